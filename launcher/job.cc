@@ -78,7 +78,7 @@ Job::Job(JobPlan plan, ServiceManager manager)
   records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
   records_->listen(events);
   events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
-    if (round.first_global_rank == 0) took_rank_0();
+    if (round.first_global_rank == 0) took_rank_0(round.world_size);
     if (next) next(round);
   };
   agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
@@ -91,10 +91,10 @@ Job::Job(JobPlan plan, ServiceManager manager)
 Job::~Job() = default;
 
 // In a round that begins.
-void Job::took_rank_0() {
+void Job::took_rank_0(int world_size) {
   if (plan_.channel) plan_.channel->want_input();
-  if (std::exchange(said_store_, true) || plan_.proxy_cause.empty()) return;
-  // For the job: by one node, once.
+  // For the job: by one node, once. A worker that is alone needs no store.
+  if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
   tell(LogLevel::kInfo, concat(plan_.proxy_cause,
                                ": the workers' store is reached through their node's own proxy "
                                "alone (--store=proxy), so MASTER_ADDR is ",

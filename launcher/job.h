@@ -43,7 +43,7 @@ class Job {
   agent::ConsoleOptions console_options();
   EndpointClaim claim() const;
   void report(const std::string& text) const;
-  void took_rank_0();
+  void took_rank_0(int world_size);
   void serve_metrics(std::vector<UniqueFd> listeners);
   agent::NodeAgentOptions agent_options() const;
   void tell(LogLevel level, const std::string& text);

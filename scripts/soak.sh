@@ -72,7 +72,7 @@ row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agen
 n=$(count 1000)
 row pair "that, where the two ddprunds are a pair, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/pair_test.py Random
-row pair-worlds "100,000 random worlds of a pair" 3600 env DDPRUN_SOAK=1 build/release/bin/pair_random_test
+row pair-worlds "100,000 random worlds of a pair" 9000 env DDPRUN_SOAK=1 build/release/bin/pair_random_test
 row gang-worlds "20,000 random worlds of the queue for standing agents" 3600 env DDPRUN_SOAK=1 build/release/bin/gangs_test
 row journal-kills "ddprund killed at each write to its journal in a job that fails and is restarted, before it and half way through" \
   3600 env DDPRUN_KILL_STEP=1 "$python" -B tests/rendezvous/daemon/journal_kill_test.py
