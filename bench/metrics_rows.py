@@ -2,12 +2,12 @@
 """What reading a node costs its agent. It has no peer: torchrun's agent reads nothing of its node."""
 import http.client
 import os
-import socket
 import subprocess
 import tempfile
 import time
 
 from measure import PYTHON, environment, program
+import ports
 from row import OURS, Goal, Row
 from service_rows import cpu_seconds
 
@@ -38,15 +38,9 @@ def read_page(port):
     return text
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def cost_of_reading():
     with tempfile.TemporaryDirectory() as directory:
-        port = free_port()
+        port = ports.free_port()
         argv = [program("ddprun"), "--standalone", f"--nproc_per_node={NUM_WORKERS}", f"--metrics=127.0.0.1:{port}",
                 "--hang-action=off", PYTHON, "-c", WORKER, directory]
         agent = subprocess.Popen(argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -21,11 +21,12 @@ class Cluster:
 
     def ssh(self):
         """The words of an ssh that knows n01 … n64."""
+        import ports
         import sshd
         if not self._server:
             try:
                 self._keys = sshd.Keys()
-                port = sshd.free_port()
+                port = ports.free_port()
                 self._keys.client_config(f"Host n*\n  HostName 127.0.0.1\n  Port {port}\n")
                 # A home of its own: whatever the start-up files of this user's shell do is neither side's work.
                 self._server = sshd.Server(self._keys, "127.0.0.1", port, more=f"SetEnv HOME={self._keys.directory}")

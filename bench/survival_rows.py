@@ -12,6 +12,7 @@ import urllib.request
 
 import measure
 import etcd
+import ports
 import sshd
 from elastic_rows import start_ms
 from measure import json_of, program
@@ -175,7 +176,7 @@ def standby_ms(end):
     """`end` ends the leader of a pair."""
     with contextlib.ExitStack() as stack:
         state = stack.enter_context(tempfile.TemporaryDirectory(dir=measure.ROOT))
-        first, second = sshd.free_port(), sshd.free_port()
+        first, second = ports.free_port(), ports.free_port()
         leader, _ = stack.enter_context(ddprund(f"--state-dir={state}/a", f"--standby=127.0.0.1:{second}",
                                                 port=first))
         stack.enter_context(ddprund(f"--state-dir={state}/b", f"--standby-of=127.0.0.1:{first}", port=second))

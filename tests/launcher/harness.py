@@ -2,7 +2,6 @@
 """Runs ddprun with a clean environment, here or on hosts of netns.py, and waits with a deadline."""
 import functools
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import netns  # noqa: E402
 import runner  # noqa: E402
 import files  # noqa: E402
+from ports import free_port  # noqa: E402, F401
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin"))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(HERE, "../..")
@@ -48,13 +48,6 @@ def parse_shown(text):
             words = line[line.index("rank="):].split()
             found.append(dict(word.split("=", 1) for word in words))
     return sorted(found, key=lambda worker: (int(worker["round"]), int(worker["rank"])))
-
-
-def free_port(address="127.0.0.1"):
-    """A port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
 
 
 def wait_until(condition, what, seconds=20):

@@ -4,11 +4,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
+
+from ports import free_port
 
 ETCD = shutil.which("etcd")
 MISSING = None if ETCD else "no etcd here (scripts/setup.sh full)"
@@ -21,13 +22,8 @@ class Etcd:
         """`host`: one of netns.py's; here otherwise."""
         self.directory, self.host = directory, host
         self.address = host.address if host else "127.0.0.1"
-        self.port, self.peer_port = (2379, 2380) if host else (self._free_port(), self._free_port())
+        self.port, self.peer_port = (2379, 2380) if host else (free_port(), free_port())
         self.process = None
-
-    def _free_port(self):
-        with socket.socket() as probe:
-            probe.bind((self.address, 0))
-            return probe.getsockname()[1]
 
     @property
     def endpoint(self):

@@ -10,7 +10,6 @@ A server serves in the foreground as a child of ours and lets in only the user w
 import getpass
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -150,9 +149,3 @@ def keys_or_skip():
     except Unavailable as error:
         print(f"SKIPPED: {error}", flush=True)
         raise SystemExit(0) from None
-
-
-def free_port(address="127.0.0.1"):
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
