@@ -216,13 +216,13 @@ def rows():
     return [
         Row("proxy", "a request to the round's store through the node's proxy",
             {OURS: proxied, DIRECT: direct},
-            [Goal("added µs, 1 connection", 60), Goal(per, 1.43, DIRECT)],
+            [Goal("added µs, 1 connection", 60), Goal(per, 1.43, DIRECT)], repeats=15,
             note="one worker, ADD, closed loop; ddprund and ddprun on one machine. With one connection each request "
                  "wakes two processes more than a direct one: what it costs a virtual machine to wake an idle core "
                  "decides, 20 to 250 µs each here on 2026-11-26 (43 µs in all on the machine of 2026-11-25; a core "
                  "that is kept awake takes half)"),
         Row("journal", "that, with a journal (`--durability=process`)",
-            {OURS: journalled, MEMORY: in_memory}, [Goal(per, 1.43, MEMORY)],
+            {OURS: journalled, MEMORY: in_memory}, [Goal(per, 1.43, MEMORY)], repeats=15,
             note="each request is kept before it is answered; the journal's thread needs a third core, of which "
                  "there are two here. Of a commit's 110 µs of CPU, for some 25 requests, a third goes to waking the "
                  "two threads, a fifth to SQLite, a quarter to writes; a quarter was saved on 2026-11-26 (stat(2) of "
@@ -234,7 +234,7 @@ def rows():
              TOGETHER: lambda: storm("proxy_storm", "2000", "8"),
              APART: lambda: storm("proxy_storm", "2000", "8", "1"),
              DIRECT: lambda: storm("store_storm", "16000")},
-            [Goal("seconds", 0.5, DIRECT)],
+            [Goal("seconds", 0.5, DIRECT)], repeats=15,
             note="one ddprund; one client process, which shares the two cores with it, plays all ranks, as in the "
                  "row `store-storm`. With proxies the nodes' agents, their 2,000 connections and their ends of the "
                  "streams are the shipped code, and have joined before the clock runs; the loopback between workers "
