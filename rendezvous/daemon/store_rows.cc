@@ -14,11 +14,7 @@ namespace {
 constexpr std::string_view kStores = "stores/";
 constexpr std::size_t kRowBytes = 128;  // what a row costs besides its content
 
-// Rows are ordered by their keys.
-std::string padded(std::uint64_t number) {
-  const std::string digits = std::to_string(number);
-  return std::string(20 - digits.size(), '0') + digits;
-}
+constexpr std::size_t kDigits = 20;  // of any number: rows are ordered by their keys
 
 bool read_number(std::string_view* text, std::uint64_t* number) {
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *number);
@@ -39,8 +35,13 @@ std::uint64_t number_at_end(std::string_view key) {
 StoreRows::StoreRows(std::uint64_t job, std::uint64_t round)
     : prefix_(concat(kStores, job, '/', round, '/')) {}
 
+// For each turn: nothing that costs more than the text.
 std::string StoreRows::key(std::string_view kind, std::uint64_t number) const {
-  return concat(prefix_, kind, '/', padded(number));
+  const std::string digits = std::to_string(number);
+  std::string key;
+  key.reserve(prefix_.size() + kind.size() + 1 + kDigits);
+  key.append(prefix_).append(kind).append(1, '/');
+  return key.append(kDigits - digits.size(), '0').append(digits);
 }
 
 void StoreRows::add(const store::ProxiedStore::Turn& turn, journal::Batch& batch) {

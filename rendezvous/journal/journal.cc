@@ -94,7 +94,9 @@ class Journal::Shared {
 void Journal::Shared::commit(Batch batch, std::function<void()> done) {
   const std::lock_guard lock(mutex_);
   if (deposed_) return;
-  for (RowChange& row : batch) behind_[row.key] = std::move(row.content);
+  for (RowChange& row : batch) {
+    behind_.insert_or_assign(std::move(row.key), std::move(row.content));
+  }
   waits_.push_back({++num_commits_, std::move(done), Clock::now()});
   if (trouble_ && !is_shared_) release(num_commits_);
   writer_wakes_.notify_one();
@@ -150,7 +152,11 @@ void Journal::Shared::write(Lock& lock) {
   writing_since_ = begun;
   lock.unlock();
   Batch batch;
-  for (auto& [key, content] : rows) batch.push_back({key, std::move(content)});
+  batch.reserve(rows.size());
+  while (!rows.empty()) {
+    auto row = rows.extract(rows.begin());
+    batch.push_back({std::move(row.key()), std::move(row.mapped())});
+  }
   std::string what;
   bool done = false, deposed = false;
   try {

@@ -365,8 +365,10 @@ void JournalFile::note_commit() {
 }
 
 void JournalFile::note(const char* how) {
-  const std::string text =
-      concat(pid_, ' ', commits_, ' ', boot_, ' ', how, ' ', synced_commits_, '\n');
+  std::string text = std::to_string(pid_);  // for each commit: no streams
+  text.append(1, ' ').append(std::to_string(commits_)).append(1, ' ').append(boot_);
+  text.append(1, ' ').append(how).append(1, ' ').append(std::to_string(synced_commits_));
+  text.append(1, '\n');
   const auto file = [this] { return note_ ? note_.get() : lock_.get(); };
   const auto write = [&] { return ::pwrite(file(), text.data(), text.size(), 0) >= 0; };
   if (!write()) {  // the next one will tell
