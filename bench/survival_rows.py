@@ -219,15 +219,20 @@ def rows():
             [Goal("added µs, 1 connection", 60), Goal(per, 1.43, DIRECT)], repeats=15,
             note="one worker, ADD, closed loop; ddprund and ddprun on one machine. With one connection each request "
                  "wakes two processes more than a direct one: what it costs a virtual machine to wake an idle core "
-                 "decides, 20 to 250 µs each here on 2026-11-26 (43 µs in all on the machine of 2026-11-25; a core "
-                 "that is kept awake takes half)"),
+                 "decides, 20 to 250 µs each on one machine of 2026-11-26 (102 µs in all; 43 to 50 on two others; a "
+                 "core that is kept awake takes half). Requests that wait for the reply before them, to share a "
+                 "message, were tried: a tenth faster with 64 connections, no different with 4 to 16, a third "
+                 "slower with two"),
         Row("journal", "that, with a journal (`--durability=process`)",
             {OURS: journalled, MEMORY: in_memory}, [Goal(per, 1.43, MEMORY)], repeats=15,
             note="each request is kept before it is answered; the journal's thread needs a third core, of which "
                  "there are two here. Of a commit's 110 µs of CPU, for some 25 requests, a third goes to waking the "
                  "two threads, a fifth to SQLite, a quarter to writes; a quarter was saved on 2026-11-26 (stat(2) of "
-                 "the files once in 10 ms, eight bytes a step of the checksum): 0.59 × before, 0.61 "
-                 "to 0.70 × after, in two hours"),
+                 "the files once in 10 ms, eight bytes a step of the checksum; later keys that "
+                 "are moved and no streams, 5 % of ddprund's CPU): 0.59 × before, 0.61 to 0.70 × after, in six goes. "
+                 "Without effect: commits that wait 50 to 300 µs for more (what they save in CPU they cost a closed "
+                 "loop in time), pages of 512 bytes to 16 KiB. Left: a table without a row id, which would write "
+                 "two pages a commit instead of three, and give up that a damaged index costs no row"),
         Row("proxy-storm", "16,000 simulated ranks join, exchange an id, barrier: through 2,000 nodes' proxies, "
             "or each with a connection of its own",
             {OURS: lambda: storm("proxy_storm", "2000", "8", "3"),
