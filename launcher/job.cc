@@ -93,7 +93,7 @@ Job::~Job() = default;
 // In a round that begins.
 void Job::took_rank_0(int world_size) {
   if (plan_.channel) plan_.channel->want_input();
-  // For the job: by one node, once. A worker that is alone needs no store.
+  // By one node of the job, once. A worker that is alone needs no store.
   if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
   tell(LogLevel::kInfo, concat(plan_.proxy_cause,
                                ": the workers' store is reached through their node's own proxy "

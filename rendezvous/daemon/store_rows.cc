@@ -14,6 +14,8 @@ namespace {
 constexpr std::string_view kStores = "stores/";
 constexpr std::size_t kRowBytes = 128;  // what a row costs besides its content
 
+// Behind a reason not to add anything, in the row of a turn: ProxiedStore::Refusals::lets_count.
+constexpr char kLetsCount = '\n';
 constexpr std::size_t kDigits = 20;  // of any number: rows are ordered by their keys
 
 bool read_number(std::string_view* text, std::uint64_t* number) {
@@ -52,7 +54,9 @@ void StoreRows::add(const store::ProxiedStore::Turn& turn, journal::Batch& batch
   store::append_u64(turn.node, &content);
   store::append_u64(turn.position, &content);
   store::append_u64(turn.acknowledged, &content);
-  store::append_vector(turn.refusals.growth, &content);
+  std::string growth = turn.refusals.growth;
+  if (!growth.empty() && turn.refusals.lets_count) growth += kLetsCount;
+  store::append_vector(growth, &content);
   store::append_vector(turn.refusals.clients, &content);
   content += turn.bytes;
   log_bytes_ += kRowBytes + turn.bytes.size();
@@ -135,6 +139,8 @@ void StoreRows::restore(const journal::Rows& rows, store::ProxiedStore& store) {
     turn.position = in.integer();
     turn.acknowledged = in.integer();
     turn.refusals.growth = in.text();
+    turn.refusals.lets_count = turn.refusals.growth.ends_with(kLetsCount);
+    if (turn.refusals.lets_count) turn.refusals.growth.pop_back();
     turn.refusals.clients = in.text();
     turn.bytes = in.rest();
     log_bytes_ += kRowBytes + turn.bytes.size();

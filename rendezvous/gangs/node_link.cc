@@ -151,14 +151,15 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
       return down(error.what());
     }
     if (const auto* refused = std::get_if<NodeRefused>(&*message)) {
-      const std::string why =
-          concat("the rendezvous at ", to_string(connectors_[turns_.current()]->endpoint()),
-                 " refused this agent: ", one_line(refused->reason));
-      if (!refused->lasting || was_welcome_) return down(why);
-      drop();
-      return handlers_.failed(why);
+      return turned_down(concat("refused this agent: ", one_line(refused->reason)),
+                         refused->lasting);
     }
     if (const auto* welcome = std::get_if<Welcome>(&*message)) {
+      if (!newest_in_both({welcome->protocol, welcome->protocol}, kNodeProtocols)) {
+        return turned_down(concat("speaks version ", welcome->protocol,
+                                  " of the standing agents' protocol, this agent ",
+                                  to_string(kNodeProtocols), ": install the same ddprun on both"));
+      }
       timer_.cancel();
       was_welcome_ = true;
       is_away_ = false;
@@ -169,6 +170,14 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
     }
     const auto handler = handlers_.message;
     if (handler) handler(*message);
+  }
+
+  void turned_down(const std::string& what, bool is_lasting = true) {
+    const std::string why = concat("the rendezvous at ",
+                                   to_string(connectors_[turns_.current()]->endpoint()), ' ', what);
+    if (!is_lasting || was_welcome_) return down(why);
+    drop();
+    handlers_.failed(why);
   }
 
   void ping_and_watch() {

@@ -27,6 +27,9 @@ void message_fields(Self& hello, Fields& fields) {
   fields("protocol", hello.protocols.newest);
   if constexpr (!std::is_const_v<Self>) hello.protocols.oldest = hello.protocols.newest;
   fields("oldest_protocol", hello.protocols.oldest);
+  if (hello.protocols.oldest > hello.protocols.newest) {
+    throw Error(ErrorCode::kProtocol, "\"oldest_protocol\" is larger than \"protocol\"");
+  }
   if (!newest_in_both(hello.protocols, kNodeProtocols)) return;
   fields("version", hello.version);
   fields("instance", hello.instance);

@@ -69,7 +69,7 @@ using NodeMessage = std::variant<NodeHello, PartStarted, PartEnded, OutputAnswer
 // ---- ddprund → agent ----
 
 struct Welcome {
-  int protocol = kNodeProtocols.newest;  // the newest that both speak
+  int protocol = kNodeProtocols.oldest;  // the newest that both speak
   std::string version;
   std::int64_t silence_ms = 0;
 };

@@ -25,7 +25,6 @@ constexpr char kInMemory[] =
     "can write there again";
 constexpr char kUpToDate[] = " is written again, and up to date";
 constexpr std::chrono::milliseconds kCancelLimit{500};  // for a writer to notice
-constexpr std::chrono::milliseconds kSecondLook{100};
 }  // namespace
 
 class Journal::Shared {
@@ -244,16 +243,13 @@ void Journal::Shared::watch_until_stopped() {
       continue;
     }
     const Clock::time_point limit = waits_.front().since + options_.commit_limit;
-    const Clock::time_point now = Clock::now();
-    if (now < limit) {
+    if (Clock::now() < limit) {
       watcher_wakes_.wait_until(lock, limit);
       continue;
     }
-    // Where this is so late, this process has stood still itself (SIGSTOP, a paused machine): the
-    // answer may be there, and not heard yet.
     const std::uint64_t number = waits_.front().number;
-    if (now > limit + kSecondLook && std::exchange(looked_again_at, number) != number) {
-      watcher_wakes_.wait_for(lock, kSecondLook);
+    if (std::exchange(looked_again_at, number) != number) {
+      watcher_wakes_.wait_for(lock, options_.second_look);
       continue;
     }
     trouble_is_silence_ = false;

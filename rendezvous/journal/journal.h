@@ -48,6 +48,9 @@ struct JournalOptions {
   // What a commit may take, its wait for its turn included. Then jobs go on without it; where it is
   // shared it only counts as trouble.
   std::chrono::milliseconds commit_limit{2'000};
+  // After which it is looked again, before the disk is blamed: a process that has stood still
+  // itself (SIGSTOP, a paused machine) may not have heard yet what there is to hear.
+  std::chrono::milliseconds second_look{100};
   // Between the tries to write to a disk that fails; doubles with each.
   std::chrono::milliseconds first_retry{1'000};
   std::chrono::milliseconds last_retry{60'000};

@@ -208,7 +208,11 @@ void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
     if (!turn.refusals.clients.empty()) return refuse(from, proxy, turn.refusals.clients);
     clients_[next_connection_++] = {from, proxy.connection};
   }
-  const Outcome& outcome = state_.step(entry->second, request_, turn.refusals.growth);
+  const Refusals& refusals = turn.refusals;
+  const bool only_counts = !refusals.growth.empty() && refusals.lets_count &&
+                           request_.opcode == Opcode::kAdd && state_.has_value(request_.key);
+  const Outcome& outcome =
+      state_.step(entry->second, request_, only_counts ? std::string_view() : refusals.growth);
   const std::string refusal = outcome.close_reason.empty() ? ""
                                                            : concat(opcode_name(request_.opcode),
                                                                     ": ", outcome.close_reason);

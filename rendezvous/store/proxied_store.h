@@ -40,6 +40,9 @@ class ProxiedStore {
   // Why just now nothing may be added, and no new connection asks; empty: they may.
   struct Refusals {
     std::string growth, clients;
+    // Digits to a number that is there may be, so that who only counts isn't ended for what others
+    // have stored. False: in a turn that an older ddprund kept.
+    bool lets_count = true;
   };
 
   // A part of what a node said, as it took effect: what replay() of another ProxiedStore takes, in

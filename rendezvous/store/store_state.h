@@ -50,9 +50,9 @@ class StoreState {
   StoreState& operator=(const StoreState&) = delete;
 
   // Carries out one request. The reference is valid until the next call. `growth_refusal`: not
-  // empty: a request that would add anything, but digits to a number that is there, changes nothing
-  // and closes its sender, for this reason. Without a limit of its own the outcome depends on
-  // nothing else than the requests and this.
+  // empty: a request that would add anything changes nothing and closes its sender, for this
+  // reason. Without a limit of its own the outcome depends on nothing else than the requests and
+  // this.
   const Outcome& step(ConnectionId from, const Request& request,
                       std::string_view growth_refusal = {});
 
@@ -68,6 +68,7 @@ class StoreState {
   // Throws Error(kProtocol): the bytes make no sense.
   void load(SnapshotReader& in);
 
+  bool has_value(std::string_view key) const { return values_.contains(key); }
   std::size_t num_keys() const { return values_.size(); }
   std::size_t num_waits() const { return num_waits_; }
   // Keys and values, queued ones included.

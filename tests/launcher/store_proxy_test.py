@@ -121,7 +121,7 @@ class OneHost(harness.Case):
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", token, "--store=direct", *SH)
         self.check_one_line(done, "--store=direct with --token-file")
 
-    def test_that_it_is_the_default_is_said_once_in_a_job_and_only_then(self):
+    def test_that_it_is_the_default_is_said_once_by_node_rank_0(self):
         token = f"--token-file={self.token()}"
         _, endpoint = self.ddprund(token)
         says = "--token-file: the workers' store is reached through their node's own proxy alone (--store=proxy)"

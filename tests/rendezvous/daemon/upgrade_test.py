@@ -102,6 +102,14 @@ class Versions(UpgradeCase):
                 self.assertEqual(len(lines), 1, lines)
                 self.assertIn(said, lines[0])
 
+    def test_a_standing_agent_obeys_no_ddprund_of_another_version(self):
+        _, endpoint = self.ddprund()
+        said = b'"type":"welcome","protocol":1'
+        there = self.changed(endpoint, said, said[:-1] + b"3")
+        done = self.finish(self.start(f"--rdzv-endpoint={there}", "--name=n1", f"--log-dir={self.meet}", program=AGENT))
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertIn("speaks version 3 of the standing agents' protocol, this agent version 1", done.stderr)
+
     def test_a_pair_of_two_versions_is_said_by_both(self):
         ports = [harness.free_port(), harness.free_port()]
         there = self.changed(f"127.0.0.1:{ports[0]}", b'"type":"hello","version":1', b'"type":"hello","version":9')

@@ -179,6 +179,7 @@ TEST_CASE("Journal: a process that stood still does not blame its disk") {
     const LoggedLines log;
     JournalOptions options;
     options.commit_limit = std::chrono::milliseconds(200);
+    options.second_look = std::chrono::seconds(30);
     set(*disk, &TestDisk::State::hangs, true);
     Journal journal(std::make_unique<TestDisk>(disk), posts.post(), options);
     bool done = false;
@@ -188,7 +189,7 @@ TEST_CASE("Journal: a process that stood still does not blame its disk") {
     const pid_t stands_still = ::getpid();
     if (::fork() == 0) {
       ::kill(stands_still, SIGSTOP);
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      std::this_thread::sleep_for(std::chrono::milliseconds(210));
       ::kill(stands_still, SIGCONT);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       ::_exit(::write(ends[1], "", 1) == 1 ? 0 : 1);

@@ -171,6 +171,27 @@ TEST_CASE(
   CHECK(kept.hear(1).size() == 2 * kItemHeadBytes + 8 + 9);
 }
 
+TEST_CASE("ProxiedStore: where nothing may grow a number that is there may count") {
+  for (const bool lets_count : {true, false}) {  // false: as an older ddprund kept it
+    CAPTURE(lets_count);
+    Kept kept;
+    const ProxiedStore::Refusals full{"full", "", lets_count};
+    REQUIRE(kept.say(1, item(1, encoded(request_of_number(Opcode::kAdd, "/k", 9)))).empty());
+    REQUIRE(kept.say(1, item(1, kAdd), full).empty());
+    REQUIRE(kept.say(1, item(2, encoded(request_of(Opcode::kAppend, "/k", "0"))), full).empty());
+    REQUIRE(
+        kept.say(1, item(3, encoded(request_of_number(Opcode::kAdd, "/new", 1))), full).empty());
+    const std::string told = kept.hear(1);
+    CHECK_THAT(told, Contains("APPEND: full"));
+    const bool is_refused = told.find("ADD: full") < told.find("APPEND: full");
+    CHECK(is_refused == !lets_count);
+    CHECK(told.rfind("ADD: full") > told.find("APPEND: full"));
+    kept.restart();
+    REQUIRE(kept.say(2, item(1, encoded(request_of(Opcode::kGet, "/k")))).empty());
+    CHECK_THAT(kept.hear(2), Catch::Matchers::EndsWith(lets_count ? "10" : "9"));
+  }
+}
+
 TEST_CASE("ProxiedStore: requests come in pieces of any size") {
   const std::string request = encoded(request_of(Opcode::kSet, "/large", std::string(10'000, 'x')));
   const std::string bytes = item(1, request + kAdd) + item(2, kAdd) + item(1, {}, ItemKind::kClose);

@@ -403,20 +403,6 @@ TEST_CASE("StoreState: beyond the memory cap a write changes nothing and closes 
   }
 }
 
-TEST_CASE("StoreState: where nothing may be added a number may still count") {
-  Clients c;
-  c.add(1, "n", 99);
-  c.set(1, "v", "99");
-  const auto refusal = [&c](const Request& request) {
-    return c.state.step(1, request, "full").close_reason;
-  };
-  CHECK(refusal(request_of_number(Opcode::kAdd, "n", 1)).empty());
-  CHECK(refusal(request_of_number(Opcode::kAdd, "other", 1)) == "full");
-  CHECK(refusal(request_of(Opcode::kSet, "v", "100")) == "full");
-  CHECK(refusal(request_of(Opcode::kAppend, "n", "0")) == "full");
-  CHECK(c.get(1, "n") == vec("100"));
-}
-
 TEST_CASE("StoreState: a value that only a reply still holds counts against the cap") {
   Clients c(100'000);
   const auto held = [&](std::string_view key) {  // by a client that doesn't read
