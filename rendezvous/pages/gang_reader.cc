@@ -13,8 +13,10 @@ namespace ddprun::pages {
 std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   std::vector<Piece> pieces;
   const bool has_ended = news.state.phase == gangs::GangPhase::kEnded;
-  // What this page was asked with knew of all nodes, and that the gang had ended.
-  const bool knew_all = has_ended && state_.phase == gangs::GangPhase::kEnded && seen_;
+  // What this page was asked with knew of all nodes, and that the gang had ended. A change makes a
+  // page at once, before its nodes have answered.
+  const bool knew_all =
+      has_ended && state_.phase == gangs::GangPhase::kEnded && seen_ == news.changes;
   bool has_output = false;
   for (Come& come : all_of(news)) {
     has_output |= !come.out.empty() || !come.err.empty();

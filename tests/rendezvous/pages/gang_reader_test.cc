@@ -56,6 +56,24 @@ TEST_CASE("GangReader: bytes that end no line mean that there may be more") {
   CHECK(reading.reader.take_rest().empty());
 }
 
+TEST_CASE("GangReader: a page that a change made before its nodes answered is no end") {
+  Reading reading;
+  reading.take(reading.begin());
+  reading.has_ended = true;
+  reading.take(reading.page("a\n"));
+  auto hasty = reading.page("");
+  hasty.changes = 1;
+  reading.take(hasty);
+  CHECK_FALSE(reading.reader.is_over());
+  auto rest = reading.page("b\n");
+  rest.changes = 1;
+  CHECK(reading.take(rest) == "b\n");
+  auto end = reading.page("");
+  end.changes = 1;
+  reading.take(end);
+  CHECK(reading.reader.is_over());
+}
+
 TEST_CASE("GangReader: at the gang's end what has no line's end comes, too") {
   Reading reading;
   reading.has_ended = true;
