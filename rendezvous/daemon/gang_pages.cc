@@ -135,6 +135,7 @@ void GangPages::logs(const gangs::GangTarget& target, const GangQueue::Gang& gan
   const bool has_news = target.seen != gang.changes;
   const std::int64_t wait_ms = has_news ? 0 : target.wait_ms;
   waiting.is_patient = wait_ms > 0;
+  waiting.seen = gang.changes;
   for (const gangs::OutputPlace& place : target.from) {
     ask_node(waiting, number, place, gang, wait_ms);
   }
@@ -192,8 +193,11 @@ void GangPages::answered(gangs::ConnectionId connection, const gangs::OutputAnsw
 
 void GangPages::changed(const std::string& gang) {
   std::vector<std::uint64_t> theirs;
+  const GangQueue::Gang* now = hub_->queue().find(gang);
   for (const auto& [number, waiting] : waiting_) {
-    if (waiting.gang == gang && waiting.is_patient) theirs.push_back(number);
+    // A change is told once it is kept: who asked meanwhile knows it already.
+    const bool is_news = now == nullptr || now->changes != waiting.seen;
+    if (waiting.gang == gang && waiting.is_patient && is_news) theirs.push_back(number);
   }
   for (const std::uint64_t number : theirs) finish(number);
 }

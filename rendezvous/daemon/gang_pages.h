@@ -39,6 +39,7 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
     HttpSession::Answer answer;
     std::vector<gangs::NodeOutput> output;       // by node, as asked
     std::map<std::uint64_t, std::size_t> asked;  // request → index of output; not answered yet
+    std::uint64_t seen = 0;                      // the gang's changes, when it was asked
     bool is_patient = false;                     // else all answers are waited for
     std::unique_ptr<boost::asio::steady_timer> timer;
   };
