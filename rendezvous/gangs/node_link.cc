@@ -155,7 +155,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
                          refused->lasting);
     }
     if (const auto* welcome = std::get_if<Welcome>(&*message)) {
-      if (!newest_in_both({welcome->protocol, welcome->protocol}, kNodeProtocols)) {
+      if (welcome->protocol < kNodeProtocols.oldest || welcome->protocol > kNodeProtocols.newest) {
         return turned_down(concat("speaks version ", welcome->protocol,
                                   " of the standing agents' protocol, this agent ",
                                   to_string(kNodeProtocols), ": install the same ddprun on both"));

@@ -132,6 +132,13 @@ class Case(unittest.TestCase):
     def ddprunctl(self, *args, **more):
         return self.finish(self.start(*args, program=DDPRUNCTL, **more))
 
+    def await_line(self, process, *parts):
+        """The next line on its stderr that has all `parts`."""
+        for line in process.stderr:
+            if all(part in line for part in parts):
+                return line
+        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}")
+
     def check_one_line(self, done, *parts, code=2):
         """It ended with `code` and said one line, which has all `parts`."""
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (code, 1), done.text)

@@ -55,12 +55,6 @@ class StandingCase(prometheus.Case):
         return self.start(f"--rdzv-endpoint={self.endpoint}", f"--name={name}", f"--slots={slots}",
                           f"--log-dir={self.place}", *self.flags, *args, program=AGENT, **more)
 
-    def await_line(self, process, *parts):
-        for line in process.stderr:
-            if all(part in line for part in parts):
-                return line
-        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}")
-
     def submit(self, *args, **more):
         return self.start("--standing-agents", f"--rdzv-endpoint={self.endpoint}", *self.flags, *args, **more)
 

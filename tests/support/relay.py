@@ -73,7 +73,7 @@ class Relay:
         head, end, rest = rest.partition(b"\r\n\r\n")
         ready = head + end
         while True:
-            while frame := frame_at_start(rest):
+            while (frame := frame_at_start(rest)) and len(rest) >= frame[2]:
                 header, mask, size = frame
                 content = masked(rest[len(header):size], mask)
                 for old, new in self._words.items():
@@ -111,7 +111,8 @@ class Relay:
 
 def frame_at_start(rest):
     """Of what one side says, from a WebSocket frame on: the frame's header, its mask (clients' content
-    has random bytes on it, RFC 6455, 5.3), and its size with the header's. None: not all is there."""
+    has random bytes on it, RFC 6455, 5.3), and its size with the header's, of which the end may be
+    missing. None: so may the header's."""
     if len(rest) < 2:
         return None
     size, at = rest[1] & 0x7F, 2
@@ -121,7 +122,7 @@ def frame_at_start(rest):
     mask = bytes(4)
     if rest[1] & 0x80:
         mask, at = rest[at:at + 4], at + 4
-    return (rest[:at], mask, at + size) if len(rest) >= at + size else None
+    return (rest[:at], mask, at + size) if len(rest) >= at else None
 
 
 def masked(content, mask):

@@ -11,7 +11,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from rounds_case import harness, wait_until
@@ -47,7 +46,7 @@ class Golden(harness.Case):
         for node in nodes:
             self.assertIn("set", node.stdout.readline())
         agent = self.start(at, "--name=n1", "--slots=1", f"--log-dir={state}", program=AGENT)
-        wait_until(lambda: "connected to" in agent.stderr.readline(), "the agent is there")
+        self.await_line(agent, "connected to")
         plain = {"env": {"PATH": "/usr/bin:/bin", "HOME": "/", "USER": "root"}, "stdin": subprocess.DEVNULL}
         for command in ("sleep", "600"), ("echo", "it ran"):
             job = subprocess.Popen([harness.DDPRUN, "--standing-agents", at, "--nnodes=1", *command],
@@ -55,12 +54,11 @@ class Golden(harness.Case):
             self.addCleanup(job.stderr.close)
             self.addCleanup(job.wait)
             self.addCleanup(job.kill)
-            self.assertIn("gang ", next(line for line in job.stderr if "gang " in line))
+            self.await_line(job, "gang ")
         def phases():
             return self.ddprunctl("jobs", "--to", "nodes", "--json", at).stdout
         wait_until(lambda: '"running"' in phases() and '"queued"' in phases(), "a gang runs and one waits")
-        time.sleep(0.5)  # what the journal has to do for it; a commit takes 10 ms
-        daemon.kill()
+        daemon.kill()  # what that page shows is kept
         daemon.wait()
         journal = sqlite3.connect(f"{state}/journal.db")
         journal.execute("UPDATE clock SET boot = 'of another machine'")  # as it will be for who reads it

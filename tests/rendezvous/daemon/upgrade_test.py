@@ -26,11 +26,12 @@ class UpgradeCase(RoundsCase):
         self.addCleanup(lambda: self.assertGreater(between.num_changed, 0, f"nobody said {old}"))
         return f"127.0.0.1:{between.port}"
 
-    def await_line(self, process, *parts):
-        for line in process.stderr:
-            if all(part in line for part in parts):
-                return line
-        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}")
+    def check_said_once(self, daemon, about, said):
+        """Of what it has logged until now one line is about that, and has `said`."""
+        daemon.terminate()
+        lines = [line for line in self.finish(daemon).stderr.splitlines() if about in line]
+        self.assertEqual(len(lines), 1, lines)
+        self.assertIn(said, lines[0])
 
 
 class Versions(UpgradeCase):
@@ -47,10 +48,7 @@ class Versions(UpgradeCase):
                 done = self.ddprun(f"--rdzv-endpoint={self.changed(endpoint, self.SPOKEN, versions)}",
                                    "--rdzv-conf=is_host=0", "true")
                 self.check_one_line(done, said)
-                daemon.terminate()
-                lines = [line for line in self.finish(daemon).stderr.splitlines() if "version" in line]
-                self.assertEqual(len(lines), 1, lines)
-                self.assertIn(f"refused an agent: the ddprun at 127.0.0.1 {said}", lines[0])
+                self.check_said_once(daemon, "version", f"refused an agent: the ddprun at 127.0.0.1 {said}")
 
     def test_an_older_ddprun_beside_a_new_one_is_a_job_of_both(self):
         """With restarts, and its workers in the rendezvous' store."""
@@ -97,10 +95,7 @@ class Versions(UpgradeCase):
                 done = self.finish(agent)
                 self.assertEqual(done.returncode, 2, done.text)
                 self.assertEqual(sum(said in line for line in done.stderr.splitlines()), 1, done.text)
-                daemon.terminate()
-                lines = [line for line in self.finish(daemon).stderr.splitlines() if "speaks" in line]
-                self.assertEqual(len(lines), 1, lines)
-                self.assertIn(said, lines[0])
+                self.check_said_once(daemon, "speaks", said)
 
     def test_a_standing_agent_obeys_no_ddprund_of_another_version(self):
         _, endpoint = self.ddprund()

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rows make of a store that older ones of this project wrote.
+#include "rendezvous/daemon/store_rows.h"
+
+#include "rendezvous/store/proxy_frame.h"
+#include "tests/rendezvous/store/all_requests.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace ddprun::rendezvous;
+using namespace ddprun::store;
+using namespace ddprun::store::testing;
+
+namespace {
+
+constexpr std::uint64_t kJob = 7, kRound = 3, kNode = 1;
+
+std::string item(const Request& request) {
+  const std::string bytes = encoded(request);
+  std::string all;
+  append_item_head({1, ItemKind::kData, bytes.size()}, &all);
+  return all + bytes;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "StoreRows: a number that was refused at a limit is refused again, one that counted counts") {
+  const RequestLimits limits;
+  for (const bool lets_count : {true, false}) {  // false: no ddprund of today keeps such a turn
+    CAPTURE(lets_count);
+    ProxiedStore store(kRound, limits);
+    StoreRows written(kJob, kRound);
+    journal::Batch batch;
+    std::uint64_t said = 0;
+    for (const auto& [number, growth] : {std::pair(9, ""), std::pair(1, "full")}) {
+      const std::string bytes = item(request_of_number(Opcode::kAdd, "/k", number));
+      store.receive(kNode, {kRound, said, 0, bytes});
+      said += bytes.size();
+      written.add(store.run(kNode, 9, {growth, "", lets_count}), batch);
+    }
+    journal::Rows rows;
+    journal::apply_batch(batch, rows);
+    REQUIRE(rows.size() == 2);
+    // An older row has the reason alone.
+    CHECK((rows.rbegin()->second.find("full\n") != std::string::npos) == lets_count);
+
+    ProxiedStore after(kRound, limits);
+    StoreRows(kJob, kRound).restore(rows, after);
+    after.receive(2, {kRound, 0, 0, item(request_of(Opcode::kGet, "/k"))});
+    after.run(2, 1, {});
+    after.release(after.take_marks());
+    const auto message = after.next_frame(2);
+    REQUIRE(message);
+    CHECK_THAT(std::string(decode_frame(*message).bytes),
+               Catch::Matchers::EndsWith(lets_count ? "10" : "9"));
+  }
+}
