@@ -56,7 +56,7 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 # there is one thing and has one place, or wants a better name.
 function(ddprun_compile_together target)
   if(DDPRUN_BUILD_ONCE)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
   endif()
 endfunction()
 
@@ -82,17 +82,9 @@ function(ddprun_program name)
   ddprun_compile_together(${name})
 endfunction()
 
-# ddprun_compile_torch(target…): for targets whose files include LibTorch, 1.5 GB and half a minute
-# each, half of it to read its headers. A build that is made once reads them once for all programs; the
-# libraries' are others' to the compiler (-fPIC), and few.
+# ddprun_compile_torch(target…): for targets whose files include LibTorch, which take 1.5 GB each.
 function(ddprun_compile_torch)
-  foreach(target ${ARGN})
-    set_property(TARGET ${target} PROPERTY JOB_POOL_COMPILE torch)
-    get_target_property(type ${target} TYPE)
-    if(DDPRUN_BUILD_ONCE AND type STREQUAL "EXECUTABLE" AND NOT target STREQUAL "ddprun_torch_headers")
-      target_precompile_headers(${target} REUSE_FROM ddprun_torch_headers)
-    endif()
-  endforeach()
+  set_property(TARGET ${ARGN} PROPERTY JOB_POOL_COMPILE torch)
 endfunction()
 
 # Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is
@@ -111,22 +103,20 @@ if(DDPRUN_SANITIZE MATCHES "thread")
 endif()
 
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
-#             [OPTIMIZED] [SEPARATE] [RUN_SERIAL])
+#             [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
 # has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it neither waits nor
 # measures, so it says the same in each build (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
-# is, like the rest. SEPARATE: names of its files collide, so each is compiled alone. Each TEST_CASE
-# becomes one ctest entry. A case that prints "SKIPPED: reason" counts as skipped.
+# is, like the rest. Each TEST_CASE becomes one ctest entry.
+# A case that prints "SKIPPED: reason" counts as skipped.
 function(ddprun_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED;SEPARATE" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun::test_main ${ARG_DEPS})
-  if(NOT ARG_SEPARATE)
-    ddprun_compile_together(${name})
-  endif()
+  ddprun_compile_together(${name})
   if((TARGET thread_tests AND NOT ARG_THREADS) OR (ARG_LOGIC AND NOT DDPRUN_TEST_LOGIC))
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL TRUE)
     return()
@@ -136,9 +126,6 @@ function(ddprun_test name)
   endif()
   if(NOT ARG_OPTIMIZED)
     ddprun_test_options(${name})
-    if(DDPRUN_BUILD_ONCE)
-      target_precompile_headers(${name} REUSE_FROM ddprun_test_headers)
-    endif()
   endif()
   set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: ")
   if(ARG_LABELS)

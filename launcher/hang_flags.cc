@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using Limit = std::optional<milliseconds> agent::HangLimits::*;
 
-constexpr double kMaxSeconds = 86'400 * 30;  // 30 days: beyond it nobody waits for a verdict
+constexpr double kMaxHangSeconds = 86'400 * 30;  // 30 days: beyond it nobody waits for a verdict
 
 constexpr std::array<std::pair<std::string_view, Limit>, 6> kKeys = {{
     {"startup", &agent::HangLimits::startup},
@@ -43,7 +43,7 @@ std::optional<milliseconds> parse_time(std::string_view text) {
     return std::nullopt;
   }
   const double total = value * seconds;
-  if (!(total >= 0.001 && total <= kMaxSeconds)) return std::nullopt;
+  if (!(total >= 0.001 && total <= kMaxHangSeconds)) return std::nullopt;
   return milliseconds(static_cast<std::int64_t>(total * 1000));
 }
 

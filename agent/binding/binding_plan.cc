@@ -23,9 +23,9 @@ struct Turn {
   int count = 0;
 };
 
-class Planner {
+class BindingPlanner {
  public:
-  Planner(BindingMode mode, const MachineLayout& machine) : mode_(mode) {
+  BindingPlanner(BindingMode mode, const MachineLayout& machine) : mode_(mode) {
     for (const Cpu& cpu : machine.cpus) {
       all_of_node_[cpu.node].add(cpu.number);
       if (machine.allowed.contains(cpu.number)) cpus_.push_back(cpu);
@@ -144,7 +144,7 @@ std::optional<BindingMode> parse_binding_mode(std::string_view text) {
 BindingPlan plan_binding(BindingMode mode, const MachineLayout& machine,
                          const std::vector<Gpu>& gpus, int num_workers) {
   BindingPlan plan;
-  const Planner planner(mode, machine);
+  const BindingPlanner planner(mode, machine);
   const auto num_nodes = planner.nodes().size();
   std::map<int, int> count_of_node, next_of_node;
   for (int rank = 0; rank < num_workers; ++rank) {

@@ -61,9 +61,10 @@ std::string io_value(const std::string& number, const IoLimit& limit) {
   return text;
 }
 
-class Planner {
+class IsolationPlanner {
  public:
-  Planner(const IsolationRequest& request, const CgroupPlace& place, const CgroupTree& tree)
+  IsolationPlanner(const IsolationRequest& request, const CgroupPlace& place,
+                   const CgroupTree& tree)
       : request_(request), tree_(tree) {
     plan_.limits = request.limits;
     plan_.place = place;
@@ -194,7 +195,7 @@ std::string IsolationPlan::shortfall() const {
 IsolationPlan plan_isolation(const IsolationRequest& request, const CgroupPlace& place,
                              const CgroupTree& tree) {
   if (!request.limits.any()) return {};
-  return Planner(request, place, tree).run();
+  return IsolationPlanner(request, place, tree).run();
 }
 
 std::string difference(const CgroupSetting& setting, const std::string& seen) {

@@ -45,7 +45,7 @@ std::string absolute(const std::string& path) {
   return error ? path : whole.string();
 }
 
-const char* name_of(OutputStream stream) {
+const char* file_of(OutputStream stream) {
   return stream == OutputStream::kStdout ? "stdout.log" : "stderr.log";
 }
 
@@ -130,7 +130,7 @@ std::string LogTree::begin_attempt(int restart_count, int num_workers) {
 }
 
 std::string LogTree::log_file(const std::string& attempt, int local_rank, OutputStream stream) {
-  return attempt + "/" + std::to_string(local_rank) + "/" + name_of(stream);
+  return attempt + "/" + std::to_string(local_rank) + "/" + file_of(stream);
 }
 
 std::string LogTree::error_file(const std::string& attempt, int local_rank) {
@@ -153,7 +153,7 @@ std::string LogTree::of_all_ranks(const std::string& file) {
 }
 
 std::string LogTree::filtered_file(const std::string& attempt, OutputStream stream) {
-  return attempt + "/filtered_" + name_of(stream);
+  return attempt + "/filtered_" + file_of(stream);
 }
 
 }  // namespace ddprun::agent

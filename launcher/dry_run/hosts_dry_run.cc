@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <utility>
 
 #include "common/check.h"
@@ -13,6 +12,7 @@
 #include "common/process_facts.h"
 #include "launcher/cli.h"
 #include "launcher/dry_run/node_dry_run.h"
+#include "launcher/options/parse_value.h"
 #include "launcher/output_setup.h"
 
 namespace ddprun::launcher {
@@ -20,13 +20,6 @@ namespace {
 
 constexpr char kPrivateDirectory[] = "<private directory>";
 constexpr char kTemporaryDirectory[] = "<temporary directory there>";
-
-std::optional<int> number(const std::string& text) {
-  int value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 class HostsDryRun {
  public:
@@ -42,7 +35,7 @@ class HostsDryRun {
     known_ = round_knowledge(node_);
     known_.ranks = known_.num_nodes = true;
     for (int index = 0; index < num_nodes; ++index) {
-      const auto workers = number(fleet_.nproc_per_node[static_cast<std::size_t>(index)]);
+      const auto workers = parse_number(fleet_.nproc_per_node[static_cast<std::size_t>(index)]);
       known_.num_workers = known_.num_workers && workers.has_value();
       if (index < result_.num_nodes) {
         known_.nodes[static_cast<std::size_t>(index)].num_workers = workers.value_or(1);
@@ -78,7 +71,7 @@ class HostsDryRun {
     node_.config = std::move(line.config);
     for (const std::string& note : node_.config.notes) result_.notes.push_back(note);
     result_.num_nodes = node_.config.max_nodes;
-    node_.num_workers = number(fleet_.nproc_per_node.front()).value_or(2);
+    node_.num_workers = parse_number(fleet_.nproc_per_node.front()).value_or(2);
 
     node_.program = find_program(
         {.config = node_.config,
@@ -162,7 +155,7 @@ class HostsDryRun {
     node.is_here = named.is_here;
     node.is_spare = index >= result_.num_nodes;
     if (!node.is_spare) node.rank = index;
-    node.num_workers = number(fleet_.nproc_per_node[at]);
+    node.num_workers = parse_number(fleet_.nproc_per_node[at]);
     node.command = fleet_.commands[at];
     const std::string place = index == 0 ? fleet_.fleet.nodes.front().address : result_.endpoint;
     node.arguments = job_at(fleet_, index, place, index == 0).arguments;

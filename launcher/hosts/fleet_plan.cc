@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <string_view>
 
@@ -12,6 +11,7 @@
 #include "common/log.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/ssh_command.h"
+#include "launcher/options/parse_value.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -45,13 +45,6 @@ constexpr std::array<std::string_view, 22> kNotForwarded = {"hosts",
                                                             "dry-run",
                                                             "json",
                                                             "standing-agents"};
-
-std::optional<int> number(const std::string& text) {
-  int value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
@@ -115,7 +108,7 @@ class Planner {
       return refuse(concat(without->where, ": ", without->name, " has no slots, but ", with->name,
                            " has (", with->where, "): say it for all, or give --nproc-per-node"));
     }
-    const auto wanted = has_nproc ? number(config_.nproc_per_node) : std::nullopt;
+    const auto wanted = has_nproc ? parse_number(config_.nproc_per_node) : std::nullopt;
     for (const Host& host : hosts_) {
       if (wanted && host.slots != 0 && *wanted > host.slots) {
         return refuse(concat(host.where, ": ", host.name, " has ", host.slots,

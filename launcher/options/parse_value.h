@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <climits>
 #include <optional>
 #include <string_view>
 
@@ -11,7 +12,7 @@ namespace ddprun::launcher {
 inline constexpr double kMaxSeconds = 86'400'000;  // 1000 days, the control protocol's limit
 
 // "17", from 0 to `most`.
-std::optional<int> parse_number(std::string_view text, int most);
+std::optional<int> parse_number(std::string_view text, int most = INT_MAX);
 
 // "2.5": seconds, from 0 to kMaxSeconds.
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text);

@@ -35,7 +35,7 @@ void Job::inquire(TimePoint now, Actions& out) {
   state_.inquiries = hang_.number();
   for (const auto& [id, node] : state_.nodes) {
     if (!is_member(node) || has_finished(node)) continue;
-    push(state_.nodes.edit(id), Inspect{state_.round, hang_.number()}, out);
+    push(state_.nodes.edit(id), membership::Inspect{state_.round, hang_.number()}, out);
     hang_.asked(id);
   }
 }
@@ -139,7 +139,7 @@ void Job::handle(Node& node, const RecordsWanted& message, TimePoint, Actions& o
   if (std::exchange(recorded_round_, state_.round) == state_.round) return;
   for (const auto& [id, each] : state_.nodes) {
     if (!is_member(each) || has_finished(each)) continue;
-    push(state_.nodes.edit(id), Record{state_.round}, out);
+    push(state_.nodes.edit(id), membership::Record{state_.round}, out);
   }
 }
 

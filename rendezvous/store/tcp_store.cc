@@ -15,7 +15,7 @@ namespace {
 
 // A reply longer than this is not a c10d store's: refuse before allocating.
 constexpr std::uint64_t kMaxReplyBytes = std::uint64_t{1} << 40;
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kReplyPieceBytes = std::size_t{1} << 20;
 
 std::string raw(std::string_view key) {
   std::string text(1, kKeyPrefix);
@@ -356,7 +356,8 @@ std::string TcpStore::receive_vector(Deadline deadline) {
   std::string bytes;
   while (bytes.size() < size) {
     const std::size_t before = bytes.size();
-    bytes.resize(before + std::min<std::uint64_t>(size - before, std::max(kPieceBytes, before)));
+    bytes.resize(before +
+                 std::min<std::uint64_t>(size - before, std::max(kReplyPieceBytes, before)));
     receive(bytes.data() + before, bytes.size() - before, deadline);
   }
   return bytes;

@@ -7,7 +7,7 @@
 namespace ddprun::agent {
 namespace {
 
-struct Fixture {
+struct PlanFixture {
   OutputOptions options;
   OutputScene scene{.several_workers = true};
 
@@ -37,7 +37,7 @@ constexpr char kTee[] = "lines([${role_name}${local_rank}]:)";
 std::string two(const std::string& way) { return way + " " + way; }
 
 TEST_CASE("stream plan: several workers have prefixed lines, in order where it is one file") {
-  Fixture f;
+  PlanFixture f;
   CHECK(f.ways() == two(kRank));
   f.scene.same_file = true;
   CHECK(f.ways() == std::string(kRank) + "+" + kRank);
@@ -46,7 +46,7 @@ TEST_CASE("stream plan: several workers have prefixed lines, in order where it i
 }
 
 TEST_CASE("stream plan: a single worker has the console itself") {
-  Fixture f;
+  PlanFixture f;
   f.scene.several_workers = false;
   CHECK(f.ways() == "inherit raw");
   f.scene.same_file = true;
@@ -58,7 +58,7 @@ TEST_CASE("stream plan: a single worker has the console itself") {
 }
 
 TEST_CASE("stream plan: under the name torchrun several have the console itself, too") {
-  Fixture f;
+  PlanFixture f;
   f.options.inherit = true;
   f.options.prefix_template = "> ";  // of tee'd streams only
   CHECK(f.ways() == "inherit lines()");
@@ -67,7 +67,7 @@ TEST_CASE("stream plan: under the name torchrun several have the console itself,
 }
 
 TEST_CASE("stream plan: redirected streams go straight to their files") {
-  Fixture f;
+  PlanFixture f;
   f.with_files();
   f.redirects("3");
   CHECK(f.ways() == "-/direct -/direct");
@@ -80,7 +80,7 @@ TEST_CASE("stream plan: redirected streams go straight to their files") {
 }
 
 TEST_CASE("stream plan: we write where a file is bounded, or the worker's place isn't known") {
-  Fixture f;
+  PlanFixture f;
   f.with_files();
   f.redirects("3");
   f.options.log_max_bytes = 1;
@@ -90,7 +90,7 @@ TEST_CASE("stream plan: we write where a file is bounded, or the worker's place 
 }
 
 TEST_CASE("stream plan: tee'd streams go both ways, behind torchrun's prefix") {
-  Fixture f;
+  PlanFixture f;
   f.with_files();
   f.tee("1");
   CHECK(f.ways() == std::string(kTee) + "/copied " + kRank);
@@ -105,7 +105,7 @@ TEST_CASE("stream plan: tee'd streams go both ways, behind torchrun's prefix") {
 }
 
 TEST_CASE("stream plan: without a log directory a tee is shown, with /dev/null nothing is meant") {
-  Fixture f;
+  PlanFixture f;
   f.tee("3");
   CHECK(f.ways() == two(kTee));
   f.options.log_dir = "/dev/null";
@@ -114,14 +114,14 @@ TEST_CASE("stream plan: without a log directory a tee is shown, with /dev/null n
 }
 
 TEST_CASE("stream plan: files that can't be made are shown instead") {
-  Fixture f;
+  PlanFixture f;
   f.options.log_dir = "/logs";
   f.redirects("3");
   CHECK(f.ways() == two(kRank));
 }
 
 TEST_CASE("stream plan: ranks that aren't asked for are in their files only") {
-  Fixture f;
+  PlanFixture f;
   f.options.local_ranks.add(1, 1);
   CHECK(f.ways(0, 4) == "- tail");
   CHECK(f.ways(1, 5) == two(kRank));

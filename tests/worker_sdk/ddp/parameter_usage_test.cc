@@ -7,7 +7,7 @@
 using namespace ddprun;
 using ddprun::test::Contains;
 
-using Indices = std::vector<std::size_t>;
+using Parameters = std::vector<std::size_t>;
 using Used = std::vector<std::uint8_t>;
 
 TEST_CASE("ParameterUsage: with every parameter used a gradient is complete when it comes") {
@@ -21,7 +21,7 @@ TEST_CASE("ParameterUsage: with every parameter used a gradient is complete when
 TEST_CASE("ParameterUsage: what is expected unused holds for one iteration") {
   ParameterUsage usage(UsageMode::kFindUnused, {"a", "b", "c"});
   usage.expect_unused({0, 2});
-  CHECK(usage.unused() == Indices{0, 2});
+  CHECK(usage.unused() == Parameters{0, 2});
   CHECK(usage.on_gradient(1));
   CHECK(usage.used() == Used{0, 1, 0});
   usage.end_iteration();
@@ -41,13 +41,13 @@ TEST_CASE("ParameterUsage: a static graph's first iteration tells how many gradi
   ParameterUsage usage(UsageMode::kStatic, {"a", "b", "c", "d"});
   REQUIRE(usage.learning());
   for (const std::size_t index : {3, 1, 3, 0}) CHECK_FALSE(usage.on_gradient(index));
-  CHECK(usage.learn() == Indices{1, 3, 0});  // by their last gradients
-  CHECK(usage.unused() == Indices{2});
+  CHECK(usage.learn() == Parameters{1, 3, 0});  // by their last gradients
+  CHECK(usage.unused() == Parameters{2});
   CHECK_FALSE(usage.learning());
   usage.end_iteration();
 
   for (int iteration = 0; iteration < 2; ++iteration) {
-    CHECK(usage.unused() == Indices{2});
+    CHECK(usage.unused() == Parameters{2});
     CHECK_FALSE(usage.on_gradient(3));
     CHECK(usage.on_gradient(0));
     CHECK(usage.on_gradient(3));

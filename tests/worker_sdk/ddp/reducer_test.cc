@@ -12,7 +12,7 @@ using test::RecordingCommunicator;
 namespace {
 
 // Four parameters "a" "b" "c" "d" of 100 floats; buckets of two after the rebuild.
-struct Fixture {
+struct ReducerFixture {
   RecordingCommunicator communicator;
   Reducer reducer{communicator,
                   {{.name = "a", .count = 100},
@@ -38,7 +38,7 @@ struct Fixture {
 }  // namespace
 
 TEST_CASE("Reducer: the first iteration averages one bucket, after the last gradient") {
-  Fixture f;
+  ReducerFixture f;
   f.mark({3, 2, 1});
   CHECK(f.communicator.calls.empty());
   f.mark({0});
@@ -51,7 +51,7 @@ TEST_CASE("Reducer: the first iteration averages one bucket, after the last grad
 }
 
 TEST_CASE("Reducer: it wants to be rebuilt once, after the first iteration") {
-  Fixture f;
+  ReducerFixture f;
   CHECK_FALSE(f.reducer.wants_rebuild());
   f.iterate({3, 1, 2, 0});
   REQUIRE(f.reducer.wants_rebuild());
@@ -63,14 +63,14 @@ TEST_CASE("Reducer: it wants to be rebuilt once, after the first iteration") {
 }
 
 TEST_CASE("Reducer: without a rebuild it goes on with the first buckets") {
-  Fixture f;
+  ReducerFixture f;
   f.iterate({3, 2, 1, 0});
   f.iterate({3, 2, 1, 0});
   CHECK(f.communicator.calls.size() == 2);
 }
 
 TEST_CASE("Reducer: a bucket is launched as soon as it is complete, before backward ends") {
-  Fixture f;
+  ReducerFixture f;
   f.rebuild_after({3, 2, 1, 0});
   f.mark({3, 2});
   REQUIRE(f.communicator.calls.size() == 1);
@@ -88,7 +88,7 @@ TEST_CASE("Reducer: a bucket is launched as soon as it is complete, before backw
 }
 
 TEST_CASE("Reducer: buckets are launched in order though a later one is complete first") {
-  Fixture f;
+  ReducerFixture f;
   f.rebuild_after({3, 2, 1, 0});
   f.mark({0, 1});
   CHECK(f.communicator.calls.empty());
@@ -99,7 +99,7 @@ TEST_CASE("Reducer: buckets are launched in order though a later one is complete
 }
 
 TEST_CASE("Reducer: parameters without a gradient are named") {
-  Fixture f;
+  ReducerFixture f;
   f.mark({3, 1});
   CHECK(f.reducer.is_ready(3));
   CHECK_FALSE(f.reducer.is_ready(0));
@@ -130,7 +130,7 @@ TEST_CASE("Reducer: its memory outlives all-reduces that are under way, which it
 }
 
 TEST_CASE("Reducer: nothing is aborted where no all-reduce is under way") {
-  Fixture done;
+  ReducerFixture done;
   {
     Reducer idle(done.communicator, {{.name = "e", .count = 1}});
     Reducer finished(done.communicator, {{.name = "e", .count = 1}});
@@ -144,7 +144,7 @@ TEST_CASE("Reducer: nothing is aborted where no all-reduce is under way") {
 }
 
 TEST_CASE("Reducer: a gradient that is ready twice is named") {
-  Fixture f;
+  ReducerFixture f;
   f.mark({3});
   CHECK_THROWS_WITH(f.reducer.mark_ready(3), Contains("gradient of d became ready twice"));
 }

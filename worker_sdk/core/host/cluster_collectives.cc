@@ -4,13 +4,6 @@
 #include "worker_sdk/core/host/block_reduction.h"
 
 namespace ddprun::host {
-namespace {
-
-constexpr std::size_t kGranule = 64;
-
-std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
-
-}  // namespace
 
 std::vector<Range> ClusterCollectives::share(const std::vector<Range>& blocks,
                                              std::size_t element) const {

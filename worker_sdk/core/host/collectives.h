@@ -7,6 +7,11 @@
 
 namespace ddprun::host {
 
+// Elements: the ranks' slices of a buffer begin on cache lines of their own.
+inline constexpr std::size_t kGranule = 64;
+
+inline std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
+
 class Collectives {
  public:
   virtual ~Collectives() = default;

@@ -9,10 +9,6 @@
 namespace ddprun::host {
 namespace {
 
-constexpr std::size_t kGranule = 64;  // elements; slices begin on cache lines of their own
-
-std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
-
 std::size_t pieces_of(std::size_t total, std::size_t piece) { return (total + piece - 1) / piece; }
 
 std::uint32_t number(std::size_t pieces) { return static_cast<std::uint32_t>(pieces); }
