@@ -52,8 +52,8 @@ endif()
 set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 
 # A build that is made once: Boost's headers are read, and what they instantiate is compiled, once for
-# several files. So names in anonymous namespaces differ within a folder: what has the same name
-# there is one thing and has one place, or wants a better name.
+# many files. So names in anonymous namespaces differ within a folder: what has the same name there is
+# one thing and has one place, or wants a better name.
 function(ddprun_compile_together target)
   if(DDPRUN_BUILD_ONCE)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
@@ -66,6 +66,9 @@ function(ddprun_library name)
   if(ARG_SOURCES)
     add_library(ddprun_${name} STATIC ${ARG_SOURCES})
     target_link_libraries(ddprun_${name} PUBLIC $<BUILD_INTERFACE:ddprun_flags> ${ARG_DEPS})
+    if(DDPRUN_FUZZ)
+      target_compile_options(ddprun_${name} PRIVATE -fsanitize=fuzzer-no-link)  # tells libFuzzer what was reached
+    endif()
     ddprun_compile_together(ddprun_${name})
   else()
     add_library(ddprun_${name} INTERFACE)

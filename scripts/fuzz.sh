@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the fuzzers with clang in build/fuzz and runs each for some seconds, from the corpus that the
-# tree keeps and what earlier runs added to it in build/fuzz/corpus: `scripts/fuzz.sh [SECONDS [SEED [RUNS]]]` (20, 0: another one each time, 0).
+# Builds the fuzzers beside AddressSanitizer's tests (build/asan) and runs each for some seconds, from the
+# corpus that the tree keeps and what earlier runs added to it in build/fuzz/corpus:
+# `scripts/fuzz.sh [SECONDS [SEED [RUNS]]]` (20, 0: another one each time, 0).
 # Fails when one finds something, and leaves the input that does it in build/fuzz; or when all
 # together made fewer runs than RUNS.
 set -euo pipefail
@@ -10,19 +11,12 @@ seconds=${1:-20}
 seed=${2:-0}
 least_runs=${3:-0}
 
-clang=$(command -v clang++-14 || command -v clang++ || true)
-if [ -z "$clang" ]; then
-  echo "fuzz.sh: clang++ is needed (apt-get install clang-14)" >&2
-  exit 1
-fi
-mkdir -p build
-cmake -S . -B build/fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" \
-  -DCMAKE_CXX_COMPILER="$clang" -DCMAKE_C_COMPILER="${clang/clang++/clang}" \
-  -DDDPRUN_FUZZ=ON -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_SANITIZE=fuzzer-no-link,address,undefined \
-  -DDDPRUN_WITH_TORCH=OFF -DDDPRUN_WITH_CUDA=OFF -DDDPRUN_BUILD_BENCH=OFF >build/fuzz.log 2>&1 ||
+command -v clang++ >/dev/null ||
+  { echo "fuzz.sh: clang++ is needed (apt-get install clang)" >&2; exit 1; }
+mkdir -p build/fuzz
+cmake --preset asan -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_BUILD_BENCH=OFF >build/fuzz.log 2>&1 ||
   { cat build/fuzz.log >&2; exit 1; }
-cmake --build build/fuzz --target fuzzers
+cmake --build build/asan --target fuzzers
 rm -f build/fuzz/found build/fuzz/*_fuzz-*
 
 run_one() {
@@ -55,9 +49,9 @@ export -f run_one runs_in
 export seconds seed
 
 # One on each core. xargs ends with 123 when one of them has found something.
-printf '%s\0' build/fuzz/bin/*_fuzz | xargs -0 -n 1 -P "$(nproc)" bash -c 'run_one "$0"' || exit 1
+printf '%s\0' build/asan/bin/*_fuzz | xargs -0 -n 1 -P "$(nproc)" bash -c 'run_one "$0"' || exit 1
 runs=0
-for program in build/fuzz/bin/*_fuzz; do
+for program in build/asan/bin/*_fuzz; do
   runs=$((runs + $(runs_in "build/fuzz/$(basename "$program").log")))
 done
 echo "fuzz.sh: nothing found in $seconds s each, $runs runs in all"

@@ -1,31 +1,38 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that must pass before a change is merged. Installs what is missing, builds, runs the
-# tests; ends with ctest's summary of the release build and one line that says what happened. Builds,
-# fuzzers and clang-tidy go on behind the tests (scripts/test_behind.sh), their output into
-# build/test-STEP.log.
+# Installs what is missing, builds, and runs the tests. Prints each part's core-seconds and wall time, then
+# ctest's summary and one line that says what happened. Builds go on behind the tests
+# (scripts/test_behind.sh), their output into build/test-STEP.log.
 #
-#   scripts/test.sh [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--thorough] [--list]
-#     checks   arrows, coroutines, formatting (seconds; installs clang-format only)
-#     asan     build with AddressSanitizer and UBSan, tests without LibTorch and, but with
-#              --thorough, without the slow ones
+#   scripts/test.sh [--ci|--nightly] [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
+#     without a level: checks and release
+#     --ci       all parts: what a change must pass
+#     --nightly  all parts with the slow tests under AddressSanitizer, clang-tidy over all files, then
+#                scripts/soak.sh with its full counts
+#   Parts:
+#     checks   arrows, test names, formatting (seconds; installs clang-format only)
+#     release  the release build and its tests, PyTorch's included; where asan runs too, the tests that
+#              neither wait nor measure are asan's alone
+#     asan     build with AddressSanitizer and UBSan, tests without LibTorch
 #     tsan     build with ThreadSanitizer, the tests of what has threads
-#     release  the release build and all tests, PyTorch's included; without --thorough those that
-#              neither wait nor measure are AddressSanitizer's alone
 #     fuzz     each fuzzer for 20 s
-#     tidy     clang-tidy over the sources
+#     tidy     clang-tidy over the sources of the change
+#
+# A part that needs more core-seconds than its budget fails. DDPRUN_TEST_BUDGET=200 doubles the budgets,
+# for a slower processor.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-parts=(checks asan tsan release fuzz tidy)
-only="" skip="" jobs=$(nproc) slow='|slow' logic=OFF
+parts=(checks release asan tsan fuzz tidy)
+declare -A budget=([checks]=150 [release]=4500 [asan]=4500 [tsan]=1800 [fuzz]=900 [tidy]=600)
+level=default only="" skip="" jobs=$(nproc)
 
-usage() { sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
     --only|--skip|--jobs) flag=$1 value=${2:-}; shift; [ $# -eq 0 ] || shift ;;
-    --thorough) slow="" logic=ON; shift; continue ;;
+    --ci|--nightly) level=${1#--}; shift; continue ;;
     --list) printf '%s\n' "${parts[@]}"; exit 0 ;;
     -h|--help) usage; exit 0 ;;
     *) echo "test: unknown argument '$1'" >&2; usage >&2; exit 2 ;;
@@ -43,45 +50,63 @@ for name in ${only//,/ } ${skip//,/ }; do
   [[ " ${parts[*]} " == *" $name "* ]] ||
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
+[ -n "$only" ] || [ "$level" != default ] || only=checks,release
+slow='|slow'
+[ "$level" != nightly ] || slow=""
 
-passed=() failed=() second_tries=() why=()  # why: what failed in a part
-closing=""  # ctest's words on the last tests
+passed=() failed=() flaky=() why=() figures=()  # why: what failed in a part
+closing=""  # ctest's words on the release tests, else on the last ones
 started=$SECONDS
 
 is_wanted() {
   { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; } && [[ ",$skip," != *",$1,"* ]]
 }
 
+# Core-seconds of what this shell has waited for.
+core_seconds() {
+  times >build/test-times
+  awk 'NR == 2 { split($1, user, /[ms]/); split($2, sys, /[ms]/)
+                 print int(60 * (user[1] + sys[1]) + user[2] + sys[2]) }' build/test-times
+}
+
 # Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
+declare -A ended=() built=()  # step → its exit status, its core-seconds
 run_part() {
-  local name=$1 begin=$SECONDS
+  local name=$1 begin=$SECONDS cores limit result=passed
   is_wanted "$name" || return 0
   printf '\n=== %s\n' "$name"
-  if "part_$name"; then
+  cores=$(core_seconds)
+  "part_$name" || result=FAILED
+  cores=$(($(core_seconds) - cores + ${built[$name]:-0}))
+  limit=$((budget[$name] * ${DDPRUN_TEST_BUDGET:-100} / 100))
+  if [ $cores -gt $limit ]; then
+    result=FAILED
+    why+=("$name: $cores core-seconds, over its budget of $limit")
+  fi
+  figures+=("$(printf '%-8s %6d core-seconds of %5d, %5d s' "$name" "$cores" "$limit" $((SECONDS - begin)))")
+  if [ $result = passed ]; then
     passed+=("$name $((SECONDS - begin))s")
-    printf '=== %s: passed in %d s\n' "$name" $((SECONDS - begin))
   else
     failed+=("$name")
-    printf '=== %s: FAILED\n' "$name"
   fi
+  printf '=== %s: %s, %d core-seconds, %d s\n' "$name" $result "$cores" $((SECONDS - begin))
 }
 
 # Starts what goes on behind the tests, in a session of its own, which ends with this script.
-declare -A ended=()  # step → its exit status
 start_behind() {
   [ $# -gt 0 ] || return 0
-  exec {behind}< <(DDPRUN_TEST_LOGIC=$logic exec setsid scripts/test_behind.sh "$jobs" "$@")
+  exec {behind}< <(DDPRUN_TEST_LOGIC=$logic DDPRUN_TEST_LEVEL=$level exec setsid scripts/test_behind.sh "$jobs" "$@")
   session=$!
   trap 'kill -- "-$session" 2>/dev/null' EXIT
 }
 
 # Waits until step $1 has ended; its exit status.
 await() {
-  local step status seconds
+  local step status seconds cores
   while [ -z "${ended[$1]:-}" ]; do
-    read -r -u "$behind" step status seconds || { why+=("$1: what goes on behind the tests was ended"); return 1; }
-    ended[$step]=$status
-    printf 'test: %s behind the tests: %d s\n' "$step" "$seconds"
+    read -r -u "$behind" step status seconds cores || { why+=("$1: what goes on behind the tests was ended"); return 1; }
+    ended[$step]=$status built[$step]=$cores
+    printf 'test: %s behind the tests: %d core-seconds, %d s\n' "$step" "$cores" "$seconds"
   done
   return "${ended[$1]}"
 }
@@ -100,45 +125,46 @@ await_build() {
 fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 
-names_of_failed() {
-  sed 's/^[0-9]*://' "build/$1/Testing/Temporary/LastTestsFailed.log" 2>/dev/null | tr '\n' ';'
-}
+failed_of() { sed 's/^[0-9]*://' "build/$1/Testing/Temporary/LastTestsFailed.log" 2>/dev/null; }
+on_one_line() { tr '\n' ';'; }
 
-# A test that fails beside others is tried once more, alone: a machine that stood still for a second
-# is no reason to refuse a change. It is named on the last line then, and is a bug until shown
-# otherwise.
-# The tests that take long wait most of the time: with one more than there are cores these have enough
-# to do.
+# A test that fails beside others is tried once more, alone and with the seed of its first try, and is
+# reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
+# Tests wait most of the time, so three times as many run as there are cores.
 run_ctest() {
-  local preset=$1 log=build/test-ctest.log status names
+  local preset=$1 log=build/test-ctest.log status skips=0 names
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
-  "${ctest[@]}" -j $((jobs + 1)) "$@" 2>&1 | tee "$log"
+  "${ctest[@]}" -j $((jobs * 3)) "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
-  closing=$(grep 'tests passed' "$log")
-  [ "$status" -ne 0 ] || return 0
-  names=$(names_of_failed "$preset")
-  printf '\ntest: once more, alone: %s\n' "$names"
+  [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep 'tests passed' "$log")
+  scripts/check_skips.py "build/$preset" tests/allowed_skips.txt ||
+    { why+=("$preset: a skip is not allowed"); skips=1; }
+  [ "$status" -ne 0 ] || return $skips
+  names=$(failed_of "$preset")
+  printf '\ntest: once more, alone: %s\n' "$(on_one_line <<<"$names")"
   kill -STOP -- "-$session"
   "${ctest[@]}" -j 1 --rerun-failed
   status=$?
   kill -CONT -- "-$session"
   if [ $status -ne 0 ]; then
-    why+=("$preset: failed twice: $(names_of_failed "$preset")")
+    why+=("$preset: failed twice: $(failed_of "$preset" | on_one_line)")
     return 1
   fi
-  second_tries+=("$preset: $names")
+  while read -r name; do flaky+=("$preset: $name"); done <<<"$names"
+  return $skips
 }
 
 part_checks() {
   local status=0
   scripts/check_arrows.py --self-test && scripts/check_arrows.py || status=1
-  scripts/check_coroutines.py --self-test && scripts/check_coroutines.py || status=1
   scripts/check_test_names.py --self-test && scripts/check_test_names.py || status=1
+  scripts/check_skips.py --self-test || status=1
   scripts/format.sh --check || status=1
   return $status
 }
+part_release() { await_build release && run_ctest release; }
 part_asan() {
   await_build asan &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
@@ -148,7 +174,6 @@ part_tsan() {
   await_build tsan &&
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
-part_release() { await_build release && run_ctest release; }
 part_fuzz() {
   await fuzz && cat build/test-fuzz.log && return 0
   tail -n 200 build/test-fuzz.log
@@ -163,22 +188,31 @@ part_tidy() {
 }
 
 # The checks alone need no PyTorch.
-level=checks behind_steps=()
+needs=checks behind_steps=()
 for name in "${parts[@]}"; do
   if [ "$name" = checks ] || ! is_wanted "$name"; then continue; fi
-  level=full
+  needs=full
   behind_steps+=("$name")
 done
-if ! scripts/setup.sh "$level"; then
+logic=ON
+if [ "$level" != nightly ] && is_wanted asan; then logic=OFF; fi
+mkdir -p build
+if ! scripts/setup.sh "$needs"; then
   echo "test: the set-up failed; nothing was tested"
   exit 1
 fi
 start_behind "${behind_steps[@]}"
 for part in "${parts[@]}"; do run_part "$part"; done
+if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
 
+printf '\n'
+printf 'test: %s\n' "${figures[@]}"
 [ -z "$closing" ] || printf '\n%s\n' "$closing"
 summary="${passed[*]:-none} ($((SECONDS - started)) s)"
-[ ${#second_tries[@]} -eq 0 ] || summary+="; passed at the second try only: ${second_tries[*]}"
+if [ ${#flaky[@]} -gt 0 ]; then
+  summary+="; flaky, passed at the second try only: $(printf '%s; ' "${flaky[@]}")"
+  [ ${#flaky[@]} -eq 1 ] || failed+=("${#flaky[@]} flaky tests")
+fi
 if [ ${#failed[@]} -gt 0 ]; then
   [ ${#why[@]} -eq 0 ] || printf 'test: %s\n' "${why[@]}"
   echo "test: FAILED: ${failed[*]}; passed: $summary"
