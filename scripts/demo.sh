@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a fresh Debian 12 to a trained model: installs what is missing, builds, and trains the digits
-# that this repository carries with two processes. Arguments go to `train` (try --epochs=2).
+# From a fresh Debian 12 to a trained model: installs what is missing, builds ddprun's programs, and trains the
+# digits that this repository carries with two processes. Arguments go to `train` (try --epochs=2).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for argument in "$@"; do
@@ -12,19 +12,40 @@ for argument in "$@"; do
       exit 0 ;;
   esac
 done
-trap '[ $? -eq 0 ] || echo "demo: failed; the reason is above"' EXIT
+json_of_our_own="" downloads=""
+finish() {
+  local status=$?
+  [ -z "$downloads" ] || kill "$downloads" 2>/dev/null || true
+  rm -f "$json_of_our_own"
+  [ $status -eq 0 ] || echo "demo: failed; the reason is above"
+}
+trap finish EXIT
 
-scripts/setup.sh minimal
-
-if [ ! -f build/release/CMakeCache.txt ]; then
-  # No tests, no benchmarks: the programs only. scripts/test.sh turns the rest on. Several files at a
-  # time take about half of the time.
-  cmake --preset release -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_BUILD_ONCE=ON
-else
-  cmake --preset release >/dev/null
+begin=$(date +%s)
+if [ ! -x build/release/bin/train ]; then
+  echo "demo: three steps: install what is missing, build the programs in build/release, train"
+  echo "demo: about 7 minutes on 2 cores; LibTorch is 500 MB to download, Debian's packages at most 300 MB"
 fi
-echo "demo: building ddprun and train (a few minutes the first time)"
-cmake --build build/release --target ddprun train
+scripts/setup.sh minimal --no-torch
+
+# LibTorch is downloaded while everything that does not need it is compiled.
+mkdir -p build
+scripts/setup.sh minimal >build/setup-torch.log 2>&1 </dev/null &
+downloads=$!
+programs=(ddprun ddprund ddprunctl ddprun-agent)
+fresh=()
+if [ ! -f build/release/CMakeCache.txt ]; then
+  # No tests, no benchmarks: scripts/test.sh turns them on. Many files are compiled at a time.
+  fresh=(-DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_BUILD_ONCE=ON)
+  cmake --preset release "${fresh[@]}" -DDDPRUN_WITH_TORCH=OFF >build/configure.log || { cat build/configure.log; exit 1; }
+  scripts/build_progress.py build/release 0-65 "$begin" "${programs[@]}"
+  fresh=(-DDDPRUN_WITH_TORCH=AUTO)
+fi
+wait "$downloads" || { cat build/setup-torch.log; exit 1; }
+downloads=""
+grep -v 'nothing to install' build/setup-torch.log || true
+cmake --preset release "${fresh[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
+scripts/build_progress.py build/release 65-100 "$begin" "${programs[@]}" train
 
 # The summary goes where the user wants it, else into a file of our own.
 json=
@@ -37,7 +58,7 @@ done
 summary=()
 if [ -z "$json" ]; then
   json=$(mktemp)
-  trap 'status=$?; rm -f "$json"; [ $status -eq 0 ] || echo "demo: failed; the reason is above"' EXIT
+  json_of_our_own=$json
   summary=(--json "$json")
 fi
 

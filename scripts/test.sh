@@ -62,22 +62,24 @@ is_wanted() {
   { [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]; } && [[ ",$skip," != *",$1,"* ]]
 }
 
-# Core-seconds of what this shell has waited for.
-core_seconds() {
+# Sets `used` to the core-seconds of what this shell has waited for. A subshell would see its own.
+count_core_seconds() {
   times >build/test-times
-  awk 'NR == 2 { split($1, user, /[ms]/); split($2, sys, /[ms]/)
-                 print int(60 * (user[1] + sys[1]) + user[2] + sys[2]) }' build/test-times
+  used=$(awk 'NR == 2 { split($1, user, /[ms]/); split($2, sys, /[ms]/)
+                        printf "%d", 60 * (user[1] + sys[1]) + user[2] + sys[2] }' build/test-times)
 }
 
 # Runs `part_NAME`; keeps going after a failure, so that one run shows everything.
 declare -A ended=() built=()  # step → its exit status, its core-seconds
 run_part() {
-  local name=$1 begin=$SECONDS cores limit result=passed
+  local name=$1 begin=$SECONDS used cores limit result=passed
   is_wanted "$name" || return 0
   printf '\n=== %s\n' "$name"
-  cores=$(core_seconds)
+  count_core_seconds
+  cores=$used
   "part_$name" || result=FAILED
-  cores=$(($(core_seconds) - cores + ${built[$name]:-0}))
+  count_core_seconds
+  cores=$((used - cores + ${built[$name]:-0}))
   limit=$((budget[$name] * ${DDPRUN_TEST_BUDGET:-100} / 100))
   if [ $cores -gt $limit ]; then
     result=FAILED
@@ -132,7 +134,7 @@ on_one_line() { tr '\n' ';'; }
 # reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
 # Tests wait most of the time, so three times as many run as there are cores.
 run_ctest() {
-  local preset=$1 log=build/test-ctest.log status skips=0 names
+  local preset=$1 log=build/test-ctest.log status skips=0 names name
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
@@ -144,10 +146,10 @@ run_ctest() {
   [ "$status" -ne 0 ] || return $skips
   names=$(failed_of "$preset")
   printf '\ntest: once more, alone: %s\n' "$(on_one_line <<<"$names")"
-  kill -STOP -- "-$session"
+  kill -STOP -- "-$session" 2>/dev/null
   "${ctest[@]}" -j 1 --rerun-failed
   status=$?
-  kill -CONT -- "-$session"
+  kill -CONT -- "-$session" 2>/dev/null
   if [ $status -ne 0 ]; then
     why+=("$preset: failed twice: $(failed_of "$preset" | on_one_line)")
     return 1

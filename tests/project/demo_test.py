@@ -32,6 +32,7 @@ class DemoTest(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.root = directory.name
         for path, text in (("scripts/setup.sh", "#!/bin/sh\n"), ("tools/cmake", "#!/bin/sh\necho cmake $*\n"),
+                           ("scripts/build_progress.py", "#!/bin/sh\necho build $*\n"),
                            ("build/release/bin/ddprun", FAKE_DDPRUN)):
             path = os.path.join(self.root, path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -59,9 +60,17 @@ class DemoTest(unittest.TestCase):
                 if os.path.exists(path):
                     os.remove(path)
 
-    def test_a_fresh_folder_is_built_several_files_at_a_time(self):
+    def test_a_fresh_folder_gets_each_program_of_the_readme(self):
         done = self.demo()
-        self.assertRegex(done.stdout, "cmake --preset release .*-DDDPRUN_BUILD_ONCE=ON\n")
+        self.assertRegex(done.stdout, "build build/release 0-65 [0-9]+ ddprun ddprund ddprunctl ddprun-agent\n"
+                                      "build build/release 65-100 [0-9]+ ddprun ddprund ddprunctl ddprun-agent train\n")
+
+    def test_a_download_that_fails_is_shown(self):
+        with open(os.path.join(self.root, "scripts/setup.sh"), "w") as f:
+            f.write('#!/bin/sh\ncase "$*" in *--no-torch*) exit 0 ;; esac; echo "no network"; exit 1\n')
+        done = self.demo()
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertTrue(done.stdout.endswith("no network\ndemo: failed; the reason is above\n"), done.stdout)
 
     def test_help_is_its_own_and_builds_and_trains_nothing(self):
         for flag in ("--help", "-h"):

@@ -23,7 +23,7 @@ class TestScriptTest(unittest.TestCase):
         os.mkdir(self.scripts)
         for name in ("test.sh", "test_behind.sh"):
             shutil.copy(os.path.join(SOURCE, "scripts", name), self.scripts)
-        for name in ("setup.sh", "check_arrows.py", "check_coroutines.py", "check_test_names.py", "format.sh", "fuzz.sh"):
+        for name in ("setup.sh", "check_arrows.py", "check_skips.py", "check_test_names.py", "format.sh", "fuzz.sh"):
             path = os.path.join(self.scripts, name)
             with open(path, "w") as f:
                 f.write(f'#!/bin/sh\necho "{name} $*"\n')
@@ -37,13 +37,13 @@ class TestScriptTest(unittest.TestCase):
 
     def test_the_checks_alone_need_no_pytorch(self):
         self.assertEqual(self.set_up_for("--only", "checks"), "setup.sh checks")
-        self.assertEqual(self.set_up_for("--skip=asan,tsan,fuzz,tidy,release"), "setup.sh checks")
+        self.assertEqual(self.set_up_for("--skip=release"), "setup.sh checks")
 
     def test_other_parts_need_all(self):
         self.assertEqual(self.set_up_for("--only=checks,fuzz"), "setup.sh full")
 
     def test_a_flag_without_its_value_is_one_line_and_2(self):
-        for arguments, text in ((["--only"], "--only needs a part; there are: checks asan"), (["--skip"], "--skip needs a part"),
+        for arguments, text in ((["--only"], "--only needs a part; there are: checks release"), (["--skip"], "--skip needs a part"),
                                 (["--only="], "--only needs a part"), (["--jobs"], "--jobs needs a number from 1"),
                                 (["--jobs=x"], "--jobs needs a number from 1, not 'x'")):
             with self.subTest(arguments):
@@ -76,14 +76,52 @@ class TestScriptTest(unittest.TestCase):
 
     def test_a_build_that_fails_is_shown_and_the_rest_goes_on(self):
         cmake = 'case "$*" in *asan*) echo "no compiler"; exit 1 ;; esac'
-        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--skip=checks,tidy"], text=True, timeout=120,
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--skip=checks,tidy"], text=True, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=self.with_tools(cmake=cmake, ctest="echo '100% tests passed, 0 tests failed out of 3'"))
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("\nno compiler\n", done.stdout)
         self.assertIn("\ntest: asan: the build failed\n", done.stdout)
         self.assertRegex(done.stdout, r"\n100% tests passed, 0 tests failed out of 3\ntest: asan: the build failed\n"
-                                      r"test: FAILED: asan; passed: tsan \d+s release \d+s fuzz \d+s \(\d+ s\)\n$")
+                                      r"test: FAILED: asan; passed: release \d+s tsan \d+s fuzz \d+s \(\d+ s\)\n$")
+
+    def failing_at_first(self, names, preset="asan"):
+        """A ctest whose first run fails these tests and whose second one passes."""
+        log = os.path.join(self.scripts, f"../build/{preset}/Testing/Temporary/LastTestsFailed.log")
+        os.makedirs(os.path.dirname(log))
+        lines = "\\n".join(f"{number}:{name}" for number, name in enumerate(names))
+        return (f"case \"$*\" in *--rerun-failed*) echo '100% tests passed, 0 tests failed out of {len(names)}'; exit 0 ;; esac\n"
+                f"printf '{lines}\\n' > '{log}'; echo '50% tests passed'; exit 8")
+
+    def run_asan(self, **tools):
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=asan"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.with_tools(cmake="exit 0", **tools))
+        return done.returncode, done.stdout
+
+    def test_one_flaky_test_is_reported(self):
+        status, output = self.run_asan(ctest=self.failing_at_first(["a b"]))
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"test: all passed: asan .*; flaky, passed at the second try only: asan: a b; \n$")
+
+    def test_two_flaky_tests_fail_the_run(self):
+        status, output = self.run_asan(ctest=self.failing_at_first(["a b", "c"]))
+        self.assertEqual(status, 1, output)
+        self.assertIn("test: FAILED: 2 flaky tests;", output)
+
+    def test_a_skip_that_is_not_allowed_fails_the_run(self):
+        with open(os.path.join(self.scripts, "check_skips.py"), "w") as f:
+            f.write("#!/bin/sh\necho 'skipped, and not on the list'; exit 1\n")
+        status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
+        self.assertEqual(status, 1, output)
+        self.assertIn("test: asan: a skip is not allowed\ntest: FAILED: asan;", output)
+
+    def test_a_part_over_its_budget_of_core_seconds_fails(self):
+        spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"
+        os.environ["DDPRUN_TEST_BUDGET"] = "0"
+        self.addCleanup(os.environ.pop, "DDPRUN_TEST_BUDGET")
+        status, output = self.run_asan(ctest=spin)
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, r"test: asan: [1-9]\d* core-seconds, over its budget of 0\n")
 
     def test_what_goes_on_behind_the_tests_ends_with_the_script(self):
         began = os.path.join(self.scripts, "began")
