@@ -105,13 +105,16 @@ if(DDPRUN_SANITIZE MATCHES "thread")
   add_custom_target(thread_tests)
 endif()
 
+# Where a test's seed is kept until the test passes (tests/support/seed.h).
+set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
+
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
 #             [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
 # has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it neither waits nor
 # measures, so it says the same in each build (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
-# is, like the rest. Each TEST_CASE becomes one ctest entry.
-# A case that prints "SKIPPED: reason" counts as skipped.
+# is, like the rest. Each TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h)
+# skips it.
 function(ddprun_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -130,7 +133,7 @@ function(ddprun_test name)
   if(NOT ARG_OPTIMIZED)
     ddprun_test_options(${name})
   endif()
-  set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: ")
+  set(properties TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT ${ddprun_test_seeds})
   if(ARG_LABELS)
     list(APPEND properties LABELS "${ARG_LABELS}")
   endif()
@@ -152,7 +155,7 @@ find_program(DDPRUN_PYTHON python3)
 # ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [RUN_SERIAL])
 # One ctest entry for a Python (.py) or shell script. It finds the programs under test in
 # $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in
-# $DDPRUN_SANITIZE; "SKIPPED: reason" in its output counts as skipped.
+# $DDPRUN_SANITIZE; exit status 77 (tests/support/runner.py) counts as skipped.
 function(ddprun_script_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
   if(TARGET thread_tests AND NOT ARG_THREADS)
@@ -168,8 +171,8 @@ function(ddprun_script_test name)
     add_test(NAME ${name} COMMAND bash ${script} ${ARG_ARGS})
   endif()
   set_tests_properties(${name} PROPERTIES
-    TIMEOUT ${ARG_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: " LABELS "${ARG_LABELS}"
-    ENVIRONMENT "DDPRUN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};DDPRUN_SOURCE_DIR=${CMAKE_SOURCE_DIR};DDPRUN_SANITIZE=${DDPRUN_SANITIZE}")
+    TIMEOUT ${ARG_TIMEOUT} SKIP_RETURN_CODE 77 LABELS "${ARG_LABELS}"
+    ENVIRONMENT "DDPRUN_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};DDPRUN_SOURCE_DIR=${CMAKE_SOURCE_DIR};DDPRUN_SANITIZE=${DDPRUN_SANITIZE};${ddprun_test_seeds}")
   if(ARG_RUN_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

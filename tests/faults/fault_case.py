@@ -3,7 +3,7 @@
 
 After each fault the job goes on, or it ends on every node with one named cause and a documented exit
 code; there are never two rank 0s; and nothing stays: no process, no listening port, no shared memory,
-no temporary file. Each wait has its deadline. The seed of a run is printed; DDPRUN_FAULT_SEED=N
+no temporary file. Each wait has its deadline. The seed of a run is printed; DDPRUN_TEST_SEED=N
 repeats its choices (the moments, too, as well as a machine keeps time).
 """
 import itertools
@@ -18,6 +18,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
 import netns  # noqa: E402
+import seeds  # noqa: E402
 from harness import wait_until  # noqa: E402, F401
 
 PORT = 29400
@@ -31,10 +32,9 @@ class FaultCase(harness.Case):
     faulty_cables = False
 
     def setUp(self):
-        self.seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+        self.seed = seeds.seed()
         self.random = random.Random(self.seed)
         self.count = itertools.count()
-        print(f"DDPRUN_FAULT_SEED={self.seed}", end=" ", file=sys.stderr, flush=True)
         self.hosts = netns.Hosts(self.num_hosts, faulty_cables=self.faulty_cables)
         self.addCleanup(self.hosts.close)
         self.begin_job()

@@ -11,6 +11,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
+import seeds  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "12"))
@@ -258,12 +259,10 @@ class TakenBack(InPlace):
 
 class RandomKills(InPlace):
     def test_each_job_ends_with_its_result(self):
-        seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
-        choice = random.Random(seed)
-        print(f"DDPRUN_FAULT_SEED={seed}", end=" ", file=sys.stderr, flush=True)
+        choice = random.Random(seeds.seed())
         in_place = 0
         for number in range(KILLS):
-            with self.subTest(number=number, seed=seed):
+            with self.subTest(number=number):
                 job = self.begin(*(["nccl"] if number % 3 == 2 else []), samples=1_200, step_us=500)
                 pids = self.pids(3, 1)
                 time.sleep(choice.uniform(0, 0.06))

@@ -194,7 +194,6 @@ class OnAKernel(harness.Case):
 
     @staticmethod
     def skip(reason):
-        print(f"SKIPPED: {reason}")
         raise unittest.SkipTest(str(reason))
 
     def ran(self, name, code=0):

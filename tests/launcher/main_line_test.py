@@ -4,9 +4,9 @@
 have nothing but /etc/ddprun/ddprun.toml with the cluster's ddprund: 8 ranks train to 0.93."""
 import os
 import re
-import sys
 
 import harness
+import skips
 from discovery_test import Daemon
 
 LINE = ["--nnodes=2", "--nproc_per_node=4", "train"]
@@ -29,6 +29,5 @@ class MainLine(Daemon, harness.HostsCase):
 
 if __name__ == "__main__":
     if not os.path.exists(os.path.join(harness.BIN, "train")):
-        print("SKIPPED: train is not built (no LibTorch)")
-        sys.exit(0)
+        skips.skip_all("train is not built (no LibTorch)")
     harness.main_on_hosts()

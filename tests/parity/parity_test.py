@@ -21,6 +21,7 @@ import answer  # noqa: E402
 import cases  # noqa: E402
 import record  # noqa: E402
 import runner  # noqa: E402
+import skips  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/dev/bin"))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(HERE, "../..")
@@ -112,8 +113,7 @@ def main():
     if live:
         sys.argv.remove("--live")
         if not os.path.exists(record.TORCHRUN):
-            print(f"SKIPPED: no torchrun beside {sys.executable}")
-            return
+            skips.skip_all(f"no torchrun beside {sys.executable}")
     for case in cases.CASES:
         if live and case.live:
             add(Recordings, case)

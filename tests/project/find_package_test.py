@@ -16,6 +16,7 @@ BUILD = os.path.dirname(os.path.realpath(BIN))
 OUTSIDE = os.path.join(SOURCE, "tests/project/outside")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
+import skips  # noqa: E402
 
 
 def run(argv, status=0, **more):
@@ -114,6 +115,5 @@ class FindPackage(unittest.TestCase):
 
 if __name__ == "__main__":
     if os.environ.get("DDPRUN_SANITIZE"):
-        print("SKIPPED: the libraries are built with sanitizers, which an outside project knows nothing of")
-        sys.exit(0)
+        skips.skip_all("the libraries are built with sanitizers, which an outside project knows nothing of")
     runner.main()

@@ -10,6 +10,7 @@ import tempfile
 BIN = os.environ["DDPRUN_BIN_DIR"]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import runner  # noqa: E402
+import skips  # noqa: E402
 PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "man/man5/ddprun.toml.5",
            "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun",
            "fish/vendor_completions.d/ddprun.fish")
@@ -18,8 +19,7 @@ PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "m
 def main():
     runner.unwind_on_sigterm()
     if not all(os.path.exists(os.path.join(BIN, name)) for name in ("ddprun", "ddprund")):
-        print("SKIPPED: only a part of the tree is built")
-        return 0
+        skips.skip_all("only a part of the tree is built")
     manifest = os.path.join(os.path.dirname(BIN), "install_manifest.txt")
     if os.path.exists(manifest):  # an earlier `sudo cmake --install` leaves root's
         os.unlink(manifest)

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import netns  # noqa: E402
 import runner  # noqa: E402
 import files  # noqa: E402
+import skips  # noqa: E402
 import slurm  # noqa: E402
 
 
@@ -76,7 +77,6 @@ class Batch(unittest.TestCase):
 if __name__ == "__main__":
     reason = slurm.why_not()
     if reason:
-        print(f"SKIPPED: {reason}")
-        sys.exit(0)
+        skips.skip_all(reason)
     netns.hosts_or_skip(1).close()
     runner.main()

@@ -351,5 +351,4 @@ class UnderDdprun(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    runner.unwind_on_sigterm()
-    unittest.main()
+    runner.main()

@@ -6,6 +6,7 @@ import sys
 import unittest
 
 import harness
+import skips
 
 TORCHRUN = os.path.join(os.path.dirname(sys.executable), "torchrun")
 # Ours differ on purpose; docs/torchrun.md has the reasons.
@@ -53,6 +54,5 @@ class Environment(harness.Job):
 
 if __name__ == "__main__":
     if not os.path.exists(TORCHRUN):
-        print(f"SKIPPED: no torchrun beside {sys.executable}")
-        sys.exit(0)
+        skips.skip_all(f"no torchrun beside {sys.executable}")
     harness.main()

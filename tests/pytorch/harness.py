@@ -11,6 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import netns  # noqa: E402
 import runner  # noqa: E402
+import skips  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(HERE, "../../build/release/bin"))
 DDPRUN = os.path.join(BIN, "ddprun")
@@ -33,8 +34,7 @@ def require_torch():
     try:
         import torch.distributed  # noqa: F401
     except ImportError as error:
-        print(f"SKIPPED: no PyTorch in {sys.executable} ({error}): scripts/setup.sh full")
-        sys.exit(0)
+        skips.skip_all(f"no PyTorch in {sys.executable} ({error}): scripts/setup.sh full")
     if not os.path.exists(DDPRUN):
         sys.exit(f"no {DDPRUN}: build it first")
 

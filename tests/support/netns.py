@@ -20,7 +20,7 @@ whatever runs in its namespace when the pipe ends, even if we are killed ourselv
 From a shell or a C++ test: `netns.py [--hosts N] -- COMMAND…` runs the command on every host at once
 with DDPRUN_TEST_HOST (0, 1, …) and DDPRUN_TEST_HOSTS (all addresses) set and `{host}`, `{addr0}`,
 `{addr1}`… replaced in its words; the exit status is the first that is not 0. Without the permission
-to make namespaces it prints "SKIPPED: reason" and exits 0.
+to make namespaces it prints "SKIPPED: reason" and exits with 77.
 """
 import argparse
 import ctypes
@@ -33,6 +33,7 @@ import tempfile
 import time
 
 import cable
+import skips
 
 NETWORK = "10.77.0"
 INTERFACE = "eth0"
@@ -293,8 +294,7 @@ def hosts_or_skip(count=2, **kwargs):
     try:
         return Hosts(count, **kwargs)
     except Unavailable as error:
-        print(f"SKIPPED: {error}", flush=True)
-        sys.exit(0)
+        skips.skip_all(error)
 
 
 def _run_everywhere(count, words):

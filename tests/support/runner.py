@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the Python tests run: SIGTERM ends a test as a failure does, so that its clean-ups are done.
+"""How the Python tests run: their exit status, their skips, and SIGTERM.
 
-What started a test and gave up on it (a person, a CI's time limit) so leaves no processes and no
-temporary directories behind.
+A script exits with 77, which ctest counts as skipped, when none of its tests ran; a failure wins. Each
+skipped test is a line "SKIPPED: Class.test: reason"; scripts/check_skips.py reads these lines.
+
+SIGTERM ends a test as a failure does, so that its clean-ups are done: a person or a CI's time limit
+leaves no processes and no temporary directories behind.
 """
 import signal
 import sys
 import unittest
+
+import seeds
+from skips import SKIPPED
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -21,15 +27,41 @@ def unwind_on_sigterm(then=lambda: None):
 
 
 class _Result(unittest.TextTestResult):
+    num_passed = 0
+
     def startTestRun(self):
         super().startTestRun()
         unwind_on_sigterm(then=self.stop)  # unittest takes SystemExit for the failure of one test
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.num_passed += 1
+
+    def stopTestRun(self):
+        super().stopTestRun()
+        for test, reason in self.skipped:
+            print(f"SKIPPED: {_name_of(test)}: {' '.join(reason.split())}", flush=True)
 
 
 class _Runner(unittest.TextTestRunner):
     resultclass = _Result
 
 
+def _name_of(test):
+    """"Class.test", or "Class.setUpClass" for a class that was skipped there."""
+    test = getattr(test, "test_case", test)  # of a subTest
+    if isinstance(test, unittest.TestCase):
+        return f"{type(test).__name__}.{test._testMethodName}"
+    return test.id().removeprefix("setUpClass (").removesuffix(")").rpartition(".")[2] + ".setUpClass"
+
+
 def main(**options):
     """unittest.main for all tests of the calling script."""
-    unittest.main(testRunner=_Runner, **{"verbosity": 2, **options})
+    result = unittest.main(testRunner=_Runner, exit=False, **{"verbosity": 2, **options}).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    seeds.forget()
+    if not result.testsRun and not result.skipped:
+        sys.exit("no test ran")
+    if result.skipped and not result.num_passed:
+        sys.exit(SKIPPED)

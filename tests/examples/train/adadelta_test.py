@@ -8,14 +8,16 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
 VENV_PYTHON = os.path.join(SOURCE, ".venv/bin/python3")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import skips  # noqa: E402
+
 try:
     import torch
 except ImportError as error:
     if os.path.exists(VENV_PYTHON) and not os.environ.get("DDPRUN_IN_VENV"):
         os.environ["DDPRUN_IN_VENV"] = "1"
         os.execv(VENV_PYTHON, [VENV_PYTHON, *sys.argv])
-    print(f"SKIPPED: PyTorch for Python is not importable: {error}")
-    sys.exit(0)
+    skips.skip_all(f"PyTorch for Python is not importable: {error}")
 
 PROBE = os.path.join(os.environ["DDPRUN_BIN_DIR"], "adadelta_probe")
 COUNT, STEPS, LR = 101, 30, 0.7

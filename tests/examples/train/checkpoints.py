@@ -9,6 +9,7 @@ import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../launcher"))
 import harness  # noqa: E402
+import skips  # noqa: E402
 
 TRAIN = os.path.join(harness.BIN, "train")
 EPOCHS, STEPS_PER_EPOCH = 3, 24  # 1,500 digits, 64 at a time
@@ -18,8 +19,7 @@ SHORT_RUN = [f"--epochs={EPOCHS}", "--seed=5"]
 
 def skip_without_train():
     if not os.path.exists(TRAIN):
-        print("SKIPPED: train is not built (no LibTorch)")
-        sys.exit(0)
+        skips.skip_all("train is not built (no LibTorch)")
 
 
 def path_of(directory, step):

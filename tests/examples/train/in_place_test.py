@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """train under --recovery=inplace: when a rank is killed the others go on where they are, and end bit for bit where a
 run ends that has trained with all ranks up to the snapshot, and goes on from there with as many as were left.
-DDPRUN_NUM_KILLS: how many jobs get a kill at a random moment (3); DDPRUN_FAULT_SEED: which moments and ranks."""
+DDPRUN_NUM_KILLS: how many jobs get a kill at a random moment (3); DDPRUN_TEST_SEED: which moments and ranks."""
 import os
 import random
 import re
@@ -12,6 +12,7 @@ import signal
 import checkpoints
 import files
 import harness
+import seeds
 from checkpoint_test import STEPS_DONE, progress_page_word, workers_of
 from checkpoints import TRAIN, path_of, steps_in
 
@@ -94,9 +95,7 @@ class InPlace(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
 
     def test_at_random_moments(self):
-        seed = int(os.environ.get("DDPRUN_FAULT_SEED", random.randrange(1 << 30)))
-        print(f"DDPRUN_FAULT_SEED={seed}", flush=True)
-        draw = random.Random(seed)
+        draw = random.Random(seeds.seed())
         for number in range(NUM_KILLS):
             with self.subTest(number=number):
                 self.check(draw.randrange(RANKS), draw.randrange(1, LAST_STEP - 5))

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 import checkpoints
+import runner
 from train_test import DDPRUN, TRAIN, run
 
 LAYOUTS = "dp4", "tp2xdp2", "pp2xdp2", "pp2xtp2"
@@ -81,4 +82,4 @@ class Parallel(unittest.TestCase):
 
 if __name__ == "__main__":
     checkpoints.skip_without_train()
-    unittest.main(verbosity=2)
+    runner.main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """train, killed with -9 at random moments again and again, ends bit for bit where it ends undisturbed. DDPRUN_NUM_KILLS: how
-often (5); DDPRUN_FAULT_SEED: which moments and ranks; each test prints it."""
+often (5); DDPRUN_TEST_SEED: which moments and ranks; each test prints it."""
 import os
 import random
 import signal
@@ -10,6 +10,7 @@ import time
 
 import checkpoints
 import harness
+import seeds
 from checkpoint_test import PHASE, STEPS_DONE, progress_page_word, workers_of
 from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, path_of, steps_in
 
@@ -70,10 +71,8 @@ class RandomKills(harness.Case):
 
     def check(self, *args):
         """The names of the files at the end."""
-        seed = int(os.environ.get("DDPRUN_FAULT_SEED", random.randrange(1 << 30)))
-        print(f"DDPRUN_FAULT_SEED={seed}", flush=True)
         RandomKills.reference = RandomKills.reference or self.undisturbed()
-        draw, reference = random.Random(seed), self.reference
+        draw, reference = random.Random(seeds.seed()), self.reference
         directory = self.scratch()
         running = self.job(directory, "--checkpoint-every=1", *args,
                            flags=[f"--max-restarts={NUM_KILLS}", "--max-restart-delay=0"])

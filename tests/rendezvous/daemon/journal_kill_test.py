@@ -16,6 +16,7 @@ import sys
 import urllib.request
 
 from rounds_case import RoundsCase, harness, wait_until
+import skips
 
 STEP = int(os.environ.get("DDPRUN_KILL_STEP") or "17")
 LIBRARY = os.path.join(harness.BIN, "libdie_at_write.so")
@@ -200,8 +201,7 @@ class JournalKill(RoundsCase):
 
 if __name__ == "__main__":
     if os.environ.get("DDPRUN_SANITIZE"):
-        print("SKIPPED: a sanitizer's own library has to be loaded first")
-        sys.exit()
+        skips.skip_all("a sanitizer's own library has to be loaded first")
     if not os.path.exists(LIBRARY):
         sys.exit(f"no {LIBRARY}: build it first")
     harness.main()

@@ -11,7 +11,6 @@ import random
 import shutil
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -19,6 +18,7 @@ import urllib.request
 import zlib
 
 from rounds_case import RoundsCase, harness, wait_until
+import seeds
 
 
 class Journal(RoundsCase):
@@ -163,9 +163,7 @@ class Journal(RoundsCase):
 
     def test_killed_at_random_moments_nothing_is_decided_twice(self):
         """Three rounds fail and are restarted while the daemon is killed again and again."""
-        seed = int(os.environ.get("DDPRUN_FAULT_SEED") or random.SystemRandom().randrange(10**6))
-        print(f"DDPRUN_FAULT_SEED={seed}", end=" ", file=sys.stderr, flush=True)
-        moments = random.Random(seed)
+        moments = random.Random(seeds.seed())
         self.serve()
         agents = self.agents("--max-restarts=3", failing=3)
         self.wait_for_round(1)

@@ -9,6 +9,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
 import harness  # noqa: E402
+import skips  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 SECONDS = float(os.environ.get("DDPRUN_MEMORY_SECONDS", "60"))
@@ -62,6 +63,5 @@ class Memory(harness.Case):
 
 if __name__ == "__main__":
     if os.environ.get("DDPRUN_SANITIZE") or not os.path.exists(STORE_LOAD):
-        print(f"SKIPPED: for a build without sanitizers, with {STORE_LOAD}", flush=True)
-        sys.exit(0)
+        skips.skip_all(f"for a build without sanitizers, with {STORE_LOAD}")
     harness.main()

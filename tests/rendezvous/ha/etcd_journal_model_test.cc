@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every way in which transactions can be cut off, lost, repeated and late, with etcd as a map.
-#include <cstdlib>
-#include <iostream>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +11,7 @@
 #include "tests/rendezvous/ha/model_store.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/seed.h"
 
 namespace ddprun::ha::testing {
 namespace {
@@ -114,11 +113,7 @@ TEST_CASE("EtcdJournal: a batch that is cut off anywhere is there as a whole, or
 }
 
 TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come and go") {
-  const char* given = std::getenv("DDPRUN_HA_SEED");
-  const std::uint64_t seed =
-      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "seed " << seed << " (DDPRUN_HA_SEED)" << std::endl;
-  Random random(seed);
+  Random random(test::seed());
   int num_worlds = 0, num_failed = 0, num_deposed = 0, num_cut = 0;
   // What is rare has been seen then; a few seeds in a thousand need more than 30.
   const auto has_seen_all = [&] { return num_worlds >= 30 && num_failed > 50 && num_cut > 10; };

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/seed.h"
 
 namespace ddprun::ha::testing {
 namespace {
@@ -101,11 +101,7 @@ TEST_CASE(
     "EtcdJournal: a thousand random batches, leaders that are replaced, an etcd that restarts",
     "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
-  const char* given = std::getenv("DDPRUN_HA_SEED");
-  const std::uint64_t seed =
-      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-  std::cout << "seed " << seed << " (DDPRUN_HA_SEED)" << std::endl;
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(test::seed());
   OneEtcd etcd;
   auto leader = new_leader(etcd.options());
   leader->load();

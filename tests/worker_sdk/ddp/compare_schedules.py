@@ -4,17 +4,20 @@ closed form, to 1e-12 where it multiplies from step to step.
 
 Usage: compare_schedules.py PATH_TO_ddp_probe
 """
+import os
 import random
 import subprocess
 import sys
 import warnings
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+import skips  # noqa: E402
+
 try:
     import torch
     from torch.optim import lr_scheduler as peers
 except ImportError as error:
-    print(f"SKIPPED: PyTorch for Python is not importable: {error}")
-    sys.exit(0)
+    skips.skip_all(f"PyTorch for Python is not importable: {error}")
 
 warnings.simplefilter("ignore")  # "step() before optimizer.step()"
 

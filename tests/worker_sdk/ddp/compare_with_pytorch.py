@@ -3,17 +3,20 @@
 
 Usage: compare_with_pytorch.py PATH_TO_ddp_probe
 """
+import os
 import random
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+import skips  # noqa: E402
 
 try:
     import torch
     import torch.distributed as dist
     from torch.utils.data import DistributedSampler
 except ImportError as error:
-    print(f"SKIPPED: PyTorch for Python is not importable: {error}")
-    sys.exit(0)
+    skips.skip_all(f"PyTorch for Python is not importable: {error}")
 
 DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16}
 

@@ -7,6 +7,7 @@ import unittest
 import zlib
 
 import ranks
+import runner
 
 WORKER = os.path.join(ranks.BIN, "checkpoint_worker")
 PROBE = os.path.join(ranks.BIN, "safetensors_probe")
@@ -101,4 +102,4 @@ class CheckpointTest(ranks.RanksTest):
 
 if __name__ == "__main__":
     ranks.skip_without_pytorch()
-    unittest.main(verbosity=2)
+    runner.main()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of the checks that need a GPU per rank, started by ddprun: PinnedLoader, LibTorch's
 // current stream, and DistributedDataParallel over NCCL beside the same training on the CPU.
-// Without a GPU it prints SKIPPED and why, and ends with 0.
+// Without a GPU it prints SKIPPED and why, and ends with 77.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -186,7 +186,7 @@ int main() {
   torch::set_num_threads(4);
   if (const std::string why = load_cuda(); !why.empty()) {
     std::cout << "SKIPPED: " << why << std::endl;
-    return 0;
+    return 77;
   }
   try {
     run();

@@ -19,6 +19,7 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 PYTHON = os.path.join(SOURCE, ".venv/bin/python3")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import skips  # noqa: E402
 
 STORE_SERVER = """
 import datetime, sys
@@ -85,8 +86,7 @@ class PyTorch:
 def skip_without_pytorch():
     why = PyTorch.get().error if os.path.exists(PYTHON) else f"no {PYTHON}"
     if why:
-        print(f"SKIPPED: PyTorch for Python is not importable: {why}")
-        sys.exit(0)
+        skips.skip_all(f"PyTorch for Python is not importable: {why}")
 
 
 class Local:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of two ranks, started by ddprun, that may share a GPU: an older NCCL takes processes with
 // host ids of their own for two machines. Streams and debug mode over real NCCL. Without a GPU it
-// prints SKIPPED and why, and ends with 0.
+// prints SKIPPED and why, and ends with 77.
 #include <cstdlib>
 #include <exception>
 #include <iostream>
@@ -48,7 +48,7 @@ int main() {
     Rig rig;
     if (const char* why = rig.skip_reason(1); why != nullptr) {
       std::cout << "SKIPPED: " << why << std::endl;
-      return 0;
+      return 77;
     }
     run(rig);
     return 0;
