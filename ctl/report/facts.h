@@ -44,6 +44,9 @@ struct Facts {
 // `record` outlives the result.
 Facts facts_of(const Record& record);
 
+// `ddprunctl report --json`: one object, one line; docs/run-report.md has the keys.
+std::string facts_json(const Record& record, const Facts& facts);
+
 // "worker failed" of "worker_failed".
 std::string state_text(const std::string& state);
 

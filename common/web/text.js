@@ -122,6 +122,14 @@ function seconds_text(seconds) {
   return two_parts(seconds, 3600, 24, "d", "h");
 }
 
+// Since a job began: "1:02:03".
+function clock_text(seconds) {
+  const whole_seconds = Math.floor(Math.max(seconds, 0) + 0.5);
+  const two = (number) => String(number % 60).padStart(2, "0");
+  const minutes = Math.floor(whole_seconds / 60), hours = Math.floor(minutes / 60);
+  return hours >= 24 ? `${Math.floor(hours / 24)} d ${hours % 24}:${two(minutes)}` : `${hours}:${two(minutes)}:${two(whole_seconds)}`;
+}
+
 function time_text(date) {
   const two = (number) => String(number).padStart(2, "0");
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
