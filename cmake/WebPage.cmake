@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a page is made of: its style and its scripts as one text each, and what its policy has of them.
+# The parts of a page: its style and its scripts as one text each, and their hashes for its policy.
 
 # SHA-256 as a policy has it: base64 of 32 bytes.
 function(page_hash text out)

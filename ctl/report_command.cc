@@ -63,8 +63,8 @@ int write_whole(int fd, std::string_view text) {
   return 0;
 }
 
-// Written beside it, then renamed: what was there stays until the new one is whole. What is no
-// regular file (/dev/null, a pipe) is written to as it is. errno; 0: done.
+// Written beside it, then renamed: the old file stays until the new one is whole. A path that is no
+// regular file (/dev/null, a pipe) is written to as it is. Returns errno; 0: done.
 int replace_file(const std::string& path, const std::string& text) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
@@ -103,7 +103,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// What the page comes to in a browser that opens it with #pictures: page/report.js has the lines.
+// The document that a browser makes of the page, opened with #pictures: its lines are described in
+// page/report.js.
 submit::ProgramEnd drawn_by_browser(const std::string& page) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/page.html";

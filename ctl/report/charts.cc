@@ -46,7 +46,7 @@ class Maker {
   }
 
  private:
-  // Of phases that there were.
+  // `phases`: those that took time, in the order of the legend.
   json::object bars_plot(json::array bars) const {
     json::array phases;
     for (std::size_t phase = 0; phase < kNumPhases; ++phase) {

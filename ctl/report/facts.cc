@@ -76,7 +76,7 @@ void put_verdict(const Record& record, Facts& facts) {
     if (facts.reason.empty()) facts.reason = report.reason;
     if (!facts.exit_code) facts.exit_code = report.exit_code;
   }
-  // Of a job without a verdict the last that is known.
+  // Without a verdict, the first failure is the last thing that is known.
   if (facts.first_failure.empty() && !record.failures.empty() && !facts.is_over) {
     const WorkerExit& first = record.failures.front();
     facts.first_failure = concat(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a record comes to: how the job ended, where its time went, who was slow, and what is
+// A record's figures: how the job ended, how its time was spent, which ranks were slow, and what is
 // missing. Pure.
 #pragma once
 

@@ -78,7 +78,7 @@ std::string name_of(const GridChart& wanted, const std::string& row) {
   return wanted.names_are_numbers ? concat(wanted.one, ' ', row) : row;
 }
 
-// So many columns of a grid become one row of a table.
+// The number of columns of a grid that become one row of a table.
 std::size_t table_step(const TimeGrid& grid) {
   return std::max<std::size_t>(1, (grid.num_columns() + kMostTableRows - 1) / kMostTableRows);
 }
@@ -111,7 +111,7 @@ std::string peak_text(const TimeGrid& grid, const GridChart& wanted) {
                 " at ", clock_text(peak->most_at));
 }
 
-// Of what falls or rises over all of the time.
+// For values that fall or rise over all of the time.
 std::string course_text(const TimeGrid& grid, const GridChart& wanted) {
   std::optional<double> first, last, lowest;
   std::size_t lowest_at = 0;
@@ -217,7 +217,7 @@ void add_spread(const TimeGrid& grid, const GridChart& wanted, Chart& chart) {
   }
 }
 
-// Of all rows, column by column.
+// The sum of all rows in each column.
 class Sums {
  public:
   explicit Sums(const TimeGrid& grid) : spreads_(spreads_of(grid)) {}

@@ -248,7 +248,7 @@ std::optional<TrainSummary> train_summary_of(const json::object& object) {
 
 // Those that are no events: each one object, or nothing of ours.
 void read_side_files(std::vector<File>& files, Record& record) {
-  // Of several the one that was written last.
+  // The file that was written last counts.
   std::stable_sort(files.begin(), files.end(), [](const File& a, const File& b) {
     return std::pair(a.changed.tv_sec, a.changed.tv_nsec) >
            std::pair(b.changed.tv_sec, b.changed.tv_nsec);

@@ -18,14 +18,14 @@ namespace ddprun::report {
 // named, or one of them can't be read; kSystem naming what fails while it is read.
 Record read_record(const std::vector<std::string>& paths, const std::string& job);
 
-// Of ddprun's own lines the longest, a verdict with its ledger, has less than 100 KiB.
+// ddprun's longest line, a verdict with its ledger, has less than 100 KiB.
 inline constexpr std::size_t kMostLineBytes = std::size_t{1} << 20;
 
 // Lines out of the pieces in which a file is read. Pure.
 class LineSplitter {
  public:
-  // `take` gets each line without its end. Of one that is longer than kMostLineBytes it gets the
-  // beginning, which is no JSON any more, and the rest is left out.
+  // `take` gets each line without its end. A line longer than kMostLineBytes is cut there, so it is
+  // no JSON any more.
   explicit LineSplitter(std::function<void(std::string_view)> take) : take_(std::move(take)) {}
 
   void add(std::string_view piece);

@@ -45,7 +45,7 @@ std::string pairs_of(const std::string& style, const Pairs& pairs) {
 }
 
 std::string table_of(const Table& table, const std::string& caption) {
-  // What scrolls can be reached with the keyboard.
+  // The keyboard can reach it, since it scrolls.
   std::string html = concat("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"",
                             html_text(caption), "\"><table><caption>", html_text(caption),
                             "</caption><thead><tr>");

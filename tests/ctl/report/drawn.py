@@ -82,13 +82,13 @@ class Drawn:
         along = [label for label in self.labels if label["y"] == lowest]
         return Axis(along, "x")
 
-    def y_axis(self):
+    def y_labels(self):
         left = Counter(label["x"] for label in self.labels if label["anchor"] == "end").most_common(1)[0][0]
-        return Axis([{**label, "y": label["y"] - 11 / 3} for label in self.labels if label["x"] == left and label["anchor"] == "end"], "y")
+        return [{**label, "y": label["y"] - 11 / 3} for label in self.labels if label["x"] == left and label["anchor"] == "end"]
 
     def lines(self):
-        """The points of each line that shows values, by place."""
-        return [[(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path["d"])]
+        """(paint, its points by place) of each line that shows values."""
+        return [(path["paint"][len("var(--"):-1], [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path["d"])])
                 for path in self.paths if path["name"] in ("line", "line dashed")]
 
     def rectangles(self):

@@ -37,7 +37,7 @@ LOOK = """new Promise((resolve) => {
   };
   image.src = "data:image/png;base64,%s";
 })"""
-# What an axis of the charts is marked with: values of an expression of common/web/plot.js.
+# Expressions of common/web/plot.js, mostly the marks of an axis, and their values.
 TICKS = [
     ("nice_ticks(0, 10, 5)", [0, 2, 4, 6, 8, 10]), ("nice_ticks(0, 0.93, 4)", [0, 0.5, 1]), ("nice_ticks(0.52, 2.2, 4)", [0.5, 1, 1.5, 2, 2.5]),
     ("nice_ticks(-3, 3, 3)", [-4, -2, 0, 2, 4]), ("nice_ticks(5, 5, 4).map((each) => Math.sign(each - 5))", [-1, -1, 1, 1]),
@@ -78,6 +78,7 @@ class Report(harness.Case):
         self.assertIn("rank 1", page.text("#chart-own_time .legend"))
         self.check_values(page, ["loss", "epoch_loss", "epoch_accuracy", "throughput", "step_time", "own_time", "network", "received", "sent",
                                  "retransmits", "cpu", "memory", "gpu_use", "gpu_memory", "gpu_power", "gpu_temperature"])
+        self.assertEqual([label["text"] for label in drawn.Drawn(page, "#chart-memory svg").y_labels()], ["0 B", "32 GiB", "64 GiB", "96 GiB"])
         self.check_bars(page)
         self.check_signs(page, "own_time", ["series-0", "series-1"])
         self.assertEqual([page.value(each) for each, _ in TICKS], [value for _, value in TICKS])
@@ -113,7 +114,9 @@ class Report(harness.Case):
         self.assertEqual(page.value(drawn.FAULTS), [])
         for chart in charts:
             shown = drawn.Drawn(page, f"#chart-{chart} svg")
-            x, y, lines = shown.x_axis(), shown.y_axis(), shown.lines()
+            x, y = shown.x_axis(), drawn.Axis(shown.y_labels(), "y")
+            paints, lines = zip(*shown.lines())
+            self.assertEqual(paints, tuple(f"series-{number}" for number in range(len(lines))), chart)
             heads, *rows = drawn.table(page, f"#chart-{chart} table")
             self.assertGreaterEqual(len(heads), 1 + len(lines), chart)
             compared = 0
@@ -134,8 +137,10 @@ class Report(harness.Case):
         _, *rows = drawn.table(page, "#chart-time_spent table")
         for number, row in enumerate(rows):
             seconds = [drawn.number(cell) for cell in row[1:]]
-            mine = {paint: width for paint, _, top, width, _ in bars if top == 4 + 24 * number}
-            whole = sum(mine.values())
+            parts = sorted((left, width, paint) for paint, left, top, width, _ in bars if top == 4 + 24 * number)
+            for (left, width, _), (next_left, _, _) in zip(parts, parts[1:]):
+                self.assertAlmostEqual(left + width, next_left, delta=0.15, msg="each part begins where the one before ends")
+            mine, whole = {paint: width for _, width, paint in parts}, parts[-1][0] + parts[-1][1] - parts[0][0]
             self.assertGreater(whole, 600)
             for paint, part in zip(paints, seconds):
                 self.assertAlmostEqual(mine.get(paint, 0) / whole, part / sum(seconds[:-1]), delta=0.004, msg=(row, paint))
