@@ -86,4 +86,16 @@ std::string seconds_text(double seconds) {
   return two_parts(seconds, kHour, 24, " d ", " h");
 }
 
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<long>(std::max(seconds, 0.0) + 0.5);
+  char text[64];
+  if (whole >= 86'400) {
+    std::snprintf(text, sizeof text, "%ld d %ld:%02ld", whole / 86'400, whole / 3600 % 24,
+                  whole / 60 % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+  }
+  return text;
+}
+
 }  // namespace ddprun::ctl

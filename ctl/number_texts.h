@@ -16,5 +16,6 @@ std::string rate_text(double bytes_per_second);               // "1.2 GB/s"
 std::string percent_text(double share);
 // "12 µs", "41.2 ms", "3 min 5 s", "3 h 5 min", "2 d 3 h"; less than none: "–".
 std::string seconds_text(double seconds);
+std::string clock_text(double seconds);  // since a job began: "1:02:03"
 
 }  // namespace ddprun::ctl

@@ -6,21 +6,23 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <sstream>
 #include <string_view>
 
+#include "common/base64.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/process_facts.h"
 #include "common/unique_fd.h"
 #include "ctl/report/charts.h"
 #include "ctl/report/facts.h"
-#include "ctl/report/facts_json.h"
-#include "ctl/report/picture_text.h"
 #include "ctl/report/read_record.h"
 #include "ctl/report/report_page.h"
 #include "ctl/standard_output.h"
@@ -29,7 +31,9 @@
 namespace ddprun::ctl {
 namespace {
 
-constexpr char kPictureProgram[] = "ddprun-chart-png";
+// The first one that is installed draws the pictures.
+constexpr std::array kBrowsers = {"chromium-headless-shell", "chromium", "chromium-browser",
+                                  "google-chrome"};
 
 // A job's id may be anything, a file's name not.
 std::string file_name_of(const std::string& job) {
@@ -59,8 +63,8 @@ int write_whole(int fd, std::string_view text) {
   return 0;
 }
 
-// Written beside it, then renamed: what was there stays until the new one is whole. What is no
-// regular file (/dev/null, a pipe) is written to as it is. errno; 0: done.
+// Written beside it, then renamed: the old file stays until the new one is whole. A path that is no
+// regular file (/dev/null, a pipe) is written to as it is. Returns errno; 0: done.
 int replace_file(const std::string& path, const std::string& text) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
@@ -79,6 +83,57 @@ int replace_file(const std::string& path, const std::string& text) {
   return error;
 }
 
+// For the browser: the page, and a profile that nobody needs afterwards.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    path_ = (std::filesystem::temp_directory_path() / "ddprun-report-XXXXXX").string();
+    if (::mkdtemp(path_.data()) == nullptr) throw_system_error("can't make " + path_, errno);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The document that a browser makes of the page, opened with #pictures: its lines are described in
+// page/report.js.
+submit::ProgramEnd drawn_by_browser(const std::string& page) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/page.html";
+  if (const int error = replace_file(path, page)) throw_system_error("can't write " + path, error);
+  std::vector<std::string> argv{"",
+                                "--headless",
+                                "--disable-gpu",
+                                "--disable-dev-shm-usage",
+                                "--no-first-run",
+                                "--window-size=1280,900",
+                                "--virtual-time-budget=60000",
+                                "--user-data-dir=" + folder.path() + "/profile",
+                                "--dump-dom",
+                                "file://" + path + "#pictures"};
+  // Root has no sandbox of Chromium's. The page is our own, and its policy forbids the rest.
+  if (::geteuid() == 0) argv.insert(argv.begin() + 1, "--no-sandbox");
+  for (const char* browser : kBrowsers) {
+    argv.front() = browser;
+    try {
+      return submit::run_program({.argv = argv, .input = {}, .environment = {}});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+    }
+  }
+  throw Error(ErrorCode::kUnsupported,
+              concat("--png-dir: no Chromium here (", kBrowsers[0], ", ", kBrowsers[1],
+                     " or google-chrome) to draw with; the page has all charts"));
+}
+
 }  // namespace
 
 ReportCommand::ReportCommand(CLI::App& app)
@@ -90,7 +145,7 @@ ReportCommand::ReportCommand(CLI::App& app)
   command_->add_option("-o,--output", output_,
                        "The page's file; -: stdout (default: report-JOB.html, here)");
   command_->add_option("--png-dir", picture_folder_,
-                       "Also each chart as a PNG, into this directory");
+                       "Also each chart as a PNG, into this directory, drawn by Chromium");
   command_->add_option("--job", job_, "Which job, where there are files of several");
   command_->add_flag("--json", json_, "The figures, one JSON object on stdout, and no page");
 }
@@ -99,21 +154,16 @@ int ReportCommand::run() const {
   if (json_ && !output_.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--json is for stdout, and makes no page: without -o");
   }
-  const std::string program = helper_program(kPictureProgram);
-  if (!picture_folder_.empty() && ::access(program.c_str(), X_OK) != 0) {
-    throw Error(ErrorCode::kUnsupported,
-                concat("--png-dir: this ddprun was built without Cairo (", kPictureProgram,
-                       " isn't there); the page has all charts"));
-  }
   const report::Record record = report::read_record(paths_, job_);
   const report::Facts facts = report::facts_of(record);
   const std::vector<report::Chart> charts = report::charts_of(record, facts);
+  const std::string page = report::report_page(record, facts, charts);
   if (!picture_folder_.empty()) {
-    const int code = draw_pictures(charts);
+    const int code = draw_pictures(page);
     if (code != 0) return code;
   }
   if (json_) return print_or_tell(report::facts_json(record, facts));
-  return write_page(record.job, report::report_page(record, facts, charts));
+  return write_page(record.job, page);
 }
 
 int ReportCommand::write_page(const std::string& job, const std::string& page) const {
@@ -123,21 +173,25 @@ int ReportCommand::write_page(const std::string& job, const std::string& page) c
   return error == 0 ? print_or_tell(path + "\n") : tell_unwritten(path, error);
 }
 
-int ReportCommand::draw_pictures(const std::vector<report::Chart>& charts) const {
+int ReportCommand::draw_pictures(const std::string& page) const {
+  const submit::ProgramEnd end = drawn_by_browser(page);
+  constexpr std::string_view kBegin = "<pre id=\"pictures\">";
+  const std::size_t begin = end.out.find(kBegin);
+  if (end.status != 0 || begin == std::string::npos) {
+    throw Error(ErrorCode::kUnsupported,
+                "--png-dir: the browser drew nothing: " + submit::failure_text(end));
+  }
   std::error_code error;
   std::filesystem::create_directories(picture_folder_, error);
   if (error) return tell_unwritten(picture_folder_, error.value());
-  std::string text;
-  for (const report::Chart& chart : charts) {
-    text += report::picture_text(chart.id, report::picture_of(chart));
+  std::istringstream lines(end.out.substr(begin + kBegin.size()));
+  for (std::string name, base64; lines >> name >> base64;) {
+    const std::optional<std::string> picture = from_base64(base64);
+    if (!picture) break;  // behind the last one
+    const std::string path = concat(picture_folder_, "/", name, ".png");
+    if (const int code = replace_file(path, *picture)) return tell_unwritten(path, code);
   }
-  const submit::ProgramEnd end =
-      submit::run_program({.argv = {helper_program(kPictureProgram), picture_folder_},
-                           .input = text,
-                           .environment = {}});
-  if (end.status == 0) return 0;
-  std::fprintf(stderr, "ddprunctl: --png-dir: %s\n", submit::failure_text(end).c_str());
-  return end.status;
+  return 0;
 }
 
 }  // namespace ddprun::ctl

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "ctl/report/chart.h"
-
 namespace ddprun::ctl {
 
 class ReportCommand {
@@ -22,7 +20,7 @@ class ReportCommand {
 
  private:
   int write_page(const std::string& job, const std::string& page) const;
-  int draw_pictures(const std::vector<report::Chart>& charts) const;
+  int draw_pictures(const std::string& page) const;
 
   CLI::App* command_;
   std::vector<std::string> paths_;

@@ -2,24 +2,27 @@
 #include "ctl/report/charts.h"
 
 #include <algorithm>
-#include <array>
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
 
 #include "common/log.h"
-#include "ctl/report/bar_plot.h"
 #include "ctl/report/grid_chart.h"
-#include "ctl/report/heat_plot.h"
-#include "ctl/report/numbers.h"
 
 namespace ddprun::report {
+
+namespace json = boost::json;
+using ctl::clock_text, ctl::count_text, ctl::percent_text, ctl::seconds_text, ctl::whole_text;
+
 namespace {
 
 constexpr std::size_t kMostBars = 24;  // of rounds
 constexpr std::size_t kFewNodes = 8, kFewRanks = 16;
 
-constexpr std::array<Paint, kNumPhases> kPhasePaints = {
-    "grey-fill", "quiet", "green-fill", "blue-fill", "amber-fill", "red", "red-fill"};
-
-using Sign = LegendEntry::Sign;
+json::object bar_of(const std::string& name, const PhaseSeconds& seconds) {
+  json::array parts;
+  for (const double each : seconds) parts.push_back(rounded(each));
+  return {{"name", name}, {"parts", std::move(parts)}};
+}
 
 class Maker {
  public:
@@ -43,13 +46,13 @@ class Maker {
   }
 
  private:
-  std::vector<BarPart> parts_of(const PhaseSeconds& seconds, double begin) const {
-    std::vector<BarPart> parts;
+  // `phases`: those that took time, in the order of the legend.
+  json::object bars_plot(json::array bars) const {
+    json::array phases;
     for (std::size_t phase = 0; phase < kNumPhases; ++phase) {
-      parts.push_back({.paint = phase_paint(phase), .begin = begin, .length = seconds[phase]});
-      begin += seconds[phase];
+      if (facts_.phases[phase] > 0) phases.push_back(phase);
     }
-    return parts;
+    return {{"kind", "bars"}, {"phases", std::move(phases)}, {"bars", std::move(bars)}};
   }
 
   // The last rounds, and what is left out.
@@ -71,18 +74,19 @@ class Maker {
   void machines();
   void gpus();
 
-  GridChart wanted(const char* id, Section section, const char* title, TextOf text) const {
+  GridChart wanted(const char* id, Section section, const char* title, const Unit& unit) const {
     GridChart chart;
     chart.id = id;
     chart.section = section;
     chart.title = title;
-    chart.text = text;
+    chart.unit = unit;
     chart.seconds = seconds_;
     chart.marks = marks_;
     return chart;
   }
-  GridChart of_machines(const char* id, Section section, const char* title, TextOf text) const {
-    GridChart chart = wanted(id, section, title, text);
+  GridChart of_machines(const char* id, Section section, const char* title,
+                        const Unit& unit) const {
+    GridChart chart = wanted(id, section, title, unit);
     chart.one = "node";
     chart.names_are_numbers = false;
     chart.most_lines = kFewNodes;
@@ -106,17 +110,20 @@ void Maker::time_spent() {
   for (const double seconds : facts_.phases) all += seconds;
   if (all <= 0) return;
   Chart chart{.id = "time_spent", .section = Section::kTime, .title = "Shares of each phase"};
-  std::vector<Bar> bars{
-      {.name = "all rounds", .parts = parts_of(facts_.phases, 0), .text = seconds_text(all)}};
+  json::array bars;
+  const auto add_bar = [&](const std::string& name, const PhaseSeconds& parts, double length) {
+    bars.push_back(bar_of(name, parts));
+    bars.back().get_object()["text"] = seconds_text(length);
+  };
+  add_bar("all rounds", facts_.phases, all);
   chart.table.heads = {"round"};
   std::vector<std::string> total{"all"};
   for (std::size_t phase = 0; phase < kNumPhases; ++phase) {
     chart.table.heads.emplace_back(kPhaseNames[phase]);
     total.push_back(seconds_text(facts_.phases[phase]));
     if (facts_.phases[phase] <= 0) continue;
-    const std::string text = concat(kPhaseNames[phase], " ", seconds_text(facts_.phases[phase]),
-                                    ", ", percent_text(facts_.phases[phase] / all));
-    chart.legend.push_back({.paint = phase_paint(phase), .sign = Sign::kArea, .text = text});
+    chart.legend.push_back(concat(kPhaseNames[phase], " ", seconds_text(facts_.phases[phase]), ", ",
+                                  percent_text(facts_.phases[phase] / all)));
   }
   constexpr std::size_t kTraining = 3;
   chart.summary =
@@ -132,11 +139,9 @@ void Maker::time_spent() {
     cells.push_back(seconds_text(round.length()));
     chart.table.rows.push_back(std::move(cells));
     if (facts_.rounds.size() == 1) break;
-    bars.push_back({.name = concat("round ", round.facts->round),
-                    .parts = parts_of(round.seconds, 0),
-                    .text = seconds_text(round.length())});
+    add_bar(concat("round ", round.facts->round), round.seconds, round.length());
   }
-  chart.drawing = draw_shares(bars, kWideChart);
+  chart.plot = bars_plot(std::move(bars));
   charts_.push_back(std::move(chart));
 }
 
@@ -146,32 +151,29 @@ void Maker::timeline() {
               .section = Section::kRounds,
               .title = "Rounds along the job's time",
               .table = {.heads = {"round", "from", "to", "length"}}};
-  std::vector<Bar> bars;
+  json::array bars;
   double end = seconds_;
   for (std::size_t number = first_bar(); number < facts_.rounds.size(); ++number) {
     const RoundSpan& round = facts_.rounds[number];
     const double to = round.begin + round.length();
     end = std::max(end, to);
-    bars.push_back({.name = concat("round ", round.facts->round),
-                    .parts = parts_of(round.seconds, round.begin),
-                    .text = {}});
+    bars.push_back(bar_of(concat("round ", round.facts->round), round.seconds));
+    bars.back().get_object()["begin"] = rounded(round.begin);
     chart.table.rows.push_back({whole_text(round.facts->round), clock_text(round.begin),
                                 clock_text(to), seconds_text(round.length())});
   }
   for (std::size_t phase = 0; phase < kNumPhases; ++phase) {
-    if (facts_.phases[phase] <= 0) continue;
-    chart.legend.push_back({.paint = phase_paint(phase),
-                            .sign = Sign::kArea,
-                            .text = std::string(kPhaseNames[phase])});
+    if (facts_.phases[phase] > 0) chart.legend.emplace_back(kPhaseNames[phase]);
   }
   chart.summary = concat(count_text(facts_.num_rounds, "round"), " in ", seconds_text(seconds_),
                          ".", left_out());
-  chart.drawing = draw_timeline(bars, end, kWideChart);
+  chart.plot = bars_plot(std::move(bars));
+  chart.plot["high"] = end;
   charts_.push_back(std::move(chart));
 }
 
 void Maker::training() {
-  GridChart loss = wanted("loss", Section::kTraining, "Loss", number_text);
+  GridChart loss = wanted("loss", Section::kTraining, "Loss", kNumber);
   loss.from_zero = false;
   loss.names_worst = false;
   add(readings_.loss, loss);
@@ -179,58 +181,57 @@ void Maker::training() {
   if (readings_.samples.empty()) return;
   charts_.push_back(sum_chart_of(
       readings_.samples,
-      wanted("throughput", Section::kTraining, "Samples per second, all ranks", number_text)));
+      wanted("throughput", Section::kTraining, "Samples per second, all ranks", kNumber)));
 }
 
 void Maker::epochs() {
   if (!record_.train || record_.train->epochs.empty()) return;
   const std::vector<Epoch>& epochs = record_.train->epochs;
-  const auto runs = [&](std::optional<double> Epoch::*part) {
-    Runs points(1);
+  const auto values = [&](std::optional<double> Epoch::*part) {
+    json::array each;
     for (const Epoch& epoch : epochs) {
-      if (!(epoch.*part)) {
-        points.emplace_back();
-      } else {
-        points.back().push_back({static_cast<double>(epoch.epoch), *(epoch.*part)});
-      }
+      each.push_back(epoch.*part ? json::value(rounded(*(epoch.*part))) : json::value(nullptr));
     }
-    return points;
+    return each;
   };
-  const auto text = [](std::optional<double> value, TextOf text_of) {
-    return value ? text_of(*value) : std::string("–");
+  const auto text = [](std::optional<double> value, const Unit& unit) {
+    return value ? unit.text(*value) : std::string("–");
   };
-  LinePlot plot{
-      .width = kHalfChart,
-      .height = 170,
-      .x_low = static_cast<double>(epochs.front().epoch),
-      .x_high = static_cast<double>(epochs.back().epoch),
-      .x_is_time = false,
-      .lines = {{.paint = kBlue, .runs = runs(&Epoch::train_loss)},
-                {.paint = series_paint(1), .dashed = true, .runs = runs(&Epoch::test_loss)}}};
+  json::array numbers;
+  for (const Epoch& epoch : epochs) numbers.push_back(epoch.epoch);
+  const auto plot = [&](const Unit& unit, bool from_zero, json::array lines) -> json::object {
+    return {{"kind", "lines"},
+            {"unit", unit.name},
+            {"x_is_time", false},
+            {"x_low", epochs.front().epoch},
+            {"x_high", epochs.back().epoch},
+            {"from_zero", from_zero},
+            {"x", numbers},
+            {"lines", std::move(lines)}};
+  };
   const Epoch& last = epochs.back();
-  Chart loss{.id = "epoch_loss",
-             .section = Section::kTraining,
-             .title = "Loss by epoch",
-             .summary = concat("After epoch ", last.epoch, ": training ",
-                               text(last.train_loss, number_text), ", test ",
-                               text(last.test_loss, number_text), "."),
-             .legend = {{.paint = kBlue, .text = "training"},
-                        {.paint = series_paint(1), .sign = Sign::kDashes, .text = "test"}},
-             .drawing = draw(plot),
-             .table = {.heads = {"epoch", "training loss", "test loss"}},
-             .is_half = true};
-  plot.lines = {{.paint = kGreen, .runs = runs(&Epoch::test_accuracy)}};
-  plot.y_text = percent_text;
-  plot.from_zero = false;
+  Chart loss{
+      .id = "epoch_loss",
+      .section = Section::kTraining,
+      .title = "Loss by epoch",
+      .summary = concat("After epoch ", last.epoch, ": training ", text(last.train_loss, kNumber),
+                        ", test ", text(last.test_loss, kNumber), "."),
+      .legend = {"training", "test"},
+      .plot = plot(kNumber, true,
+                   {json::object{{"y", values(&Epoch::train_loss)}},
+                    json::object{{"y", values(&Epoch::test_loss)}, {"dashed", true}}}),
+      .table = {.heads = {"epoch", "training loss", "test loss"}},
+      .is_half = true};
   double best = 0;
   for (const Epoch& epoch : epochs) best = std::max(best, epoch.test_accuracy.value_or(0));
   Chart accuracy{
       .id = "epoch_accuracy",
       .section = Section::kTraining,
       .title = "Test accuracy by epoch",
-      .summary = concat("After epoch ", last.epoch, ": ", text(last.test_accuracy, percent_text),
+      .summary = concat("After epoch ", last.epoch, ": ", text(last.test_accuracy, kPercent),
                         ", best ", percent_text(best), "."),
-      .drawing = draw(plot),
+      .plot =
+          plot(kPercent, false, json::array{json::object{{"y", values(&Epoch::test_accuracy)}}}),
       .table = {.heads = {"epoch", "test accuracy", "samples per second"}},
       .is_half = true};
   const std::size_t step = epochs.size() / 200 + 1;
@@ -238,21 +239,21 @@ void Maker::epochs() {
     const Epoch& epoch = epochs[number];
     const std::string name = whole_text(epoch.epoch);
     loss.table.rows.push_back(
-        {name, text(epoch.train_loss, number_text), text(epoch.test_loss, number_text)});
-    accuracy.table.rows.push_back({name, text(epoch.test_accuracy, percent_text),
-                                   text(epoch.samples_per_second, number_text)});
+        {name, text(epoch.train_loss, kNumber), text(epoch.test_loss, kNumber)});
+    accuracy.table.rows.push_back(
+        {name, text(epoch.test_accuracy, kPercent), text(epoch.samples_per_second, kNumber)});
   }
   charts_.push_back(std::move(loss));
   charts_.push_back(std::move(accuracy));
 }
 
 void Maker::steps() {
-  GridChart step = wanted("step_time", Section::kSteps, "Time of a step, by rank", seconds_text);
+  GridChart step = wanted("step_time", Section::kSteps, "Time of a step, by rank", kSeconds);
   step.most_lines = kFewRanks;
   step.without_peaks = true;
   add(readings_.step, step);
-  GridChart own = wanted("own_time", Section::kSteps,
-                         "Of it a rank's own: without waits for others", seconds_text);
+  GridChart own =
+      wanted("own_time", Section::kSteps, "Of it a rank's own: without waits for others", kSeconds);
   own.most_lines = kFewRanks;
   own.without_peaks = true;
   add(readings_.own, own);
@@ -263,14 +264,14 @@ void Maker::steps() {
 
 void Maker::heat_map(const TimeGrid& grid, bool is_own) {
   const std::vector<std::size_t> order = rows_in_order(grid);
-  HeatMap map = draw_heat_map(grid, order, kWideChart, seconds_, seconds_text);
+  HeatMap map = heat_map_of(grid, order, kSeconds, seconds_);
   Chart chart{.id = "step_heat",
               .section = Section::kSteps,
               .title = is_own ? "A rank's own time in a step, each rank over time"
                               : "Time of a step, each rank over time",
               .summary = concat(count_text(static_cast<std::int64_t>(order.size()), "rank"),
                                 " from top to bottom; the stronger the colour, the longer."),
-              .drawing = std::move(map.drawing),
+              .plot = std::move(map.plot),
               .table = {.heads = {"rank", "mean", "least", "most", "at"}}};
   if (map.rows_of_line > 1) {
     chart.summary +=
@@ -296,53 +297,47 @@ void Maker::heat_map(const TimeGrid& grid, bool is_own) {
 void Maker::network() {
   const Section section = Section::kNetwork;
   if (!readings_.received.empty() || !readings_.sent.empty()) {
-    GridChart sum = of_machines("network", section, "Network, sum of the nodes", rate_text);
+    GridChart sum = of_machines("network", section, "Network, sum of the nodes", kRate);
     sum.is_half = false;
     charts_.push_back(
         two_sums_chart_of(readings_.received, "received", readings_.sent, "sent", sum));
   }
   if (readings_.received.rows().size() > 1) {
-    add(readings_.received, of_machines("received", section, "Received, by node", rate_text));
-    add(readings_.sent, of_machines("sent", section, "Sent, by node", rate_text));
+    add(readings_.received, of_machines("received", section, "Received, by node", kRate));
+    add(readings_.sent, of_machines("sent", section, "Sent, by node", kRate));
   }
   GridChart again =
-      of_machines("retransmits", section, "TCP segments sent again, per second", number_text);
+      of_machines("retransmits", section, "TCP segments sent again, per second", kNumber);
   again.is_half = false;
   add(readings_.retransmits, again);
 }
 
 void Maker::machines() {
-  GridChart cpu = of_machines("cpu", Section::kMachines, "CPU, share of the machine", percent_text);
+  GridChart cpu = of_machines("cpu", Section::kMachines, "CPU, share of the machine", kPercent);
   cpu.top = 1;
   add(readings_.cpu, cpu);
-  GridChart memory = of_machines("memory", Section::kMachines, "Memory in use", bytes_text);
-  memory.is_bytes = true;
+  GridChart memory = of_machines("memory", Section::kMachines, "Memory in use", kBytes);
   add(readings_.memory, memory);
 }
 
 void Maker::gpus() {
-  const auto of_gpus = [&](const char* id, const char* title, TextOf text) {
-    GridChart chart = of_machines(id, Section::kGpus, title, text);
+  const auto of_gpus = [&](const char* id, const char* title, const Unit& unit) {
+    GridChart chart = of_machines(id, Section::kGpus, title, unit);
     chart.one = "GPU";
     return chart;
   };
-  GridChart use = of_gpus("gpu_use", "GPUs: time in which a kernel ran", percent_text);
+  GridChart use = of_gpus("gpu_use", "GPUs: time in which a kernel ran", kPercent);
   use.top = 1;
   add(readings_.gpu_use, use);
-  GridChart memory = of_gpus("gpu_memory", "GPUs: memory in use", bytes_text);
-  memory.is_bytes = true;
+  GridChart memory = of_gpus("gpu_memory", "GPUs: memory in use", kBytes);
   add(readings_.gpu_memory, memory);
-  add(readings_.gpu_watts, of_gpus("gpu_power", "GPUs: power",
-                                   [](double watts) { return concat(number_text(watts), " W"); }));
-  GridChart celsius = of_gpus("gpu_temperature", "GPUs: temperature",
-                              [](double value) { return concat(number_text(value), " °C"); });
+  add(readings_.gpu_watts, of_gpus("gpu_power", "GPUs: power", kWatts));
+  GridChart celsius = of_gpus("gpu_temperature", "GPUs: temperature", kCelsius);
   celsius.from_zero = false;
   add(readings_.gpu_celsius, celsius);
 }
 
 }  // namespace
-
-Paint phase_paint(std::size_t phase) { return kPhasePaints[phase]; }
 
 std::vector<Chart> charts_of(const Record& record, const Facts& facts) {
   return Maker(record, facts).charts();

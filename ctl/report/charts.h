@@ -1,19 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// All charts of a record, in the order in which a page shows them. Pure.
+// All charts of a record, in the order in which a page shows them. Pure: what a chart says, and its
+// values. The page's script draws them (common/web/plot.js).
 #pragma once
 
+#include <boost/json/object.hpp>
+#include <string>
 #include <vector>
 
-#include "ctl/report/chart.h"
 #include "ctl/report/facts.h"
 #include "ctl/report/record.h"
 
 namespace ddprun::report {
 
+struct Table {
+  std::vector<std::string> heads = {};  // the first column's cells are heads of their lines
+  std::vector<std::vector<std::string>> rows = {};
+  std::string note = {};  // what is left out
+};
+
+enum class Section { kTime, kRounds, kTraining, kSteps, kNetwork, kMachines, kGpus };
+
+struct Chart {
+  std::string id;  // "step_time"; its PNG's name
+  Section section = Section::kTime;
+  std::string title = {}, summary = {};
+  std::vector<std::string> legend = {};  // in the order of plot's lines and bands, or of its phases
+  boost::json::object plot = {};         // for page/report.js
+  Table table = {};
+  bool is_half = false;  // two stand side by side
+};
+
 // Only those that there is something for.
 std::vector<Chart> charts_of(const Record& record, const Facts& facts);
-
-// The colour of a phase, as on the status page.
-Paint phase_paint(std::size_t phase);
 
 }  // namespace ddprun::report

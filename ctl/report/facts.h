@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a record comes to: how the job ended, where its time went, who was slow, and what is
+// A record's figures: how the job ended, how its time was spent, which ranks were slow, and what is
 // missing. Pure.
 #pragma once
 
@@ -43,6 +43,9 @@ struct Facts {
 
 // `record` outlives the result.
 Facts facts_of(const Record& record);
+
+// `ddprunctl report --json`: one object, one line; docs/run-report.md has the keys.
+std::string facts_json(const Record& record, const Facts& facts);
 
 // "worker failed" of "worker_failed".
 std::string state_text(const std::string& state);

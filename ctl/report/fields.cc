@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "common/duration.h"
-#include "ctl/report/clean_text.h"
+#include "common/log.h"
+#include "common/utf8.h"
 
 namespace ddprun::report {
 
@@ -31,6 +32,19 @@ std::optional<int> next_digits(std::string_view& text, std::size_t count, char b
 }
 
 }  // namespace
+
+std::string clean_text(std::string_view text, std::size_t most_bytes) {
+  std::string clean;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const std::string_view letter = text.substr(0, length);
+    const std::string shown = length == 0 ? std::string(kReplacementCharacter) : one_line(letter);
+    if (clean.size() + shown.size() > most_bytes) return clean + "…";
+    clean += shown;
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return clean;
+}
 
 const json::object* object_at(const json::object& object, std::string_view name) {
   const json::value* value = object.if_contains(name);

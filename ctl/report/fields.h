@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields of JSON that anybody may have written: what is missing or of another type is not there.
-// Texts come back clean (clean_text.h). Pure.
+// Texts come back clean. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -11,6 +11,10 @@
 #include <vector>
 
 namespace ddprun::report {
+
+// Valid UTF-8 on one line: bytes that are none become U+FFFD, controls and what would turn or hide
+// the text around it are as one_line() has them. Cut behind `most_bytes`, with "…".
+std::string clean_text(std::string_view text, std::size_t most_bytes = 1024);
 
 const boost::json::object* object_at(const boost::json::object& object, std::string_view name);
 const boost::json::array* array_at(const boost::json::object& object, std::string_view name);

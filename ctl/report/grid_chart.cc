@@ -2,16 +2,24 @@
 #include "ctl/report/grid_chart.h"
 
 #include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/value.hpp>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <numeric>
 
 #include "common/log.h"
 
 namespace ddprun::report {
+
+namespace json = boost::json;
+using ctl::clock_text, ctl::count_text, ctl::seconds_text;
+
 namespace {
 
-constexpr double kWideHeight = 230, kHalfHeight = 170;
-constexpr std::size_t kMostTableRows = 60;
+constexpr std::size_t kMostTableRows = 60, kMostHeatLines = 128, kMostHeatSteps = 160;
+constexpr std::size_t kSeriesColours = 8;  // of the page; then lines are dashed
 
 std::optional<std::int64_t> number_of(const std::string& name) {
   std::int64_t number = 0;
@@ -20,22 +28,49 @@ std::optional<std::int64_t> number_of(const std::string& name) {
   return number;
 }
 
-LinePlot plot_for(const GridChart& wanted) {
-  return {.width = wanted.is_half ? kHalfChart : kWideChart,
-          .height = wanted.is_half ? kHalfHeight : kWideHeight,
-          .x_high = wanted.seconds,
-          .y_text = wanted.text,
-          .y_is_bytes = wanted.is_bytes,
-          .from_zero = wanted.from_zero,
-          .y_top = wanted.top,
-          .marks = wanted.marks};
+json::value value_of(std::optional<double> value) {
+  return value ? json::value(rounded(*value)) : json::value(nullptr);
 }
 
-Chart empty_chart(const GridChart& wanted) {
+// `value(column)` of each column; null: not known.
+template <typename Value>
+json::array values_of(const TimeGrid& grid, const Value& value) {
+  json::array values;
+  values.reserve(grid.num_columns());
+  for (std::size_t column = 0; column < grid.num_columns(); ++column) {
+    values.push_back(value_of(value(column)));
+  }
+  return values;
+}
+
+json::object line_of(json::array values, bool dashed = false) {
+  return {{"y", std::move(values)}, {"dashed", dashed}};
+}
+
+// Without lines. A column's value stands in the middle of it.
+json::object plot_for(const TimeGrid& grid, const GridChart& wanted, std::optional<double> top) {
+  json::array marks;
+  for (const double mark : wanted.marks) marks.push_back(rounded(mark));
+  json::object plot{
+      {"kind", "lines"},
+      {"unit", wanted.unit.name},
+      {"x_high", rounded(wanted.seconds)},
+      {"from_zero", wanted.from_zero},
+      {"marks", std::move(marks)},
+      {"x", values_of(grid,
+                      [&](std::size_t column) {
+                        return std::optional((static_cast<double>(column) + 0.5) * grid.width());
+                      })},
+      {"lines", json::array()}};
+  if (top) plot["top"] = *top;
+  return plot;
+}
+
+Chart chart_for(const TimeGrid& grid, const GridChart& wanted, std::optional<double> top) {
   return {.id = wanted.id,
           .section = wanted.section,
           .title = wanted.title,
-          .table = {},
+          .plot = plot_for(grid, wanted, top),
           .is_half = wanted.is_half};
 }
 
@@ -43,7 +78,7 @@ std::string name_of(const GridChart& wanted, const std::string& row) {
   return wanted.names_are_numbers ? concat(wanted.one, ' ', row) : row;
 }
 
-// So many columns of a grid become one row of a table.
+// The number of columns of a grid that become one row of a table.
 std::size_t table_step(const TimeGrid& grid) {
   return std::max<std::size_t>(1, (grid.num_columns() + kMostTableRows - 1) / kMostTableRows);
 }
@@ -71,12 +106,12 @@ std::string peak_text(const TimeGrid& grid, const GridChart& wanted) {
   for (const TimeGrid::Row& row : grid.rows()) {
     if (row.most > peak->most) peak = &row;
   }
-  return concat("highest reading ", wanted.text(peak->most),
+  return concat("highest reading ", wanted.unit.text(peak->most),
                 grid.rows().size() > 1 ? concat(" (", name_of(wanted, peak->name), ")") : "",
                 " at ", clock_text(peak->most_at));
 }
 
-// Of what falls or rises over all of the time.
+// For values that fall or rise over all of the time.
 std::string course_text(const TimeGrid& grid, const GridChart& wanted) {
   std::optional<double> first, last, lowest;
   std::size_t lowest_at = 0;
@@ -91,8 +126,8 @@ std::string course_text(const TimeGrid& grid, const GridChart& wanted) {
   const auto ranks = static_cast<std::int64_t>(grid.rows().size());
   return concat(
       ranks > 1 ? "The middle of " + count_text(ranks, wanted.one) + ": at first " : "At first ",
-      wanted.text(first.value_or(0)), ", at last ", wanted.text(last.value_or(0)), ", lowest ",
-      wanted.text(lowest.value_or(0)), " at ", time_of(grid, lowest_at), ".");
+      wanted.unit.text(first.value_or(0)), ", at last ", wanted.unit.text(last.value_or(0)),
+      ", lowest ", wanted.unit.text(lowest.value_or(0)), " at ", time_of(grid, lowest_at), ".");
 }
 
 std::optional<double> top_for(const GridChart& wanted, const TimeGrid& grid) {
@@ -104,29 +139,24 @@ std::optional<double> top_for(const GridChart& wanted, const TimeGrid& grid) {
   return top_without_peaks(std::move(values));
 }
 
-void draw_lines(const TimeGrid& grid, const GridChart& wanted, LinePlot& plot, Chart& chart) {
+void add_lines(const TimeGrid& grid, const GridChart& wanted, Chart& chart) {
   const std::vector<std::size_t> order = rows_in_order(grid);
+  json::array& lines = chart.plot["lines"].get_array();
   chart.table.heads = {"time"};
-  for (std::size_t number = 0; number < order.size(); ++number) {
-    const std::size_t row = order[number];
-    const bool dashed = number >= kNumSeriesPaints;
-    plot.lines.push_back(
-        {.paint = series_paint(number),
-         .dashed = dashed,
-         .runs = runs_of(grid, [&](std::size_t column) { return grid.at(row, column); })});
-    chart.table.heads.push_back(name_of(wanted, grid.rows()[row].name));
+  for (const std::size_t row : order) {
+    const auto value = [&](std::size_t column) { return grid.at(row, column); };
+    lines.push_back(line_of(values_of(grid, value), lines.size() >= kSeriesColours));
+    const std::string name = name_of(wanted, grid.rows()[row].name);
+    chart.table.heads.push_back(name);
     if (order.size() == 1) continue;
-    chart.legend.push_back(
-        {.paint = series_paint(number),
-         .sign = dashed ? LegendEntry::Sign::kDashes : LegendEntry::Sign::kLine,
-         .text = concat(name_of(wanted, grid.rows()[row].name),
-                        wanted.names_worst ? ": " + wanted.text(grid.rows()[row].mean()) : "")});
+    const std::string mean = wanted.unit.text(grid.rows()[row].mean());
+    chart.legend.push_back(wanted.names_worst ? concat(name, ": ", mean) : name);
   }
   for (std::size_t column = 0; column < grid.num_columns(); column += table_step(grid)) {
     std::vector<std::string> cells{time_of(grid, column)};
     for (const std::size_t row : order) {
       const auto value = grid.at(row, column);
-      cells.push_back(value ? wanted.text(*value) : "–");
+      cells.push_back(value ? wanted.unit.text(*value) : "–");
     }
     chart.table.rows.push_back(std::move(cells));
   }
@@ -135,60 +165,59 @@ void draw_lines(const TimeGrid& grid, const GridChart& wanted, LinePlot& plot, C
     return;
   }
   const TimeGrid::Row& most = grid.rows()[row_with_most(grid)];
-  chart.summary =
-      order.size() == 1
-          ? concat("Mean ", wanted.text(most.mean()), ", from ", wanted.text(most.least), " to ",
-                   wanted.text(most.most), "; ", peak_text(grid, wanted), ".")
-          : concat("Means in the legend; highest mean ", wanted.text(most.mean()), " (",
-                   name_of(wanted, most.name), "); ", peak_text(grid, wanted), ".");
+  const std::string mean = wanted.unit.text(most.mean());
+  chart.summary = order.size() == 1
+                      ? concat("Mean ", mean, ", from ", wanted.unit.text(most.least), " to ",
+                               wanted.unit.text(most.most), "; ", peak_text(grid, wanted), ".")
+                      : concat("Means in the legend; highest mean ", mean, " (",
+                               name_of(wanted, most.name), "); ", peak_text(grid, wanted), ".");
 }
 
-void draw_spread(const TimeGrid& grid, const GridChart& wanted, LinePlot& plot, Chart& chart) {
+void add_spread(const TimeGrid& grid, const GridChart& wanted, Chart& chart) {
   const auto spreads = spreads_of(grid);
-  const auto runs = [&](double Spread::*part) {
-    return runs_of(grid, [&](std::size_t column) {
+  const auto part_of = [&](double Spread::*part) {
+    return values_of(grid, [&](std::size_t column) {
       return spreads[column] ? std::optional(*spreads[column].*part) : std::nullopt;
     });
   };
   const std::size_t worst = row_with_most(grid);
-  plot.bands.push_back({.paint = kFaint, .low = runs(&Spread::low), .high = runs(&Spread::high)});
-  plot.lines.push_back({.paint = kBlue, .runs = runs(&Spread::middle)});
-  if (wanted.names_worst) {
-    plot.lines.push_back(
-        {.paint = series_paint(1), .dashed = true, .runs = runs_of(grid, [&](std::size_t column) {
-                                                     return grid.at(worst, column);
-                                                   })});
-  }
+  const TimeGrid::Row& most = grid.rows()[worst];
   std::vector<double> means;
   for (const TimeGrid::Row& row : grid.rows()) means.push_back(row.mean());
   std::sort(means.begin(), means.end());
-  const TimeGrid::Row& most = grid.rows()[worst];
   const std::string all = count_text(static_cast<std::int64_t>(means.size()), wanted.one);
-  chart.legend = {{.paint = kBlue, .text = "the middle of " + all},
-                  {.paint = kFaint, .sign = LegendEntry::Sign::kArea, .text = "90 % of them"}};
+  json::array& lines = chart.plot["lines"].get_array();
+  lines.push_back(line_of(part_of(&Spread::middle)));
+  chart.legend = {"the middle of " + all};
   if (!wanted.names_worst) {
     chart.summary = course_text(grid, wanted);
   } else {
+    lines.push_back(
+        line_of(values_of(grid, [&](std::size_t column) { return grid.at(worst, column); }), true));
+    chart.legend.push_back(name_of(wanted, most.name) + ", highest mean");
+    const auto& text = wanted.unit.text;
     chart.summary =
-        concat(all, ": mean ", wanted.text(means[(means.size() - 1) / 2]), " in the middle, ",
-               wanted.text(means.front()), " to ", wanted.text(means.back()),
+        concat(all, ": mean ", text(means[(means.size() - 1) / 2]), " in the middle, ",
+               text(means.front()), " to ", text(means.back()),
                "; highest mean: ", name_of(wanted, most.name), "; ", peak_text(grid, wanted), ".");
-    chart.legend.push_back({.paint = series_paint(1),
-                            .sign = LegendEntry::Sign::kDashes,
-                            .text = name_of(wanted, most.name) + ", highest mean"});
   }
+  chart.plot["bands"] =
+      json::array{json::object{{"low", part_of(&Spread::low)}, {"high", part_of(&Spread::high)}}};
+  chart.legend.emplace_back("90 % of them");
   chart.table.heads = {"time", "least", "5 %", "middle", "95 %", "most", "of"};
   for (std::size_t column = 0; column < grid.num_columns(); column += table_step(grid)) {
     if (!spreads[column]) continue;
     const Spread& spread = *spreads[column];
-    chart.table.rows.push_back({time_of(grid, column), wanted.text(spread.least),
-                                wanted.text(spread.low), wanted.text(spread.middle),
-                                wanted.text(spread.high), wanted.text(spread.most),
-                                name_of(wanted, grid.rows()[spread.worst].name)});
+    std::vector<std::string> cells{time_of(grid, column)};
+    for (const double value : {spread.least, spread.low, spread.middle, spread.high, spread.most}) {
+      cells.push_back(wanted.unit.text(value));
+    }
+    cells.push_back(name_of(wanted, grid.rows()[spread.worst].name));
+    chart.table.rows.push_back(std::move(cells));
   }
 }
 
-// Of all rows, column by column.
+// The sum of all rows in each column.
 class Sums {
  public:
   explicit Sums(const TimeGrid& grid) : spreads_(spreads_of(grid)) {}
@@ -197,11 +226,8 @@ class Sums {
     const bool is_there = column < spreads_.size() && spreads_[column];
     return is_there ? std::optional(spreads_[column]->sum) : std::nullopt;
   }
-  Runs runs(const TimeGrid& grid) const {
-    return runs_of(grid, [this](std::size_t column) { return at(column); });
-  }
   // "mean 154 GB/s, at most 160 GB/s"
-  std::string text(const GridChart& wanted) const {
+  std::string text(const Unit& unit) const {
     double sum = 0, most = 0, number = 0;
     for (const auto& spread : spreads_) {
       if (!spread) continue;
@@ -209,20 +235,49 @@ class Sums {
       most = std::max(most, spread->sum);
       ++number;
     }
-    return concat("mean ", wanted.text(number > 0 ? sum / number : 0), ", at most ",
-                  wanted.text(most));
+    return concat("mean ", unit.text(number > 0 ? sum / number : 0), ", at most ", unit.text(most));
   }
 
  private:
   const std::vector<std::optional<Spread>> spreads_;
 };
 
-void say_cut(const GridChart& wanted, const LinePlot& plot, Chart& chart) {
-  if (!plot.y_top || wanted.top) return;
-  chart.summary += " Peaks above the scale are cut.";
+// The sums by name, over the columns of the longest grid.
+Chart sums_of(const TimeGrid& longest, const std::vector<std::pair<const char*, Sums>>& named,
+              const GridChart& wanted) {
+  Chart chart = chart_for(longest, wanted, wanted.top);
+  json::array& lines = chart.plot["lines"].get_array();
+  chart.table.heads = {"time"};
+  for (const auto& [name, sums] : named) {
+    const auto value = [&sums = sums](std::size_t column) { return sums.at(column); };
+    lines.push_back(line_of(values_of(longest, value), !lines.empty()));
+    chart.table.heads.emplace_back(name);
+    if (named.size() > 1) chart.legend.emplace_back(name);
+  }
+  for (std::size_t column = 0; column < longest.num_columns(); column += table_step(longest)) {
+    std::vector<std::string> cells{time_of(longest, column)};
+    bool is_known = false;
+    for (const auto& [name, sums] : named) {
+      const auto sum = sums.at(column);
+      is_known = is_known || sum;
+      cells.push_back(sum ? wanted.unit.text(*sum) : "–");
+    }
+    if (is_known) chart.table.rows.push_back(std::move(cells));
+  }
+  say_step(longest, chart.table);
+  return chart;
 }
 
 }  // namespace
+
+const Unit kWatts{"watts", [](double value) { return concat(ctl::number_text(value), " W"); }};
+const Unit kCelsius{"celsius", [](double value) { return concat(ctl::number_text(value), " °C"); }};
+
+double rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", value);
+  return std::strtod(text, nullptr);
+}
 
 std::vector<std::size_t> rows_in_order(const TimeGrid& grid) {
   std::vector<std::size_t> order(grid.rows().size());
@@ -263,77 +318,78 @@ std::vector<std::optional<Spread>> spreads_of(const TimeGrid& grid) {
   return spreads;
 }
 
-Runs runs_of(const TimeGrid& grid, const std::function<std::optional<double>(std::size_t)>& value) {
-  Runs runs;
-  bool goes_on = false;
-  for (std::size_t column = 0; column < grid.num_columns(); ++column) {
-    const auto here = value(column);
-    if (here) {
-      if (!goes_on) runs.emplace_back();
-      runs.back().push_back({(static_cast<double>(column) + 0.5) * grid.width(), *here});
-    }
-    goes_on = here.has_value();
-  }
-  return runs;
+std::optional<double> top_without_peaks(std::vector<double> values) {
+  constexpr std::size_t kFew = 20;
+  constexpr double kPeak = 2.5;  // times what nearly all are below
+  if (values.size() < kFew) return std::nullopt;
+  const auto most = static_cast<std::ptrdiff_t>(values.size() * 97 / 100);
+  std::nth_element(values.begin(), values.begin() + most, values.end());
+  const double nearly_all = values[static_cast<std::size_t>(most)];
+  const double highest = *std::max_element(values.begin() + most, values.end());
+  if (highest <= kPeak * nearly_all || nearly_all <= 0) return std::nullopt;
+  return 1.2 * nearly_all;
 }
 
 Chart chart_of(const TimeGrid& grid, const GridChart& wanted) {
-  Chart chart = empty_chart(wanted);
-  LinePlot plot = plot_for(wanted);
-  plot.y_top = top_for(wanted, grid);
+  const std::optional<double> top = top_for(wanted, grid);
+  Chart chart = chart_for(grid, wanted, top);
   if (grid.rows().size() <= wanted.most_lines) {
-    draw_lines(grid, wanted, plot, chart);
+    add_lines(grid, wanted, chart);
   } else {
-    draw_spread(grid, wanted, plot, chart);
+    add_spread(grid, wanted, chart);
   }
-  say_cut(wanted, plot, chart);
+  if (top && !wanted.top) chart.summary += " Peaks above the scale are cut.";
   say_step(grid, chart.table);
-  chart.drawing = draw(plot);
   return chart;
 }
 
 Chart sum_chart_of(const TimeGrid& grid, const GridChart& wanted) {
-  Chart chart = empty_chart(wanted);
-  LinePlot plot = plot_for(wanted);
   const Sums sums(grid);
-  plot.lines.push_back({.paint = kBlue, .runs = sums.runs(grid)});
+  Chart chart = sums_of(grid, {{"sum", sums}}, wanted);
   chart.summary =
       concat("Sum of ", count_text(static_cast<std::int64_t>(grid.rows().size()), wanted.one), ": ",
-             sums.text(wanted), ".");
-  chart.table.heads = {"time", "sum"};
-  for (std::size_t column = 0; column < grid.num_columns(); column += table_step(grid)) {
-    if (const auto sum = sums.at(column)) {
-      chart.table.rows.push_back({time_of(grid, column), wanted.text(*sum)});
-    }
-  }
-  say_step(grid, chart.table);
-  chart.drawing = draw(plot);
+             sums.text(wanted.unit), ".");
   return chart;
 }
 
 Chart two_sums_chart_of(const TimeGrid& first, const char* first_name, const TimeGrid& second,
                         const char* second_name, const GridChart& wanted) {
-  Chart chart = empty_chart(wanted);
-  LinePlot plot = plot_for(wanted);
   const Sums one(first), other(second);
-  plot.lines.push_back({.paint = kBlue, .runs = one.runs(first)});
-  plot.lines.push_back({.paint = series_paint(1), .dashed = true, .runs = other.runs(second)});
-  chart.summary =
-      concat(count_text(static_cast<std::int64_t>(first.rows().size()), wanted.one), ": ",
-             first_name, ' ', one.text(wanted), "; ", second_name, ' ', other.text(wanted), ".");
-  chart.legend = {
-      {.paint = kBlue, .text = first_name},
-      {.paint = series_paint(1), .sign = LegendEntry::Sign::kDashes, .text = second_name}};
-  chart.table.heads = {"time", first_name, second_name};
-  for (std::size_t column = 0; column < first.num_columns(); column += table_step(first)) {
-    const auto here = one.at(column), there = other.at(column);
-    if (!here && !there) continue;
-    chart.table.rows.push_back({time_of(first, column), here ? wanted.text(*here) : "–",
-                                there ? wanted.text(*there) : "–"});
-  }
-  say_step(first, chart.table);
-  chart.drawing = draw(plot);
+  Chart chart = sums_of(first.num_columns() < second.num_columns() ? second : first,
+                        {{first_name, one}, {second_name, other}}, wanted);
+  chart.summary = concat(count_text(static_cast<std::int64_t>(first.rows().size()), wanted.one),
+                         ": ", first_name, ' ', one.text(wanted.unit), "; ", second_name, ' ',
+                         other.text(wanted.unit), ".");
   return chart;
+}
+
+HeatMap heat_map_of(const TimeGrid& grid, const std::vector<std::size_t>& order, const Unit& unit,
+                    double seconds) {
+  HeatMap map{.rows_of_line = (order.size() + kMostHeatLines - 1) / kMostHeatLines};
+  const std::size_t columns_of_step = (grid.num_columns() + kMostHeatSteps - 1) / kMostHeatSteps;
+  json::array lines;
+  for (std::size_t first = 0; first < order.size(); first += map.rows_of_line) {
+    const std::size_t last = std::min(first + map.rows_of_line, order.size());
+    std::vector<std::optional<double>> highest((grid.num_columns() + columns_of_step - 1) /
+                                               columns_of_step);
+    for (std::size_t row = first; row < last; ++row) {
+      for (std::size_t column = 0; column < grid.num_columns(); ++column) {
+        auto& most = highest[column / columns_of_step];
+        const auto value = grid.at(order[row], column);
+        if (value) most = std::max(most.value_or(*value), *value);
+      }
+    }
+    json::array values;
+    for (const auto& value : highest) values.push_back(value_of(value));
+    lines.push_back(
+        json::object{{"name", grid.rows()[order[first]].name}, {"values", std::move(values)}});
+  }
+  map.plot = {{"kind", "heat"},
+              {"unit", unit.name},
+              {"x_high", rounded(seconds)},
+              {"step", grid.width() * static_cast<double>(columns_of_step)},
+              {"lines", std::move(lines)}};
+  return map;
 }
 
 }  // namespace ddprun::report

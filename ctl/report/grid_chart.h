@@ -2,18 +2,26 @@
 // A TimeGrid as a chart: a line for each of few rows, else how all of them spread. Pure.
 #pragma once
 
-#include <functional>
+#include <boost/json/object.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "ctl/report/chart.h"
-#include "ctl/report/line_plot.h"
+#include "ctl/number_texts.h"
+#include "ctl/report/charts.h"
 #include "ctl/report/time_grid.h"
 
 namespace ddprun::report {
 
-inline constexpr double kWideChart = 900, kHalfChart = 438;
+// A value as a text; the script has the same by the name (page/report.js).
+struct Unit {
+  const char* name;
+  std::string (*text)(double value);
+};
+inline constexpr Unit kNumber{"number", ctl::number_text}, kPercent{"percent", ctl::percent_text};
+inline constexpr Unit kSeconds{"seconds", ctl::seconds_text}, kBytes{"bytes", ctl::bytes_text};
+inline constexpr Unit kRate{"rate", ctl::rate_text};
+extern const Unit kWatts, kCelsius;
 
 // All rows in one column of a grid.
 struct Spread {
@@ -22,11 +30,12 @@ struct Spread {
 };
 std::vector<std::optional<Spread>> spreads_of(const TimeGrid& grid);
 
-// A value of each column, as points in the middle of it.
-Runs runs_of(const TimeGrid& grid, const std::function<std::optional<double>(std::size_t)>& value);
-
 // Rows by number where all names are numbers, else by name.
 std::vector<std::size_t> rows_in_order(const TimeGrid& grid);
+
+// For a scale that few peaks, as of a first step, would dwarf: its end, above nearly all values.
+// nullopt: all can be shown.
+std::optional<double> top_without_peaks(std::vector<double> values);
 
 struct GridChart {
   std::string id;
@@ -35,9 +44,9 @@ struct GridChart {
   const char* one = "rank";       // "rank", "node", "GPU"
   bool names_are_numbers = true;  // "rank 3"; else a name says what it is
   std::size_t most_lines = 16;
-  TextOf text = number_text;
+  Unit unit = kNumber;
   bool names_worst = true;  // the one with the highest mean; false: means say little
-  bool is_bytes = false, from_zero = true, without_peaks = false, is_half = false;
+  bool from_zero = true, without_peaks = false, is_half = false;
   std::optional<double> top;
   double seconds = 0;  // of the job
   std::vector<double> marks;
@@ -51,5 +60,17 @@ Chart sum_chart_of(const TimeGrid& grid, const GridChart& wanted);
 // Two grids' sums in one chart.
 Chart two_sums_chart_of(const TimeGrid& first, const char* first_name, const TimeGrid& second,
                         const char* second_name, const GridChart& wanted);
+
+// Each row over time, in this order from top to bottom. Several rows become one line where there
+// are many: the highest of them.
+struct HeatMap {
+  boost::json::object plot;
+  std::size_t rows_of_line = 1;
+};
+HeatMap heat_map_of(const TimeGrid& grid, const std::vector<std::size_t>& order, const Unit& unit,
+                    double seconds);
+
+// A plot's value. Five digits are more than a chart shows.
+double rounded(double value);
 
 }  // namespace ddprun::report

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
@@ -17,15 +19,16 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
-#include "ctl/report/clean_text.h"
-#include "ctl/report/line_splitter.h"
+#include "ctl/number_texts.h"
+#include "ctl/report/fields.h"
 #include "ctl/report/record_reader.h"
-#include "ctl/report/side_files.h"
 
 namespace ddprun::report {
 namespace {
 
 namespace fs = std::filesystem;
+namespace json = boost::json;
+using ctl::percent_text, ctl::whole_text;
 
 constexpr std::size_t kPieceBytes = 256 * 1024;
 constexpr std::size_t kFirstBytes = 64 * 1024;  // tell what a file is
@@ -33,6 +36,7 @@ constexpr std::size_t kMostSideBytes = std::size_t{16} << 20;
 constexpr std::size_t kMostFiles = 100'000;
 constexpr double kNearSeconds = 30 * 86'400.0;  // of clocks of one job
 constexpr std::size_t kMostJobsNamed = 8;       // jobs in an error
+constexpr std::size_t kMostEpochs = 10'000, kMostOutputLines = 20;
 
 struct File {
   std::string path;
@@ -164,9 +168,87 @@ void read_events(const std::string& path, RecordReader& reader) {
   lines.end();
 }
 
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+void add_text(NamedTexts& facts, const char* name, const std::string& text) {
+  if (!text.empty()) facts.emplace_back(name, text);
+}
+
+void add_count(NamedTexts& facts, const char* name, std::optional<std::int64_t> count) {
+  if (count) facts.emplace_back(name, whole_text(*count));
+}
+
+NamedTexts failure_facts(const json::object& failure) {
+  NamedTexts facts;
+  add_text(facts, "host", text_at(failure, "host"));
+  add_count(facts, "rank", count_at(failure, "global_rank"));
+  add_count(facts, "node rank", count_at(failure, "node_rank"));
+  if (const auto pid = count_at(failure, "pid")) facts.emplace_back("pid", std::to_string(*pid));
+  add_count(facts, "exit code", count_at(failure, "exit_code"));
+  add_text(facts, "signal", text_at(failure, "signal_name"));
+  add_text(facts, "memory", text_at(failure, "out_of_memory"));
+  add_text(facts, "operation", text_at(failure, "operation"));
+  add_text(facts, "note", text_at(failure, "note", 4096));
+  add_text(facts, "ended at", text_at(failure, "ended_at"));
+  return facts;
+}
+
+// `ddprun --report`. nullopt: the object is none.
+std::optional<EndReport> end_report_of(const json::object& object) {
+  const json::object* job = object_at(object, "job");
+  if (job == nullptr || !object.contains("written_by") || !object.contains("state")) return {};
+  EndReport report{.job = text_at(*job, "id"),
+                   .state = text_at(object, "state", 64),
+                   .reason = text_at(object, "reason", 4096),
+                   .program = text_at(*job, "program"),
+                   .began = text_at(object, "began_at", 40),
+                   .ended = text_at(object, "ended_at", 40),
+                   .exit_code = count_at(object, "exit_code"),
+                   .seconds = number_at(object, "seconds"),
+                   .rounds = count_at(object, "rounds").value_or(0),
+                   .victims = texts_at(object, "victims", kMostOutputLines),
+                   .excluded = texts_at(object, "excluded", kMostOutputLines)};
+  if (report.job.empty()) return std::nullopt;
+  if (const json::object* failure = object_at(object, "first_failure")) {
+    report.failure = failure_facts(*failure);
+    report.last_lines = texts_at(*failure, "last_lines", kMostOutputLines);
+    if (report.last_lines.empty())
+      report.last_lines = texts_at(*failure, "stack", kMostOutputLines);
+  }
+  return report;
+}
+
+// `train --json`. nullopt: the object is none.
+std::optional<TrainSummary> train_summary_of(const json::object& object) {
+  const json::array* epochs = array_at(object, "epochs");
+  if (epochs == nullptr || !object.contains("world_size")) return std::nullopt;
+  TrainSummary summary;
+  for (const json::value& each : *epochs) {
+    if (!each.is_object() || summary.epochs.size() == kMostEpochs) continue;
+    const json::object& keys = each.get_object();
+    summary.epochs.push_back({.epoch = count_at(keys, "epoch").value_or(0),
+                              .train_loss = number_at(keys, "train_loss"),
+                              .test_loss = number_at(keys, "test_loss"),
+                              .test_accuracy = number_at(keys, "test_accuracy"),
+                              .samples_per_second = number_at(keys, "samples_per_second")});
+  }
+  add_text(summary.facts, "backend", text_at(object, "backend"));
+  add_text(summary.facts, "device", text_at(object, "device"));
+  add_text(summary.facts, "data", text_at(object, "data"));
+  add_text(summary.facts, "mode", text_at(object, "mode"));
+  add_text(summary.facts, "compression", text_at(object, "compress"));
+  add_count(summary.facts, "first step", count_at(object, "first_step"));
+  add_count(summary.facts, "last step", count_at(object, "last_step"));
+  if (const auto accuracy = number_at(object, "test_accuracy");
+      accuracy && !summary.epochs.empty()) {
+    summary.facts.emplace_back("test accuracy", percent_text(*accuracy));
+  }
+  return summary;
+}
+
 // Those that are no events: each one object, or nothing of ours.
 void read_side_files(std::vector<File>& files, Record& record) {
-  // Of several the one that was written last.
+  // The file that was written last counts.
   std::stable_sort(files.begin(), files.end(), [](const File& a, const File& b) {
     return std::pair(a.changed.tv_sec, a.changed.tv_nsec) >
            std::pair(b.changed.tv_sec, b.changed.tv_nsec);
@@ -175,7 +257,7 @@ void read_side_files(std::vector<File>& files, Record& record) {
     if (file.events) continue;
     const std::string shown = clean_text(file.path);
     boost::system::error_code error;
-    const auto value = boost::json::parse(beginning_of(file.path, kMostSideBytes), error);
+    const auto value = json::parse(beginning_of(file.path, kMostSideBytes), error);
     const auto* object = error ? nullptr : value.if_object();
     auto end = object != nullptr ? end_report_of(*object) : std::nullopt;
     auto train = object != nullptr ? train_summary_of(*object) : std::nullopt;
@@ -203,7 +285,7 @@ std::string job_of(const std::vector<File>& files) {
   }
   for (const File& file : files) {
     boost::system::error_code error;
-    const auto value = boost::json::parse(beginning_of(file.path, kMostSideBytes), error);
+    const auto value = json::parse(beginning_of(file.path, kMostSideBytes), error);
     if (error || !value.is_object()) continue;
     if (const auto end = end_report_of(value.get_object())) return end->job;
   }
@@ -229,6 +311,30 @@ bool has_own(const Record& record) {
 }
 
 }  // namespace
+
+void LineSplitter::keep(std::string_view part) {
+  begun_ += part.substr(0, std::min(part.size(), kMostLineBytes - begun_.size()));
+}
+
+void LineSplitter::add(std::string_view piece) {
+  while (!piece.empty()) {
+    const std::size_t end = piece.find('\n');
+    if (end == std::string_view::npos) return keep(piece);
+    if (begun_.empty() && end <= kMostLineBytes) {
+      take_(piece.substr(0, end));
+    } else {
+      keep(piece.substr(0, end));
+      take_(begun_);
+      begun_.clear();
+    }
+    piece.remove_prefix(end + 1);
+  }
+}
+
+void LineSplitter::end() {
+  if (!begun_.empty()) take_(begun_);
+  begun_.clear();
+}
 
 Record read_record(const std::vector<std::string>& paths, const std::string& job) {
   std::vector<File> files;

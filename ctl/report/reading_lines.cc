@@ -58,7 +58,7 @@ void ReadingLines::rank(const json::object& entry, double at, std::int64_t round
   const auto step = number_at(entry, "step_seconds");
   if (step && *step >= 0) {
     put_in(readings_.step, rank.step, *step);
-    // What is not hidden of its communication is mostly that it waits for others.
+    // Communication that is not hidden is mostly waiting for others.
     if (const auto exposed = number_at(entry, "exposed_seconds")) {
       put_in(readings_.own, rank.own, std::max(*step - *exposed, 0.0));
     }

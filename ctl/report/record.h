@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of a job say, put together. Plain data; its size has a bound whatever they say.
+// The contents of a job's files, put together. Plain data; its size has a bound whatever they say.
 // Times are seconds since Record::origin.
 #pragma once
 
@@ -96,15 +96,15 @@ struct Source {
   std::string first_problem = {};                      // "line 7: …"
 };
 
-// From when on a rank that had told its loss told none that is a number (NaN, infinity) or may be
-// one.
+// The moment from which a rank's loss, known before, was no number (NaN, infinity) or beyond all
+// bounds.
 struct NoLoss {
   std::int64_t rank = 0;
   std::optional<std::int64_t> step;
   double at = 0;  // seconds since the job began
 };
 
-// Of ranks: by "0", "1", …; of machines: by host; of GPUs: "host 0".
+// Rows of ranks are named "0", "1", …; rows of machines by host; rows of GPUs "host GPU 0".
 struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
   TimeGrid cpu, memory, received, sent, retransmits;

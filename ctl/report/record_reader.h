@@ -23,12 +23,12 @@ class RecordReader {
   // `record` has its job and origin, and outlives this.
   explicit RecordReader(Record& record);
 
-  // What the lines that follow are from; in `record` from now on.
+  // The file of the lines that follow. It is in `record` from now on.
   void file(Source source);
   // One line. What is no event is counted, and described once, in the file's Source.
   void line(std::string_view text);
 
-  // Whose event that line is. nullopt: it is none.
+  // The job and time of that line's event. nullopt: it is none.
   static std::optional<EventKeys> event_keys(std::string_view text);
 
  private:

@@ -2,17 +2,90 @@
 #include "ctl/report/report_page.h"
 
 #include <algorithm>
+#include <boost/json/serialize.hpp>
+#include <utility>
 
 #include "common/log.h"
-#include "ctl/report/clean_text.h"
-#include "ctl/report/numbers.h"
-#include "ctl/report/page/report_style.h"
-#include "ctl/report/page_parts.h"
+#include "ctl/number_texts.h"
 
 namespace ddprun::report {
+
+using ctl::bytes_text, ctl::clock_text, ctl::count_text, ctl::number_text, ctl::percent_text;
+using ctl::rate_text, ctl::seconds_text, ctl::whole_text;
+
 namespace {
 
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
 constexpr std::size_t kMostRoundRows = 200, kMostRows = 200;
+
+// Pieces of HTML. A text that they get becomes text, never markup.
+
+std::string element(const std::string& tag, const std::string& text) {
+  return concat('<', tag, '>', html_text(text), "</", tag, '>');
+}
+
+std::string paragraph(const std::string& style, const std::string& text) {
+  return text.empty() ? "" : concat("<p class=\"", style, "\">", html_text(text), "</p>\n");
+}
+
+std::string list_of(const std::string& style, const std::vector<std::string>& texts) {
+  if (texts.empty()) return "";
+  std::string html = "<ul class=\"" + style + "\">";
+  for (const std::string& text : texts) html += element("li", text);
+  return html + "</ul>\n";
+}
+
+std::string pairs_of(const std::string& style, const Pairs& pairs) {
+  std::string html = "<dl class=\"" + style + "\">";
+  for (const auto& [name, text] : pairs) {
+    html += "<div>" + element("dt", name) + element("dd", text) + "</div>";
+  }
+  return html + "</dl>\n";
+}
+
+std::string table_of(const Table& table, const std::string& caption) {
+  // The keyboard can reach it, since it scrolls.
+  std::string html = concat("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"",
+                            html_text(caption), "\"><table><caption>", html_text(caption),
+                            "</caption><thead><tr>");
+  for (const std::string& head : table.heads) {
+    html += "<th scope=\"col\">" + html_text(head) + "</th>";
+  }
+  html += "</tr></thead><tbody>\n";
+  for (const auto& row : table.rows) {
+    html += "<tr>";
+    for (std::size_t cell = 0; cell < row.size(); ++cell) {
+      html += cell == 0 ? "<th scope=\"row\">" + html_text(row[cell]) + "</th>"
+                        : element("td", row[cell]);
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n" + paragraph("note", table.note);
+}
+
+std::string figure_of(const Chart& chart) {
+  const std::string title_id = "title-" + chart.id;
+  return concat("<figure class=\"chart", chart.is_half ? " half" : "", "\" id=\"chart-", chart.id,
+                "\" aria-labelledby=\"", title_id, "\">\n<figcaption><h3 id=\"", title_id, "\">",
+                html_text(chart.title), "</h3>", paragraph("note", chart.summary),
+                "</figcaption>\n", list_of("legend", chart.legend),
+                "<div class=\"plot\"><svg aria-hidden=\"true\"></svg></div>\n"
+                "<details><summary>Data: ",
+                html_text(chart.title), "</summary>\n", table_of(chart.table, chart.title),
+                "</details></figure>\n");
+}
+
+// The charts' values by their ids. No text in them can end the element.
+std::string plots_of(const std::vector<Chart>& charts) {
+  boost::json::object plots;
+  for (const Chart& chart : charts) plots[chart.id] = chart.plot;
+  std::string html = "<script type=\"application/json\" id=\"charts\">";
+  for (const char letter : boost::json::serialize(plots)) {
+    html += letter == '<' ? "\\u003c" : std::string(1, letter);
+  }
+  return html + "</script>\n";
+}
 
 // As the sentence "3 …" goes on.
 std::string end_text(const std::string& kind) {
@@ -43,7 +116,8 @@ class Page {
     section("nodes", "Nodes", nodes());
     section("missing", "What this record lacks", list_of("plain", facts_.missing));
     section("sources", "Sources", sources());
-    return html_ + "</main>\n</body>\n</html>\n";
+    return concat(html_, "</main>\n", plots_of(charts_), "<script>", kReportScript,
+                  "</script>\n</body>\n</html>\n");
   }
 
  private:
@@ -80,7 +154,9 @@ void Page::head() {
       "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#main\">Skip to the report</a>\n"
       "<header><p class=\"brand\">ddprun</p>",
       pairs_of("facts", {{"report of a job, made by", "ddprunctl " DDPRUN_VERSION}}),
-      "</header>\n<main id=\"main\" tabindex=\"-1\">\n");
+      "</header>\n<main id=\"main\" tabindex=\"-1\">\n<noscript><p class=\"note\">Charts are drawn "
+      "by "
+      "the page's script, which is off here; each chart's data is in its table.</p></noscript>\n");
 }
 
 std::string Page::badge() const {
@@ -265,7 +341,8 @@ std::string Page::ends() const {
 
 std::string Page::nodes() const {
   if (record_.nodes.empty()) return "";
-  const auto mean_of = [](const TimeGrid& grid, const std::string& host, TextOf text) {
+  const auto mean_of = [](const TimeGrid& grid, const std::string& host,
+                          std::string (*text)(double)) {
     for (const TimeGrid::Row& row : grid.rows()) {
       if (row.name == host) return text(row.mean());
     }
@@ -321,6 +398,33 @@ std::string Page::sources() const {
 }
 
 }  // namespace
+
+std::string html_text(std::string_view text) {
+  std::string escaped;
+  escaped.reserve(text.size());
+  for (const char letter : text) {
+    switch (letter) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      case '\'':
+        escaped += "&#39;";
+        break;
+      default:
+        escaped += letter;
+    }
+  }
+  return escaped;
+}
 
 std::string report_page(const Record& record, const Facts& facts,
                         const std::vector<Chart>& charts) {

@@ -6,7 +6,7 @@
 namespace ddprun::report {
 namespace {
 
-// Of a reading of one moment, so that it counts.
+// The length of a reading of one moment, so that it counts.
 constexpr double kMoment = 0.001;
 
 }  // namespace

@@ -74,5 +74,13 @@ TEST_CASE("Number texts: what is no number, and a time of less than none, is a d
   CHECK(seconds_text(-1) == "–");
 }
 
+TEST_CASE("Number texts: since a job began, as a clock") {
+  CHECK(clock_text(0) == "0:00:00");
+  CHECK(clock_text(59.6) == "0:01:00");
+  CHECK(clock_text(3'723) == "1:02:03");
+  CHECK(clock_text(90'000) == "1 d 1:00");
+  CHECK(clock_text(-5) == "0:00:00");
+}
+
 }  // namespace
 }  // namespace ddprun::ctl

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# ${report_style}: a source file with the report's style, whose colours and symbol are the status page's.
-include(PageHash)
+# ${report_parts}: a source file with the report's style and script, whose charts, colours and icon
+# are the status page's, and with the policy that lets a browser use these and ask for nothing.
+include(WebPage)
 set(report_page_folder ${CMAKE_CURRENT_LIST_DIR})
-set(status_page_folder ${CMAKE_SOURCE_DIR}/rendezvous/daemon/page)
-set(report_style ${CMAKE_CURRENT_BINARY_DIR}/report_style.cc)
+set(web_folder ${CMAKE_SOURCE_DIR}/common/web)
+set(report_parts ${CMAKE_CURRENT_BINARY_DIR}/report_parts.cc)
 
-file(READ ${status_page_folder}/palette.css report_style_text)
-file(READ ${report_page_folder}/report.css text)
-string(APPEND report_style_text "${text}")
-file(STRINGS ${status_page_folder}/status.html report_icon REGEX "rel=\"icon\"" LIMIT_COUNT 1)
-page_hash("${report_style_text}" report_style_hash)
-configure_file(${report_page_folder}/report_style.cc.in ${report_style} @ONLY)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-             ${status_page_folder}/palette.css ${status_page_folder}/status.html
-             ${report_page_folder}/report.css ${report_page_folder}/report_style.cc.in)
+web_page(STYLES ${web_folder}/palette.css ${web_folder}/plot.css ${report_page_folder}/report.css
+         SCRIPTS ${web_folder}/text.js ${web_folder}/plot.js ${report_page_folder}/report.js)
+page_asks_for_nothing("${page_style}${page_script}${page_icon}")
+configure_file(${report_page_folder}/report_parts.cc.in ${report_parts} @ONLY)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${report_page_folder}/report_parts.cc.in)

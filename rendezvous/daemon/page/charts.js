@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts: paths of SVG, with all that they say as text beside them.
+// Charts of plot.js that follow a job, with all that they say as text beside them.
 
 const from_template = (id) => by_id(id).content.firstElementChild.cloneNode(true);
 
@@ -25,19 +25,10 @@ class LineChart {
         if (value > most) most = value;
       }
     }
-    const low = top === undefined ? least : 0;
-    const high = Math.max(top ?? most, most);
-    const x = (time) => (300 * (time - begin) / Math.max(end - begin, 1)).toFixed(1);
-    const y = (value) => (high > low ? 76 - 72 * (value - low) / (high - low) : 40).toFixed(1);
-    const paths = this.element.querySelectorAll(".line");
-    paths.forEach((path, index) => {
-      const series = lines[index]?.series;
-      const points = series?.values.map((value, at) => `${x(series.times[at])} ${y(value)}`) ?? [];
-      if (points.length === 1) points.push(`300 ${y(series.values[0])}`);
-      put_attribute(path, "d", points.length > 0 ? "M" + points.join("L") : "");
-    });
-    put_attribute(this.element.querySelector(".marks"), "d", marks.filter((time) => time >= begin && time <= end)
-      .map((time) => `M${x(time)} 0V80`).join(""));
+    const low = top === undefined ? least : 0, high = Math.max(top ?? most, most);
+    const paths = lines.map(({ series }, index) => ({ x: series.times, y: series.values, paint: index === 0 ? "blue" : "amber", dashed: index > 0 }));
+    put_drawing(this.element.querySelector("svg"), line_plot({ width: 300, height: 80, lines: paths, marks, x_low: begin, x_high: end,
+      from_zero: top !== undefined, top: high, bare: true }));
     const sign = (line) => drawn.length < 2 ? "" : line === lines[0] ? "— " : "- - ";
     put(this.part("now"), now ?? drawn.map((line) => `${sign(line)}${line.name ? line.name + " " : ""}${text(line.series.last)}`).join(", "));
     put(this.part("range"), least === most ? text(least) : `${text(low)} to ${text(high)}`);
@@ -54,14 +45,10 @@ class RankBars {
   draw(rows, slow) {
     const sorted = [...rows].sort((a, b) => a[0] - b[0]);
     const most = Math.max(...sorted.map((row) => row[1]), 1);
-    const svg = this.element.querySelector("svg");
-    put_attribute(svg, "viewBox", `0 0 ${sorted.length} 100`);
-    const width = sorted.length > 150 ? 1 : 0.8;
-    const bar = (index, value) => `M${index} 100V${(100 - 96 * value / most).toFixed(1)}h${width}V100z`;
-    put_attribute(svg.querySelector(".all"), "d", sorted.map((row, index) => bar(index, row[1])).join(""));
-    put_attribute(svg.querySelector(".own"), "d", sorted.map((row, index) => bar(index, row[2])).join(""));
-    put_attribute(svg.querySelector(".slow"), "d",
-      sorted.map((row, index) => slow.has(row[0]) ? `M${index + 0.4} 0V100` : "").join(""));
+    const bars = (column) => sorted.map((row, index) => rectangle(index, 100 - 96 * row[column] / most, sorted.length > 150 ? 1 : 0.8, 96 * row[column] / most)).join("");
+    put_drawing(this.element.querySelector("svg"), { width: sorted.length, height: 100, shapes: [
+      { name: "area", paint: "faint", d: bars(1) }, { name: "area", paint: "blue-fill", d: bars(2) },
+      { name: "line dashed", paint: "red", d: sorted.map((row, index) => slow.has(row[0]) ? path_of([[index + 0.4, 0], [index + 0.4, 100]]) : "").join("") }] });
     const worst = sorted.reduce((a, b) => b[1] > a[1] ? b : a);
     const by_time = sorted.map((row) => row[1]).sort((a, b) => a - b);
     put(this.part("now"), `${count_text(sorted.length, "rank")}: a step takes ${seconds_text(by_time[by_time.length >> 1] / 1e6)} ` +

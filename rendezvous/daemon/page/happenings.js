@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What has happened between two states, in sentences. No elements.
+// The changes between two states, as sentences. No elements.
 
 const most_sentences = 20;  // of one state: a screen reader says them
 

@@ -7,7 +7,7 @@ const phases = [["rendezvous", "rendezvous"], ["spawn", "start"], ["first_step",
 const parts = [["step", "whole step"], ["forward", "forward"], ["backward", "backward"], ["communication", "communication"],
   ["exposed", "of it not hidden"], ["loader", "waits for data"]];
 
-// Of a mean over ranks those whose loss is no number are no part. Empty: none has told one.
+// Ranks whose loss is no number are no part of the mean. Empty: no rank has told a loss.
 function loss_text({ loss, nan_ranks = 0 }) {
   const nan = nan_ranks > 0 ? `NaN on ${count_text(nan_ranks, "rank")}` : "";
   return Number.isFinite(loss) ? number_text(loss) + (nan && `, ${nan}`) : nan;

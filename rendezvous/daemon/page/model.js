@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon said last, and what of it this page remembers. No elements.
+// The state that the daemon sent last, and the past that this page remembers. No elements.
 
 const most_points = 600;
 
@@ -56,7 +56,7 @@ function node_state(node) {
 // Ranks that a text of the daemon is about: "rank 3 (node 1, …) …".
 const rank_named = (text) => Number(/^rank (\d+) /.exec(text ?? "")?.[1] ?? -1);
 
-// Who is waited for, one sentence; empty: nobody.
+// One sentence about the nodes that are waited for; empty: none is.
 function waits_text(job) {
   const of_state = (...states) => job.in_order.filter((node) => states.includes(node_state(node))).map(node_name);
   const texts = [];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank prints. The daemon is told which one is looked at, and says its last lines as they
+// The output of one rank. The daemon is told which one is looked at, and says its last lines as they
 // come; while nobody sees the page none is.
 
 const most_name = 4000;  // letters of a job's name that the daemon takes
@@ -72,7 +72,7 @@ class Output {
     show(by_id("output_stop"), rank !== undefined);
     const text = rank === undefined ? "" : this.answer?.lines.join("\n") ?? "";
     if (this.lines.shown_text === text) return;
-    // Who has gone back to read stays there. What isn't shown yet has no height: it is at its end.
+    // A reader who has scrolled back stays there. A box that isn't shown yet has no height: it is at its end.
     const is_at_end = this.lines.scrollTop + this.lines.clientHeight >= this.lines.scrollHeight - 4;
     put(this.lines, text);
     show(this.lines, text !== "");

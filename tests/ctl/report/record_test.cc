@@ -6,7 +6,6 @@
 
 #include "common/log.h"
 #include "ctl/report/facts.h"
-#include "ctl/report/line_splitter.h"
 #include "ctl/report/read_record.h"
 #include "ctl/report/record_reader.h"
 #include "tests/ctl/report/event_text.h"

@@ -87,6 +87,7 @@ class StatusPage(harness.Case):
         self.check_output(page)
         self.check_numbers(page)
         self.check_texts(page)
+        self.check_charts(page)
 
         os.kill(self.worker(1, 3), signal.SIGKILL)
         page.wait("document.querySelector('#round_list').innerText.includes('Round 2')", "the restart is shown")
@@ -172,6 +173,38 @@ class StatusPage(harness.Case):
         page.value("put(document.querySelector('#job_name'), 'a\\u202eb')")
         self.assertEqual(page.text("#job_name"), "a\\u202eb")
         page.wait(f"document.querySelector('#job_name').innerText === {json.dumps(NAME)}", "the name is shown again")
+
+    # Values lie where they should, in the colours of the page, and an update changes what is drawn.
+    def check_charts(self, page):
+        drawn = page.value("""(() => {
+          const chart = new LineChart("t"), series = new Series(), paths = () => [...chart.element.querySelectorAll("path")].map((each) => each.getAttribute("d"));
+          const draw = (top) => chart.draw({ lines: [{ series }], text: number_text, marks: [11000, 9], top });
+          series.add(10000, 1);
+          draw();
+          const first = paths();
+          series.add(11000, 3);
+          series.add(12000, 2);
+          draw();
+          const later = [...paths(), chart.part("range").textContent, chart.part("now").textContent, chart.part("span").textContent];
+          draw(6);
+          return [first, later, paths()];
+        })()""")
+        self.assertEqual(drawn, [["", "M0 40L300 40"], ["M150 4L150 76", "M0 76L150 4L300 40", "1 to 3", "2", "over 2.0 s"],
+                                 ["M150 4L150 76", "M0 64L150 40L300 52"]])
+        bars = page.value("""(() => {
+          const bars = new RankBars();
+          bars.draw([[1, 200, 50], [0, 100, 100]], new Set([1]));
+          return [...bars.element.querySelectorAll("path")].map((each) => each.getAttribute("d"));
+        })()""")
+        self.assertEqual(bars, ["M0 52H0.8V100H0ZM1 4H1.8V100H1Z", "M0 52H0.8V100H0ZM1 76H1.8V100H1Z", "M1.4 0L1.4 100"])
+        page.wait("document.querySelector('#training_charts path.line:last-of-type').getAttribute('d').startsWith('M')", "the loss is drawn")
+        for paint, path in (("blue", "#training_charts path:nth-of-type(2)"), ("blue-fill", "#times_chart path:nth-of-type(2)")):
+            colours = page.value(f"((style) => [style.color, style.stroke, style.fill])(getComputedStyle(document.querySelector('{path}')))")
+            page.value("document.body.insertAdjacentHTML('beforeend', '<i id=probe></i>')")
+            page.value(f"document.querySelector('#probe').style.color = 'var(--{paint})'")
+            self.assertEqual(colours[0], page.value("getComputedStyle(document.querySelector('#probe')).color"))
+            self.assertIn(colours[0], colours[1:])
+            page.value("document.querySelector('#probe').remove()")
 
     def check_screen_reader(self, page):
         seen = page.accessible()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them, and elements. What a job says becomes text here, never markup.
+// Numbers as people read them, and elements. A text of a job stays text here, it never becomes markup.
 
 const by_id = (id) => document.getElementById(id);
 
@@ -10,13 +10,13 @@ function make(tag, class_name, text) {
   return element;
 }
 
-// What is not to be seen, and hides or turns the text around it, is written out, as common/log.h's
+// Characters that are invisible, or hide or turn the text around them, are written out as common/log.h's
 // one_line() does. Lines stay lines.
 const hidden_characters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 const seen_text = (text) => String(text).replace(hidden_characters, (character) =>
   "\\u" + character.codePointAt(0).toString(16).padStart(4, "0"));
 
-// What is there already isn't touched: an update costs what has changed.
+// An update costs what has changed: the rest isn't touched.
 function put(element, text) {
   if (element.shown_text === text) return;
   element.shown_text = text;
@@ -120,6 +120,14 @@ function seconds_text(seconds) {
   if (seconds < 7200) return two_parts(seconds, 1, 60, "min", "s");
   if (seconds < 172800) return two_parts(seconds, 60, 60, "h", "min");
   return two_parts(seconds, 3600, 24, "d", "h");
+}
+
+// Since a job began: "1:02:03".
+function clock_text(seconds) {
+  const whole_seconds = Math.floor(Math.max(seconds, 0) + 0.5);
+  const two = (number) => String(number % 60).padStart(2, "0");
+  const minutes = Math.floor(whole_seconds / 60), hours = Math.floor(minutes / 60);
+  return hours >= 24 ? `${Math.floor(hours / 24)} d ${hours % 24}:${two(minutes)}` : `${hours}:${two(minutes)}:${two(whole_seconds)}`;
 }
 
 function time_text(date) {
