@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -14,7 +13,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/child_pidfd.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -47,47 +45,38 @@ UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   return file;
 }
 
-// Fds that posix_spawn's child must not lose to each other's numbers.
-UniqueFd above_standard(UniqueFd fd) {
-  if (fd.get() > warden::kCgroupFd) return fd;
-  UniqueFd higher(::fcntl(fd.get(), F_DUPFD_CLOEXEC, warden::kCgroupFd + 1));
-  if (!higher) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
-  return higher;
+ChildCommand warden_command(const std::string& path, const std::string& directory, int socket,
+                            const RoundCgroup* cgroup) {
+  ChildCommand command;
+  command.program = path;
+  command.argv = {"ddprun-warden", directory};
+  command.descriptors.assign(warden::kSocketFd, ChildCommand::kSame);
+  command.descriptors.push_back(socket);
+  if (cgroup != nullptr) {
+    static_assert(warden::kCgroupFd == warden::kSocketFd + 1);
+    command.descriptors.push_back(cgroup->fd());
+    command.argv.push_back(cgroup->name());
+  }
+  command.own_session = true;
+  command.keeps_ignored = true;
+  // From its first instruction on no signal of the terminal or of a scheduler ends it.
+  sigfillset(&command.blocked);
+  return command;
 }
 
-pid_t spawn_warden(const std::string& path, std::string directory, int socket,
-                   const RoundCgroup* cgroup) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, socket, warden::kSocketFd);
-  const UniqueFd cgroup_fd =
-      cgroup != nullptr ? above_standard(UniqueFd(::fcntl(cgroup->fd(), F_DUPFD_CLOEXEC, 0)))
-                        : UniqueFd();
-  if (cgroup_fd) {
-    posix_spawn_file_actions_adddup2(&actions, cgroup_fd.get(), warden::kCgroupFd);
-  }
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  // From its first instruction on no signal of the terminal or of a scheduler ends it.
-  sigset_t all;
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-  std::string name = "ddprun-warden";
-  std::string cgroup_name = cgroup_fd ? cgroup->name() : "";
-  char* argv[] = {name.data(), directory.data(), cgroup_fd ? cgroup_name.data() : nullptr, nullptr};
-  char* envp[] = {nullptr};
-  pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, path.c_str(), &actions, &attributes, argv, envp);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
-  if (error == EAGAIN) {
-    throw Error(ErrorCode::kSystem, "starting " + path + ": " + errno_text(error) +
+std::shared_ptr<WatchedChild> start_warden(boost::asio::io_context& io, const ChildCommand& command,
+                                           WatchedChild::Ended ended) {
+  try {
+    return WatchedChild::start(io, command, std::move(ended));
+  } catch (const StartError& error) {
+    const std::string what = "starting " + command.program;
+    if (error.error_number() != EAGAIN) {
+      throw_system_error(what + " (a part of ddprun)", error.error_number());
+    }
+    throw Error(ErrorCode::kSystem, what + ": " + errno_text(EAGAIN) +
                                         " (a limit of processes: ulimit -u, or the cgroup's "
                                         "pids.max)");
   }
-  if (error != 0) throw_system_error("starting " + path + " (a part of ddprun)", error);
-  return pid;
 }
 
 }  // namespace
@@ -103,49 +92,34 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
     throw_system_error("socketpair", errno);
   }
   UniqueFd ours(ends[0]);
-  UniqueFd theirs = above_standard(UniqueFd(ends[1]));
+  const UniqueFd theirs(ends[1]);
   // The warden's reports wait for a slow agent; it polls before it reads.
   ::fcntl(theirs.get(), F_SETFL, 0);
   // If the warden is killed, what the workers left comes to us (orphan_sweep.h).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t pid = spawn_warden(path, directory, theirs.get(), cgroup);
-  UniqueFd pidfd = open_child_pidfd(pid, path);
-  std::shared_ptr<WardenProcess> process(
-      new WardenProcess(io, pid, std::move(ours), std::move(pidfd), std::move(events)));
-  process->watch();
+  std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));
+  process->child_ = start_warden(io, warden_command(path, directory, theirs.get(), cgroup),
+                                 [weak = std::weak_ptr(process)](int wait_status) {
+                                   if (const auto self = weak.lock()) {
+                                     self->on_process_end(wait_status);
+                                   }
+                                 });
+  process->wait_for_stop();
+  process->wait_readable();
   return process;
 }
 
-WardenProcess::WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket,
-                             UniqueFd pidfd, Events events)
-    : pid_(pid),
-      process_(pid),
-      socket_(io, socket.release()),
-      pidfd_(io, pidfd.release()),
-      stops_(io, SIGCHLD),
-      events_(std::move(events)) {}
+WardenProcess::WardenProcess(boost::asio::io_context& io, UniqueFd socket, Events events)
+    : socket_(io, socket.release()), stops_(io, SIGCHLD), events_(std::move(events)) {}
 
 WardenProcess::~WardenProcess() = default;
 
 // The handler keeps this object until the process is reaped, also after abandon().
-void WardenProcess::watch() {
-  wait_for_end();
-  wait_for_stop();
-  wait_readable();
-}
-
-void WardenProcess::wait_for_end() {
-  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [self = shared_from_this()](const boost::system::error_code& error) {
-                      if (!error) self->on_process_end();
-                    });
-}
-
 void WardenProcess::wait_for_stop() {
   stops_.async_wait([self = shared_from_this()](const boost::system::error_code& error, int) {
-    if (error || !self->process_) return;
+    if (error || !self->child_->is_running()) return;
     siginfo_t stopped{};
-    const auto pid = static_cast<id_t>(self->pid_);
+    const auto pid = static_cast<id_t>(self->pid());
     if (::waitid(P_PID, pid, &stopped, WSTOPPED | WNOHANG) == 0 && stopped.si_pid != 0) {
       self->resume();
     }
@@ -206,9 +180,8 @@ void WardenProcess::lease(std::optional<Clock::time_point> until) {
   resume();  // a stopped one keeps no lease
 }
 
-// An open socket: it isn't reaped yet, so the pid is its own.
 void WardenProcess::resume() {
-  if (socket_.is_open()) ::kill(pid_, SIGCONT);
+  if (socket_.is_open()) child_->signal(SIGCONT);
 }
 
 void WardenProcess::send_queued() {
@@ -270,24 +243,18 @@ void WardenProcess::read_reports() {
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return wait_readable();
     if (size <= 0) return;  // its end follows by pidfd
     if (size != static_cast<ssize_t>(sizeof report) || report.version != warden::kVersion) {
-      ::kill(pid_, SIGKILL);  // of another build: its workers die with it, gone() follows
+      child_->signal(SIGKILL);  // of another build: its workers die with it, gone() follows
       return;
     }
     if (events_.report) events_.report(report);
   }
 }
 
-void WardenProcess::on_process_end() {
-  const auto self = shared_from_this();
-  int wait_status = 0;
-  // Asio may wake us for the end of an earlier warden, whose pidfd had this one's number.
-  if (::waitpid(pid_, &wait_status, WNOHANG) == 0) return wait_for_end();
+void WardenProcess::on_process_end(int wait_status) {
   if (socket_.is_open()) read_reports();  // what it said before it ended
-  process_.reset();
   boost::system::error_code ignored;
   stops_.cancel(ignored);
   socket_.close(ignored);
-  pidfd_.close(ignored);
   const auto events = std::move(events_);
   events_ = {};
   if (events.gone) events.gone(wait_status);

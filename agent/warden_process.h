@@ -17,9 +17,9 @@
 
 #include "agent/isolation/round_cgroup.h"
 #include "agent/warden/protocol.h"
+#include "agent/watched_child.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
-#include "common/helper_processes.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -55,7 +55,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
                                                const RoundCgroup* cgroup = nullptr);
   ~WardenProcess();
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return child_->pid(); }
 
   // Throws Error when descriptors run out. The warden being gone is no error here.
   void spawn(const WardenSpawn& spawn);
@@ -80,22 +80,17 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
     std::vector<UniqueFd> fds;
   };
 
-  WardenProcess(boost::asio::io_context& io, pid_t pid, UniqueFd socket, UniqueFd pidfd,
-                Events events);
-  void watch();
+  WardenProcess(boost::asio::io_context& io, UniqueFd socket, Events events);
   void wait_for_stop();
   void resume();
   void send_queued();
   bool send_now(const Outgoing& outgoing);
   void wait_readable();
   void read_reports();
-  void wait_for_end();
-  void on_process_end();
+  void on_process_end(int wait_status);
 
-  const pid_t pid_;
-  std::optional<HelperProcess> process_;  // until it is reaped
+  std::shared_ptr<WatchedChild> child_;
   boost::asio::posix::stream_descriptor socket_;
-  boost::asio::posix::stream_descriptor pidfd_;
   boost::asio::signal_set stops_;  // SIGCHLD
   Events events_;
   std::deque<Outgoing> queue_;  // what the socket had no room for

@@ -141,7 +141,7 @@ int run_on_hosts(const std::string& hosts, const std::vector<std::string>& flags
   words.insert(words.end(), flags.begin(), flags.end());
   // ddprun's own codes say that nothing is known, but that it was stopped.
   const int unknown = doctor::exit_code_of(doctor::Verdict::kUnknown);
-  const int code = run_in_foreground(std::move(words));
+  const int code = run_in_foreground(words);
   return code <= unknown || code > exit_status_for_signal(0) ? code : unknown;
 }
 

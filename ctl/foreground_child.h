@@ -11,6 +11,6 @@ namespace ddprun::ctl {
 // alone, and what somebody sends to this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT) is sent on.
 // Its exit status, or 128 and the number of its signal. Throws Error(kUnavailable) where it can't
 // be started. Blocking; one thread.
-int run_in_foreground(std::vector<std::string> argv);
+int run_in_foreground(const std::vector<std::string>& argv);
 
 }  // namespace ddprun::ctl

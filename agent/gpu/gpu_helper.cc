@@ -2,6 +2,7 @@
 #include "agent/gpu/gpu_helper.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -40,30 +41,30 @@ std::optional<std::size_t> end_of_lines(std::string_view text) {
 
 std::shared_ptr<GpuHelper> GpuHelper::start(boost::asio::io_context& io,
                                             const std::string& program) {
-  int requests[2], answers[2];
+  int requests[2];
   // No pipe: writing to one whose reader has died is a signal.
   if (!has_driver() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) != 0) {
     return nullptr;
   }
   UniqueFd request_read(requests[0]), request_write(requests[1]);
-  if (::pipe2(answers, O_CLOEXEC | O_NONBLOCK) != 0) return nullptr;
-  UniqueFd answer_read(answers[0]), answer_write(answers[1]);
-  ::fcntl(answer_write.get(), F_SETFL, 0);
   try {
-    auto child = HelperChild::start(io, program, request_read.get(), answer_write.get());
+    Pipe answers = make_pipe(O_NONBLOCK);
+    ::fcntl(answers.write_end.get(), F_SETFL, 0);
+    auto child =
+        WatchedChild::start_helper(io, program, request_read.get(), answers.write_end.get());
     return std::shared_ptr<GpuHelper>(
-        new GpuHelper(io, std::move(child), std::move(request_write), answer_read.release()));
+        new GpuHelper(io, std::move(child), std::move(request_write), answers.read_end.release()));
   } catch (const Error& error) {
     log_warning(error.what());
     return nullptr;
   }
 }
 
-GpuHelper::GpuHelper(boost::asio::io_context& io, std::shared_ptr<HelperChild> child,
+GpuHelper::GpuHelper(boost::asio::io_context& io, std::shared_ptr<WatchedChild> child,
                      UniqueFd requests, int answer_fd)
     : child_(std::move(child)), requests_(std::move(requests)), answers_(io, answer_fd) {}
 
-GpuHelper::~GpuHelper() { child_->kill(); }
+GpuHelper::~GpuHelper() { child_->signal(SIGKILL); }
 
 bool GpuHelper::ask(GpuRequest request, Done done) {
   if (done_) return false;
@@ -104,7 +105,7 @@ void GpuHelper::read_answer() {
 void GpuHelper::lost() {
   boost::system::error_code ignored;
   answers_.close(ignored);
-  child_->kill();
+  child_->signal(SIGKILL);
   if (const Done done = std::exchange(done_, nullptr)) done(std::nullopt);
 }
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/helper_child.h"
+#include "agent/watched_child.h"
 #include "common/clock.h"
 #include "common/unique_fd.h"
 
@@ -40,12 +40,12 @@ class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
   bool ask(GpuRequest request, Done done);
 
  private:
-  GpuHelper(boost::asio::io_context& io, std::shared_ptr<HelperChild> child, UniqueFd requests,
+  GpuHelper(boost::asio::io_context& io, std::shared_ptr<WatchedChild> child, UniqueFd requests,
             int answer_fd);
   void read_answer();
   void lost();
 
-  const std::shared_ptr<HelperChild> child_;  // second owner: its wait
+  const std::shared_ptr<WatchedChild> child_;  // second owner: its wait
   const UniqueFd requests_;
   boost::asio::posix::stream_descriptor answers_;  // closed: lost
   std::string text_;                               // of an answer that is under way

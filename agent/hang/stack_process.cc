@@ -2,6 +2,7 @@
 #include "agent/hang/stack_process.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -71,14 +72,14 @@ void StackProcess::spawn(const std::string& program) {
     }
     requests_.reset(ends[0]);
     const UniqueFd theirs(ends[1]);
-    child_ = HelperChild::start(io_, program, theirs.get(), -1);
+    child_ = WatchedChild::start_helper(io_, program, theirs.get(), ChildCommand::kNothing,
+                                        [weak = weak_from_this()](int wait_status) {
+                                          if (const auto self = weak.lock())
+                                            self->ended(wait_status);
+                                        });
   } catch (const Error& error) {
     problem_ = error.what();
-    return;
   }
-  child_->when_ended([weak = weak_from_this()](int wait_status) {
-    if (const auto self = weak.lock()) self->ended(wait_status);
-  });
 }
 
 void StackProcess::ended(int wait_status) {
@@ -146,7 +147,7 @@ void StackProcess::abandon() {
   boost::system::error_code ignored;
   answer_.close(ignored);
   requests_.reset();
-  if (child_) child_->kill();
+  if (child_) child_->signal(SIGKILL);
 }
 
 }  // namespace ddprun::agent

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/helper_child.h"
+#include "agent/watched_child.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -56,9 +56,9 @@ class StackProcess : public std::enable_shared_from_this<StackProcess> {
   void finish();
 
   boost::asio::io_context& io_;
-  std::shared_ptr<HelperChild> child_;  // null: not started; second owner: its wait
-  UniqueFd requests_;                   // a message per request: pids, and the pipe for the answer
-  std::string problem_;                 // set: it doesn't run
+  std::shared_ptr<WatchedChild> child_;  // null: not started; second owner: its wait
+  UniqueFd requests_;                    // a message per request: pids, and the pipe for the answer
+  std::string problem_;                  // set: it doesn't run
   boost::asio::posix::stream_descriptor answer_;  // ends with the answer
   std::string text_;                              // of the answer
   boost::asio::steady_timer limit_;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit/run_program.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,13 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "common/child_pidfd.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
-#include "ctl/submit/spawn.h"
 
 namespace ddprun::submit {
 namespace {
@@ -40,26 +36,18 @@ UniqueFd file_of(const std::string& text) {
   return file;
 }
 
-std::pair<UniqueFd, UniqueFd> pipe_ends() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe2", errno);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
-
-// A child that is killed and reaped unless it was waited for.
-class Child {
+// Kills and reaps its child unless that was waited for.
+class ChildEnd {
  public:
-  Child(pid_t pid, const std::string& program)
-      : pid_(pid), pidfd_(open_child_pidfd(pid, program)) {}
-  ~Child() {
+  explicit ChildEnd(pid_t pid) : pid_(pid) {}
+  ~ChildEnd() {
     if (pid_ == 0) return;
     ::kill(pid_, SIGKILL);
     wait();
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
+  ChildEnd(const ChildEnd&) = delete;
+  ChildEnd& operator=(const ChildEnd&) = delete;
 
-  int pidfd() const { return pidfd_.get(); }
   // Blocks until it has ended.
   int wait() {
     int status = 0;
@@ -71,7 +59,6 @@ class Child {
 
  private:
   pid_t pid_;
-  UniqueFd pidfd_;
 };
 
 class Reader {
@@ -149,21 +136,35 @@ class Reader {
 
 }  // namespace
 
+Child start_program(ChildCommand command, const Environment& more,
+                    const std::vector<std::string>& without) {
+  Environment environment = current_environment();
+  for (const std::string& name : without) environment.erase(name);
+  for (const auto& [name, value] : more) environment[name] = value;
+  command.environment = to_strings(environment);
+  try {
+    return start_child(command);
+  } catch (const StartError& error) {
+    const int number = error.error_number();
+    if (number != ENOENT && number != EACCES && number != ENOTDIR) throw;
+    throw Error(ErrorCode::kUnsupported, error.what());
+  }
+}
+
 ProgramEnd run_program(const ProgramCall& call) {
   const UniqueFd input = file_of(call.input);
-  auto [out_read, out_write] = pipe_ends();
-  auto [err_read, err_write] = pipe_ends();
-  const pid_t pid = spawn({.argv = call.argv,
-                           .environment = call.environment,
-                           .descriptors = {input.get(), out_write.get(), err_write.get()},
-                           .without = call.without});
-  Child child(pid, call.argv.front());
-  out_write.reset();
-  err_write.reset();
-  Reader reader(call, std::move(out_read), std::move(err_read));
-  const bool is_whole = reader.read_all(child.pidfd());
+  Pipe out = make_pipe();
+  Pipe err = make_pipe();
+  const Child child = start_program(
+      {.argv = call.argv, .descriptors = {input.get(), out.write_end.get(), err.write_end.get()}},
+      call.environment, call.without);
+  ChildEnd child_end(child.pid);
+  out.write_end.reset();
+  err.write_end.reset();
+  Reader reader(call, std::move(out.read_end), std::move(err.read_end));
+  const bool is_whole = reader.read_all(child.pidfd.get());
   ProgramEnd end = reader.take_end();
-  if (is_whole) end.status = child.wait();
+  if (is_whole) end.status = child_end.wait();
   return end;
 }
 

@@ -6,10 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "common/child_process.h"
 #include "common/environment.h"
 #include "ctl/submit/scheduler.h"
 
 namespace ddprun::submit {
+
+// As start_child(), with our environment without `without`, and with `more`, which replaces what
+// has the same name. Throws Error(kUnsupported) where there is no such program or directory.
+Child start_program(ChildCommand command, const Environment& more,
+                    const std::vector<std::string>& without = {});
 
 struct ProgramCall {
   std::vector<std::string> argv;            // argv[0] is looked for in PATH where it has no "/"

@@ -23,7 +23,6 @@
 #include "ctl/submit/job_states.h"
 #include "ctl/submit/log_tail.h"
 #include "ctl/submit/run_program.h"
-#include "ctl/submit/spawn.h"
 #include "ctl/submit/ssh_plan.h"
 
 namespace ddprun::submit {
@@ -100,15 +99,15 @@ void SshScheduler::start(const JobFile& job, const JobRecord& record) {
   try {
     if (!job.log_dir.empty()) std::filesystem::create_directories(job.log_dir, error);
     if (error) throw WriteError("can't make " + job.log_dir + ": " + error.message());
-    const UniqueFd nothing = open_or_throw("/dev/null", O_RDONLY);
     const UniqueFd log = open_or_throw(record.log, O_WRONLY | O_CREAT | O_APPEND);
     Environment environment = job.environment;
     environment[env::kSubmittedAs] = record.id;
-    launcher_ = spawn({.argv = ssh_supervisor(ssh_command(job, ddprun_), record.exit_file),
-                       .environment = environment,
-                       .descriptors = {nothing.get(), log.get(), log.get()},
-                       .directory = job.work_directory(),
-                       .own_session = true});
+    launcher_ = start_program({.argv = ssh_supervisor(ssh_command(job, ddprun_), record.exit_file),
+                               .descriptors = {ChildCommand::kNothing, log.get(), log.get()},
+                               .directory = job.work_directory(),
+                               .own_session = true},
+                              environment)
+                    .pid;
     records_.add_process(record.id, RecordedProcess::of(launcher_));
   } catch (...) {
     // What nobody could find again doesn't run.

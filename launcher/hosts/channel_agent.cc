@@ -161,19 +161,16 @@ void ChannelAgent::start(const channel::Job& job) {
     Pipe err = make_pipe();
     Pipe words = make_pipe();
     Pipe lifeline = make_pipe();
-    command.descriptors.push_back(std::move(in.read_end));
-    command.descriptors.push_back(std::move(out.write_end));
-    command.descriptors.push_back(std::move(err.write_end));
-    command.descriptors.push_back(std::move(words.write_end));
-    command.descriptors.push_back(std::move(lifeline.read_end));
-    for (UniqueFd& listener : listeners) command.descriptors.push_back(std::move(listener));
+    command.descriptors = {in.read_end.get(), out.write_end.get(), err.write_end.get(),
+                           words.write_end.get(), lifeline.read_end.get()};
+    for (const UniqueFd& listener : listeners) command.descriptors.push_back(listener.get());
     stdout_.pipe.assign(out.read_end.release());
     stderr_.pipe.assign(err.read_end.release());
     words_.pipe.assign(words.read_end.release());
     stdin_.open(std::move(in.write_end));
     lifeline_ = std::move(lifeline.write_end);
-    child_ = ChildProcess::start(io_, std::move(command),
-                                 [this](int wait_status) { on_child_end(wait_status); });
+    child_ = agent::WatchedChild::start(io_, command,
+                                        [this](int wait_status) { on_child_end(wait_status); });
     if (!endpoint.empty()) say(channel::Serving{endpoint});
   } catch (const Error& error) {
     close_streams();

@@ -13,10 +13,10 @@
 #include <string>
 #include <string_view>
 
+#include "agent/watched_child.h"
 #include "common/environment.h"
 #include "launcher/hosts/channel_codec.h"
 #include "launcher/hosts/child_input.h"
-#include "launcher/hosts/child_process.h"
 #include "launcher/hosts/heartbeat.h"
 
 namespace ddprun::launcher {
@@ -74,7 +74,7 @@ class ChannelAgent {
   std::string next_;      // after it
   bool channel_lost_ = false;
 
-  std::shared_ptr<ChildProcess> child_;  // null: none yet, or it has ended
+  std::shared_ptr<agent::WatchedChild> child_;  // null: none yet, or it has ended
   ChildInput stdin_;
   Stream stdout_;
   Stream stderr_;

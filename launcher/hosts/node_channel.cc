@@ -31,19 +31,17 @@ std::shared_ptr<NodeChannel> NodeChannel::start(boost::asio::io_context& io,
   ChildCommand command;
   command.argv = std::move(argv);
   command.environment = std::move(environment);
-  command.descriptors.push_back(std::move(in.read_end));
-  command.descriptors.push_back(std::move(out.write_end));
-  command.descriptors.push_back(std::move(words.write_end));
+  command.descriptors = {in.read_end.get(), out.write_end.get(), words.write_end.get()};
   command.own_session = true;
   // Not an owner: it owns the process, which may not have been reaped when all is over.
-  node->process_ = ChildProcess::start(io, std::move(command),
-                                       [weak = std::weak_ptr<NodeChannel>(node)](int wait_status) {
-                                         const auto self = weak.lock();
-                                         if (!self) return;
-                                         self->has_ended_ = true;
-                                         self->wait_status_ = wait_status;
-                                         if (!self->paused_) self->drain();
-                                       });
+  node->process_ = agent::WatchedChild::start(
+      io, command, [weak = std::weak_ptr<NodeChannel>(node)](int wait_status) {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->has_ended_ = true;
+        self->wait_status_ = wait_status;
+        if (!self->paused_) self->drain();
+      });
   node->to_agent_.assign(in.write_end.release());
   node->from_agent_.assign(out.read_end.release());
   node->words_.assign(words.read_end.release());

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/watched_child.h"
 #include "launcher/hosts/channel_codec.h"
-#include "launcher/hosts/child_process.h"
 #include "launcher/hosts/heartbeat.h"
 
 namespace ddprun::launcher {
@@ -36,7 +36,7 @@ struct NodeChannelEvents {
 class NodeChannel : public std::enable_shared_from_this<NodeChannel> {
  public:
   // `keep_alive`: once the agent has said hello, so much silence is its end; 0: none is. Throws as
-  // ChildProcess::start.
+  // WatchedChild::start.
   static std::shared_ptr<NodeChannel> start(boost::asio::io_context& io,
                                             std::vector<std::string> argv,
                                             std::vector<std::string> environment,
@@ -65,7 +65,7 @@ class NodeChannel : public std::enable_shared_from_this<NodeChannel> {
   void end();
 
   NodeChannelEvents events_;  // empty once closed or gone
-  std::shared_ptr<ChildProcess> process_;
+  std::shared_ptr<agent::WatchedChild> process_;
   boost::asio::posix::stream_descriptor to_agent_;
   boost::asio::posix::stream_descriptor from_agent_;
   boost::asio::posix::stream_descriptor words_;  // stderr

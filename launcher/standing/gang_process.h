@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/watched_child.h"
 #include "common/unique_fd.h"
-#include "launcher/hosts/child_process.h"
 
 namespace ddprun::launcher {
 
@@ -41,7 +41,7 @@ class GangProcess : public std::enable_shared_from_this<GangProcess> {
   void signal(int number) { child_->signal(number); }
 
  private:
-  GangProcess(boost::asio::io_context& io, const GangCommand& command, Handlers handlers,
+  GangProcess(boost::asio::io_context& io, const ChildCommand& command, Handlers handlers,
               UniqueFd report);
   void await_report();
   void take_report();
@@ -52,7 +52,7 @@ class GangProcess : public std::enable_shared_from_this<GangProcess> {
   Handlers handlers_;
   boost::asio::posix::stream_descriptor report_;  // says that it is executed, or why it isn't
   boost::asio::steady_timer limit_;
-  std::shared_ptr<ChildProcess> child_;
+  std::shared_ptr<agent::WatchedChild> child_;
   std::string why_;  // it never began
 };
 

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <functional>
 
-#include "common/child_pidfd.h"
+#include "common/child_process.h"
 #include "common/clock.h"
 #include "tests/support/catch.h"
 

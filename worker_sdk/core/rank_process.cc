@@ -6,8 +6,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/child_pidfd.h"
+#include "common/child_process.h"
 #include "common/env_names.h"
 #include "common/log.h"
 #include "common/signal_names.h"
@@ -32,7 +30,6 @@ constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replac
 constexpr char kReached = 'R';
 constexpr char kNoCode = '-';
 constexpr std::size_t kMaxText = 4000;
-constexpr int kExecFailed = 127;
 
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -47,25 +44,6 @@ std::vector<std::string> own_arguments() {
     throw Error(ErrorCode::kSystem, "spawn: /proc/self/cmdline is empty or missing: mount /proc");
   }
   return arguments;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& texts) {
-  std::vector<char*> pointers;
-  for (std::string& text : texts) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
-// In the child of vfork(2), which shares the parent's memory until the exec: system calls only.
-[[noreturn]] void become_rank(pid_t parent, int report_fd, const sigset_t& mask, char** argv,
-                              char** envp, volatile int* error) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(kExecFailed);  // it died before the line above
-  ::fcntl(report_fd, F_SETFD, 0);
-  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  ::execve(kProgram, argv, envp);
-  *error = errno;
-  ::_exit(kExecFailed);
 }
 
 std::string read_all(int fd) {
@@ -91,35 +69,25 @@ void write_all(int fd, const std::string& text) {
 }  // namespace
 
 RankProcess::RankProcess(int call, int rank, Environment environment) : rank_(rank) {
-  int ends[2];
   // Non-blocking: a child of the rank's own may hold the other end open when the rank has ended.
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw_system_error("pipe2", errno);
-  report_.reset(ends[0]);
-  const UniqueFd rank_end(ends[1]);
-  environment[env::kSpawn] = concat(call, ' ', rank, ' ', rank_end.get());
-  std::vector<std::string> arguments = own_arguments(), variables = to_strings(environment);
-  const std::vector<char*> argv = pointers_to(arguments), envp = pointers_to(variables);
-
-  // Handlers of the program must not run in a child that shares its memory.
-  sigset_t all, mask;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &mask);
-  volatile int exec_error = 0;
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::vfork();
-  if (pid == 0) {
-    become_rank(parent, rank_end.get(), mask, const_cast<char**>(argv.data()),
-                const_cast<char**>(envp.data()), &exec_error);
+  Pipe pipe = make_pipe(O_NONBLOCK);
+  report_ = std::move(pipe.read_end);
+  const int rank_end = pipe.write_end.get();
+  environment[env::kSpawn] = concat(call, ' ', rank, ' ', rank_end);
+  ChildCommand command{.argv = own_arguments(),
+                       .environment = to_strings(environment),
+                       .program = kProgram,
+                       .kept_descriptor = rank_end,
+                       .dies_with_us = true,
+                       .keeps_ignored = true};
+  ::pthread_sigmask(SIG_BLOCK, nullptr, &command.blocked);
+  try {
+    Child child = start_child(command);
+    pid_ = child.pid;
+    pidfd_ = std::move(child.pidfd);
+  } catch (const StartError& error) {
+    throw_system_error(concat("spawn: execve of ", kProgram), error.error_number());
   }
-  const int fork_error = errno;
-  ::pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  if (pid < 0) throw_system_error("spawn: vfork", fork_error);
-  pid_ = pid;
-  if (exec_error != 0) {
-    ::waitpid(pid, nullptr, 0);
-    throw_system_error(concat("spawn: execve of ", kProgram), exec_error);
-  }
-  pidfd_ = open_child_pidfd(pid, concat("rank ", rank));
 }
 
 RankProcess::~RankProcess() {

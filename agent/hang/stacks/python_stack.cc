@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/hang/stacks/python_stack.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+
+#include "common/child_process.h"
+#include "common/environment.h"
 
 namespace ddprun::agent {
 namespace {
@@ -42,29 +42,25 @@ std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_fra
 }
 
 std::vector<std::string> python_stack(pid_t pid, std::size_t max_frames) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-  const std::string number = std::to_string(pid);
-  const pid_t child = ::fork();  // this process is small and has one thread
-  if (child == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::dup2(ends[1], STDOUT_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    // Reads memory only: a killed py-spy that had stopped its process could leave it stopped.
-    ::execlp("py-spy", "py-spy", "dump", "--nonblocking", "--pid", number.c_str(), nullptr);
-    ::_exit(127);
-  }
-  ::close(ends[1]);
   std::string text;
-  std::array<char, 4096> buffer;
-  for (ssize_t size; child > 0 && text.size() < kMaxOutput &&
-                     (size = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
-    text.append(buffer.data(), static_cast<std::size_t>(size));
+  try {
+    Pipe pipe = make_pipe();
+    const Child child = start_child(
+        // Reads memory only: a killed py-spy that had stopped its process could leave it stopped.
+        {.argv = {"py-spy", "dump", "--nonblocking", "--pid", std::to_string(pid)},
+         .environment = to_strings(current_environment()),
+         .descriptors = {ChildCommand::kSame, pipe.write_end.get()},
+         .dies_with_us = true});
+    pipe.write_end.reset();
+    std::array<char, 4096> buffer;
+    for (ssize_t size; text.size() < kMaxOutput &&
+                       (size = ::read(pipe.read_end.get(), buffer.data(), buffer.size())) > 0;) {
+      text.append(buffer.data(), static_cast<std::size_t>(size));
+    }
+    pipe.read_end.reset();
+    ::waitpid(child.pid, nullptr, 0);
+  } catch (const Error&) {  // no py-spy here
   }
-  ::close(ends[0]);
-  if (child > 0) ::waitpid(child, nullptr, 0);
   return parse_py_spy(text, max_frames);
 }
 

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/doctor/nodes/collective.h"
 
-#include <cstdio>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
 #include <map>
 
+#include "common/child_process.h"
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "common/socket.h"
 #include "ctl/doctor/nodes/awaiting.h"
-#include "ctl/doctor/probe.h"
 #include "ctl/doctor/readings.h"
 
 namespace ddprun::doctor {
@@ -24,23 +31,35 @@ std::string collective_key(int rank) { return concat(kBeginKey, "/", rank); }
 // What ddprun-check prints; what it says on stderr is ours.
 std::string run_check_program(std::uint64_t num_bytes, Deadline deadline) {
   const double seconds = std::chrono::duration<double>(deadline.remaining()).count();
-  const std::string command = concat("exec '", helper_program("ddprun-check"), "' ", num_bytes, " ",
-                                     seconds, " 2>/dev/null");
-  Probe probe([&]() -> Probe::Fields {
-    std::string text;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    if (pipe == nullptr) return {"host failed: ddprun-check can't be started"};
-    char buffer[4096];
-    while (const std::size_t size = std::fread(buffer, 1, sizeof buffer, pipe)) {
-      text.append(buffer, size);
-    }
-    const int status = ::pclose(pipe);
-    if (text.empty()) text = concat("host failed: ddprun-check ended with status ", status);
-    return {text};
-  });
+  Pipe output = make_pipe();
+  Child child;
+  try {
+    child = start_child(
+        {.argv = {helper_program("ddprun-check"), std::to_string(num_bytes), concat(seconds)},
+         .environment = to_strings(current_environment()),
+         .descriptors = {ChildCommand::kNothing, output.write_end.get(), ChildCommand::kNothing},
+         .dies_with_us = true});
+  } catch (const StartError&) {
+    return "host failed: ddprun-check can't be started";
+  }
+  output.write_end.reset();
+  std::string text;
+  std::array<char, 4096> buffer;
+  ssize_t size = 1;
   const Deadline patience(deadline.at() + kAnswerTime);
-  const auto answer = probe.answer(patience);
-  return answer && !answer->empty() ? answer->front() : "host failed: no end in time";
+  while (size > 0 && wait_ready(output.read_end.get(), POLLIN, patience)) {
+    size = ::read(output.read_end.get(), buffer.data(), buffer.size());
+    if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  int status = 0;
+  if (size > 0) {  // one that can't end yet is init's
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, WNOHANG);
+    return "host failed: no end in time";
+  }
+  ::waitpid(child.pid, &status, 0);
+  if (text.empty()) text = concat("host failed: ddprun-check ended with status ", status);
+  return text;
 }
 
 }  // namespace

@@ -18,7 +18,6 @@
 #include "common/unique_fd.h"
 #include "ctl/submit/job_processes.h"
 #include "ctl/submit/run_program.h"
-#include "ctl/submit/spawn.h"
 #include "ctl/submit/ssh_plan.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -175,8 +174,7 @@ TEST_CASE("job records: a process of another start, or another boot, is another 
 }
 
 TEST_CASE("job records: a process that ended, and that nobody has reaped, doesn't run") {
-  const pid_t child =
-      spawn({.argv = {"sleep", "1000"}, .environment = {}, .descriptors = {-1, -1, -1}});
+  const pid_t child = start_program({.argv = {"sleep", "1000"}}, {}).pid;
   const RecordedProcess process = RecordedProcess::of(child);
   CHECK(process.is_alive());
   ::kill(child, SIGKILL);
@@ -193,11 +191,12 @@ TEST_CASE("job processes: those that are left of a job's group, and no other's")
   REQUIRE(::pipe2(input.data(), O_CLOEXEC) == 0);
   REQUIRE(::pipe2(said.data(), O_CLOEXEC) == 0);
   const UniqueFd in_end(input[0]), in(input[1]), out(said[0]), out_end(said[1]);
-  const pid_t leader = spawn({.argv = {"/bin/sh", "-c", "sh -c 'echo here; read line; :'; :"},
-                              .environment = {{env::kSubmittedAs, "ssh:a-k3v9x"}},
-                              .descriptors = {in_end.get(), out_end.get(), -1},
-                              .directory = {},
-                              .own_session = true});
+  const pid_t leader =
+      start_program({.argv = {"/bin/sh", "-c", "sh -c 'echo here; read line; :'; :"},
+                     .descriptors = {in_end.get(), out_end.get()},
+                     .own_session = true},
+                    {{env::kSubmittedAs, "ssh:a-k3v9x"}})
+          .pid;
   char letter = 0;
   REQUIRE(::read(out.get(), &letter, 1) == 1);
   CHECK(job_processes(leader, "ssh:a-k3v9x").size() == 2);
