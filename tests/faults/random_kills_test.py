@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""SIGKILL for workers, wardens, agents and ddprund at random moments. DDPRUN_FAULT_KILLS=N: how many (50)."""
+"""SIGKILL for workers, wardens, agents and ddprund at random moments. DDPRUN_FAULT_KILLS=N: how many (15)."""
 import os
 
 import fault_case
 from fault_case import PATIENCE, wait_until
 
-KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "50"))
+KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "15"))
 LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time
 
 

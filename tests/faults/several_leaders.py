@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs at two ddprunds on hosts of their own, of which one leads; and all that can be done to such a
-group at random moments. DDPRUN_FAULT_KILLS=N: how many times (50; 10 under sanitizers)."""
+group at random moments. DDPRUN_FAULT_KILLS=N: how many times (15; 10 under sanitizers)."""
 import os
 import signal
 
 import fault_case
 from fault_case import PATIENCE, PORT, harness, wait_until
 
-KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS") or ("10" if os.environ.get("DDPRUN_SANITIZE") else "50"))
+KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS") or ("10" if os.environ.get("DDPRUN_SANITIZE") else "15"))
 LEASE = 2
 LOST = 20  # seconds that a node runs on without a leader
 LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time

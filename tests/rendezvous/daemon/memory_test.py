@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ddprund's memory comes back: jobs of many nodes, small ones with stores behind proxies, and keys on
-its own port come and go. DDPRUN_MEMORY_SECONDS=N: for how long each of the two (60)."""
+its own port come and go. DDPRUN_MEMORY_SECONDS=N: for how long each of the two (10)."""
 import os
 import sys
 import time
@@ -12,7 +12,7 @@ import harness  # noqa: E402
 import skips  # noqa: E402
 from harness import wait_until  # noqa: E402
 
-SECONDS = float(os.environ.get("DDPRUN_MEMORY_SECONDS", "60"))
+SECONDS = float(os.environ.get("DDPRUN_MEMORY_SECONDS", "10"))
 WARM_UP = 3  # rounds of load, after which memory counts: what is kept for reuse is there
 STORE_LOAD = os.path.join(harness.BIN, "store_load")
 MOST = 1.05
