@@ -3,7 +3,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <ranges>
 
 #include "common/check.h"
 #include "tests/support/fake_stream.h"
@@ -110,7 +109,7 @@ int FakeCuda::num_live_objects() const {
 }
 
 void FakeCuda::forget_live_objects() {
-  for (const int device : std::views::iota(0, num_devices_)) synchronize_streams(device);
+  for (int device = 0; device < num_devices_; ++device) synchronize_streams(device);
   std::lock_guard lock(mutex_);
   num_forgotten_ = static_cast<int>(streams_.size() + events_.size() + allocations_.size());
 }
