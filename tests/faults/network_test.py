@@ -116,12 +116,18 @@ class Network(fault_case.FaultCase):
         # TCP sends again after 0.2, 0.4, 0.8 s …: 1.5 s of silence is three losses in a row.
         self.survives(3, 4, "--keep-alive-timeout=5")
 
+    def ended_apart_ms(self):
+        """By the clock that both hosts share."""
+        times = [int(open(f"{self.meet}/end.node{index}").read()) for index in (2, 1)]
+        return (times[1] - times[0]) / 1e6
+
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
         # 300 ms each way to host 2; host 1's worker fails 100 ms after host 2's.
         self.hosts[2].cable.set(delay=0.3)
         go = os.path.join(self.meet, "go")
         script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '
-                  '[ "$(hostname)" = node2 ] && exit 7; sleep 0.1; exit 8')
+                  'end() {{ date +%s%N >{self.meet}/end.$(hostname); exit $1; }}; '
+                  '[ "$(hostname)" = node2 ] && end 7; sleep 0.1; end 8')
         self.rendezvous = self.daemon(0)
         # Pings, by which the clocks are compared, go out at once and each third of the keep-alive time.
         agents = [self.agent(index, "--nnodes=2", "--no-python", program=["sh", "-c", script])
@@ -131,9 +137,10 @@ class Network(fault_case.FaultCase):
         open(go, "w").close()
         for agent in agents:
             said = self.check_end(agent, {7}, r"host +node2 \(node rank \d\)")
-            self.assertRegex(said, r"victim +rank \d \(node \d, node1, .*exit code 8 \d+\.\d ms later \(± ")
-            later = float(re.search(r"exit code 8 (\d+\.\d) ms later", said).group(1))
-            self.assertTrue(80 < later < 200, said)  # a loaded machine starts `sleep` late
+            victim = re.search(r"victim +rank \d \(node \d, node1, .*exit code 8 ([\d.]+) ms later \(± ([\d.]+)", said)
+            self.assertIsNotNone(victim, said)
+            later, error = map(float, victim.groups())
+            self.assertLess(abs(later - self.ended_apart_ms()), error, said)
         self.assertIn("the first failure was another one: rank", self.output_of(self.rendezvous))
         self.check_clean(self.rendezvous)
 

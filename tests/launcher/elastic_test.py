@@ -27,13 +27,6 @@ class Elastic(harness.HostsCase):
         return self.start(f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", "--rdzv-id=job",
                           "--no-python", *args, host=self.hosts[index])
 
-    def await_line(self, stream, text):
-        """The first line with `text`; the test's time-out bounds it."""
-        for line in stream:
-            if text in line:
-                return line
-        self.fail(f"ended without: {text}")
-
     def finish_all(self, *running):
         done = []
         for process in running:
@@ -51,11 +44,11 @@ class Elastic(harness.HostsCase):
     def test_a_spare_takes_the_place_of_a_lost_node(self):
         flags = ["--nnodes=2", "--spares=1", "sh", "-c", ONE_ROUND]
         first = self.agent(0, *flags)
-        self.await_line(first.stderr, "waiting for nodes")
+        self.await_line(first, "waiting for nodes")
         lost = self.agent(1, *flags)
-        self.await_line(lost.stdout, "round=1")
+        self.await_line(lost, "round=1", stream="stdout")
         spare = self.agent(2, *flags)
-        self.await_line(spare.stderr, "ready as spare (1 of 1)")
+        self.await_line(spare, "ready as spare (1 of 1)")
         self.hosts[1].kill()
         done = self.finish_all(first, spare)
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
@@ -70,14 +63,14 @@ class Elastic(harness.HostsCase):
         """What the spare printed, and said, in a job whose other node is lost after it is ready."""
         flags = ["--nnodes=2", "--spares=1", "--prewarm", "--nproc-per-node=2", *program]
         first = self.agent(0, *flags)
-        self.await_line(first.stderr, "waiting for nodes")
+        self.await_line(first, "waiting for nodes")
         lost = self.agent(1, *flags)
-        self.await_line(lost.stdout, "place: ")
+        self.await_line(lost, "place: ", stream="stdout")
         spare = self.agent(2, *flags)
         if "python3" in program:  # each of its workers, so that none of these lines stays in the stream's buffer
-            self.warm = [self.await_line(spare.stdout, "[spare] warm") for _ in range(2)]
+            self.warm = [self.await_line(spare, "[spare] warm", stream="stdout") for _ in range(2)]
         else:
-            self.await_line(spare.stderr, "--prewarm: ")
+            self.await_line(spare, "--prewarm: ")
         self.hosts[1].kill()
         done = self.finish_all(first, spare)
         self.assertEqual([each.returncode for each in done], [code, code], self.transcript)
@@ -118,17 +111,17 @@ class Elastic(harness.HostsCase):
                   "print('asked', flush=True); sys.exit(75)" % os.path.join(harness.SOURCE, "python"))
         flags = ["--nnodes=2", "--spares=1", "--prewarm", "--preemption-notice=20", sys.executable, "-c", script]
         first = self.agent(0, *flags)
-        self.await_line(first.stderr, "waiting for nodes")
+        self.await_line(first, "waiting for nodes")
         lost = self.agent(1, *flags)
-        self.await_line(lost.stdout, "warm")
+        self.await_line(lost, "warm", stream="stdout")
         spare = self.agent(2, *flags)
-        worker = int(self.await_line(spare.stdout, "warm").split()[-1])
+        worker = int(self.await_line(spare, "warm", stream="stdout").split()[-1])
         # A tracer sees the end first: its parent doesn't before we have.
         self.assertEqual(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, worker, None, None), 0)
         self.hosts[1].kill()
-        self.await_line(spare.stderr, "not every worker waits for its place")
+        self.await_line(spare, "not every worker waits for its place")
         first.send_signal(signal.SIGUSR1)
-        self.await_line(spare.stderr, "preemption: ")
+        self.await_line(spare, "preemption: ")
         status = os.waitpid(worker, 0)[1]
         while os.WIFSTOPPED(status):  # a traced process tells of a SIGCONT, too, and is killed all the same
             status = os.waitpid(worker, 0)[1]
@@ -148,7 +141,7 @@ class Elastic(harness.HostsCase):
         flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
         first = self.agent(0, *flags)
         lost = self.agent(1, *flags)
-        self.await_line(lost.stdout, "world=2")
+        self.await_line(lost, "world=2", stream="stdout")
         self.hosts[1].kill()
         begin = time.monotonic()
         done, = self.finish_all(first)
@@ -161,7 +154,7 @@ class Elastic(harness.HostsCase):
         flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
         self.agent(0, *flags)
         other = self.agent(1, *flags)
-        self.await_line(other.stdout, "world=2")
+        self.await_line(other, "world=2", stream="stdout")
         self.hosts[0].kill()
         done, = self.finish_all(other)
         self.assertEqual(done.returncode, 75, self.transcript)
@@ -173,7 +166,7 @@ class Elastic(harness.HostsCase):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "--on-join=restart", "sh", "-c",
                  harness.SHOW + '; [ "$WORLD_SIZE" != 1 ] || exec sleep 600']
         first = self.agent(0, *flags)
-        self.await_line(first.stdout, "world=1")
+        self.await_line(first, "world=1", stream="stdout")
         late = self.agent(1, *flags)
         done = self.finish_all(first, late)
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
@@ -190,11 +183,11 @@ class Elastic(harness.HostsCase):
                  *flags, "sh", "-c", program]
         start = lambda i: self.start(*endpoint(i), "--rdzv-id=job", "--no-python", *flags, host=self.hosts[i])
         owner = start(0)
-        self.await_line(owner.stderr, "waiting for nodes")
+        self.await_line(owner, "waiting for nodes")
         other = start(1)
-        self.await_line(owner.stdout, "round=1")
+        self.await_line(owner, "round=1", stream="stdout")
         spare = start(2)
-        self.await_line(spare.stderr, "ready as spare (1 of 1)")
+        self.await_line(spare, "ready as spare (1 of 1)")
         open(spare_is_there, "w").close()
         done = self.finish_all(owner, other, spare)
         self.assertEqual([each.returncode for each in done], [75, 0, 0], self.transcript)
@@ -216,7 +209,7 @@ class Elastic(harness.HostsCase):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", sys.executable, "-c", code]
         first = self.agent(0, *flags)
         preempted = self.agent(1, *flags)
-        self.await_line(preempted.stdout, "world=2")
+        self.await_line(preempted, "world=2", stream="stdout")
         preempted.send_signal(signal.SIGUSR1)
         done = self.finish_all(first, preempted)
         self.assertEqual([each.returncode for each in done], [0, 75], self.transcript)
@@ -232,9 +225,9 @@ class Elastic(harness.HostsCase):
                  "--max-restart-delay=0", "sh", "-c", program]
         first = self.agent(0, *flags)
         faulty = self.agent(1, *flags)
-        self.await_line(faulty.stdout, "round=1")
+        self.await_line(faulty, "round=1", stream="stdout")
         spare = self.agent(2, *flags)
-        self.await_line(spare.stderr, "ready as spare (1 of 1)")
+        self.await_line(spare, "ready as spare (1 of 1)")
         open(spare_is_there, "w").close()
         done = self.finish_all(first, faulty, spare)
         self.assertEqual([each.returncode for each in done], [0, 75, 0], self.transcript)

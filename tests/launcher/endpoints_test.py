@@ -93,14 +93,6 @@ class Endpoints(harness.Case):
         self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(len(harness.parse_shown(done.stdout)), 2, done.text)
 
-    def await_line(self, node, text):
-        said = ""
-        for line in node.stderr:
-            said += line
-            if text in line:
-                return
-        self.fail(f"it ended without {text}:\n{said}")
-
     def pids(self, meet):
         found = {}
         for path in glob.glob(os.path.join(meet, "*.*")):

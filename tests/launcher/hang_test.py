@@ -17,7 +17,6 @@ WORKER = os.path.join(harness.BIN, "hang_worker")
 class Hang(harness.HostsCase):
     def run_job(self, what, *flags, rank=1):
         self.directory = self.scratch()
-        self.read = ["", ""]  # of each node's stderr, by await_line()
         self.running = [
             self.start("--nnodes=2", "--nproc_per_node=2", f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
                        "--rdzv-id=job", "--shutdown-timeout=1", *flags, WORKER, self.directory, what, str(rank),
@@ -25,7 +24,8 @@ class Hang(harness.HostsCase):
 
     def finish_job(self):
         done = []
-        for process, read in zip(self.running, self.read):
+        for process in self.running:
+            read = process.read["stderr"]
             if read:  # the stream may hold more of it than communicate() would see
                 read += process.stderr.read()
             done.append(self.finish(process))
@@ -52,17 +52,10 @@ class Hang(harness.HostsCase):
         with open(path) as f:
             return int(f.read()) / 1e9
 
-    def await_line(self, index, text):
-        for line in self.running[index].stderr:
-            self.read[index] += line
-            if text in line:
-                return line
-        self.fail(f"ended without {text!r}: {self.read[index]}")
-
     def seconds_until_told(self):
         """From the rank's last progress until each node's line about it."""
         stopped = self.await_stopped()
-        self.told = [self.await_line(index, "hang: ") for index in range(2)]
+        self.told = [self.await_line(process, "hang: ") for process in self.running]
         return time.monotonic() - stopped
 
     PLACE = (r"hang: 3 ranks in all_reduce #\d+ \(step 60\); rank 2 \(node 1, node1, pid \d+\) in "
@@ -135,7 +128,7 @@ class Hang(harness.HostsCase):
         pid = next(pid for pid in self.workers() if self.variable(pid, "RANK") == "3")
         os.kill(pid, signal.SIGSTOP)
         try:
-            line = self.await_line(0, "is stopped")
+            line = self.await_line(self.running[0], "is stopped")
         finally:
             os.kill(pid, signal.SIGCONT)
         self.assertRegex(line, rf"rank 3 \(node 1, node1, pid {pid}\) is stopped \(state T\), not hung; the others wait")

@@ -85,6 +85,7 @@ class Case(unittest.TestCase):
         popen = functools.partial(host.popen if host else subprocess.Popen, preexec_fn=preexec_fn, cwd=cwd)
         process = popen([program, *args], env=environment(**more), text=True,
                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.read = {"stdout": "", "stderr": ""}  # by await_line()
         self.addCleanup(self._end, process)
         return process
 
@@ -132,12 +133,13 @@ class Case(unittest.TestCase):
     def ddprunctl(self, *args, **more):
         return self.finish(self.start(*args, program=DDPRUNCTL, **more))
 
-    def await_line(self, process, *parts):
-        """The next line on its stderr that has all `parts`."""
-        for line in process.stderr:
+    def await_line(self, process, *parts, stream="stderr"):
+        """The next line on its stderr, or that stream, that has all `parts`. process.read keeps what was read."""
+        for line in getattr(process, stream):
+            process.read[stream] += line
             if all(part in line for part in parts):
                 return line
-        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}")
+        self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}:\n{process.read[stream]}")
 
     def check_one_line(self, done, *parts, code=2):
         """It ended with `code` and said one line, which has all `parts`."""

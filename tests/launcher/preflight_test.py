@@ -89,20 +89,13 @@ class SeveralNodes(harness.HostsCase):
                           "--nnodes=2", "--spares=1", *args, "sh", "-c", ONE_ROUND,
                           host=self.hosts[index], **more)
 
-    def await_line(self, stream, text):
-        """The first line with `text`; the test's time-out bounds it."""
-        for line in stream:
-            if text in line:
-                return line
-        self.fail(f"ended without: {text}")
-
     def test_a_node_that_fails_is_not_taken_the_next_one_is(self):
         first = self.agent(0)
-        self.await_line(first.stderr, "waiting for nodes")
+        self.await_line(first, "waiting for nodes")
         bad = self.finish(self.agent(1, "--preflight=exit 1"), timeout=20)
         self.assertEqual(bad.returncode, 75, bad.text)
         good = self.agent(2, "--preflight=true")
-        self.await_line(good.stdout, "round=1")
+        self.await_line(good, "round=1", stream="stdout")
         for process in (first, good):
             process.terminate()
             self.finish(process)
@@ -118,7 +111,7 @@ class SeveralNodes(harness.HostsCase):
                               DDPRUN_DOCTOR_THRESHOLDS=unfit if index == 1 else fit)
 
         first = begin(0)
-        self.await_line(first.stderr, "waiting for nodes")
+        self.await_line(first, "waiting for nodes")
         bad = self.finish(begin(1), timeout=30)
         good = begin(2)
         done = [self.finish(process, timeout=30) for process in (first, good)]
@@ -141,13 +134,13 @@ class SeveralNodes(harness.HostsCase):
         folder = os.path.join(self.scratch(), "tmp")
         os.mkdir(folder)
         first = self.agent(0)
-        self.await_line(first.stderr, "waiting for nodes")
+        self.await_line(first, "waiting for nodes")
         lost = self.agent(1)
-        self.await_line(lost.stdout, "round=1")
+        self.await_line(lost, "round=1", stream="stdout")
         bad = self.agent(2, TMPDIR=folder)
-        self.await_line(bad.stderr, "ready as spare")
+        self.await_line(bad, "ready as spare")
         good = self.agent(3)
-        self.await_line(good.stderr, "spare")
+        self.await_line(good, "spare")
         os.rmdir(folder)
         self.hosts[1].kill()
         ended = self.finish(bad, timeout=30)

@@ -257,7 +257,15 @@ TEST_CASE("StallDetector: what a foreign rank gets over the network is work, not
 TEST_CASE(
     "StallDetector: before the first eight steps a working rank may take as long as it likes") {
   Node node;
+  node.train(100ms, 7);
+  node.pass(2h, [&] {
+    for (const std::size_t rank : {0, 1}) node.process(rank).cpu += kLook;
+  });
   CHECK_FALSE(node.view(0).limit_if_working.has_value());
+  CHECK(node.view(0).activity == Activity::kWorks);
+  CHECK(node.view(0).quiet >= 2h);
+  node.train(100ms, 4);
+  CHECK(node.view(0).limit_if_working.has_value());
 }
 
 TEST_CASE("StallDetector: a stopped process is stopped, not quiet, and goes on where it was") {

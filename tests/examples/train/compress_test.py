@@ -82,24 +82,30 @@ class Compress(unittest.TestCase):
                     train(compress, 1, data, f"--checkpoint-dir={directory}", ranks=1)
                     rest, output = train(compress, 2, data, f"--checkpoint-dir={directory}", ranks=1)
                     self.assertIn("goes on from step 4", output)
+                    self.check_saved(directory, compress, num_steps=6)
                     for name in ("test_loss", "train_loss"):
                         losses = [run["epochs"][1][name] for run in (rest, whole)]
                         if exact:
                             self.assertEqual(*losses)
-                        else:
+                        else:  # a new process begins with other buckets, of which others are the largest
                             self.assertAlmostEqual(*losses, delta=0.1)
                     other, output = train(compress, 3, data, f"--checkpoint-dir={directory}")
                     self.assertIn("goes on from step 7", output)
                     self.assertEqual(len(other["epochs"]), 3)
-                    self.check_saved(directory, compress)
+                    self.check_saved(directory, compress, num_steps=9)
 
-    def check_saved(self, directory, compress):
+    def check_saved(self, directory, compress, num_steps):
+        """The hook's memory is there, and it has counted the steps of all runs."""
         newest = sorted(name for name in os.listdir(directory) if name.endswith(".safetensors"))[-1]
         with open(os.path.join(directory, newest), "rb") as f:
             header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-            begin, end = header["hook.error.fc1.weight"]["data_offsets"]
-            f.seek(begin, os.SEEK_CUR)
-            errors = array.array("f", f.read(end - begin))
+            content = f.read()
+
+        def values(name, typecode):
+            begin, end = header["hook." + name]["data_offsets"]
+            return array.array(typecode, content[begin:end])
+        errors = values("error.fc1.weight", "f")
+        self.assertEqual(list(values(compress.split(":")[0] + ".iterations", "q")), [num_steps])
         self.assertEqual(header["hook.error.fc1.weight"]["shape"], [128, 9216])
         self.assertGreater(max(map(abs, errors)), 0)
         self.assertEqual("hook.powersgd.q.fc1.weight" in header, compress.startswith("powersgd"))

@@ -10,14 +10,6 @@ from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, steps_in
 
 
 class Prewarm(harness.Case):
-    def await_line(self, stream, text):
-        seen = []
-        for line in stream:
-            seen.append(line)
-            if text in line:
-                return "".join(seen)
-        self.fail(f"ended without: {text}\n{''.join(seen)}")
-
     def test_a_spare_waits_for_its_place_and_goes_on_from_the_checkpoint(self):
         reference, directory = self.scratch(), self.scratch()
         summary = os.path.join(reference, "undisturbed.json"), os.path.join(directory, "summary.json")
@@ -30,10 +22,10 @@ class Prewarm(harness.Case):
         flags = [f"--rdzv-endpoint={endpoint}", "--rdzv-id=job", "--nnodes=1", "--spares=1", "--prewarm", TRAIN,
                  *SHORT_RUN, "--threads=1", "--checkpoint-dir", directory, "--checkpoint-every=1", "--json", summary[1]]
         first = self.start(*flags)
-        self.await_line(first.stdout, "train: 1 rank, ")
+        self.await_line(first, "train: 1 rank, ", stream="stdout")
         spare = self.start(*flags)
-        self.await_line(spare.stderr, "ready as spare (1 of 1)")
-        self.await_line(first.stdout, "epoch 1/3  loss")
+        self.await_line(spare, "ready as spare (1 of 1)")
+        self.await_line(first, "epoch 1/3  loss", stream="stdout")
         harness.wait_until(lambda: (steps_in(directory) or [0])[-1] > checkpoints.STEPS_PER_EPOCH, "epoch 2", 30)
         first.kill()
         done = self.finish(spare, timeout=60)

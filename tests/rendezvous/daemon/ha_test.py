@@ -14,6 +14,8 @@ import skips
 
 
 class HighAvailability(SeveralDaemons):
+    lease = LEASE
+
     def setUp(self):
         super().setUp()
         self.etcd = etcd.Etcd(self.scratch()).start().wait()
@@ -22,7 +24,7 @@ class HighAvailability(SeveralDaemons):
 
     def flags_of(self, member):
         return [f"--ha=etcd://{self.endpoint}/test", f"--ha-name={member.name}:29400",
-                f"--ha-lease={LEASE}s"]
+                f"--ha-lease={self.lease}s"]
 
     def group(self, number=2, *flags):
         """ddprunds; the first one leads."""
@@ -37,10 +39,8 @@ class HighAvailability(SeveralDaemons):
         first, second = self.group()
         agents = self.agents([first, second])
         pids = self.wait_for_round(1)
-        killed = time.monotonic()
         first.kill()
-        self.wait_for_agents(second)
-        self.assertLess(time.monotonic() - killed, LEASE + PATIENCE)
+        self.wait_for_agents(second, LEASE + PATIENCE)
         first.start()
         wait_until(lambda: (first.get("/v1/status") or {}).get("leader") == "c1:29400", "it knows who leads")
         self.check_end(agents, pids)
@@ -59,15 +59,14 @@ class HighAvailability(SeveralDaemons):
         wait_until(lambda: "leads, epoch" in members[1].log(), "the next one leads", 30)
         self.check_end(agents, pids)
 
-    def test_a_leader_that_is_stopped_gives_it_back_at_once(self):
+    def test_a_leader_that_is_stopped_gives_it_back_before_its_lease_ends(self):
+        self.lease = 60
         first, second = self.group()
         agents = self.agents([first, second])
         pids = self.wait_for_round(1)
-        stopped = time.monotonic()
         first.process.terminate()
         self.assertEqual(first.process.wait(20), 0)
         self.wait_for_agents(second)
-        self.assertLess(time.monotonic() - stopped, PATIENCE)
         self.assertIn("another ddprund goes on with: job", first.log())
         self.check_end(agents, pids)
 
@@ -113,7 +112,10 @@ class HighAvailability(SeveralDaemons):
             self.etcd.start().wait()
             wait_until(lambda: "leader" in (first.role(), second.role()), "one of them leads", 30)
             self.wait_for_agents(first if first.role() == "leader" else second, 30)
-            self.assertEqual("leads no more" in first.log(), outage > LEASE)
+            if outage > LEASE:
+                wait_until(lambda: "leads no more" in first.log(), "the first one notices")
+            else:
+                self.assertNotIn("leads no more", first.log())
         self.check_end(agents, pids)
 
     def test_etcd_is_killed_and_started_again_while_rounds_end(self):

@@ -19,12 +19,6 @@ namespace {
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
-
 TEST_CASE("Daemon port: HTTP pages") {
   ServedDaemon daemon;
   CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -124,21 +118,18 @@ TEST_CASE("Daemon port: c10d connections get a plain store") {
   CHECK(second.get("key") == "value");
 }
 
-TEST_CASE("Daemon port: thousands of connections a second are accepted and answered") {
-  if (kIsSanitized) DDPRUN_SKIP("a sanitizer's time is not the product's");
+TEST_CASE("Daemon port: a connection costs the same beside hundreds that begin with it") {
   ServedDaemon daemon;
-  constexpr int kNumConnections = 4000, kAtOnce = 250;
+  constexpr int kNumConnections = 1000;
   const std::string hello(
       "\0\xce\xf7\x85\x3c\x0d"
       "1234",
       10);  // VALIDATE, PING
-  double best_per_second = 0;
-  // The best of three: other programs may take the CPU for a while.
-  for (int attempt = 0; attempt < 3 && best_per_second < 2000; ++attempt) {
+  const auto time_of_all = [&](int at_once) {
     const Clock::time_point begin = Clock::now();
-    for (int done = 0; done < kNumConnections; done += kAtOnce) {
+    for (int done = 0; done < kNumConnections; done += at_once) {
       std::vector<UniqueFd> clients;
-      for (int i = 0; i < kAtOnce; ++i) {
+      for (int i = 0; i < at_once; ++i) {
         clients.push_back(daemon.connect());
         send_all(clients.back().get(), hello.data(), hello.size(), Deadline::after(10s));
       }
@@ -148,11 +139,17 @@ TEST_CASE("Daemon port: thousands of connections a second are accepted and answe
         REQUIRE(std::string(nonce, 4) == "1234");
       }
     }
-    const std::chrono::duration<double> took = Clock::now() - begin;
-    best_per_second = std::max(best_per_second, kNumConnections / took.count());
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  };
+  // The best of three each: other programs may take the CPU for a while.
+  double few = 1e9, many = 1e9;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    few = std::min(few, time_of_all(5));
+    many = std::min(many, time_of_all(250));
   }
-  INFO(best_per_second << " connections a second");
-  CHECK(best_per_second >= 2000);
+  INFO(kNumConnections / few << " connections a second, 5 at once; " << kNumConnections / many
+                             << ", 250 at once");
+  CHECK(many < 3 * few);
 }
 
 TEST_CASE("Daemon port: static mode serves each round's key space, old ones stay") {

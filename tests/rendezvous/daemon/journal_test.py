@@ -441,7 +441,7 @@ class Journal(RoundsCase):
         wait_until(lambda: all(node["phase"] == "running" for node in self.jobs()[0]["nodes"]), "it is kept")
         self.kill()
         self.serve(prefix=prefix)
-        self.assertIn("Read-only file system; jobs go on in memory", self.log())
+        wait_until(lambda: "Read-only file system; jobs go on in memory" in self.log(), "it says so")
         self.go()
         for agent in agents:
             done = self.finish(agent)
@@ -457,7 +457,7 @@ class Journal(RoundsCase):
         if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
             self.skipTest("no mounts of our own")
         self.serve(prefix=prefix)
-        self.assertIn("Read-only file system; jobs go on in memory", self.log())
+        wait_until(lambda: "Read-only file system; jobs go on in memory" in self.log(), "it says so")
         subprocess.run(["nsenter", "-t", str(self.daemon.pid), "-m", "mount", "-o", "remount,rw,bind", self.state],
                        check=True)
         for run_id in ("first", "second"):

@@ -68,11 +68,26 @@ TEST_CASE("AgentMachine: a round with which the job ends is no restart") {
 TEST_CASE("AgentMachine: events of an old round change nothing") {
   Node node;
   node.run();
+  node.hear(StopRound{1, "why"});
+  node(agent_event::WorkersGone{1});
+  node(agent_event::StoreBound{4001});
+  node.start(2);
+  REQUIRE(node.last<agent_action::Spawn>()->round.round == 2);
   node.actions.clear();
-  node(agent_event::WorkersGone{0});
-  node(agent_event::WorkersSucceeded{2});
-  node.hear(StopRound{7, "another"});
+  node(agent_event::WorkersRunning{1});
+  node(agent_event::WorkerFailed{1, {}});
+  node(agent_event::WorkersSucceeded{1});
+  node(agent_event::WorkersLeft{1});
+  node(agent_event::WorkersFenced{1});
+  node(agent_event::RanksInspected{1, 4, {}});
+  node(agent_event::WorkersGone{1});
+  node.hear(StopRound{1, "why"});
   CHECK(node.actions.empty());
+  // Neither in what it knows: the workers of round 2 live, and none of them has failed.
+  node(agent_event::WorkerFailed{2, {}});
+  CHECK(node.said<WorkerFailed>() != nullptr);
+  node.hear(StopRound{2, "why"});
+  CHECK(node.last<agent_action::StopWorkers>() != nullptr);
 }
 
 TEST_CASE("AgentMachine: static mode gives the workers the endpoint as typed") {

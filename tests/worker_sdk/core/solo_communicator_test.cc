@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/solo_communicator.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -27,9 +28,15 @@ TEST_CASE("solo communicator: collectives leave or copy the one rank's values") 
 }
 
 TEST_CASE("solo communicator: buffers are zeroed and aligned") {
-  const auto buffer = make_solo_communicator()->allocate(100);
-  CHECK(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64 == 0);
-  CHECK(static_cast<const char*>(buffer->data())[99] == 0);
+  const auto communicator = make_solo_communicator();
+  for (int i = 0; i < 3; ++i) {  // the next one may get the memory of the last one
+    const auto buffer = communicator->allocate(100'000);
+    REQUIRE(buffer->size_bytes() == 100'000);
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64 == 0);
+    auto* const bytes = static_cast<char*>(buffer->data());
+    CHECK(std::count(bytes, bytes + 100'000, 0) == 100'000);
+    std::fill_n(bytes, 100'000, 'x');
+  }
 }
 
 TEST_CASE("solo communicator: there is no other rank") {
@@ -42,6 +49,10 @@ TEST_CASE("solo communicator: there is no other rank") {
 TEST_CASE("solo communicator: after abort every operation fails") {
   const auto communicator = make_solo_communicator();
   communicator->abort("test");
-  std::vector<float> values{1};
+  std::vector<float> values{1}, output(1);
   CHECK_THROWS_AS(communicator->all_reduce(view(values), ReduceOp::kSum), Error);
+  CHECK_THROWS_AS(communicator->broadcast(view(values), 0), Error);
+  CHECK_THROWS_AS(communicator->all_gather(view(values), view(output)), Error);
+  CHECK_THROWS_AS(communicator->reduce_scatter(view(values), view(output), ReduceOp::kSum), Error);
+  CHECK_THROWS_AS(communicator->barrier(), Error);
 }

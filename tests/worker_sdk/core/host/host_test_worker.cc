@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     options.node_rank = std::atoi(argv[4]);
     options.node_addr = argv[5];
     options.key_prefix = "two-hosts/";
-    options.timeout = std::chrono::seconds{30};
+    options.timeout = std::chrono::minutes{10};  // no lost rank is found by it
     options.init_timeout = std::chrono::seconds{30};
     const auto world = host::make_host_communicator(store, options);
     std::strcmp(argv[1], "check") == 0 ? check(*world) : run_for_ever(*world);

@@ -27,7 +27,6 @@ struct RankReport {
   std::atomic<bool> finished;  // the body returned or threw
   int code;                    // ErrorCode of what it threw, −1: nothing
   char text[400];
-  Clock::time_point at;  // CLOCK_MONOTONIC: comparable between processes
 };
 
 class RankProcesses {
@@ -86,11 +85,7 @@ class RankProcesses {
     return true;
   }
 
-  Clock::time_point kill(std::size_t rank) {
-    const Clock::time_point at = Clock::now();
-    ::kill(pids_[rank], SIGKILL);
-    return at;
-  }
+  void kill(std::size_t rank) { ::kill(pids_[rank], SIGKILL); }
 
   // True when every process ended before the deadline.
   bool wait_for_end(Deadline deadline) {
@@ -110,15 +105,8 @@ class RankProcesses {
     report.code = -1;
     try {
       const auto communicator = make_host_communicator(store_, options_of(world, rank));
-      try {
-        body(*communicator, report);
-      } catch (const Error& error) {
-        report.at = Clock::now();
-        report.code = static_cast<int>(error.code());
-        std::snprintf(report.text, sizeof report.text, "%s", error.what());
-      }
+      body(*communicator, report);
     } catch (const Error& error) {
-      report.at = Clock::now();
       report.code = static_cast<int>(error.code());
       std::snprintf(report.text, sizeof report.text, "%s", error.what());
     } catch (const std::exception& error) {

@@ -185,7 +185,10 @@ TEST_CASE("NcclCommunicator: ranks whose calls don't match fail instead of waiti
     DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
     const std::size_t count = comm.rank() == 0 ? 4 : 3;
-    error_of([&] { comm.all_reduce(array.part(0, count), ReduceOp::kSum, {}); });
+    const Error error =
+        error_of([&] { comm.all_reduce(array.part(0, count), ReduceOp::kSum, {}); });
+    expect(error.code() == ErrorCode::kInvalidArgument, error.what());
+    expect(contains(error.what(), "invalid usage"), error.what());
   });
 }
 
