@@ -28,9 +28,12 @@ function put_drawing(svg, { width, height, shapes, labels = [] }) {
   });
 }
 
-const pen = document.createElement("canvas").getContext("2d");
-pen.font = `${text_size}px system-ui, sans-serif`;
-const text_width = (text) => pen.measureText(text).width;
+let pen = null;  // made when a text is measured
+function text_width(text) {
+  pen ??= document.createElement("canvas").getContext("2d");
+  pen.font = `${text_size}px system-ui, sans-serif`;
+  return pen.measureText(text).width;
+}
 
 const short = (number) => String(Math.round(10 * number) / 10);  // a tenth of a pixel is enough
 const path_of = (points) => points.length === 0 ? "" : "M" + points.map(([x, y]) => `${short(x)} ${short(y)}`).join("L");

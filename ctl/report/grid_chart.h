@@ -64,7 +64,7 @@ Chart two_sums_chart_of(const TimeGrid& first, const char* first_name, const Tim
 // Each row over time, in this order from top to bottom. Several rows become one line where there
 // are many: the highest of them.
 struct HeatMap {
-  boost::json::object plot;
+  boost::json::object plot = {};
   std::size_t rows_of_line = 1;
 };
 HeatMap heat_map_of(const TimeGrid& grid, const std::vector<std::size_t>& order, const Unit& unit,
