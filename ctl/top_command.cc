@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -32,10 +33,7 @@ bool is_utf8_locale() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = variable(name);
     if (value.empty()) continue;
-    for (const char* spelling : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
-      if (value.find(spelling) != std::string_view::npos) return true;
-    }
-    return false;
+    return ::strcasestr(value.data(), "utf-8") || ::strcasestr(value.data(), "utf8");
   }
   return false;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/log.h"
 #include "ctl/number_texts.h"
-#include "ctl/top/panels.h"
+#include "ctl/top/picture.h"
 
 namespace ddprun::top {
 
@@ -60,15 +61,16 @@ Lines figures(const Job& job) {
   return facts;
 }
 
-// "loss        2.31  ▅▄▃▂▂  2.31 to 4.12"
-std::string series_line(const char* name, const std::string& now, const Series& series,
-                        std::size_t columns, std::string (*text)(double),
-                        const std::string& more = "") {
+// "loss        2.31  ▅▄▃▂▂  2.31 to 4.12", where the value is known.
+void add_series(Lines& lines, const char* name, const std::optional<double>& now,
+                const Series& series, std::size_t columns, std::string (*text)(double),
+                const std::string& more = "") {
   constexpr std::size_t kName = 11, kNow = 10, kMostBars = 60, kBehind = 22, kWide = 60;
+  if (!now) return;
   const std::size_t used = kName + kNow + (columns >= kWide ? kBehind : 1);
   const std::size_t room = columns > used + 4 ? columns - used : 0;
   const Sparkline spark = sparkline(series.values(), std::min(room, kMostBars));
-  std::string line = concat(kDim, left(name, kName), kBold, left(now, kNow));
+  std::string line = concat(kDim, left(name, kName), kBold, left(text(*now), kNow));
   if (!spark.bars.empty()) line += concat(kInfo, ' ', spark.bars);
   if (!spark.bars.empty() && columns >= kWide && spark.low < spark.high) {
     line += concat(kDim, ' ', text(spark.low), " to ", text(spark.high));
@@ -76,8 +78,10 @@ std::string series_line(const char* name, const std::string& now, const Series& 
   if (!more.empty() && columns_of(line) + 2 + columns_of(more) <= columns) {
     line += concat(kPlain, "  ", more);
   }
-  return line;
+  lines.push_back(line);
 }
+
+std::string loss_text(double loss) { return std::isnan(loss) ? "NaN" : number_text(loss); }
 
 Lines training_lines(const Job& job, const JobHistory& history, std::size_t columns) {
   const json::value& training = member(job.said, "training");
@@ -85,33 +89,25 @@ Lines training_lines(const Job& job, const JobHistory& history, std::size_t colu
   const std::string phase = text(training, "phase");
   Lines lines = {concat(kTitle, "TRAINING", kBold, " step ", whole_text(whole(training, "step")),
                         kPlain, phase.empty() ? "" : concat(" (", phase, ")"))};
-  const auto loss = number(training, "loss"), samples = number(training, "samples_per_second");
   const std::int64_t num_nan = whole(training, "nan_ranks");
-  if (loss || num_nan > 0) {
-    lines.push_back(
-        series_line("loss", loss ? number_text(*loss) : "NaN", history.loss, columns, number_text));
-  }
+  const auto loss = number(training, "loss");
+  add_series(lines, "loss", loss || num_nan == 0 ? loss : NAN, history.loss, columns, loss_text);
   if (num_nan > 0) {
     add_wrapped(lines, "the loss is no number on " + count_text(num_nan, "rank"), columns, kBad, 2);
   }
-  if (samples) {
-    lines.push_back(
-        series_line("samples/s", number_text(*samples), history.samples, columns, number_text));
-  }
+  add_series(lines, "samples/s", number(training, "samples_per_second"), history.samples, columns,
+             number_text);
   const json::value& spreads = member(training, "step_parts");
-  if (member(spreads, "step_seconds").is_null()) return lines;
-  const auto mean_of = [](const json::value& part) {
-    return seconds_text(number(part, "mean").value_or(0));
-  };
-  lines.push_back(series_line("step time", mean_of(member(spreads, "step_seconds")), history.step,
-                              columns, seconds_text));
+  add_series(lines, "step time", number(member(spreads, "step_seconds"), "mean"), history.step,
+             columns, seconds_text);
   Lines parts;
   for (const auto& [name, what] :
        {std::pair{"step_seconds", ""}, std::pair{"exposed_seconds", "communication not hidden "},
         std::pair{"loader_seconds", "waits for data "}}) {
     const json::value& part = member(spreads, name);
     if (part.is_null()) continue;
-    parts.push_back(concat(what, *what == '\0' ? "worst step " : mean_of(part) + ", worst ",
+    const std::string mean = seconds_text(number(part, "mean").value_or(0));
+    parts.push_back(concat(what, *what == '\0' ? "worst step " : mean + ", worst ",
                            seconds_text(number(part, "worst").value_or(0)), " (rank ",
                            whole(part, "worst_rank"), ")"));
   }
@@ -123,18 +119,11 @@ Lines machine_lines(const Job& job, const JobHistory& history, std::size_t colum
   const Machines all = machines_of(job);
   if (!all.is_known) return {};
   Lines lines = {concat(kTitle, "MACHINES")};
-  if (all.gpu) {
-    lines.push_back(series_line("GPU mean", percent_text(*all.gpu), history.gpu, columns,
-                                percent_text,
-                                all.num_gpus > 1 ? "least " + percent_text(*all.least_gpu) : ""));
-  }
-  if (all.cpu) {
-    lines.push_back(
-        series_line("CPU mean", percent_text(*all.cpu), history.cpu, columns, percent_text));
-  }
-  lines.push_back(series_line(
-      "network", rate_text(all.received + all.sent), history.network, columns, rate_text,
-      concat("in ", rate_text(all.received), ", out ", rate_text(all.sent))));
+  add_series(lines, "GPU mean", all.gpu, history.gpu, columns, percent_text,
+             all.num_gpus > 1 ? "least " + percent_text(*all.least_gpu) : "");
+  add_series(lines, "CPU mean", all.cpu, history.cpu, columns, percent_text);
+  add_series(lines, "network", all.received + all.sent, history.network, columns, rate_text,
+             concat("in ", rate_text(all.received), ", out ", rate_text(all.sent)));
   return lines;
 }
 

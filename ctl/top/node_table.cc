@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "ctl/number_texts.h"
-#include "ctl/top/panels.h"
+#include "ctl/top/picture.h"
 
 namespace ddprun::top {
 namespace {

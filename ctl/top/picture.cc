@@ -6,7 +6,6 @@
 
 #include "common/log.h"
 #include "ctl/number_texts.h"
-#include "ctl/top/panels.h"
 
 namespace ddprun::top {
 
@@ -57,61 +56,64 @@ Lines troubles(const Known& known, std::size_t columns) {
   return lines;
 }
 
+struct Phase {
+  std::string text;
+  char style = kPlain;
+};
+Phase phase_of(const Job& job) {
+  const std::string phase = text(job.said, "phase");
+  if (!job.is_over) return {phase, phase_style(phase)};
+  return whole(job.said, "exit_code") == 0 ? Phase{"succeeded", kGood} : Phase{"failed", kBad};
+}
+
+// What the list says of it.
+std::string summary_of(const Job& job) {
+  const std::int64_t code = whole(job.said, "exit_code");
+  if (job.is_over && code == 0) return text(job.said, "ended");
+  if (job.is_over) {
+    return concat("exit code ", code, " · ", text(job.said, "ended"), " · ",
+                  text(job.said, "reason"));
+  }
+  std::string words = concat("round ", whole(job.said, "round"));
+  const json::value& training = member(job.said, "training");
+  if (const std::int64_t step = whole(training, "step"); step > 0) {
+    words += " · step " + whole_text(step);
+    if (const auto loss = number(training, "loss")) words += " · loss " + number_text(*loss);
+  }
+  const std::size_t num_slow = list(job.said, "stragglers").size();
+  if (num_slow > 0) words += concat(" · ▲ ", num_slow);
+  const std::string waits = waits_text(job);
+  return waits.empty() ? words : concat(words, " · ", waits);
+}
+
 // `most` jobs around the chosen one.
 Lines job_list(const State& state, std::size_t chosen, std::size_t columns, std::size_t most) {
-  Lines lines = {concat(kTitle, "JOBS", kPlain, ' ', state.num_live, " live, ",
-                        whole_text(static_cast<std::int64_t>(state.jobs.size() - state.num_live +
-                                                             state.num_hidden_over)),
-                        " over")};
+  const std::size_t num_over = state.jobs.size() - state.num_live + state.num_hidden_over;
+  Lines lines = {concat(kTitle, "JOBS", kPlain, ' ', state.num_live, " live, ", num_over, " over")};
   const std::size_t shown = std::min(most, state.jobs.size());
   const std::size_t first =
       std::min(chosen - std::min(chosen, shown / 2), state.jobs.size() - shown);
   for (std::size_t i = first; i < first + shown; ++i) {
     const Job& job = state.jobs[i];
-    const std::int64_t code = whole(job.said, "exit_code");
-    std::string phase = text(job.said, "phase"), words = text(job.said, "ended");
-    char style = job.is_over ? code == 0 ? kDim : kBad : phase_style(phase);
-    if (job.is_over && code != 0) {
-      phase = "failed";
-      words = concat("exit code ", code, " · ", words, " · ", text(job.said, "reason"));
-    } else if (!job.is_over) {
-      const json::value& training = member(job.said, "training");
-      words = concat("round ", whole(job.said, "round"));
-      if (const std::int64_t step = whole(training, "step"); step > 0) {
-        words += " · step " + whole_text(step);
-        if (const auto loss = number(training, "loss")) words += " · loss " + number_text(*loss);
-      }
-      const std::size_t num_slow = list(job.said, "stragglers").size();
-      if (num_slow > 0) words += concat(" · ▲ ", num_slow);
-      if (const std::string waits = waits_text(job); !waits.empty()) words += " · " + waits;
-    }
+    const Phase phase = phase_of(job);
     const std::size_t most_name = std::clamp<std::size_t>(columns * 3 / 10, 8, 32);
     lines.push_back(concat(kBold, i == chosen ? "▸ " : "  ", i == chosen ? kChosen : kPlain,
-                           left(harmless(job.run_id), most_name), kPlain, ' ', style,
-                           left(phase, 9), job.is_over ? kDim : kPlain, words));
+                           left(harmless(job.run_id), most_name), kPlain, ' ', phase.style,
+                           left(phase.text, 10), job.is_over ? kDim : kPlain, summary_of(job)));
   }
   return lines;
 }
 
 std::string job_title(const State& state, std::size_t at, std::size_t columns) {
-  const Job& job = state.jobs[at];
-  const bool is_good = whole(job.said, "exit_code") == 0;
-  const std::string phase = !job.is_over ? text(job.said, "phase")
-                            : is_good    ? "succeeded"
-                                         : "failed";
+  const Phase phase = phase_of(state.jobs[at]);
   const std::string place =
       state.jobs.size() > 1 ? concat("job ", at + 1, " of ", state.jobs.size()) : "";
-  const std::size_t taken = columns_of(phase) + place.size() + 6;
-  std::string line = concat(
-      kBold, cut(harmless(job.run_id), columns > taken + 8 ? columns - taken : 8), kPlain, "  ",
-      !job.is_over ? phase_style(phase)
-      : is_good    ? kGood
-                   : kBad,
-      phase);
-  if (columns_of(line) + place.size() + 2 <= columns) {
-    line = concat(left(line, columns - place.size()), kDim, place);
-  }
-  return line;
+  const std::size_t taken = columns_of(phase.text) + place.size() + 6;
+  const std::size_t room = columns > taken + 8 ? columns - taken : 8;
+  const std::string line = concat(kBold, cut(harmless(state.jobs[at].run_id), room), kPlain, "  ",
+                                  phase.style, phase.text);
+  if (columns_of(line) + place.size() + 2 > columns) return line;
+  return concat(left(line, columns - place.size()), kDim, place);
 }
 
 // Exactly `rows` lines of what a rank wrote last, the newest at the bottom, each on as many rows as

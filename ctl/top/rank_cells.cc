@@ -5,7 +5,7 @@
 
 #include "common/log.h"
 #include "ctl/number_texts.h"
-#include "ctl/top/panels.h"
+#include "ctl/top/picture.h"
 
 namespace ddprun::top {
 
@@ -43,35 +43,23 @@ int level_of(double own_seconds, double median) {
   return static_cast<int>(std::lround(std::clamp(level, 0.0, 1.0 * (kNumLevels - 1))));
 }
 
-// One for each rank.
-Cells cells_of(const Job& job, const Node& node, double median) {
-  Cells cells(static_cast<std::size_t>(node.num_workers), {node.condition});
-  const auto cell = [&](std::int64_t rank) {
-    return node.has(rank) ? &cells[static_cast<std::size_t>(rank - *node.first_rank)] : nullptr;
+// One for each rank, or one of all: there may be very many, and only those that differ are looked
+// at.
+Cells cells_of(const Job& job, const Node& node, double median, bool is_one) {
+  Cells cells(is_one ? 1 : static_cast<std::size_t>(node.num_workers), {node.condition});
+  const auto merge = [&](std::int64_t rank, const Cell& cell) {
+    if (is_one) cells.front().merge(cell);
+    if (!is_one) cells[static_cast<std::size_t>(rank - *node.first_rank)].merge(cell);
   };
-  if (node.condition == Condition::kRunning) {
-    for (const std::int64_t rank : job.slow) {
-      if (Cell* slow = cell(rank)) slow->condition = Condition::kSlow;
-    }
+  for (const std::int64_t rank : job.slow) {
+    if (node.has(rank) && node.condition == Condition::kRunning) merge(rank, {Condition::kSlow});
   }
-  if (Cell* failed = cell(job.failed)) failed->condition = Condition::kFailed;
+  if (node.has(job.failed)) merge(job.failed, {Condition::kFailed});
   for (const RankTime& time : node.times) {
-    if (Cell* known = cell(time.rank)) known->level = level_of(time.own_seconds, median);
+    if (!is_one && !node.has(time.rank)) continue;
+    merge(time.rank, {node.condition, level_of(time.own_seconds, median)});
   }
   return cells;
-}
-
-// The worst of its ranks, without going through all of them: there may be very many.
-Cell cell_of(const Job& job, const Node& node, double median) {
-  Cell cell{node.condition};
-  for (const RankTime& time : node.times) {
-    cell.merge({node.condition, level_of(time.own_seconds, median)});
-  }
-  const bool is_slow = std::any_of(job.slow.begin(), job.slow.end(),
-                                   [&node](std::int64_t rank) { return node.has(rank); });
-  if (is_slow && node.condition == Condition::kRunning) cell.merge({Condition::kSlow});
-  if (node.has(job.failed)) cell.merge({Condition::kFailed});
-  return cell;
 }
 
 // Groups in rows that begin with the number of their first cell, -1: none. With gaps each group is
@@ -186,7 +174,7 @@ Lines rank_lines(const Job& job, std::size_t columns, std::size_t most_rows) {
     std::vector<Cells> groups;
     std::vector<std::int64_t> firsts;
     for (const Node& node : job.nodes) {
-      groups.push_back(cells_of(job, node, median));
+      groups.push_back(cells_of(job, node, median, false));
       firsts.push_back(node.first_rank.value_or(-1));
     }
     rows = rows_of(groups, firsts, columns, true);
@@ -198,7 +186,7 @@ Lines rank_lines(const Job& job, std::size_t columns, std::size_t most_rows) {
     Cells cells;
     for (std::size_t i = 0; i < job.nodes.size(); ++i) {
       if (i % nodes == 0) cells.emplace_back();
-      cells.back().merge(cell_of(job, job.nodes[i], median));
+      cells.back().merge(cells_of(job, job.nodes[i], median, true).front());
     }
     rows = rows_of({cells}, {nodes == 1 ? 0 : -1}, columns, false);
     legend = nodes == 1 ? "each cell is a node, its slowest rank"

@@ -91,27 +91,20 @@ int opened_again(int fd, int mode) {
 }
 
 int attributes_of(char style, bool has_color) {
-  const auto color = [has_color](int number) { return has_color ? COLOR_PAIR(number) : 0; };
-  switch (style) {
-    case kBold:
-      return A_BOLD;
-    case kDim:
-      return A_DIM;
-    case kGood:
-      return color(COLOR_GREEN);
-    case kInfo:
-      return color(COLOR_CYAN);
-    case kWarn:
-      return color(COLOR_YELLOW) | A_BOLD;
-    case kBad:
-      return color(COLOR_RED) | A_BOLD;
-    case kChosen:
-      return A_REVERSE;
-    case kTitle:
-      return A_BOLD | A_UNDERLINE;
-    default:
-      return A_NORMAL;
+  struct Attributes {
+    char style;
+    int without_color, color;
+  };
+  constexpr std::array kAll = {
+      Attributes{kBold, A_BOLD, 0},        Attributes{kDim, A_DIM, 0},
+      Attributes{kGood, 0, COLOR_GREEN},   Attributes{kInfo, 0, COLOR_CYAN},
+      Attributes{kBad, A_BOLD, COLOR_RED}, Attributes{kWarn, A_BOLD, COLOR_YELLOW},
+      Attributes{kChosen, A_REVERSE, 0},   Attributes{kTitle, A_BOLD | A_UNDERLINE, 0}};
+  for (const Attributes& each : kAll) {
+    if (each.style != style) continue;
+    return each.without_color | (has_color ? COLOR_PAIR(each.color) : 0);
   }
+  return A_NORMAL;
 }
 
 }  // namespace

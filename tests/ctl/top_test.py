@@ -37,6 +37,7 @@ NAME = "evil\u202e\x9b2Jname"
 
 # As an interactive shell does: the program is a job of its own in the foreground, which can be stopped.
 SHELL = r"""
+echo READY
 read -r
 set -m
 sh -c 'echo $$ >"$0.tmp" && mv "$0.tmp" "$0" && exec "$@"' "$@"
@@ -47,7 +48,7 @@ while [ $code = 148 ]; do
   fg >/dev/null
   code=$?
 done
-echo "ENDED WITH $code"
+printf '\nENDED WITH %s\n' $code
 read -r
 """
 
@@ -66,6 +67,7 @@ class Top:
         self.raw = raw
         self.terminal = os.open(self.ask("pane_tty"), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         case.addCleanup(os.close, self.terminal)
+        self.wait("READY", "its shell")
         self.modes = termios.tcgetattr(self.terminal)
         self.press("Enter")
         harness.wait_until(lambda: os.path.exists(pid), "it is started")
@@ -83,7 +85,7 @@ class Top:
         return self.tmux("capture-pane", "-p").split("\n")
 
     def text(self):
-        return "\n".join(row for row in self.rows())
+        return "\n".join(self.rows())
 
     def has_screen(self):
         """Another one than the shell's, without a cursor."""
@@ -166,12 +168,11 @@ class TopTest(harness.Case):
         top.wait("ETTR: share of the time", "the help")
         top.press("Escape")
         top.wait("n nodes by CPU", "the help is gone")
-        top.resize(40, 10)
-        top.wait_for(lambda: re.search("^q quit", top.rows()[9]), "the picture of a small screen")
-        self.assertIn("evil", top.text())
-        self.assertLessEqual(max(map(len, top.rows())), 40)
-        top.resize(100, 30)
-        top.wait_for(lambda: re.search("^q quit .* n nodes by CPU", top.rows()[29]), "the picture of a large screen")
+        for columns, rows, keys in ((40, 10, "q quit"), (100, 30, "q quit .* n nodes by CPU")):
+            top.resize(columns, rows)  # tmux itself shows the end of the larger picture, or both
+            top.wait(rf"^ddprun top (.*\n){{{rows - 1}}}{keys}.*\n$", f"the picture of {columns}x{rows}")
+            self.assertIn("evil", top.text())
+            self.assertLessEqual(max(map(len, top.rows())), columns)
 
         daemon.kill()
         daemon.wait()

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "ctl/top/panels.h"
 #include "tests/ctl/top/sample_state.h"
 #include "tests/support/catch.h"
 
