@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -16,9 +17,8 @@
 #include "common/log.h"
 #include "ctl/standard_output.h"
 #include "ctl/top/history.h"
-#include "ctl/top/layout.h"
+#include "ctl/top/picture.h"
 #include "ctl/top/session.h"
-#include "ctl/top/state.h"
 
 namespace ddprun::ctl {
 namespace {
@@ -33,10 +33,7 @@ bool is_utf8_locale() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = variable(name);
     if (value.empty()) continue;
-    for (const char* spelling : {"UTF-8", "utf-8", "UTF8", "utf8"}) {
-      if (value.find(spelling) != std::string_view::npos) return true;
-    }
-    return false;
+    return ::strcasestr(value.data(), "utf-8") || ::strcasestr(value.data(), "utf8");
   }
   return false;
 }
@@ -52,13 +49,6 @@ std::size_t columns_of_stdout() {
   return read.ec == std::errc() && columns > 0 ? std::clamp(columns, kLeast, kMost) : kUsual;
 }
 
-std::string names_of(const top::State& state) {
-  std::vector<std::string> names;
-  for (const top::Job& job : state.jobs) names.push_back(job.run_id);
-  for (const top::FinishedJob& job : state.finished) names.push_back(job.run_id);
-  return names.empty() ? "no jobs" : top::names_text(names, 8);
-}
-
 }  // namespace
 
 TopCommand::TopCommand(CLI::App& app)
@@ -71,6 +61,7 @@ TopCommand::TopCommand(CLI::App& app)
 }
 
 int TopCommand::run() const {
+  top::use_wide_characters();
   const bool has_unicode = !plain_ && is_utf8_locale();
   const std::string_view kind = variable("TERM");
   const bool is_screen = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1 &&
@@ -81,32 +72,31 @@ int TopCommand::run() const {
                            .security = endpoint_.security(),
                            .name = endpoint_.text(),
                            .wanted = job_,
-                           .look = {has_unicode, has_color, true}});
+                           .look = {has_unicode, has_color}});
 }
 
 int TopCommand::print_once(bool has_unicode) const {
-  const std::string status = endpoint_.fetch_page("/v1/status");
-  const top::State state = top::read_pages(status, endpoint_.fetch_page("/v1/jobs"));
-  top::View view;
-  view.wanted = job_;
-  if (!job_.empty()) {
-    const auto at = top::chosen(state, view);
-    const std::string found = at ? top::key_of(state, *at) : "";
-    if (found.substr(0, found.find('\n')) != job_) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat("no job \"", job_, "\" is at ", endpoint_.text(), ": it has ", names_of(state)));
-    }
+  const top::json::value status = top::read_json(endpoint_.fetch_page("/v1/status"));
+  const top::State state = top::read_state(top::json::object{
+      {"status", status}, {"jobs", top::read_json(endpoint_.fetch_page("/v1/jobs"))}});
+  const top::View view{.wanted = job_, .has_list = true};
+  const auto at = view.chosen(state);
+  if (!job_.empty() && (!at || state.jobs[*at].run_id != job_)) {
+    std::vector<std::string> names;
+    for (const top::Job& job : state.jobs) names.push_back(job.run_id);
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("no job \"", job_, "\" is at ", endpoint_.text(), ": it has ",
+                       names.empty() ? "no jobs" : top::names_text(names, 8)));
   }
   top::History history;
   history.take(state);
-  const top::Connection connection{top::Connection::Kind::kLive, endpoint_.text(), "", ""};
-  std::string text;
-  for (const top::Line& line :
-       top::whole_picture({&state, &history, 0}, view, connection, columns_of_stdout())) {
-    text += top::shown(line, {has_unicode, false, false}) + "\n";
+  const top::Connection live{top::Connection::Kind::kLive, endpoint_.text(), "", ""};
+  std::string all;
+  for (const std::string& line :
+       top::paper_picture({&state, &history}, view, live, columns_of_stdout())) {
+    all += top::without_styles(has_unicode ? line : top::in_ascii(line)) + "\n";
   }
-  return print_or_tell(text);
+  return print_or_tell(all);
 }
 
 }  // namespace ddprun::ctl

@@ -51,6 +51,7 @@ EXTERNAL = [
     (r"CLI/", ["rendezvous/daemon", "launcher", "ctl", "examples"],
      "only a program's cli.cc knows flags"),
     (r"(torch|ATen|c10)/", ["worker_sdk/torch", "examples"], "only the torch adapter knows LibTorch"),
+    (r"curses", ["ctl/top"], "only ddprunctl top draws with ncurses"),
     (r"(cuda|nccl)", ["worker_sdk/core/nccl", "worker_sdk/torch"],
      "CUDA and NCCL are reached through worker_sdk/core/nccl"),
     (r"(catch2/|gtest)", [], "product code knows no test framework"),

@@ -20,10 +20,10 @@ readonly kTorch=2.15.0
 level=minimal dry_run=no torch=yes
 
 # What each is for: docs/architecture.md, "Dependencies".
-packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev python3
+packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev libncurses-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 ccache etcd-server iproute2 procps clang clang-format-14 clang-tidy-14 libclang-rt-dev
-               dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc user-mode-linux zsh)
+               dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip
 # Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.

@@ -14,21 +14,16 @@ using membership::FrameStream;
 using membership::LinkConnector;
 
 namespace {
+
 constexpr char kWatchPath[] = "/v1/watch";
+constexpr std::chrono::seconds kSilence{15};  // the daemon says something every 5 s
+constexpr std::chrono::milliseconds kFirstWait{500}, kLongestWait{15'000};
+
 }  // namespace
 
 Follower::Follower(boost::asio::io_context& io, const std::vector<Endpoint>& endpoints,
                    const membership::LinkSecurity& security, Handlers handlers)
-    : Follower(io, endpoints, security, std::move(handlers), Limits{}) {}
-
-Follower::Follower(boost::asio::io_context& io, const std::vector<Endpoint>& endpoints,
-                   const membership::LinkSecurity& security, Handlers handlers,
-                   const Limits& limits)
-    : limits_(limits),
-      handlers_(std::move(handlers)),
-      turns_(endpoints),
-      timer_(io),
-      wait_(limits.first_wait) {
+    : handlers_(std::move(handlers)), turns_(endpoints), timer_(io), wait_(kFirstWait) {
   for (const Endpoint& endpoint : endpoints) {
     connectors_.push_back(std::make_unique<LinkConnector>(io, endpoint, security, kWatchPath,
                                                           LinkConnector::Door::kRequest));
@@ -45,11 +40,10 @@ void Follower::start() {
 }
 
 void Follower::attempt() {
-  LinkConnector::Handlers handlers;
-  handlers.opened = [this](const std::shared_ptr<FrameStream>& frames) { opened(frames); };
-  handlers.failed = [this](const ConnectFailure& failure) { failed(failure); };
-  connectors_[turns_.current()]->attempt(Clock::now() + turns_.attempt_limit(),
-                                         std::move(handlers));
+  connectors_[turns_.current()]->attempt(
+      Clock::now() + turns_.attempt_limit(),
+      {.opened = [this](const std::shared_ptr<FrameStream>& frames) { opened(frames); },
+       .failed = [this](const ConnectFailure& failure) { failed(failure); }});
 }
 
 void Follower::failed(const ConnectFailure& failure) {
@@ -73,7 +67,7 @@ void Follower::opened(const std::shared_ptr<FrameStream>& frames) {
   frames_ = frames;
   FrameStream::Handlers handlers;
   handlers.frame = [this](std::string_view frame) {
-    wait_ = limits_.first_wait;
+    wait_ = kFirstWait;
     listen_for_silence();
     handlers_.said(frame);
   };
@@ -83,10 +77,10 @@ void Follower::opened(const std::shared_ptr<FrameStream>& frames) {
 }
 
 void Follower::listen_for_silence() {
-  timer_.expires_after(limits_.silence);
+  timer_.expires_after(kSilence);
   timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
-    lost(concat("nothing was heard for ", limits_.silence.count() / 1000, " s"));
+    lost(concat("nothing was heard for ", kSilence.count(), " s"));
   });
 }
 
@@ -97,7 +91,7 @@ bool Follower::say(const std::string& text) {
 }
 
 void Follower::give_up(const std::string& why) {
-  if (connectors_.size() == 1) wait_ = limits_.longest_wait / 3;
+  if (connectors_.size() == 1) wait_ = kLongestWait / 3;
   lost(why);
 }
 
@@ -107,7 +101,7 @@ void Follower::lost(const std::string& why) {
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error) start();
   });
-  wait_ = std::min(wait_ * 2, limits_.longest_wait);
+  wait_ = std::min(wait_ * 2, kLongestWait);
   handlers_.lost(why);
 }
 

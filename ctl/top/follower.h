@@ -6,7 +6,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,15 +30,9 @@ class Follower {
     // Before the first connection: what will not pass, as another token. Nothing follows.
     std::function<void(const Error& error)> refused;
   };
-  struct Limits {
-    std::chrono::milliseconds silence{15'000};  // the daemon says something every 5 s
-    std::chrono::milliseconds first_wait{500}, longest_wait{15'000};
-  };
 
   Follower(boost::asio::io_context& io, const std::vector<Endpoint>& endpoints,
            const membership::LinkSecurity& security, Handlers handlers);
-  Follower(boost::asio::io_context& io, const std::vector<Endpoint>& endpoints,
-           const membership::LinkSecurity& security, Handlers handlers, const Limits& limits);
   ~Follower();
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
@@ -51,13 +44,12 @@ class Follower {
   void give_up(const std::string& why);
 
  private:
-  void attempt();
   void failed(const membership::ConnectFailure& failure);
+  void attempt();
   void opened(const std::shared_ptr<membership::FrameStream>& frames);
   void lost(const std::string& why);
   void listen_for_silence();
 
-  const Limits limits_;
   const Handlers handlers_;
   std::vector<std::unique_ptr<membership::LinkConnector>> connectors_;
   membership::EndpointTurns turns_;

@@ -2,6 +2,9 @@
 #include "ctl/top/history.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace ddprun::top {
@@ -19,21 +22,20 @@ void Series::add(double value) {
 
 void History::take(const State& state) {
   std::map<std::string, JobHistory> live;
-  for (const Job& job : state.jobs) {
-    JobHistory history;
-    if (const auto known = jobs_.find(job.run_id); known != jobs_.end()) {
-      history = std::move(known->second);
-      jobs_.erase(known);
-    }
-    if (job.training) {
-      if (job.training->loss) history.loss.add(*job.training->loss);
-      if (job.training->samples_per_second) history.samples.add(*job.training->samples_per_second);
-      if (job.training->step_seconds) history.step.add(job.training->step_seconds->mean);
-    }
-    const Sums sums = sums_of(job);
-    if (sums.num_cpus > 0) history.cpu.add(sums.cpu_mean());
-    if (sums.num_gpus > 0) history.gpu.add(sums.gpu_mean());
-    if (sums.num_nodes > 0) history.network.add(sums.received + sums.sent);
+  for (std::size_t i = 0; i < state.num_live; ++i) {
+    const Job& job = state.jobs[i];
+    JobHistory history = std::move(jobs_[job.run_id]);
+    const auto add = [](Series& series, const std::optional<double>& value) {
+      if (value) series.add(*value);
+    };
+    const json::value& training = member(job.said, "training");
+    add(history.loss, number(training, "loss"));
+    add(history.samples, number(training, "samples_per_second"));
+    add(history.step, number(member(member(training, "step_parts"), "step_seconds"), "mean"));
+    const Machines machines = machines_of(job);
+    add(history.cpu, machines.cpu);
+    add(history.gpu, machines.gpu);
+    if (machines.is_known) history.network.add(machines.received + machines.sent);
     live.insert_or_assign(job.run_id, std::move(history));
   }
   jobs_ = std::move(live);
@@ -45,25 +47,48 @@ const JobHistory& History::of(const std::string& run_id) const {
   return known == jobs_.end() ? kNone : known->second;
 }
 
-Sums sums_of(const Job& job) {
-  Sums sums;
+Machines machines_of(const Job& job) {
+  Machines all;
+  double cpu = 0, gpu = 0, num_cpus = 0;
   for (const Node& node : job.nodes) {
-    if (!node.monitor) continue;
-    ++sums.num_nodes;
-    if (node.monitor->cpu) {
-      ++sums.num_cpus;
-      sums.cpu += *node.monitor->cpu;
-    }
-    sums.received += node.monitor->received.value_or(0);
-    sums.sent += node.monitor->sent.value_or(0);
-    for (const Gpu& gpu : node.monitor->gpus) {
-      if (!gpu.use) continue;
-      ++sums.num_gpus;
-      sums.gpu += *gpu.use;
-      sums.least_gpu = std::min(sums.least_gpu, *gpu.use);
+    all.is_known = all.is_known || node.cpu || node.received || node.sent || !node.gpus.empty();
+    if (node.cpu) cpu += *node.cpu, ++num_cpus;
+    all.received += node.received.value_or(0);
+    all.sent += node.sent.value_or(0);
+    for (const auto& use : node.gpus) {
+      if (!use) continue;
+      gpu += *use;
+      ++all.num_gpus;
+      all.least_gpu = std::min(all.least_gpu.value_or(*use), *use);
     }
   }
-  return sums;
+  if (num_cpus > 0) all.cpu = cpu / num_cpus;
+  if (all.num_gpus > 0) all.gpu = gpu / static_cast<double>(all.num_gpus);
+  return all;
+}
+
+std::string level_sign(int level) {
+  constexpr std::array<const char*, kNumLevels> kSigns = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  return kSigns[static_cast<std::size_t>(std::clamp(level, 0, kNumLevels - 1))];
+}
+
+Sparkline sparkline(const std::vector<double>& values, std::size_t columns) {
+  Sparkline line;
+  if (values.size() < 2 || columns == 0) return line;
+  const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
+  line.low = *least;
+  line.high = *greatest;
+  const std::size_t num_bars = std::min(columns, values.size());
+  for (std::size_t bar = 0; bar < num_bars; ++bar) {
+    const auto at = [&](std::size_t index) {
+      return values.begin() + static_cast<std::ptrdiff_t>(index * values.size() / num_bars);
+    };
+    const auto first = at(bar), end = at(bar + 1);
+    const double mean = std::accumulate(first, end, 0.0) / static_cast<double>(end - first);
+    const double share = line.high > line.low ? (mean - line.low) / (line.high - line.low) : 0.4;
+    line.bars += level_sign(static_cast<int>(std::lround(share * (kNumLevels - 1))));
+  }
+  return line;
 }
 
 }  // namespace ddprun::top

@@ -11,8 +11,8 @@
 
 namespace ddprun::top {
 
-// Values in the order in which they came. Where it is full every second one of its older half goes:
-// it always begins where it began.
+// Values in the order in which they came. A full one drops every second value of its older half: it
+// always begins where it began.
 class Series {
  public:
   static constexpr std::size_t kMost = 600;
@@ -30,21 +30,31 @@ struct JobHistory {
 class History {
  public:
   void take(const State& state);
-  // Of a job that isn't there: without values.
-  const JobHistory& of(const std::string& run_id) const;
+  const JobHistory& of(const std::string& run_id) const;  // of an unknown job: without values
 
  private:
   std::map<std::string, JobHistory> jobs_;
 };
 
-// Of all nodes that say something.
-struct Sums {
-  std::size_t num_nodes = 0, num_cpus = 0, num_gpus = 0;  // of so many nodes, nodes, GPUs
-  double cpu = 0, gpu = 0, received = 0, sent = 0;        // sums
-  double least_gpu = 1;
-  double cpu_mean() const { return num_cpus > 0 ? cpu / static_cast<double>(num_cpus) : 0; }
-  double gpu_mean() const { return num_gpus > 0 ? gpu / static_cast<double>(num_gpus) : 0; }
+// Of all nodes that say something; a mean is nullopt where none does.
+struct Machines {
+  std::optional<double> cpu, gpu, least_gpu;
+  double received = 0, sent = 0;
+  bool is_known = false;
+  std::size_t num_gpus = 0;
 };
-Sums sums_of(const Job& job);
+Machines machines_of(const Job& job);
+
+// "▁" … "█"; a level that is out of range becomes the nearest one.
+inline constexpr int kNumLevels = 8;
+std::string level_sign(int level);
+
+// At most `columns` bars, from the least to the greatest value, which are `low` and `high`. Of more
+// values each bar is the mean of some. Empty of less than two values.
+struct Sparkline {
+  std::string bars;
+  double low = 0, high = 0;
+};
+Sparkline sparkline(const std::vector<double>& values, std::size_t columns);
 
 }  // namespace ddprun::top

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ctl/top/job_panel.h"
-
 #include <algorithm>
-#include <string>
-#include <string_view>
+#include <cmath>
 #include <utility>
 
 #include "common/log.h"
 #include "ctl/number_texts.h"
-#include "ctl/top/node_table.h"
-#include "ctl/top/rank_cells.h"
-#include "ctl/top/sparkline.h"
+#include "ctl/top/picture.h"
 
 namespace ddprun::top {
 
@@ -19,242 +14,210 @@ using ctl::whole_text;
 
 namespace {
 
-using Lines = std::vector<Line>;
-
-void add_wrapped(Lines& lines, std::string_view text, std::size_t columns, Style style,
-                 std::size_t most) {
-  for (const std::string& part : wrapped(text, columns, most)) lines.emplace_back(part, style);
-}
-
-void append(Lines& lines, Lines more) {
-  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
-               std::make_move_iterator(more.end()));
-}
-
-// Facts with " · " between, on as many lines as they need.
+// With " · " between, on as many lines as they need.
 void add_facts(Lines& lines, const Lines& facts, std::size_t columns) {
-  Line line;
-  for (const Line& fact : facts) {
+  std::string line;
+  for (const std::string& fact : facts) {
     constexpr std::size_t kBetween = 3;
-    if (!line.empty() && line.columns() + kBetween + fact.columns() > columns) {
-      lines.push_back(std::exchange(line, {}));
+    if (!line.empty() && columns_of(line) + kBetween + columns_of(fact) > columns) {
+      lines.push_back(std::exchange(line, ""));
     }
-    if (!line.empty()) line.add(" · ", Style::kDim);
-    line.add(fact);
+    line += (line.empty() ? "" : concat(kDim, " · ", kPlain)) + fact;
   }
   if (!line.empty()) lines.push_back(line);
 }
 
 // "failures 2/3": some of what was granted is gone, or all.
-Line budget(const char* name, std::int64_t used, std::int64_t most) {
+std::string budget(const Job& job, const char* name, const char* used_name, const char* most_name) {
+  const std::int64_t used = whole(job.said, used_name), most = whole(job.said, most_name);
   const bool is_over = most > 0 && used >= most;
-  const Style style = used == 0 ? Style::kPlain : is_over ? Style::kBad : Style::kWarn;
-  return Line(concat(name, ' ', whole_text(used), '/', whole_text(most)), style);
-}
-
-std::string nodes_text(const Job& job) {
-  std::size_t members = job.num_hidden;
-  for (const Node& node : job.nodes) members += node.node_rank ? 1 : 0;
-  const std::string most = job.min_nodes == job.max_nodes
-                               ? whole_text(job.max_nodes)
-                               : concat(job.min_nodes, "–", job.max_nodes);
-  return concat(members, " of ", most, job.max_nodes == 1 ? " node" : " nodes");
+  return concat(used == 0 ? kPlain
+                : is_over ? kBad
+                          : kWarn,
+                name, ' ', whole_text(used), '/', whole_text(most));
 }
 
 Lines figures(const Job& job) {
-  Lines facts;
-  facts.emplace_back(concat("round ", job.round));
-  facts.emplace_back(nodes_text(job));
-  if (job.phase == "running" && !job.rounds.empty()) {
-    facts.emplace_back(concat(whole_text(job.rounds.back().world_size), " ranks"));
+  const std::int64_t least = whole(job.said, "min_nodes"), most = whole(job.said, "max_nodes");
+  std::size_t members = job.num_hidden;
+  for (const Node& node : job.nodes) members += node.node_rank ? 1 : 0;
+  Lines facts = {
+      concat("round ", whole(job.said, "round")),
+      concat(members, " of ", least == most ? "" : concat(least, "–"), count_text(most, "node"))};
+  const json::array& rounds = list(job.said, "rounds");
+  if (text(job.said, "phase") == "running" && !rounds.empty()) {
+    facts.push_back(whole_text(whole(rounds.back(), "world_size")) + " ranks");
   }
-  if (job.ettr) facts.emplace_back("ETTR " + percent_text(*job.ettr));
-  facts.push_back(budget("failures", job.failures, job.max_restarts));
-  facts.push_back(budget("node losses", job.node_losses, job.max_node_losses));
-  if (job.preemptions > 0) {
-    facts.push_back(budget("preemptions", job.preemptions, job.max_preemptions));
+  if (const auto ettr = number(job.said, "ettr")) facts.push_back("ETTR " + percent_text(*ettr));
+  facts.push_back(budget(job, "failures", "failures", "max_restarts"));
+  facts.push_back(budget(job, "node losses", "node_losses", "max_node_losses"));
+  if (whole(job.said, "preemptions") > 0) {
+    facts.push_back(budget(job, "preemptions", "preemptions", "max_preemptions"));
   }
-  if (job.idle_rounds > 0) {
-    facts.push_back(budget("rounds without a step", job.idle_rounds, job.max_idle_rounds));
+  if (whole(job.said, "rounds_without_progress") > 0) {
+    facts.push_back(
+        budget(job, "rounds without a step", "rounds_without_progress", "no_progress_restarts"));
   }
   return facts;
 }
 
-// "loss        2.31  ▅▄▃▂▂  2.31 to 4.12"
-Line series_line(const char* name, const std::string& now, const Series& series,
-                 std::size_t columns, std::string (*text)(double), const std::string& more = "") {
+// "loss        2.31  ▅▄▃▂▂  2.31 to 4.12", where the value is known.
+void add_series(Lines& lines, const char* name, const std::optional<double>& now,
+                const Series& series, std::size_t columns, std::string (*text)(double),
+                const std::string& more = "") {
   constexpr std::size_t kName = 11, kNow = 10, kMostBars = 60, kBehind = 22, kWide = 60;
-  Line line;
-  line.add_left(name, kName, Style::kDim).add_left(now, kNow, Style::kBold);
-  const bool has_range = columns >= kWide;
-  const std::size_t used = kName + kNow + (has_range ? kBehind : 1);
+  if (!now) return;
+  const std::size_t used = kName + kNow + (columns >= kWide ? kBehind : 1);
   const std::size_t room = columns > used + 4 ? columns - used : 0;
   const Sparkline spark = sparkline(series.values(), std::min(room, kMostBars));
-  if (!spark.bars.empty()) {
-    line.add(" " + spark.bars, Style::kInfo);
-    if (has_range && spark.low < spark.high) {
-      line.add(concat(" ", text(spark.low), " to ", text(spark.high)), Style::kDim);
-    }
+  std::string line = concat(kDim, left(name, kName), kBold, left(text(*now), kNow));
+  if (!spark.bars.empty()) line += concat(kInfo, ' ', spark.bars);
+  if (!spark.bars.empty() && columns >= kWide && spark.low < spark.high) {
+    line += concat(kDim, ' ', text(spark.low), " to ", text(spark.high));
   }
-  if (!more.empty() && line.columns() + 2 + columns_of(more) <= columns) line.add("  " + more);
-  line.cut(columns);
-  return line;
+  if (!more.empty() && columns_of(line) + 2 + columns_of(more) <= columns) {
+    line += concat(kPlain, "  ", more);
+  }
+  lines.push_back(line);
 }
 
+std::string loss_text(double loss) { return std::isnan(loss) ? "NaN" : number_text(loss); }
+
 Lines training_lines(const Job& job, const JobHistory& history, std::size_t columns) {
-  Lines lines;
-  if (!job.training) return lines;
-  const Training& training = *job.training;
-  Line title("TRAINING", Style::kTitle);
-  title.add(concat(" step ", whole_text(training.step)), Style::kBold);
-  if (!training.phase.empty()) title.add(concat(" (", training.phase, ")"));
-  lines.push_back(title);
-  if (training.loss || training.nan_ranks > 0) {
-    lines.push_back(series_line("loss", training.loss ? number_text(*training.loss) : "NaN",
-                                history.loss, columns, number_text));
+  const json::value& training = member(job.said, "training");
+  if (training.is_null()) return {};
+  const std::string phase = text(training, "phase");
+  Lines lines = {concat(kTitle, "TRAINING", kBold, " step ", whole_text(whole(training, "step")),
+                        kPlain, phase.empty() ? "" : concat(" (", phase, ")"))};
+  const std::int64_t num_nan = whole(training, "nan_ranks");
+  const auto loss = number(training, "loss");
+  add_series(lines, "loss", loss || num_nan == 0 ? loss : NAN, history.loss, columns, loss_text);
+  if (num_nan > 0) {
+    add_wrapped(lines, "the loss is no number on " + count_text(num_nan, "rank"), columns, kBad, 2);
   }
-  if (training.nan_ranks > 0) {
-    add_wrapped(lines, "the loss is no number on " + count_text(training.nan_ranks, "rank"),
-                columns, Style::kBad, 2);
-  }
-  if (training.samples_per_second) {
-    lines.push_back(series_line("samples/s", number_text(*training.samples_per_second),
-                                history.samples, columns, number_text));
-  }
-  if (!training.step_seconds) return lines;
-  const Spread& step = *training.step_seconds;
-  lines.push_back(
-      series_line("step time", seconds_text(step.mean), history.step, columns, seconds_text));
+  add_series(lines, "samples/s", number(training, "samples_per_second"), history.samples, columns,
+             number_text);
+  const json::value& spreads = member(training, "step_parts");
+  add_series(lines, "step time", number(member(spreads, "step_seconds"), "mean"), history.step,
+             columns, seconds_text);
   Lines parts;
-  const auto add_part = [&parts](const char* name, const std::optional<Spread>& spread) {
-    if (!spread) return;
-    parts.emplace_back(concat(name, ' ', seconds_text(spread->mean), ", worst ",
-                              seconds_text(spread->worst), " (rank ", spread->worst_rank, ")"));
-  };
-  parts.emplace_back(
-      concat("worst step ", seconds_text(step.worst), " (rank ", step.worst_rank, ")"));
-  add_part("communication not hidden", training.exposed);
-  add_part("waits for data", training.loader);
+  for (const auto& [name, what] :
+       {std::pair{"step_seconds", ""}, std::pair{"exposed_seconds", "communication not hidden "},
+        std::pair{"loader_seconds", "waits for data "}}) {
+    const json::value& part = member(spreads, name);
+    if (part.is_null()) continue;
+    const std::string mean = seconds_text(number(part, "mean").value_or(0));
+    parts.push_back(concat(what, *what == '\0' ? "worst step " : mean + ", worst ",
+                           seconds_text(number(part, "worst").value_or(0)), " (rank ",
+                           whole(part, "worst_rank"), ")"));
+  }
   add_facts(lines, parts, columns);
   return lines;
 }
 
 Lines machine_lines(const Job& job, const JobHistory& history, std::size_t columns) {
-  Lines lines;
-  const Sums sums = sums_of(job);
-  if (sums.num_nodes == 0) return lines;
-  lines.emplace_back("MACHINES", Style::kTitle);
-  if (sums.num_gpus > 0) {
-    lines.push_back(series_line("GPU mean", percent_text(sums.gpu_mean()), history.gpu, columns,
-                                percent_text,
-                                sums.num_gpus > 1 ? "least " + percent_text(sums.least_gpu) : ""));
-  }
-  if (sums.num_cpus > 0) {
-    lines.push_back(
-        series_line("CPU mean", percent_text(sums.cpu_mean()), history.cpu, columns, percent_text));
-  }
-  lines.push_back(series_line(
-      "network", rate_text(sums.received + sums.sent), history.network, columns, rate_text,
-      concat("in ", rate_text(sums.received), ", out ", rate_text(sums.sent))));
+  const Machines all = machines_of(job);
+  if (!all.is_known) return {};
+  Lines lines = {concat(kTitle, "MACHINES")};
+  add_series(lines, "GPU mean", all.gpu, history.gpu, columns, percent_text,
+             all.num_gpus > 1 ? "least " + percent_text(*all.least_gpu) : "");
+  add_series(lines, "CPU mean", all.cpu, history.cpu, columns, percent_text);
+  add_series(lines, "network", all.received + all.sent, history.network, columns, rate_text,
+             concat("in ", rate_text(all.received), ", out ", rate_text(all.sent)));
   return lines;
 }
 
 void add_hang(Lines& lines, const Job& job, std::size_t columns) {
-  if (!job.hang || job.hang->round != job.round) return;
+  const json::value& hang = member(job.said, "hang");
+  if (hang.is_null() || whole(hang, "round") != whole(job.said, "round")) return;
   constexpr std::size_t kMost = 8;
-  add_wrapped(lines, "HANG: " + job.hang->text, columns, Style::kBad, 4);
-  const auto& ranks = job.hang->lines;
+  add_wrapped(lines, "HANG: " + text(hang, "text"), columns, kBad, 4);
+  const std::vector<std::string> ranks = texts(hang, "lines");
   for (std::size_t i = 0; i < std::min(kMost, ranks.size()); ++i) {
-    add_wrapped(lines, "  " + ranks[i], columns, Style::kPlain, 2);
+    add_wrapped(lines, "  " + ranks[i], columns, kPlain, 2);
   }
-  if (ranks.size() > kMost) {
-    lines.emplace_back(concat("  and ", ranks.size() - kMost, " more"), Style::kDim);
-  }
+  if (ranks.size() > kMost) lines.push_back(concat(kDim, "  and ", ranks.size() - kMost, " more"));
 }
 
 // Newest first.
 Lines round_lines(const Job& job, std::size_t columns) {
-  Lines lines;
-  if (job.rounds.size() < 2) return lines;
-  constexpr std::size_t kMost = 6;
-  Line title("RESTARTS", Style::kTitle);
-  title.add(concat(" ", job.round > 0 ? job.round - 1 : 0));
-  lines.push_back(title);
-  std::size_t num = 0;
-  for (auto round = job.rounds.rbegin(); round != job.rounds.rend(); ++round) {
-    const bool is_live = round == job.rounds.rbegin() && round->cause.empty();
-    if (is_live) continue;
-    if (++num > kMost) {
-      lines.emplace_back(concat("  and ", job.rounds.rend() - round, " earlier ones"), Style::kDim);
+  constexpr std::ptrdiff_t kMost = 6;
+  const json::array& rounds = list(job.said, "rounds");
+  if (rounds.size() < 2) return {};
+  const std::int64_t num = std::max<std::int64_t>(whole(job.said, "round") - 1, 0);
+  Lines lines = {concat(kTitle, "RESTARTS", kPlain, ' ', num)};
+  const auto first = rounds.rbegin() + (text(rounds.back(), "cause").empty() ? 1 : 0);
+  for (auto round = first; round != rounds.rend(); ++round) {
+    if (round - first == kMost) {
+      lines.push_back(concat(kDim, "  and ", rounds.rend() - round, " earlier ones"));
       break;
     }
-    const std::string steps = round->last_step >= 0 && round->last_step >= round->first_step
-                                  ? concat(", to step ", whole_text(round->last_step))
-                                  : "";
-    const std::string cause = round->cause.empty() ? "all workers succeeded" : round->cause;
+    double seconds = 0;
+    const json::value& spent = member(*round, "seconds");
+    if (spent.is_object()) {
+      for (const auto& each : spent.get_object()) seconds += number(spent, each.key()).value_or(0);
+    }
+    const std::int64_t last = whole(*round, "last_step");
+    const bool has_steps = last >= 0 && last >= whole(*round, "first_step");
+    const std::string cause = text(*round, "cause");
     add_wrapped(lines,
-                concat("round ", round->round, " ended after ", seconds_text(round->seconds), steps,
-                       ": ", cause),
-                columns, Style::kPlain, 3);
+                concat("round ", whole(*round, "round"), " ended after ", seconds_text(seconds),
+                       has_steps ? ", to step " + whole_text(last) : "", ": ",
+                       cause.empty() ? "all workers succeeded" : cause),
+                columns, kPlain, 3);
   }
+  return lines;
+}
+
+Lines over_lines(const Job& job, std::size_t columns) {
+  const std::int64_t code = whole(job.said, "exit_code");
+  Lines lines;
+  Lines facts = {code == 0 ? concat(kGood, "ended well") : concat(kBad, "exit code ", code)};
+  const std::string began = text(job.said, "began");
+  if (!began.empty()) facts.push_back("began " + began);
+  facts.push_back("ended " + text(job.said, "ended"));
+  for (const auto& [name, what] :
+       {std::pair{"rounds", "rounds "}, std::pair{"failures", "failures "},
+        std::pair{"node_losses", "node losses "}, std::pair{"preemptions", "preemptions "}}) {
+    const std::int64_t number = whole(job.said, name);
+    if (number > 0 || *name != 'p') facts.push_back(what + std::to_string(number));
+  }
+  add_facts(lines, facts, columns);
+  add_wrapped(lines, text(job.said, "reason"), columns, kBad, 6);
+  const std::string first = text(job.said, "first_failure");
+  if (!first.empty()) add_wrapped(lines, "first: " + first, columns, kPlain, 4);
+  add_wrapped(lines, text(job.said, "summary"), columns, kPlain, 6);
+  constexpr std::size_t kNames = 16;
+  add_wrapped(lines,
+              concat(whole(job.said, "num_nodes"),
+                     " nodes: ", names_text(texts(job.said, "nodes"), kNames)),
+              columns, kDim, 6);
   return lines;
 }
 
 }  // namespace
 
-Style phase_style(std::string_view phase) {
-  if (phase == "running") return Style::kGood;
-  if (phase == "stopping") return Style::kBad;
-  return phase == "ended" ? Style::kDim : Style::kWarn;
+char phase_style(std::string_view phase) {
+  if (phase == "running") return kGood;
+  return phase == "stopping" ? kBad : phase == "ended" ? kDim : kWarn;
 }
 
-std::vector<Line> job_lines(const Job& job, const JobHistory& history, NodeOrder order,
-                            const PanelSize& size) {
+Lines job_lines(const Job& job, const JobHistory& history, NodeOrder order, const PanelSize& size) {
+  if (job.is_over) return over_lines(job, size.columns);
   Lines lines;
   const std::string waits = waits_text(job);
-  if (waits.empty()) {
-    lines.emplace_back("all is in order: nobody is waited for", Style::kGood);
-  } else {
-    add_wrapped(lines, waits, size.columns, Style::kWarn, 3);
-  }
-  if (!job.reason.empty()) add_wrapped(lines, job.reason, size.columns, Style::kBad, 4);
+  add_wrapped(lines, waits.empty() ? "all is in order: nobody is waited for" : waits, size.columns,
+              waits.empty() ? kGood : kWarn, 3);
+  add_wrapped(lines, text(job.said, "reason"), size.columns, kBad, 4);
   add_hang(lines, job, size.columns);
   add_facts(lines, figures(job), size.columns);
-  const auto add_section = [&](Lines section) {
+  for (const Lines& section :
+       {training_lines(job, history, size.columns), rank_lines(job, size.columns, size.cell_rows),
+        round_lines(job, size.columns), node_lines(job, order, size.columns),
+        machine_lines(job, history, size.columns)}) {
     if (size.has_gaps && !section.empty()) lines.emplace_back();
-    append(lines, std::move(section));
-  };
-  add_section(training_lines(job, history, size.columns));
-  Lines ranks = rank_lines(job, size.columns, size.cell_rows);
-  append(ranks, slow_lines(job, size.columns, 5));
-  add_section(std::move(ranks));
-  add_section(round_lines(job, size.columns));
-  add_section(node_lines(job, order, size.columns));
-  add_section(machine_lines(job, history, size.columns));
-  return lines;
-}
-
-std::vector<Line> finished_lines(const FinishedJob& job, std::size_t columns) {
-  Lines lines;
-  const Style style = job.exit_code == 0 ? Style::kGood : Style::kBad;
-  Lines facts;
-  facts.emplace_back(job.exit_code == 0 ? "ended well" : concat("exit code ", job.exit_code),
-                     style);
-  if (!job.began.empty()) facts.emplace_back("began " + job.began);
-  facts.emplace_back("ended " + job.ended);
-  facts.emplace_back(concat("rounds ", job.rounds));
-  facts.emplace_back(concat("failures ", job.failures));
-  facts.emplace_back(concat("node losses ", job.node_losses));
-  if (job.preemptions > 0) facts.emplace_back(concat("preemptions ", job.preemptions));
-  add_facts(lines, facts, columns);
-  if (!job.reason.empty()) add_wrapped(lines, job.reason, columns, Style::kBad, 6);
-  if (!job.first_failure.empty()) {
-    add_wrapped(lines, "first: " + job.first_failure, columns, Style::kPlain, 4);
+    lines.insert(lines.end(), section.begin(), section.end());
   }
-  if (!job.summary.empty()) add_wrapped(lines, job.summary, columns, Style::kPlain, 6);
-  constexpr std::size_t kNames = 16;
-  add_wrapped(lines, concat(job.num_nodes, " nodes: ", names_text(job.nodes, kNames)), columns,
-              Style::kDim, 6);
   return lines;
 }
 

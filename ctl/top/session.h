@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
-#include "ctl/top/line.h"
+#include "ctl/top/terminal.h"
 #include "rendezvous/membership/link_security.h"
 
 namespace ddprun::top {

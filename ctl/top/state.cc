@@ -2,324 +2,277 @@
 #include "ctl/top/state.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/json/parse.hpp>
-#include <boost/json/value.hpp>
+#include <charconv>
 #include <cmath>
-#include <exception>
 #include <limits>
-#include <utility>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
 #include "common/log.h"
+#include "ctl/number_texts.h"
+#include "ctl/top/styled_text.h"
 
 namespace ddprun::top {
 namespace {
 
-namespace json = boost::json;
+constexpr std::array<ConditionText, kNumConditions> kConditions = {
+    {{"succeeded", "✓", "finished", kGood},
+     {"", "○", "spare", kDim},
+     {"idle", "○", "waiting for a round", kDim},
+     {"running", "▪", "running", kInfo},
+     {"starting", "▸", "starting", kWarn},
+     {"stopping", "■", "being stopped", kWarn},
+     {"", "?", "in another state", kWarn},
+     {"", "▲", "straggling", kWarn},
+     {"failed", "✕", "failed", kBad},
+     {"", "!", "without a connection", kBad}}};
 
-// What an older or newer ddprund doesn't say is left out; what is said in another way is an error.
-const json::value* found(const json::value& object, const char* name) {
-  const json::value* value = object.as_object().if_contains(name);
-  return value == nullptr || value->is_null() ? nullptr : value;
+void clean(json::value& value) {
+  if (value.is_string()) {
+    value = harmless(value.get_string());
+  } else if (value.is_array()) {
+    for (json::value& each : value.get_array()) clean(each);
+  } else if (value.is_object()) {
+    for (auto& each : value.get_object()) {
+      if (each.key() != "run_id") clean(each.value());
+    }
+  }
 }
 
-std::string text(const json::value& object, const char* name) {
-  const json::value* value = found(object, name);
-  return value == nullptr ? "" : std::string(value->as_string());
-}
-
-// So that sums of some don't overflow.
 std::int64_t bounded(const json::value& value) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  return std::clamp(value.to_number<std::int64_t>(), -kMost, kMost);
+  constexpr double kMost = 1LL << 40;
+  const double number = value.is_number() ? value.to_number<double>() : 0;
+  return std::isfinite(number) ? std::llround(std::clamp(number, -kMost, kMost)) : 0;
 }
 
-std::int64_t integer(const json::value& object, const char* name) {
-  const json::value* value = found(object, name);
-  return value == nullptr ? 0 : bounded(*value);
+std::optional<double> finite(const json::value& value) {
+  const double number = value.is_number() ? value.to_number<double>() : NAN;
+  return std::isfinite(number) ? std::optional(number) : std::nullopt;
 }
 
-double seconds_of(const json::value& microseconds) {
-  const auto is = microseconds.to_number<double>() * 1e-6;
-  return std::isfinite(is) ? is : 0;
-}
-
-// Finite.
-std::optional<double> number(const json::value& object, const char* name) {
-  const json::value* value = found(object, name);
-  if (value == nullptr) return std::nullopt;
-  const auto is = value->to_number<double>();
-  return std::isfinite(is) ? std::optional(is) : std::nullopt;
-}
-
-std::vector<std::string> texts(const json::value& object, const char* name) {
-  std::vector<std::string> all;
-  if (const json::value* list = found(object, name)) {
-    for (const json::value& each : list->as_array()) all.emplace_back(each.as_string());
+Condition condition_of(const std::string& phase, bool is_connected, bool has_rank) {
+  if (!is_connected) return Condition::kLost;
+  if (phase == "idle") return has_rank ? Condition::kIdle : Condition::kSpare;
+  for (std::size_t i = 0; i < kNumConditions; ++i) {
+    if (!phase.empty() && phase == kConditions[i].phase) return static_cast<Condition>(i);
   }
-  return all;
+  return Condition::kOther;
 }
 
-Monitor read_monitor(const json::value& value) {
-  Monitor monitor;
-  monitor.cpu = number(value, "cpu");
-  monitor.memory_bytes = number(value, "memory_bytes");
-  monitor.memory_used_bytes = number(value, "memory_used_bytes");
-  monitor.received = number(value, "received_bytes_per_second");
-  monitor.sent = number(value, "sent_bytes_per_second");
-  if (const json::value* gpus = found(value, "gpus")) {
-    for (const json::value& gpu : gpus->as_array()) {
-      monitor.gpus.push_back(
-          {number(gpu, "use"), number(gpu, "memory_bytes"), number(gpu, "memory_used_bytes")});
-    }
-  }
-  return monitor;
-}
-
-NodeState state_of(const std::string& phase, bool is_connected, bool has_rank) {
-  if (!is_connected) return NodeState::kLost;
-  if (phase == "idle") return has_rank ? NodeState::kIdle : NodeState::kSpare;
-  if (phase == "starting") return NodeState::kStarting;
-  if (phase == "running") return NodeState::kRunning;
-  if (phase == "succeeded") return NodeState::kSucceeded;
-  if (phase == "stopping") return NodeState::kStopping;
-  if (phase == "failed") return NodeState::kFailed;
-  return NodeState::kOther;
-}
-
-Node read_node(const json::value& value) {
-  Node node;
-  node.host = text(value, "host");
-  node.addr = text(value, "addr");
-  node.phase = text(value, "phase");
-  if (found(value, "node_rank") != nullptr) node.node_rank = integer(value, "node_rank");
+Node read_node(const json::value& said) {
   constexpr std::int64_t kMostWorkers = 1 << 24;
-  node.num_workers = std::clamp<std::int64_t>(integer(value, "num_workers"), 0, kMostWorkers);
-  node.state = state_of(node.phase, value.at("connected").as_bool(), node.node_rank.has_value());
-  if (const json::value* monitor = found(value, "monitor")) node.monitor = read_monitor(*monitor);
-  if (const json::value* times = found(value, "step_times")) {
-    for (const json::value& row : times->as_array()) {
-      node.times.push_back({bounded(row.at(0)), seconds_of(row.at(1)), seconds_of(row.at(2))});
-    }
+  Node node;
+  node.host = text(said, "host");
+  node.phase = text(said, "phase");
+  if (number(said, "node_rank")) node.node_rank = whole(said, "node_rank");
+  node.num_workers = std::clamp<std::int64_t>(whole(said, "num_workers"), 0, kMostWorkers);
+  node.condition = condition_of(node.phase, member(said, "connected") == json::value(true),
+                                node.node_rank.has_value());
+  const json::value& monitor = member(said, "monitor");
+  node.cpu = number(monitor, "cpu");
+  const auto used = number(monitor, "memory_used_bytes"), all = number(monitor, "memory_bytes");
+  if (used && all.value_or(0) > 0) node.memory = *used / *all;
+  node.received = number(monitor, "received_bytes_per_second");
+  node.sent = number(monitor, "sent_bytes_per_second");
+  for (const json::value& gpu : list(monitor, "gpus")) node.gpus.push_back(number(gpu, "use"));
+  for (const json::value& row : list(said, "step_times")) {
+    const json::array* values = row.if_array();
+    if (values == nullptr || values->size() < 3) continue;
+    node.times.push_back({bounded(values->at(0)), 1e-6 * finite(values->at(1)).value_or(0),
+                          1e-6 * finite(values->at(2)).value_or(0)});
   }
   return node;
 }
 
-std::optional<Spread> spread(const json::value& object, const char* name) {
-  const json::value* value = found(object, name);
-  if (value == nullptr) return std::nullopt;
-  return Spread{number(*value, "mean").value_or(0), number(*value, "worst").value_or(0),
-                integer(*value, "worst_rank")};
-}
-
-Training read_training(const json::value& value) {
-  Training training;
-  training.phase = text(value, "phase");
-  training.step = integer(value, "step");
-  training.loss = number(value, "loss");
-  training.nan_ranks = integer(value, "nan_ranks");
-  training.samples_per_second = number(value, "samples_per_second");
-  if (const json::value* parts = found(value, "step_parts")) {
-    training.step_seconds = spread(*parts, "step_seconds");
-    training.communication = spread(*parts, "communication_seconds");
-    training.exposed = spread(*parts, "exposed_seconds");
-    training.loader = spread(*parts, "loader_seconds");
-  }
-  return training;
-}
-
-Round read_round(const json::value& value) {
-  Round round;
-  round.round = integer(value, "round");
-  round.num_nodes = integer(value, "nodes");
-  round.world_size = integer(value, "world_size");
-  round.first_step = integer(value, "first_step");
-  round.last_step = integer(value, "last_step");
-  round.cause = text(value, "cause");
-  round.first_failure = text(value, "first_failure");
-  if (const json::value* seconds = found(value, "seconds")) {
-    for (const auto& each : seconds->as_object()) {
-      round.seconds += each.value().to_number<double>();
-    }
-  }
-  return round;
-}
-
-// Those of rank 0 first; each with its first global rank, where that is known: sums of numbers of
-// workers, unless some of the nodes are not here.
-void order(Job& job) {
-  static constexpr auto kUnranked = std::numeric_limits<std::int64_t>::max();
+Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
+  Job job{text(said, "run_id"), is_over, said, {}, num_hidden, {}};
+  if (is_over) return job;
+  for (const json::value& node : list(job.said, "nodes")) job.nodes.push_back(read_node(node));
   std::stable_sort(job.nodes.begin(), job.nodes.end(), [](const Node& a, const Node& b) {
+    constexpr auto kUnranked = std::numeric_limits<std::int64_t>::max();
     return a.node_rank.value_or(kUnranked) < b.node_rank.value_or(kUnranked);
   });
+  // First ranks are sums of numbers of workers, unless some of the nodes are not here.
   std::int64_t next = 0;
   for (Node& node : job.nodes) {
-    if (!node.node_rank || job.num_hidden > 0) continue;
+    if (!node.node_rank || num_hidden > 0) continue;
     node.first_rank = next;
     next += node.num_workers;
   }
-}
-
-Job read_job(const json::value& value, std::size_t num_hidden) {
-  Job job;
-  job.run_id = text(value, "run_id");
-  job.phase = text(value, "phase");
-  job.round = integer(value, "round");
-  job.min_nodes = integer(value, "min_nodes");
-  job.max_nodes = integer(value, "max_nodes");
-  job.failures = integer(value, "failures");
-  job.max_restarts = integer(value, "max_restarts");
-  job.node_losses = integer(value, "node_losses");
-  job.max_node_losses = integer(value, "max_node_losses");
-  job.preemptions = integer(value, "preemptions");
-  job.max_preemptions = integer(value, "max_preemptions");
-  job.idle_rounds = integer(value, "rounds_without_progress");
-  job.max_idle_rounds = integer(value, "no_progress_restarts");
-  job.preempting = text(value, "preempting");
-  job.reason = text(value, "reason");
-  if (found(value, "exit_code") != nullptr) job.exit_code = integer(value, "exit_code");
-  job.ettr = number(value, "ettr");
-  if (const json::value* held = found(value, "held")) {
-    job.granted = integer(*held, "granted");
-    job.voters = integer(*held, "voters");
+  for (const std::string& straggler : texts(job.said, "stragglers")) {
+    job.slow.insert(rank_named(straggler));
   }
-  if (const json::value* training = found(value, "training")) {
-    job.training = read_training(*training);
+  const std::string phase = text(job.said, "phase");
+  if (const json::array& rounds = list(job.said, "rounds");
+      !rounds.empty() && (phase == "stopping" || phase == "ended")) {
+    job.failed = rank_named(text(rounds.back(), "first_failure"));
   }
-  if (const json::value* hang = found(value, "hang")) {
-    job.hang = Hang{integer(*hang, "round"), text(*hang, "text"), texts(*hang, "lines")};
-  }
-  job.num_hidden = num_hidden;
-  for (const json::value& node : value.at("nodes").as_array()) job.nodes.push_back(read_node(node));
-  if (const json::value* rounds = found(value, "rounds")) {
-    for (const json::value& round : rounds->as_array()) job.rounds.push_back(read_round(round));
-  }
-  job.stragglers = texts(value, "stragglers");
-  if (const json::value* excluded = found(value, "excluded")) {
-    for (const auto& each : excluded->as_object()) {
-      job.excluded[std::string(each.key())] = std::string(each.value().as_string());
-    }
-  }
-  order(job);
   return job;
 }
 
-FinishedJob read_finished(const json::value& value) {
-  FinishedJob job;
-  job.run_id = text(value, "run_id");
-  job.reason = text(value, "reason");
-  job.first_failure = text(value, "first_failure");
-  job.summary = text(value, "summary");
-  job.began = text(value, "began");
-  job.ended = text(value, "ended");
-  job.exit_code = integer(value, "exit_code");
-  job.rounds = integer(value, "rounds");
-  job.failures = integer(value, "failures");
-  job.node_losses = integer(value, "node_losses");
-  job.preemptions = integer(value, "preemptions");
-  job.num_nodes = integer(value, "num_nodes");
-  job.nodes = texts(value, "nodes");
-  return job;
-}
-
-Daemon read_daemon(const json::value& value) {
-  Daemon daemon;
-  daemon.version = std::string(value.at("version").as_string());
-  daemon.pid = integer(value, "pid");
-  daemon.uptime_seconds = number(value, "uptime_seconds").value_or(0);
-  daemon.is_embedded = value.at("embedded").as_bool();
-  daemon.knows_tails = found(value, "watch_output") != nullptr;
-  daemon.role = text(value, "role");
-  if (const json::value* agents = found(value, "agents")) {
-    daemon.num_agents = integer(*agents, "joined");
+std::string forming_text(const Job& job) {
+  const auto here = std::count_if(job.nodes.begin(), job.nodes.end(), [](const Node& node) {
+    return node.condition != Condition::kLost;
+  });
+  const std::int64_t least = whole(job.said, "min_nodes"),
+                     more = whole(job.said, "max_nodes") - here;
+  if (here < least) {
+    return concat("waits for ", least - here,
+                  least - here == 1 ? " more node: " : " more nodes: ", here, " of ", least,
+                  " are here");
   }
-  if (const json::value* journal = found(value, "journal")) {
-    daemon.journal_kept = journal->at("kept").as_bool();
-    daemon.journal_trouble = text(*journal, "trouble");
-  }
-  const json::value* peer = found(value, "peer");
-  if (peer != nullptr && !peer->at("in_sync").as_bool()) daemon.peer_says = text(*peer, "says");
-  return daemon;
-}
-
-// No more of it than an honest daemon says.
-Tail read_tail(const json::value& value) {
-  constexpr std::size_t kMostLines = 64, kMostBytes = 1'024;  // of a line
-  Tail tail;
-  tail.run_id = text(value, "run_id");
-  tail.rank = integer(value, "rank");
-  tail.lines = texts(value, "lines");
-  if (tail.lines.size() > kMostLines)
-    tail.lines.erase(tail.lines.begin(), tail.lines.end() - kMostLines);
-  for (std::string& line : tail.lines) line.resize(std::min(line.size(), kMostBytes));
-  tail.note = text(value, "note").substr(0, kMostBytes);
-  return tail;
-}
-
-void read_jobs(const json::value& page, const json::value* hidden, State& state) {
-  std::size_t index = 0;
-  for (const json::value& job : page.at("jobs").as_array()) {
-    const bool is_told = hidden != nullptr && index < hidden->as_array().size();
-    state.jobs.push_back(
-        read_job(job, is_told ? hidden->as_array()[index].to_number<std::size_t>() : 0));
-    ++index;
-  }
-  if (const json::value* finished = found(page, "finished")) {
-    for (const json::value& job : finished->as_array()) {
-      state.finished.push_back(read_finished(job));
-    }
-    std::reverse(state.finished.begin(), state.finished.end());
-  }
-}
-
-template <typename Read>
-auto or_error(const char* what, const Read& read) {
-  try {
-    return read();
-  } catch (const std::exception& error) {
-    throw Error(ErrorCode::kProtocol,
-                concat(what, " is not what was expected: ", json_trouble(error)));
-  }
+  return more > 0 ? concat("enough nodes are here, up to ", more, " more are waited for a moment")
+                  : "its next round is about to begin";
 }
 
 }  // namespace
 
-Message read_message(std::string_view frame) {
-  return or_error("what it pushes", [&] {
-    Message message;
-    const json::value all = json::parse(json::string_view(frame.data(), frame.size()));
-    const std::string type = text(all, "type");
-    if (type == "state") {
-      message.kind = Message::Kind::kState;
-      message.state.daemon = read_daemon(all.at("status"));
-      read_jobs(all.at("jobs"), found(all, "hidden_nodes"), message.state);
-      message.state.num_hidden_finished =
-          static_cast<std::size_t>(std::max<std::int64_t>(integer(all, "hidden_finished"), 0));
-    } else if (type == "status") {
-      message.kind = Message::Kind::kStatus;
-      message.state.daemon = read_daemon(all.at("status"));
-    } else if (type == "too_large") {
-      message.kind = Message::Kind::kTooLarge;
-      message.num_bytes = number(all, "bytes").value_or(0);
-    } else if (type == "tail") {
-      message.kind = Message::Kind::kTail;
-      message.tail = read_tail(all);
-    } else if (type == "end") {
-      message.kind = Message::Kind::kEnd;
-      message.why = text(all, "why");
-    }
-    return message;
-  });
+const json::value& member(const json::value& object, std::string_view name) {
+  static const json::value kNone;
+  const json::value* value = object.is_object() ? object.get_object().if_contains(name) : nullptr;
+  return value == nullptr ? kNone : *value;
 }
 
-State read_pages(const std::string& status, const std::string& jobs) {
-  State state;
-  state.daemon = or_error("/v1/status", [&] { return read_daemon(json::parse(status)); });
-  return or_error("/v1/jobs", [&] {
-    read_jobs(json::parse(jobs), nullptr, state);
-    return state;
-  });
+std::string text(const json::value& object, std::string_view name) {
+  const json::string* value = member(object, name).if_string();
+  return value == nullptr ? "" : std::string(*value);
+}
+
+std::vector<std::string> texts(const json::value& object, std::string_view name) {
+  std::vector<std::string> all;
+  for (const json::value& each : list(object, name)) {
+    if (each.is_string()) all.emplace_back(each.get_string());
+  }
+  return all;
+}
+
+const json::array& list(const json::value& object, std::string_view name) {
+  static const json::array kNone;
+  const json::array* value = member(object, name).if_array();
+  return value == nullptr ? kNone : *value;
+}
+
+std::int64_t whole(const json::value& object, std::string_view name) {
+  return bounded(member(object, name));
+}
+
+std::optional<double> number(const json::value& object, std::string_view name) {
+  return finite(member(object, name));
+}
+
+const ConditionText& text_of(Condition condition) {
+  return kConditions.at(static_cast<std::size_t>(condition));
+}
+
+std::string Node::name() const {
+  return node_rank ? concat("node ", *node_rank, " (", host, ")") : host;
+}
+
+bool Node::has(std::int64_t rank) const {
+  return first_rank && rank >= *first_rank && rank < *first_rank + num_workers;
+}
+
+std::string Job::key() const {
+  return is_over ? concat(run_id, '\n', text(said, "ended")) : run_id;
+}
+
+json::value read_json(std::string_view text) {
+  boost::system::error_code error;
+  json::value all = json::parse(json::string_view(text.data(), text.size()), error);
+  if (error) throw Error(ErrorCode::kProtocol, "it says what is no JSON: " + error.message());
+  clean(all);
+  return all;
+}
+
+State read_state(const json::value& frame) {
+  State state{member(frame, "status"), {}, 0, 0};
+  const json::value& page = member(frame, "jobs");
+  if (!member(state.daemon, "version").is_string() || !member(page, "jobs").is_array()) {
+    throw Error(ErrorCode::kProtocol, "it says neither its version nor its jobs");
+  }
+  const json::array& hidden = list(frame, "hidden_nodes");
+  for (const json::value& job : list(page, "jobs")) {
+    const std::int64_t num = state.num_live < hidden.size() ? bounded(hidden[state.num_live]) : 0;
+    state.jobs.push_back(read_job(job, false, static_cast<std::size_t>(std::abs(num))));
+    ++state.num_live;
+  }
+  const json::array& over = list(page, "finished");
+  for (auto job = over.rbegin(); job != over.rend(); ++job) {
+    state.jobs.push_back(read_job(*job, true, 0));
+  }
+  state.num_hidden_over = static_cast<std::size_t>(std::abs(whole(frame, "hidden_finished")));
+  return state;
+}
+
+std::int64_t rank_named(std::string_view text) {
+  constexpr std::string_view kBegin = "rank ";
+  if (!text.starts_with(kBegin)) return -1;
+  text.remove_prefix(kBegin.size());
+  std::int64_t rank = -1;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), rank);
+  const bool is_word = read.ec == std::errc() && read.ptr != text.data() + text.size();
+  return is_word && *read.ptr == ' ' && rank >= 0 ? rank : -1;
+}
+
+std::int64_t rank_of_interest(const Job& job) {
+  const std::int64_t round = whole(job.said, "round");
+  std::vector<std::string> said = {text(job.said, "reason")};
+  if (const json::array& rounds = list(job.said, "rounds");
+      !rounds.empty() && whole(rounds.back(), "round") == round) {
+    said.push_back(text(rounds.back(), "first_failure"));
+    said.push_back(text(rounds.back(), "cause"));
+  }
+  if (const json::value& hang = member(job.said, "hang"); whole(hang, "round") == round) {
+    said.push_back(text(hang, "text"));
+    for (const std::string& line : texts(hang, "lines")) said.push_back(line);
+  }
+  for (const std::string& straggler : texts(job.said, "stragglers")) said.push_back(straggler);
+  for (const std::string& each : said) {
+    if (const std::int64_t rank = rank_named(each); rank >= 0) return rank;
+  }
+  return 0;
+}
+
+std::string names_text(const std::vector<std::string>& names, std::size_t most) {
+  std::string said;
+  const std::size_t shown = names.size() <= most + 1 ? names.size() : most;
+  for (std::size_t i = 0; i < shown; ++i) said += (i == 0 ? "" : ", ") + names[i];
+  return shown < names.size() ? concat(said, " and ", names.size() - shown, " more") : said;
+}
+
+std::string waits_text(const Job& job) {
+  std::string said;
+  const auto add = [&said](const std::string& more) { said += (said.empty() ? "" : "; ") + more; };
+  const auto names_of = [&job](Condition condition) {
+    std::vector<std::string> names;
+    for (const Node& node : job.nodes) {
+      if (node.condition == condition) names.push_back(node.name());
+    }
+    return names;
+  };
+  const std::string phase = text(job.said, "phase"), preempting = text(job.said, "preempting");
+  if (phase == "forming") {
+    add(forming_text(job));
+  } else if (phase == "running") {
+    const auto starting = names_of(Condition::kStarting), running = names_of(Condition::kRunning);
+    const auto done = static_cast<std::int64_t>(names_of(Condition::kSucceeded).size());
+    if (!starting.empty()) add("waits for workers to start on " + names_text(starting));
+    if (done > 0 && !running.empty()) {
+      add(concat(ctl::count_text(done, "node"), " finished; waits for ", names_text(running)));
+    }
+    if (!preempting.empty()) add("is about to end its round: " + preempting);
+  } else if (phase == "stopping") {
+    const auto stopping = names_of(Condition::kStopping);
+    add(stopping.empty() ? "is being stopped"
+                         : "waits for workers to stop on " + names_text(stopping));
+  } else if (phase == "ended") {
+    add("has ended; waits for its nodes to confirm it");
+  }
+  if (const auto lost = names_of(Condition::kLost); !lost.empty()) {
+    add("no connection to " + names_text(lost));
+  }
+  return said;
 }
 
 }  // namespace ddprun::top

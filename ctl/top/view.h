@@ -7,54 +7,49 @@
 #include <optional>
 #include <string>
 
-#include "ctl/top/keys.h"
 #include "ctl/top/state.h"
 
 namespace ddprun::top {
 
-enum class Focus { kList, kJob };
 enum class NodeOrder { kRank, kCpu, kGpu, kNetwork, kStepTime };
 const char* order_name(NodeOrder order);
 
-// Of the connection to the rendezvous.
-struct Connection {
-  enum class Kind { kConnecting, kLive, kLost };
-  Kind kind = Kind::kConnecting;
-  std::string endpoint;  // as the user named it
-  std::string why;       // it is not live
-  std::string shown_at;  // when what is shown came, "03:11:40"; empty: there is nothing yet
-};
+inline constexpr char kLookAway[] = R"({"tail":null})";
 
-// A rank whose output is looked at.
-struct LookedAt {
-  std::string run_id;
-  std::int64_t rank = 0;
-};
-
-struct View {
-  std::string wanted = {};          // key_of() of a job, or a run id; empty: the first one
-  std::optional<Focus> focus = {};  // nullopt: the list where there are several jobs
-  NodeOrder order = NodeOrder::kRank;
-  bool has_help = false;
-  std::size_t scroll = 0;  // lines of the job that are above the screen
-  bool has_output = false;
-  std::optional<LookedAt> looked_at = {};  // nullopt, or of another job: none of this one is picked
-  std::string typed = {};                  // digits of a rank, before Enter
-
-  Focus focus_on(const State& state) const;
-};
-
-// Jobs in the order of the list: live ones, then those that are over.
-std::size_t num_jobs(const State& state);
-std::string key_of(const State& state, std::size_t index);
-// The one that is looked at; nullopt: there is none.
-std::optional<std::size_t> chosen(const State& state, const View& view);
-
-// What a picture of it said: for the keys.
+// What is to be scrolled, as the last picture had it.
 struct Extent {
   std::size_t most_scroll = 0, page = 1;
 };
-// False: the user has enough.
-bool press(View& view, Key key, const State& state, const Extent& extent);
+
+struct View {
+  std::string wanted = {};            // Job::key(), or a run id; empty: the first one
+  std::optional<bool> has_list = {};  // nullopt: where there are several jobs
+  NodeOrder order = NodeOrder::kRank;
+  bool has_help = false, has_output = false;
+  std::size_t scroll = 0;      // lines of the job that are above the screen
+  std::string output_of = {};  // run id of the job whose rank's output is shown
+  std::int64_t rank = 0;       // that one
+  std::string typed = {};      // digits of a rank, before Enter
+
+  bool shows_list(const State& state) const;
+  // The job that is looked at, an index; nullopt: there is none.
+  std::optional<std::size_t> chosen(const State& state) const;
+  // Null also where it is over.
+  const Job* live_job(const State& state) const;
+  bool shows_output(const State& state) const;
+
+  // `key`: as ncurses has it. False: the user has enough.
+  bool press(int key, const State& state, const Extent& extent);
+  // After each state: with another job the output is that of its rank of interest.
+  void settle(const State& state);
+
+  // Why the rendezvous can't be asked for the output; empty: it can.
+  std::string why_not_asked(const State& state) const;
+  // The rendezvous is to be told this: kLookAway, or the rank (docs/status-page.md).
+  std::string wish(const State& state) const;
+
+ private:
+  bool press_output_key(int key, const State& state);
+};
 
 }  // namespace ddprun::top

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl top` at a terminal, of a ddprund with a token and a job of two nodes, and without a terminal."""
-import fcntl
+"""`ddprunctl top` at a terminal, tmux's, of a ddprund with a token and a job of two nodes, and without a terminal."""
 import os
-import pty
 import re
 import select
 import signal
-import struct
+import subprocess
 import sys
 import termios
 import time
@@ -37,119 +35,83 @@ while not os.path.exists(f"{meet}/end"):
 NAME = "evil\u202e\x9b2Jname"
 
 
-class Screen:
-    """What a terminal would show of what it is sent: as far as `top` uses one."""
-
-    def __init__(self):
-        self.rows, self.is_other, self.has_cursor, self.raw = {}, False, True, ""
-        self.at, self.strange = 1, set()
-
-    def take(self, text):
-        self.raw += text
-        while match := re.match(r"\x1b\[(\??)([0-9;]*)([A-Za-z])|[^\x1b]+", self.raw):
-            self.raw = self.raw[match.end():]
-            if not match[3]:
-                self.rows[self.at] = self.rows.get(self.at, "") + match[0]
-            else:
-                self.act(match[1], match[2], match[3])
-
-    def act(self, private, numbers, letter):
-        if private:
-            if numbers == "1049":
-                self.is_other, self.rows, self.at = letter == "h", {}, 1
-            self.has_cursor = {"25": letter == "h"}.get(numbers, self.has_cursor)
-            if letter not in "hl" or numbers not in ("1049", "25", "7"):
-                self.strange.add(private + numbers + letter)
-        elif letter == "J":
-            self.rows = {}
-        elif letter == "H":
-            self.at = int(numbers.split(";")[0])
-            self.rows[self.at] = ""
-        elif letter not in "mK":
-            self.strange.add(numbers + letter)
-
-    def text(self):
-        return "\n".join(self.rows.get(row, "") for row in range(1, max(self.rows, default=0) + 1))
+# As an interactive shell does: the program is a job of its own in the foreground, which can be stopped.
+SHELL = r"""
+echo READY
+read -r
+set -m
+sh -c 'echo $$ >"$0.tmp" && mv "$0.tmp" "$0" && exec "$@"' "$@"
+code=$?
+while [ $code = 148 ]; do
+  echo "STOPPED"
+  read -r
+  fg >/dev/null
+  code=$?
+done
+printf '\nENDED WITH %s\n' $code
+read -r
+"""
 
 
 class Top:
     """`ddprunctl top` on a terminal of its own."""
 
-    def __init__(self, case, *args, columns=80, rows=24, **more):
-        self.screen = Screen()
-        (told, tells), (begun, begins) = os.pipe(), os.pipe()
-        self.leader, self.terminal = pty.fork()
-        if self.leader == 0:
-            environment = harness.environment(**{"TERM": "xterm", "LANG": "C.UTF-8", **more})
-            if "LC_ALL" not in more:
-                environment.pop("LC_ALL", None)
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.close(begins)
-            self.lead([harness.DDPRUNCTL, "top", *args], environment, tells, begun)
-        case.addCleanup(self.close)
-        os.close(tells)
-        self.pid = int(os.read(told, 100))
+    def __init__(self, case, *args, columns=80, rows=24, term="tmux-256color", **more):
+        self.home = case.scratch()
+        pid, raw = os.path.join(self.home, "pid"), os.path.join(self.home, "raw")
+        self.environment = harness.environment(**{"LANG": "C.UTF-8", "LC_ALL": "", **more})
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(columns), "-y", str(rows),
+                  "env", f"TERM={term}", "bash", "-c", SHELL, "shell", pid, harness.DDPRUNCTL, "top", *args)
+        case.addCleanup(self.tmux, "kill-server")
+        self.tmux("pipe-pane", "-O", f"cat >{raw}")
+        self.raw = raw
+        self.terminal = os.open(self.ask("pane_tty"), os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        case.addCleanup(os.close, self.terminal)
+        self.wait("READY", "its shell")
         self.modes = termios.tcgetattr(self.terminal)
-        for end in (told, begun, begins):
-            os.close(end)
+        self.press("Enter")
+        harness.wait_until(lambda: os.path.exists(pid), "it is started")
+        with open(pid, encoding="utf-8") as file:
+            self.pid = int(file.read())
 
-    @staticmethod
-    def lead(argv, environment, tells, begun):
-        """As a shell does: in the foreground a group of its own, which can be stopped."""
-        pid = os.fork()
-        if pid == 0:
-            os.setpgid(0, 0)
-            signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-            os.tcsetpgrp(0, os.getpid())
-            signal.signal(signal.SIGTTOU, signal.SIG_DFL)
-            os.write(tells, str(os.getpid()).encode())
-            os.read(begun, 1)
-            os.execve(argv[0], argv, environment)
-        _, status = os.waitpid(pid, 0)
-        os._exit(os.waitstatus_to_exitcode(status) % 256)
+    def tmux(self, *args):
+        return subprocess.run(["tmux", "-u", "-S", os.path.join(self.home, "tmux"), *args], check=True, text=True,
+                              stdout=subprocess.PIPE, env=self.environment).stdout
 
-    def close(self):
-        if self.leader:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.leader, 0)
-        os.close(self.terminal)
+    def ask(self, what):
+        return self.tmux("display-message", "-p", f"#{{{what}}}").strip()
 
-    def read(self, seconds):
-        if not select.select([self.terminal], [], [], seconds)[0]:
-            return False
-        try:
-            self.screen.take(os.read(self.terminal, 65536).decode(errors="replace"))
-        except OSError:
-            return False
-        return True
+    def rows(self):
+        return self.tmux("capture-pane", "-p").split("\n")
 
-    def wait(self, pattern, what, seconds=20):
+    def text(self):
+        return "\n".join(self.rows())
+
+    def has_screen(self):
+        """Another one than the shell's, without a cursor."""
+        return (self.ask("alternate_on"), self.ask("cursor_flag")) == ("1", "0")
+
+    def wait(self, pattern, what):
         """Until the screen shows it."""
-        self.wait_for(lambda: re.search(pattern, self.screen.text()), what, seconds)
+        self.wait_for(lambda: re.search(pattern, self.text()), what)
 
-    def wait_for(self, condition, what, seconds=20):
+    def wait_for(self, condition, what, seconds=30):
         deadline = time.monotonic() + seconds
         while not condition():
-            if time.monotonic() > deadline or not self.read(max(deadline - time.monotonic(), 0)):
-                raise AssertionError(f"not there: {what}\n{self.screen.text()}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not there: {what}\n{self.text()}")
+            time.sleep(0.02)
 
-    def press(self, keys):
-        os.write(self.terminal, keys.encode())
+    def press(self, *keys):
+        self.tmux("send-keys", *keys)
 
     def resize(self, columns, rows):
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def is_stopped(self):
-        with open(f"/proc/{self.pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(") ", 1)[1][0] == "T"
+        self.tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def end(self):
-        """Its exit code; all that it said was read."""
-        while self.read(20):  # until nobody has the terminal open any more
-            pass
-        _, status = os.waitpid(self.leader, 0)
-        self.leader = 0
-        return os.waitstatus_to_exitcode(status)
+        """Its exit code, once the shell has its terminal again."""
+        self.wait(r"ENDED WITH \d+", "its end")
+        return int(re.search(r"ENDED WITH (\d+)", self.text())[1])
 
 
 class TopTest(harness.Case):
@@ -169,29 +131,28 @@ class TopTest(harness.Case):
             return int(file.read())
 
     def check_restored(self, top):
-        self.assertEqual((top.screen.is_other, top.screen.has_cursor), (False, True))
+        self.assertEqual((top.ask("alternate_on"), top.ask("cursor_flag")), ("0", "1"))
         self.assertEqual(termios.tcgetattr(top.terminal), top.modes)
-        self.assertEqual(top.screen.strange, set())
 
     def test_a_job_of_two_nodes_behind_a_token(self):
         token = f"--token-file={self.token()}"
         port = harness.free_port()
         daemon, endpoint = self.ddprund(f"--listen=127.0.0.1:{port}", token)
         top = Top(self, f"--rdzv-endpoint={endpoint}", token)
-        top.wait("no job is here", "it is connected")
+        top.wait("(?m)^no jobs$", "it is connected")
         nodes = self.two_nodes(endpoint, token)
         top.wait(r"RANKS 4: 4 running", "all ranks run")
         top.wait(r"loss +[012]\.\d", "the loss is shown")
-        shown = top.screen.text()
+        shown = top.text()
         self.assertIn(r"evil\u202e\u009b2Jname  running", shown)
         self.assertIn("2 of 2 nodes", shown)
 
         top.press("l")
         top.wait(r"OUTPUT of rank 0\b[^\x00]*rank 0 is at step \d+1\n", "what rank 0 prints")
-        top.press("3\r")
+        top.press("3", "Enter")
         top.wait(r"OUTPUT of rank 3\b[^\x00]*rank 3 is at step", "what rank 3 prints, of the other node")
-        self.assertNotIn("rank 0 is at step", top.screen.text())
-        top.press("\x1b[D")
+        self.assertNotIn("rank 0 is at step", top.text())
+        top.press("Left")
         top.wait(r"OUTPUT of rank 2\b[^\x00]*rank 2 is at step", "what the rank before prints")
 
         os.kill(self.worker(1, 3), signal.SIGKILL)
@@ -199,40 +160,41 @@ class TopTest(harness.Case):
         top.wait(r"RESTARTS 1\s+round 1 ended after .*rank 3 \(node 1,", "the restart and its cause")
         top.wait(r"RANKS 4: 4 running", "all ranks run again")
 
-        top.press("1\r")
+        top.press("1", "Enter")
         top.wait(r"OUTPUT of rank 1\b[^\x00]*rank 1 is at step", "what rank 1 prints")
         top.press("n")
         top.wait("nodes by CPU", "nodes are in another order")
         top.press("?")
         top.wait("ETTR: share of the time", "the help")
-        top.press("\x1b")
-        top.resize(40, 10)
-        top.wait_for(lambda: "q quit" in top.screen.rows.get(10, ""), "the picture of a small screen")
-        self.assertIn("evil", top.screen.text())
-        self.assertEqual(max(top.screen.rows), 10)
-        self.assertLessEqual(max(map(len, top.screen.rows.values())), 40)
-        top.resize(100, 30)
-        top.wait_for(lambda: "q quit" in top.screen.rows.get(30, ""), "the picture of a large screen")
-        self.assertIn("nodes by CPU", top.screen.text())
+        top.press("Escape")
+        top.wait("n nodes by CPU", "the help is gone")
+        for columns, rows, keys in ((40, 10, "q quit"), (100, 30, "q quit .* n nodes by CPU")):
+            top.resize(columns, rows)  # tmux itself shows the end of the larger picture, or both
+            top.wait(rf"^ddprun top (.*\n){{{rows - 1}}}{keys}.*\n$", f"the picture of {columns}x{rows}")
+            self.assertIn("evil", top.text())
+            self.assertLessEqual(max(map(len, top.rows())), columns)
 
         daemon.kill()
         daemon.wait()
         top.wait(r"connection lost – showing state of \d\d:\d\d:\d\d", "that the connection is lost")
-        self.assertIn("evil", top.screen.text())
+        self.assertIn("evil", top.text())
         self.ddprund(f"--listen=127.0.0.1:{port}", token)
         top.wait("^ddprun top .* up ", "it is back")
 
-        top.press("\x1a")
-        harness.wait_until(top.is_stopped, "it is stopped")
-        while top.read(0):
-            pass
+        top.press("C-z")
+        top.wait("STOPPED", "it is stopped")
         self.check_restored(top)
-        os.kill(top.pid, signal.SIGCONT)
+        top.press("Enter")
         top.wait("^ddprun top .* up ", "it goes on")
-        self.assertTrue(top.screen.is_other)
-        top.press("\x03")
+        self.assertTrue(top.has_screen())
+        top.press("C-c")
         self.assertEqual(top.end(), 130)
         self.check_restored(top)
+        with open(top.raw, "rb") as file:
+            raw = file.read()
+        self.assertIn(rb"evil\u202e\u009b2Jname", raw)
+        for hostile in ("\u202e".encode(), b"\x9b"):
+            self.assertNotIn(hostile, raw)
         for node in nodes:
             node.kill()
 
@@ -249,33 +211,66 @@ class TopTest(harness.Case):
                 top.wait("RANKS 2: 2 running", "its ranks run")
                 top.press("l")
                 top.wait(f"OUTPUT of rank 0  {says}", "why it is not seen")
-                self.assertNotIn("secret", top.screen.text())
+                self.assertNotIn("secret", top.text())
                 top.press("q")
                 self.assertEqual(top.end(), 0)
                 job.kill()
 
     def test_ends_that_leave_the_terminal_as_it_was(self):
         _, endpoint = self.ddprund()
-        for how, code in (("q", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)):
+        for how, code in (("q", 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131),
+                          (signal.SIGSEGV, 139), (signal.SIGABRT, 134)):
             with self.subTest(how=how):
                 top = Top(self, f"--rdzv-endpoint={endpoint}")
-                top.wait("no job is here", "it is connected")
+                top.wait("(?m)^no jobs$", "it is connected")
                 self.assertNotEqual(termios.tcgetattr(top.terminal), top.modes)
-                self.assertTrue(top.screen.is_other)
+                self.assertTrue(top.has_screen())
                 top.press(how) if isinstance(how, str) else os.kill(top.pid, how)
                 self.assertEqual(top.end(), code)
                 self.check_restored(top)
+
+    def test_a_terminal_that_takes_nothing_keeps_it_from_nothing(self):
+        _, endpoint = self.ddprund()
+        top = Top(self, f"--rdzv-endpoint={endpoint}")
+        top.wait("(?m)^no jobs$", "it is connected")
+        server = int(top.ask("pid"))
+        os.kill(server, signal.SIGSTOP)
+        try:
+            while select.select([], [top.terminal], [], 0)[1]:
+                os.write(top.terminal, b"." * 256)
+            os.kill(top.pid, signal.SIGTERM)
+            harness.wait_until(lambda: not os.path.exists(f"/proc/{top.pid}"), "it has ended")
+            self.assertEqual(termios.tcgetattr(top.terminal), top.modes)
+        finally:
+            os.kill(server, signal.SIGCONT)
+        self.assertEqual(top.end(), 143)
+
+    def test_colours_are_those_that_the_user_wants(self):
+        _, endpoint = self.ddprund()
+        job = self.start(f"--rdzv-endpoint={endpoint}", "--no-python", "sh", "-c", "echo begun; exec sleep 600")
+        self.assertIn("begun", job.stdout.readline())
+        for more, flags, has_color, sign in (({}, [], True, "▪"), ({"NO_COLOR": "1"}, [], False, "▪"),
+                                             ({}, ["--plain"], False, "="), ({"LANG": "C"}, [], True, "=")):
+            with self.subTest(more=more, flags=flags):
+                top = Top(self, f"--rdzv-endpoint={endpoint}", *flags, **more)
+                top.wait(f" 0 {sign}", "its rank runs")
+                styled = top.tmux("capture-pane", "-p", "-e")
+                self.assertEqual(bool(re.search(r"\x1b\[[0-9;]*3[1-7]m", styled)), has_color, styled)
+                self.assertIn("\x1b[1m", styled)
+                top.press("q")
+                self.assertEqual(top.end(), 0)
+        job.kill()
 
     def test_what_does_not_pass_ends_it_with_one_line(self):
         _, endpoint = self.ddprund(f"--token-file={self.token()}")
         for flags, what in (([], "wants a token: give this ddprunctl its --token-file"),
                             ([f"--token-file={self.token('another token, as long as it')}"], "its token is another one")):
             with self.subTest(flags=flags):
-                top = Top(self, f"--rdzv-endpoint={endpoint}", *flags)
+                top = Top(self, f"--rdzv-endpoint={endpoint}", *flags, columns=200)
                 self.assertEqual(top.end(), 2)
                 self.check_restored(top)
-                self.assertIn(f"ddprunctl: the rendezvous at {endpoint} ", top.screen.text())
-                self.assertIn(what, top.screen.text().replace("\r\n", " "))
+                self.assertIn(f"ddprunctl: the rendezvous at {endpoint} ", top.text())
+                self.assertIn(what, top.text())
 
     def test_without_a_terminal_it_is_one_picture_without_escapes(self):
         _, endpoint = self.ddprund()
@@ -294,10 +289,11 @@ class TopTest(harness.Case):
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 60)
         self.assertNotIn("\x1b", done.stdout)
         # A terminal that is dumb is sent no escapes either.
-        top = Top(self, f"--rdzv-endpoint={endpoint}", TERM="dumb")
+        top = Top(self, f"--rdzv-endpoint={endpoint}", term="dumb")
         self.assertEqual(top.end(), 0)
-        self.assertIn("JOBS 0 live, 1 over", top.screen.text())
-        self.assertFalse(top.screen.is_other)
+        self.assertIn("JOBS 0 live, 1 over", top.text())
+        with open(top.raw, "rb") as file:
+            self.assertNotIn(b"\x1b", file.read())
 
 
 if __name__ == "__main__":

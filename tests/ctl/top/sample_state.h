@@ -6,14 +6,19 @@
 #include <string>
 
 #include "common/log.h"
-#include "ctl/top/layout.h"
+#include "ctl/top/picture.h"
 #include "ctl/top/state.h"
 
 namespace ddprun::top::testing {
 
+inline const bool kHasWideCharacters = [] {
+  use_wide_characters();
+  return true;
+}();
+
 inline constexpr char kStatus[] =
     R"({"version":"0.1.0","pid":4711,"uptime_seconds":11525.5,"embedded":false,"role":null,)"
-    R"("watch_output":true,"leader":null,"peer":null,"addresses":["10.0.0.1:29400"],"agents":{"joined":2},)"
+    R"("watch_output":true,"leader":null,"addresses":["10.0.0.1:29400"],"agents":{"joined":2},)"
     R"("journal":{"kept":true,"path":"/j"}})";
 
 // What is told of a node, from its rank on.
@@ -86,15 +91,15 @@ inline std::string state_frame(const std::string& jobs, const std::string& finis
 }
 
 inline State state_of(const std::string& jobs, const std::string& finished = "") {
-  return read_message(state_frame(jobs, finished)).state;
+  return read_state(read_json(state_frame(jobs, finished)));
 }
 
 inline Connection live() { return {Connection::Kind::kLive, "head:29400", "", "03:11:40"}; }
 
 // As text, a line for each row.
-inline std::string text_of(const std::vector<Line>& lines) {
+inline std::string text_of(const Lines& lines) {
   std::string text;
-  for (const Line& line : lines) text += shown(line, {true, false, false}) + "\n";
+  for (const std::string& line : lines) text += without_styles(line) + "\n";
   return text;
 }
 inline std::string picture_text(const State& state, std::size_t columns, std::size_t rows,
