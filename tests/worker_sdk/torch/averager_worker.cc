@@ -18,6 +18,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace averager_worker {
 namespace {
 
 torch::nn::Linear linear(double value) {
@@ -119,7 +120,7 @@ void check_refusals(Communicator& communicator) {
 
 }  // namespace
 
-int main() {
+int program(int /*argc*/, char** /*argv*/) {
   torch::set_num_threads(1);
   try {
     for (const int num_ranks : {1, 2, 3}) {
@@ -139,3 +140,5 @@ int main() {
   }
   return 0;
 }
+
+}  // namespace averager_worker

@@ -19,6 +19,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace checkpoint_worker {
 namespace {
 
 template <typename Call>
@@ -311,7 +312,7 @@ void run_own_error(Communicator& communicator, const std::string& directory) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string mode = argv[1], directory = argv[2];
   return run_worker("checkpoint_worker", mode, [&](Communicator& communicator) {
@@ -339,3 +340,5 @@ int main(int argc, char** argv) {
     return true;
   });
 }
+
+}  // namespace checkpoint_worker

@@ -30,6 +30,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace ddp_modes_worker {
 namespace {
 
 constexpr int kNumSteps = 9;
@@ -360,7 +361,7 @@ void check_errors(Communicator& communicator) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   torch::set_num_threads(1);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   return run_worker("ddp_modes_worker", "", [&](Communicator& communicator) {
@@ -372,3 +373,5 @@ int main(int argc, char** argv) {
     return true;
   });
 }
+
+}  // namespace ddp_modes_worker

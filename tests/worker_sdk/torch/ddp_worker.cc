@@ -33,6 +33,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace ddp_worker {
 namespace {
 
 constexpr int kNumSteps = 20;
@@ -486,7 +487,7 @@ void run_streams(Communicator& communicator, const std::string& directory) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   torch::set_num_threads(1);
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
@@ -520,3 +521,5 @@ int main(int argc, char** argv) {
     return true;
   });
 }
+
+}  // namespace ddp_worker

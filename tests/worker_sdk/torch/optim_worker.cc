@@ -27,6 +27,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace optim_worker {
 namespace {
 
 template <typename Call>
@@ -497,7 +498,7 @@ void run_ddp(Communicator& communicator) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   torch::set_num_threads(1);
   const std::string mode = argc > 1 ? argv[1] : "";
   return run_worker("optim_worker", mode, [&](Communicator& communicator) {
@@ -521,3 +522,5 @@ int main(int argc, char** argv) {
     return true;
   });
 }
+
+}  // namespace optim_worker

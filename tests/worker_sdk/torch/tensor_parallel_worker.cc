@@ -24,6 +24,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace tensor_parallel_worker {
 namespace {
 
 constexpr std::int64_t kIn = 12, kHidden = 16, kOut = 8;
@@ -496,9 +497,11 @@ bool run(Communicator& world, const std::string& mode, const std::string& argume
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "", argument = argc > 2 ? argv[2] : "";
   torch::set_num_threads(1);
   return run_worker("tensor_parallel_worker", mode,
                     [&](Communicator& world) { return run(world, mode, argument); });
 }
+
+}  // namespace tensor_parallel_worker

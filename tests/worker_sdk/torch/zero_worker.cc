@@ -33,6 +33,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace zero_worker {
 namespace {
 
 constexpr int kNumSteps = 20;
@@ -477,9 +478,11 @@ bool run(const std::string& mode, Communicator& communicator,
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
   const std::string mode = argc > 1 ? argv[1] : "";
   return run_worker("zero_worker", mode,
                     [&](Communicator& communicator) { return run(mode, communicator, arguments); });
 }
+
+}  // namespace zero_worker

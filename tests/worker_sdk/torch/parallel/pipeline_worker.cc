@@ -23,6 +23,7 @@
 using namespace ddprun;
 using namespace ddprun::testing;
 
+namespace pipeline_worker {
 namespace {
 
 constexpr PipelineKind kKinds[] = {PipelineKind::kGpipe, PipelineKind::k1F1B};
@@ -374,7 +375,7 @@ void endless(Communicator& world) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int program(int argc, char** argv) {
   using Mode = void (*)(Communicator&);
   const std::map<std::string, Mode> modes = {
       {"equality", equality}, {"live", live},   {"mesh", mesh},
@@ -391,3 +392,5 @@ int main(int argc, char** argv) {
     return argc > 1;
   });
 }
+
+}  // namespace pipeline_worker
