@@ -90,10 +90,7 @@ std::string names_text(const std::vector<std::string>& names, std::size_t most) 
 
 std::string waits_text(const Job& job) {
   std::string said;
-  if (job.phase == "held" && job.voters) {
-    said = concat("waits for its nodes to follow this rendezvous: ", job.granted.value_or(0),
-                  " of ", *job.voters, " have");
-  } else if (job.phase == "forming") {
+  if (job.phase == "forming") {
     said = forming_text(job);
   } else if (job.phase == "running") {
     said = running_text(job);

@@ -64,7 +64,6 @@ Lines troubles(const Known& known, std::size_t columns) {
   if (!daemon.journal_kept.value_or(true)) {
     add("the journal is not kept: " + daemon.journal_trouble + "; decisions wait for it");
   }
-  if (daemon.peer_says) add("the pair is not in sync: " + *daemon.peer_says);
   if (known.too_large_bytes > 0) lines.push_back(too_large_line(known.too_large_bytes));
   return lines;
 }

@@ -180,10 +180,6 @@ Job read_job(const json::value& value, std::size_t num_hidden) {
   job.reason = text(value, "reason");
   if (found(value, "exit_code") != nullptr) job.exit_code = integer(value, "exit_code");
   job.ettr = number(value, "ettr");
-  if (const json::value* held = found(value, "held")) {
-    job.granted = integer(*held, "granted");
-    job.voters = integer(*held, "voters");
-  }
   if (const json::value* training = found(value, "training")) {
     job.training = read_training(*training);
   }
@@ -238,8 +234,6 @@ Daemon read_daemon(const json::value& value) {
     daemon.journal_kept = journal->at("kept").as_bool();
     daemon.journal_trouble = text(*journal, "trouble");
   }
-  const json::value* peer = found(value, "peer");
-  if (peer != nullptr && !peer->at("in_sync").as_bool()) daemon.peer_says = text(*peer, "says");
   return daemon;
 }
 

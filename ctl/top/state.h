@@ -85,8 +85,7 @@ struct Job {
   std::int64_t preemptions = 0, max_preemptions = 0;
   std::int64_t idle_rounds = 0, max_idle_rounds = 0;
   std::optional<std::int64_t> exit_code;
-  std::optional<double> ettr;                   // 0 … 1
-  std::optional<std::int64_t> granted, voters;  // of one that is held
+  std::optional<double> ettr;  // 0 … 1
   std::optional<Training> training;
   std::optional<Hang> hang;
   std::vector<Node> nodes;     // in the order of their ranks, spares behind
@@ -116,11 +115,10 @@ struct Daemon {
   std::int64_t pid = 0, num_agents = 0;
   double uptime_seconds = 0;
   bool is_embedded = false;
-  bool knows_tails = false;              // else it ends the connection of who asks for one
-  std::string role;                      // empty: it is alone
-  std::optional<bool> journal_kept;      // nullopt: there is none
-  std::string journal_trouble;           // while it isn't
-  std::optional<std::string> peer_says;  // a pair's, while it isn't in sync
+  bool knows_tails = false;          // else it ends the connection of who asks for one
+  std::string role;                  // empty: it is alone
+  std::optional<bool> journal_kept;  // nullopt: there is none
+  std::string journal_trouble;       // while it isn't
 };
 
 struct State {

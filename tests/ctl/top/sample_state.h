@@ -13,7 +13,7 @@ namespace ddprun::top::testing {
 
 inline constexpr char kStatus[] =
     R"({"version":"0.1.0","pid":4711,"uptime_seconds":11525.5,"embedded":false,"role":null,)"
-    R"("watch_output":true,"leader":null,"peer":null,"addresses":["10.0.0.1:29400"],"agents":{"joined":2},)"
+    R"("watch_output":true,"leader":null,"addresses":["10.0.0.1:29400"],"agents":{"joined":2},)"
     R"("journal":{"kept":true,"path":"/j"}})";
 
 // What is told of a node, from its rank on.

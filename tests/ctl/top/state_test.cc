@@ -83,7 +83,6 @@ TEST_CASE("top: who is waited for, in every phase") {
         "waits for 2 more nodes: 1 of 3 are here; no connection to node 1 (b)");
   CHECK(waits(R"("phase":"stopping")") ==
         "waits for workers to stop on node 0 (a); no connection to node 1 (b)");
-  CHECK_THAT(waits(R"("phase":"held","held":{"granted":1,"voters":3})"), Contains("1 of 3 have"));
   CHECK_THAT(waits(R"("phase":"ended")"), Contains("has ended"));
   CHECK(waits_text(state_of(job_json("a", 2)).jobs.front()).empty());
   CHECK(names_text({"a", "b", "c", "d", "e", "f"}) == "a, b, c, d and 2 more");
