@@ -167,28 +167,6 @@ def next_leader_ms(end):
             return {"ms": (time.monotonic() - ended) * 1e3}
 
 
-def is_in_sync(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/status", timeout=5) as answer:
-        return json.load(answer)["peer"]["in_sync"]
-
-
-def standby_ms(end):
-    """`end` ends the leader of a pair."""
-    with contextlib.ExitStack() as stack:
-        state = stack.enter_context(tempfile.TemporaryDirectory(dir=measure.ROOT))
-        first, second = ports.free_port(), ports.free_port()
-        leader, _ = stack.enter_context(ddprund(f"--state-dir={state}/a", f"--standby=127.0.0.1:{second}",
-                                                port=first))
-        stack.enter_context(ddprund(f"--state-dir={state}/b", f"--standby-of=127.0.0.1:{first}", port=second))
-        while not is_in_sync(first):
-            time.sleep(0.002)
-        with job_at(f"127.0.0.1:{first},127.0.0.1:{second}", first):
-            ended = time.monotonic()
-            end(leader)
-            await_nodes(second, 2, "both agents are at the standby")
-            return {"ms": (time.monotonic() - ended) * 1e3}
-
-
 def hosts_start(with_tls):
     """As the row `hosts`; the certificate is made before."""
     with tempfile.TemporaryDirectory() as directory:
@@ -258,15 +236,6 @@ def rows():
         Row("leader-stop", "that, and it is stopped (SIGTERM)",
             {OURS: lambda: next_leader_ms(subprocess.Popen.terminate)}, [Goal("ms", 1000)],
             note="it gives its lease back"),
-        Row("standby", "a leader is silent, as if its host were gone → both agents are at its standby",
-            {OURS: lambda: standby_ms(lambda leader: leader.send_signal(signal.SIGSTOP))}, [Goal("ms", 4000)],
-            note="`--standby` and `--standby-of`, whose lease is 3 s. The same workers run on"),
-        Row("standby-kill", "that, and it is killed: its host says that nothing listens there",
-            {OURS: lambda: standby_ms(subprocess.Popen.kill)}, [Goal("ms", 1000)],
-            note="kill -9. The standby need not wait for the lease"),
-        Row("standby-stop", "that, and it is stopped (SIGTERM)",
-            {OURS: lambda: standby_ms(subprocess.Popen.terminate)}, [Goal("ms", 1000)],
-            note="it hands over"),
         Row("tls-start", "2 hosts × 2 workers, both started at once, over TLS → all workers running",
             {OURS: lambda: hosts_start(True), PLAIN: lambda: hosts_start(False)},
             [Goal("ms", 1.3, PLAIN)],

@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills faults inplace leaders pair pair-worlds gang-worlds journal-kills memory train worlds repeat)
+names=(restarts fuzz kills faults inplace leaders gang-worlds journal-kills memory train worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -69,10 +69,6 @@ row inplace "kill -9 of a rank of a job under --recovery=inplace at a random mom
 n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py
-n=$(count 1000)
-row pair "that, where the two ddprunds are a pair, $n times" \
-  $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/pair_test.py Random
-row pair-worlds "100,000 random worlds of a pair" 9000 env DDPRUN_SOAK=1 build/release/bin/pair_random_test
 row gang-worlds "20,000 random worlds of the queue for standing agents" 3600 env DDPRUN_SOAK=1 build/release/bin/gangs_test
 row journal-kills "ddprund killed at each write to its journal in a job that fails and is restarted, before it and half way through" \
   3600 env DDPRUN_KILL_STEP=1 "$python" -B tests/rendezvous/daemon/journal_kill_test.py

@@ -22,18 +22,10 @@ struct Row {
   std::string exit_code = {}, ended = {}, why = {};  // of one that is over
 };
 
-// Of a job that waits for its nodes to follow this rendezvous (docs/rendezvous.md, "Terms").
-std::string nodes_text(const json::value& job) {
-  if (const json::value* held = job.as_object().if_contains("held")) {
-    return concat(held->at("granted").to_number<int>(), " of ", held->at("voters").to_number<int>(),
-                  " came");
-  }
-  return concat(job.at("nodes").as_array().size(), " of ", job.at("max_nodes").to_number<int>());
-}
-
 Row live_row(const json::value& job) {
   return {text_at(job, "run_id"), text_at(job, "phase"),
-          std::to_string(job.at("round").to_number<int>()), nodes_text(job)};
+          std::to_string(job.at("round").to_number<int>()),
+          concat(job.at("nodes").as_array().size(), " of ", job.at("max_nodes").to_number<int>())};
 }
 
 Row finished_row(const json::value& job) {

@@ -52,16 +52,6 @@ std::string role_text(const json::value& all) {
   return is_known ? "standby of " + text_at(all, "leader") : "standby; it knows no leader";
 }
 
-// Of one of a pair; an older page knows none.
-std::string peer_text(const json::value& peer) {
-  const bool in_sync = peer.at("in_sync").as_bool();
-  const char* how = in_sync                        ? "in sync"
-                    : peer.at("answers").as_bool() ? "answers, not in sync"
-                                                   : "no answer, not in sync";
-  const std::string says = text_at(peer, "says");
-  return concat(text_at(peer, "endpoint"), ": ", how, says.empty() ? "" : "; ", says);
-}
-
 std::string jobs_text(const json::value& jobs) {
   const double kept = jobs.at("keep_finished_seconds").to_number<double>();
   const std::string live = of_limit(jobs, "live") + " live";
@@ -120,8 +110,6 @@ std::string status_table(const std::string& page) {
          concat(number_at(all, "pid"), all.at("embedded").as_bool() ? ", a ddprun" : ", ddprund",
                 ", up ", time_text(all.at("uptime_seconds").to_number<double>())));
     if (const std::string role = role_text(all); !role.empty()) fact("role", role);
-    const json::value* peer = all.as_object().if_contains("peer");
-    if (peer != nullptr && !peer->is_null()) fact("peer", peer_text(*peer));
     for (const json::value& address : all.at("addresses").as_array()) {
       fact("listens on", one_line(std::string(address.as_string())));
     }

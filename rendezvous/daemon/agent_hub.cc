@@ -119,7 +119,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   } catch (const Error& error) {
     // An agent that hears nothing would come again and again with the same Join.
     if (is_first) {
-      found->second.frames->send(encoded(refusal(error.what(), ExitCode::kUsage)));
+      found->second.frames->send(encode(refusal(error.what(), ExitCode::kUsage)));
     }
     drop(id, error.what());
     return;
@@ -174,7 +174,6 @@ void AgentHub::drop_stores_of_finished() {
   stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
   for (auto& [id, agent] : agents_) {
     if (unjoined_.contains(id) || agent.linger_timer || table_.knows(id)) continue;
-    if (held_ && held_->is_parked(id)) continue;
     agent.linger_timer =
         std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
     agent.linger_timer->async_wait(
@@ -206,14 +205,6 @@ membership::RendezvousEnvelope AgentHub::refusal(const std::string& reason, Exit
   membership::RendezvousEnvelope envelope;
   envelope.message = std::move(refused);
   return envelope;
-}
-
-std::string AgentHub::encoded(membership::RendezvousEnvelope envelope) const {
-  if (auto* refused = std::get_if<membership::Refused>(&envelope.message)) {
-    refused->term = options_.machine.term;
-    refused->line = line_;
-  }
-  return membership::encode(envelope);
 }
 
 void AgentHub::ended(ConnectionId id, const std::string& reason) {

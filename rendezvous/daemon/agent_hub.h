@@ -25,7 +25,6 @@
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
-#include "rendezvous/membership/held_jobs.h"
 #include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
@@ -59,13 +58,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // more, or `limit` passed.
   void when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done);
 
-  std::vector<membership::JobStatus> status() const;  // those that are held last
-  std::size_t num_held() const { return held_ ? held_->num_held() : 0; }
-  // As Daemon's.
-  std::size_t num_unsettled() const { return held_ ? held_->num_unsettled() : 0; }
-  void hear_peer(bool is_heard);
-  bool has_won_any() const { return has_begun_round_ || (held_ && held_->has_won_any()); }
-  void add_bases(const std::vector<std::string>& terms);
+  std::vector<membership::JobStatus> status() const { return table_.status(); }
   const membership::JobTable& table() const { return table_; }
   std::size_t num_agents() const { return agents_.size(); }
   std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
@@ -78,11 +71,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
   void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }
 
-  // The jobs of an earlier process, from its journal; before take(). Where it led in another term
-  // than this one, its jobs are held until enough of their nodes follow this one (held_jobs.h).
-  // nullopt: there are no terms.
-  void restore(const journal::Content& content,
-               const std::optional<membership::Terms>& terms = std::nullopt);
+  // The jobs of an earlier process, from its journal; before take().
+  void restore(const journal::Content& content);
 
   void stop();  // closes every connection; no call follows
 
@@ -104,19 +94,12 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void received_binary(ConnectionId id, std::string_view bytes);
   void tell_time(ConnectionId id, std::string_view ping);
   static membership::RendezvousEnvelope refusal(const std::string& reason, ExitCode code);
-  // As this rendezvous says it: with its terms, where it refuses.
-  std::string encoded(membership::RendezvousEnvelope envelope) const;
   void ended(ConnectionId id, const std::string& reason);
   void drop(ConnectionId id, const std::string& reason);
   void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
 
   void feed(membership::Event event);
   void feed_pending();
-  void step(const membership::Event& event);
-  void step_table(const membership::Event& event);
-  bool is_sent_on(const membership::event::Message& message);
-  void take_from_held(membership::HeldJobs::Outcome outcome);
-  void restore_rows(journal::Rows rows, Clock::duration clock_shift);
   void keep_stores();
   void store_trouble(ConnectionId id, const std::string& why);
   void arm_turn();
@@ -130,8 +113,6 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
 
   Options options_;
   membership::JobTable table_;
-  std::optional<membership::HeldJobs> held_;  // nullopt: there are no terms
-  std::vector<std::string> line_;             // that this one goes on from, newest first
   ProxiedStores stores_;
   boost::asio::steady_timer tick_timer_;
   std::optional<Clock::time_point> armed_for_;
@@ -144,9 +125,6 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events that carrying out actions caused
   UnkeptActions unkept_;
-  bool has_begun_round_ = false;  // or gone on with one
-  bool hears_peer_ = true;
-  std::set<std::string> sent_on_;  // new agents, by run id and instance, since it is not heard
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

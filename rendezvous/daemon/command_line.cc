@@ -34,6 +34,11 @@ CommandLine fail(const std::string& message) {
 CommandLine fail_unknown(const CLI::App& app, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
   if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
+  if (flag == "--standby" || flag == "--standby-of") {
+    return fail(flag +
+                " is gone: several ddprunds share an etcd, --ha=etcd://HOST:PORT,.../PREFIX "
+                "(docs/ha.md)");
+  }
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
   return fail("unknown flag " + flag + did_you_mean(flag, known) + " (see ddprund --help)");
@@ -45,8 +50,8 @@ ManPage man_page(const CLI::App& app) {
       .section = 8,
       .summary = "the rendezvous of distributed jobs",
       .synopsis =
-          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY [--standby HOST:PORT | --standby-of "
-          "HOST:PORT] | --ha URL] [--keep-finished DURATION] "
+          "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY | --ha URL] [--keep-finished "
+          "DURATION] "
           "[--token-file PATH] [--tls-cert PATH --tls-key PATH] [--verbose]",
       .sections = {
           {"Description",
@@ -54,9 +59,8 @@ ManPage man_page(const CLI::App& app) {
            "lost nodes and decides restarts, for any number of jobs at once, and serves a c10d "
            "store (PyTorch's TCPStore) on the same port. GET /v1/jobs on it tells the jobs as "
            "JSON, GET /v1/status the daemon itself (ddprunctl jobs, ddprunctl status). With "
-           "--state-dir, jobs go on when it is killed and started again; as one of a pair "
-           "(--standby on one host, --standby-of on the other), or of several beside an etcd "
-           "(--ha), another one goes on with them (ddprun --rdzv-endpoint=A,B).\n\nWithout "
+           "--state-dir, jobs go on when it is killed and started again; where several share an "
+           "etcd (--ha), another one goes on with them (ddprun --rdzv-endpoint=A,B).\n\nWithout "
            "one, a ddprun of the job serves the rendezvous itself. SIGTERM and "
            "SIGINT end it; SIGHUP makes it read the files of its token and certificates again. "
            "It speaks systemd's protocols: notification, watchdog, socket activation."},
@@ -75,7 +79,7 @@ struct Texts {
   std::string keep_finished = "1h";
   std::string reconnect_grace = "0.15s";
   std::string watch_output = "on";
-  std::optional<std::string> ha, standby, standby_of;
+  std::optional<std::string> ha;
   std::string ha_lease = "3s";
   bool print_man = false;
 };
@@ -155,20 +159,10 @@ void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
                  "lease in this etcd names leads; the jobs are kept there (docs/ha.md)")
       ->type_name("URL")
       ->multi_option_policy(kTakeLast);
-  const auto add_peer = [&](const char* flag, std::optional<std::string>& text, const char* help) {
-    app.add_option(flag, text, help)->type_name("HOST:PORT")->multi_option_policy(kTakeLast);
-  };
-  add_peer("--standby", texts.standby,
-           "One of a pair, and the one that leads at first: the ddprund there, with --standby-of, "
-           "mirrors the jobs of --state-dir, and goes on with them when this one is gone "
-           "(docs/ha-standby.md); default port 29400");
-  add_peer("--standby-of", texts.standby_of,
-           "One of a pair: mirrors the jobs of the ddprund there, with --standby, and goes on with "
-           "them when that is gone");
-  app.add_option("--ha-lease", texts.ha_lease,
-                 "How long a leader that says nothing stays it (--ha, --standby, --standby-of), 2s "
-                 "to 60s; less than half of the "
-                 "jobs' keep-alive time (5 s) lets workers run on undisturbed when it is lost")
+  app.add_option(
+         "--ha-lease", texts.ha_lease,
+         "How long a leader that says nothing stays it (--ha), 2s to 60s; less than half of "
+         "the jobs' keep-alive time (5 s) lets workers run on undisturbed when it is lost")
       ->capture_default_str()
       ->multi_option_policy(kTakeLast);
   app.add_option("--ha-name", flags.ha_name,
@@ -176,34 +170,9 @@ void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
                  "name and the port")
       ->multi_option_policy(kTakeLast);
   add_file(app, "--ha-ca", flags.ha_tls.ca,
-           "Speak TLS with etcd, or with the other one of a pair: the authority of its certificate "
-           "(PEM)");
+           "Speak TLS with etcd: the authority of its certificate (PEM)");
   add_file(app, "--ha-cert", flags.ha_tls.cert, "This ddprund's certificate for it (PEM)");
   add_file(app, "--ha-key", flags.ha_tls.key, "Its key (PEM), mode 600");
-}
-
-// Empty, or what is wrong with the flags of a pair.
-std::string wrong_with_pair(const DaemonFlags& flags, const Texts& texts) {
-  if (texts.standby && texts.standby_of) {
-    return "--standby and --standby-of: give one, and the other one to the other ddprund";
-  }
-  const auto& peer = texts.standby ? texts.standby : texts.standby_of;
-  if (!peer) return {};
-  const std::string flag = texts.standby ? "--standby" : "--standby-of";
-  if (texts.ha) return flag + ": is without an etcd, --ha is with one; leave one of the two out";
-  if (!flags.state_directory) {
-    return flag + ": the jobs are kept in --state-dir; give that, too";
-  }
-  const auto endpoint = parse_endpoint(*peer, kDefaultRendezvousPort);
-  if (!endpoint || endpoint->host.empty() || endpoint->port == 0) {
-    return flag + ": \"" + *peer + "\" is not HOST:PORT of the other ddprund";
-  }
-  if (!flags.tls.cert.empty() && flags.ha_tls.ca.empty()) {
-    return flag +
-           ": the other ddprund speaks TLS, too: give --ha-ca, the authority of its "
-           "certificate";
-  }
-  return {};
 }
 
 // Empty, or what is wrong.
@@ -238,16 +207,11 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
   if (app.count("--durability") > 0 && !flags.state_directory) {
     return "--durability says how --state-dir is written; give that, too";
   }
-  if (std::string wrong = wrong_with_pair(flags, texts); !wrong.empty()) return wrong;
   if (texts.ha && flags.state_directory) {
     return "--state-dir: with --ha the jobs are kept in etcd alone; leave one of the two out";
   }
-  const bool is_one_of_two = texts.standby || texts.standby_of;
   for (const char* flag : {"--ha-lease", "--ha-name", "--ha-ca", "--ha-cert", "--ha-key"}) {
-    if (texts.ha || app.count(flag) == 0) continue;
-    if (!is_one_of_two) {
-      return concat(flag, ": is for --ha, --standby and --standby-of; give one of them, too");
-    }
+    if (!texts.ha && app.count(flag) > 0) return concat(flag, ": is for --ha; give that, too");
   }
   const auto lease = parse_duration(texts.ha_lease);
   if (!lease || *lease < kShortestLease || *lease > kLongestLease ||
@@ -299,10 +263,6 @@ CommandLine parse_command_line(int argc, char** argv) {
   flags.watch_output = texts.watch_output == "on";
   flags.ha_lease =
       std::chrono::duration_cast<std::chrono::seconds>(*parse_duration(texts.ha_lease));
-  if (const auto& peer = texts.standby ? texts.standby : texts.standby_of) {
-    flags.peer = parse_endpoint(*peer, kDefaultRendezvousPort);
-    flags.is_first = texts.standby.has_value();
-  }
   try {
     if (texts.ha) flags.ha = ha::parse_ha_url(*texts.ha);
   } catch (const Error& error) {

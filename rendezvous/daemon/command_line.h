@@ -26,12 +26,9 @@ struct DaemonFlags {
   security::TlsFiles tls;
   // One of several (--ha): nullopt: alone.
   std::optional<ha::HaUrl> ha;
-  // One of a pair: the other one.
-  std::optional<Endpoint> peer;
-  bool is_first = false;  // of the pair: --standby, else --standby-of
   std::chrono::seconds ha_lease{0};
   std::string ha_name;        // empty: this host's name and the port
-  security::TlsFiles ha_tls;  // towards etcd, or the other one of the pair
+  security::TlsFiles ha_tls;  // towards etcd
   bool verbose = false;
 };
 

@@ -28,8 +28,6 @@
 #include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/daemon/watchers.h"
 #include "rendezvous/gangs/gang_json.h"
-#include "rendezvous/ha/leader_rows.h"
-#include "rendezvous/ha/mirror_server.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::rendezvous {
@@ -39,25 +37,11 @@ using boost::asio::ip::tcp;
 namespace {
 constexpr char kJson[] = "application/json";
 constexpr int kMostReservedDescriptors = 1024;
-// Workers run on so long without a rendezvous (AgentOptions::rendezvous_lost_timeout), by default:
-// of a job whose time is longer a round's store on this port is over before they are.
-constexpr std::chrono::milliseconds kRoundPatience{60'000};
 }  // namespace
 
 KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
-  // A pair's is refused below, and must not look whole to whom it is given then.
-  const auto lost = [](const journal::Rows& left) {
-    return ha::has_leader_rows(left) ? ha::rows_lost() : journal::Batch();
-  };
-  auto file = std::make_unique<journal::JournalFile>(directory, durability, lost);
+  auto file = std::make_unique<journal::JournalFile>(directory, durability);
   content = file->load();
-  // The other one of the pair may have gone on with these jobs.
-  if (ha::has_leader_rows(content.rows)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("--state-dir: ", directory.string(),
-                       " is of one of a pair: start it with the --standby or --standby-of that it "
-                       "had, or give another directory"));
-  }
   writer = std::move(file);
 }
 
@@ -67,14 +51,6 @@ KeptJobs::KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Conten
       content(std::move(its_content)),
       is_shared(true),
       deposed(std::move(was_deposed)) {}
-
-KeptJobs::KeptJobs(std::shared_ptr<ha::MirrorServer> its_mirror,
-                   std::unique_ptr<journal::JournalFile> file, journal::Content its_content,
-                   std::function<void(const std::string& why)> was_deposed)
-    : writer(its_mirror->make_writer(std::move(file))),
-      content(std::move(its_content)),
-      deposed(std::move(was_deposed)),
-      mirror(std::move(its_mirror)) {}
 
 // The composition of the parts; the parts call back here, and stop() cuts these calls.
 class Daemon::Impl {
@@ -108,18 +84,13 @@ class Daemon::Impl {
     begin(std::move(kept));
   }
 
-  void stand_by(const std::string& leader, Stores stores) {
+  void stand_by(const std::string& leader) {
     DDPRUN_CHECK(options_.stands_by);
     leader_ = leader;
-    end_watchers();
-    jobs_.reset();
-    if (stores == Stores::kEnd) return stores_.reset();
-    if (stores_) stores_->await_round(kRoundPatience);
-  }
-
-  void end_watchers() {
     watchers_->end_all(
         concat("this ddprund stands by", leader_.empty() ? "" : concat("; ", leader_, " leads")));
+    jobs_.reset();
+    stores_.reset();
   }
 
   void stop() {
@@ -154,11 +125,6 @@ class Daemon::Impl {
         std::chrono::system_clock::now().time_since_epoch());
     status.embedded = options_.embedded;
     if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
-    if (options_.peer_status) status.peer = options_.peer_status();
-    if (status.peer) {  // jobs_ says more where it leads
-      status.keeping = KeepingStatus{status.peer->trouble};
-      status.journal_path = status.peer->journal_path;
-    }
     status.addresses = addresses_;
     status.token = security_.token != nullptr;
     status.tls = security_.tls != nullptr;
@@ -187,7 +153,7 @@ class Daemon::Impl {
 
  private:
   void begin(std::optional<KeptJobs> kept) {
-    if (!stores_) stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
+    stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
     jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, counts_, std::move(kept),
                                       gang_options());
     jobs_->on_tail([this](const auto& said) { watchers_->said(said.connection, said.tail); });
@@ -239,15 +205,6 @@ class Daemon::Impl {
     jobs_->take_node(frames, std::move(newcomer));
   }
 
-  // It has its place until `peer_calls` lets go of that.
-  void admit_peer(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-    boost::system::error_code gone;
-    const auto peer = frames->wire().socket().remote_endpoint(gone);
-    if (!gone) repeated_->forget(peer.address().to_string());
-    newcomer.ended_by([frames](const std::string&) { frames->close(); });
-    options_.peer_calls(frames, std::make_shared<Newcomer>(std::move(newcomer)));
-  }
-
   void upgraded(HttpSession::Peer peer, const std::shared_ptr<membership::FrameStream>& frames,
                 std::unique_ptr<security::RendezvousProof> proof, Newcomer newcomer) {
     const auto admit = [this, peer](const auto& known, Newcomer place) {
@@ -257,17 +214,13 @@ class Daemon::Impl {
           return admit_agent(known, std::move(place));
         case HttpSession::Peer::kNode:
           return admit_node(known, std::move(place));
-        case HttpSession::Peer::kPeer:
-          return admit_peer(known, std::move(place));
         case HttpSession::Peer::kWatcher:
           return leads() ? watchers_->take(known) : known->close();
       }
     };
     if (!proof) return admit(frames, std::move(newcomer));
-    const bool is_peer = peer == HttpSession::Peer::kPeer;
-    ProofGate::Who who{is_peer ? "ddprund" : "agent", is_peer ? repeated_ : nullptr};
     const ProofGate::Admitted admitted = [admit](const auto& known) { admit(known, Newcomer()); };
-    gate_->take(frames, std::move(proof), std::move(newcomer), std::move(who), admitted);
+    gate_->take(frames, std::move(proof), std::move(newcomer), admitted);
   }
 
   void open_port(std::vector<UniqueFd> listeners) {
@@ -280,7 +233,6 @@ class Daemon::Impl {
     limits.time_limit = options_.newcomer_timeout;
     limits.max_descriptor = limit - reserve / 4;
     newcomers_ = std::make_shared<Newcomers>(io_, limits);
-    if (options_.peer_calls) repeated_ = std::make_shared<RepeatedLines>();
 
     if (security_.token) {
       ProofGate::Options gate;
@@ -301,11 +253,10 @@ class Daemon::Impl {
     PortListener::Options port;
     port.is_closed = security_.token || security_.tls;
     port.first_byte_timeout = options_.handshake_timeout;
-    port.repeated = repeated_;
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
       ++counts_.store_connections;
-      if (leads() || (stores_ && stores_->has_round())) stores_->adopt(std::move(connection));
+      if (leads()) stores_->adopt(std::move(connection));
     };
     const auto http = [this](UniqueFd connection, Newcomer newcomer) {
       take_http(std::move(connection), std::move(newcomer), false);
@@ -351,7 +302,7 @@ class Daemon::Impl {
     options.timeout = options_.handshake_timeout;
     options.frames.max_message_bytes = options_.max_message_bytes;
     options.stands_by = [this]() -> std::optional<std::string> {
-      if (leads() && !jobs_->is_ending()) return std::nullopt;
+      if (leads()) return std::nullopt;
       return leader_;
     };
     options.page = [this](const HttpSession::Request& request, HttpSession::Answer answer) {
@@ -362,10 +313,8 @@ class Daemon::Impl {
     options.is_tls = is_tls;
     options.token = security_.token;
     options.door = door_;
-    options.takes_peers = options_.peer_calls != nullptr;
     options.takes_gangs = options_.has_gangs;
     options.takes_uploads = options_.has_gangs && !security_.token && beyond_loopback_.empty();
-    options.repeated = repeated_;
     options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,
                                       auto proof) {
       upgraded(peer, frames, std::move(proof),
@@ -434,9 +383,8 @@ class Daemon::Impl {
   std::string beyond_loopback_;  // one of them that is; empty: none
   DaemonCounts counts_;
   std::string leader_;                        // of whom this one stands by; empty: not known
-  std::optional<RoundStores> stores_;         // set while it leads, and where they are kept
+  std::optional<RoundStores> stores_;         // set while it leads
   std::unique_ptr<LedJobs> jobs_;             // set while it leads
-  std::shared_ptr<RepeatedLines> repeated_;   // second owners: whoever takes calls; null: no pair
   std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
   std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
   std::shared_ptr<PortListener> listener_;    // likewise
@@ -458,7 +406,7 @@ Daemon::~Daemon() { impl_->stop(); }
 
 void Daemon::lead(KeptJobs kept) { impl_->lead(std::move(kept)); }
 
-void Daemon::stand_by(const std::string& leader, Stores stores) { impl_->stand_by(leader, stores); }
+void Daemon::stand_by(const std::string& leader) { impl_->stand_by(leader); }
 
 bool Daemon::leads() const { return impl_->leads(); }
 
@@ -479,28 +427,7 @@ std::string Daemon::journal_trouble() const {
   return leads() ? impl_->jobs()->journal_trouble() : std::string();
 }
 
-std::size_t Daemon::num_begun() const { return leads() ? impl_->jobs()->num_begun() : 0; }
-
-std::size_t Daemon::num_held() const { return leads() ? impl_->jobs()->num_held() : 0; }
-
-bool Daemon::has_won_any() const { return leads() && impl_->jobs()->has_won_any(); }
-
-void Daemon::hear_peer(bool is_heard) { led(impl_->jobs()).hear_peer(is_heard); }
-
-void Daemon::add_bases(const std::vector<std::string>& terms) {
-  led(impl_->jobs()).add_bases(terms);
-}
-
 void Daemon::set_security(PortSecurity security) { impl_->set_security(std::move(security)); }
-
-void Daemon::keep(journal::Batch batch, std::function<void()> done) {
-  led(impl_->jobs()).keep(std::move(batch), std::move(done));
-}
-
-void Daemon::end_jobs(std::function<void()> done) {
-  impl_->end_watchers();
-  led(impl_->jobs()).end(std::move(done));
-}
 
 void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
   led(impl_->jobs()).when_idle(timeout, serve, std::move(done));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
-// (WebSocket /v1/node), the pair's other ddprund (WebSocket /v1/mirror), status pages (/, WebSocket
-// /v1/watch) and HTTP (/healthz, /readyz, /v1/jobs, …), told apart by a connection's first byte.
-// Embedded in ddprun, or ddprund's whole content. io thread only.
+// (WebSocket /v1/node), status pages (/, WebSocket /v1/watch) and HTTP (/healthz, /readyz,
+// /v1/jobs, …), told apart by a connection's first byte. Embedded in ddprun, or ddprund's whole
+// content. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,17 +24,10 @@
 #include "rendezvous/daemon/watcher_limits.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
-#include "rendezvous/membership/held_jobs.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
 
-namespace ddprun::ha {
-class MirrorServer;
-}
-
 namespace ddprun::rendezvous {
-
-struct PeerStatus;  // daemon_status.h
 
 // As DaemonOptions have them.
 struct PortSecurity {
@@ -68,49 +61,25 @@ struct DaemonOptions {
   // Of the stores behind proxies, and on the port (round_stores.h); in all: and as many agents as
   // connections.
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
-  // Who upgraded at /v1/mirror and has proved itself, whether this one leads or stands by: an
-  // upgraded stream, not started. It counts as a newcomer until `place` is let go of; where it has
-  // to make way its stream is closed. Null: that path isn't known.
-  std::function<void(std::shared_ptr<membership::FrameStream> frames, std::shared_ptr<void> place)>
-      peer_calls;
-  std::function<PeerStatus()> peer_status;  // for /v1/status; null: not one of a pair
 };
 
 // Where jobs outlive this process, and those that are there.
 struct KeptJobs {
-  // Throws Error where the directory can't be used (journal_file.h), or is of one of a pair.
+  // Throws Error where the directory can't be used (journal_file.h).
   KeptJobs(const std::filesystem::path& directory, journal::Durability durability);
   // Where others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
   KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
            std::function<void(const std::string& why)> was_deposed);
-  // Of which a standby may mirror what is in `file`, which was loaded. Likewise.
-  KeptJobs(std::shared_ptr<ha::MirrorServer> its_mirror, std::unique_ptr<journal::JournalFile> file,
-           journal::Content its_content, std::function<void(const std::string& why)> was_deposed);
   std::unique_ptr<journal::BatchWriter> writer;
   journal::Content content;
   bool is_shared = false;
-  // In which term this daemon goes on with them, and whether it has to ask their nodes first
-  // (membership/held_jobs.h); nullopt: there are no terms. Rows leader/… are the owner's.
-  std::optional<membership::Terms> terms = std::nullopt;
   std::function<void(const std::string& why)> deposed;
-  // Set: `writer` is its, and it may have a standby mirror these jobs (docs/ha-mirror.md): it is
-  // started with the journal, and stopped before that ends. While a standby is in sync the journal
-  // is shared. Second owner: who made it, and brings it the standby's connection.
-  std::shared_ptr<ha::MirrorServer> mirror;
 };
 
 // How long Daemon::when_idle waits for the jobs.
 enum class Serve {
   kUntilTimeout,
   kUntilJobsEnd,  // their own deadlines are the limit
-};
-
-// What becomes of the stores on the port when a daemon leads no more.
-enum class Stores {
-  kEnd,
-  // It may lead again with the same jobs: their workers go on with the store of their round. For 60
-  // s, as long as they run without a rendezvous; then as with jobs that are over.
-  kKeep,
 };
 
 class Daemon {
@@ -134,38 +103,14 @@ class Daemon {
   // not is not.
   void set_security(PortSecurity security);
 
-  // One of several, of which one leads (docs/ha.md). Who stands by answers agents, and all pages
-  // but probes, /metrics and /v1/status, with 503 and kStandbyHeader; it has no store but those
-  // that it keeps. lead(): goes on with the jobs of `kept`. stand_by(): ends every connection of
-  // agents, and forgets the jobs; `leader` is HOST:PORT of who leads now, empty: not known. Again
-  // while it stands by: another one leads, or no store is to be kept any more. Both are for a
-  // daemon with DaemonOptions::stands_by.
+  // One of several, of which one leads (docs/ha.md). A standby answers agents, and all pages but
+  // probes, /metrics and /v1/status, with 503 and kStandbyHeader; it has no store. lead(): goes on
+  // with the jobs of `kept`. stand_by(): ends every connection of agents, and forgets the jobs;
+  // `leader` is HOST:PORT of who leads now, empty: not known. Again while it stands by: another one
+  // leads. Both are for a daemon with DaemonOptions::stands_by.
   void lead(KeptJobs kept);
-  void stand_by(const std::string& leader, Stores stores = Stores::kEnd);
+  void stand_by(const std::string& leader);
   bool leads() const;
-
-  // ---- for the owner of a pair's daemon (docs/ha-standby.md); 0 and false where it stands by ----
-
-  // Jobs that are won and have begun a round, until all know their end; those not won yet, or that
-  // another one seems to have, while it may yet give them up.
-  std::size_t num_begun() const;
-  std::size_t num_held() const;
-  // Since lead() the nodes of a job have followed it, or a round of one was begun or gone on with.
-  bool has_won_any() const;
-  // Whether the other one is heard; at first it is. While it isn't, it may have any job: a new
-  // agent for which a job would have to be begun is sent on, once, and taken when it comes again.
-  // It leads.
-  void hear_peer(bool is_heard);
-  // The peer has given these terms up: nodes that follow one of them may follow this one. What they
-  // went on from is in this one's line. It leads.
-  void add_bases(const std::vector<std::string>& terms);
-  // Rows leader/…, through the journal of the jobs; `done` as Journal::commit's, but not once it
-  // leads no more. It leads, and keeps its jobs.
-  void keep(journal::Batch batch, std::function<void()> done);
-  // Decides nothing from now on: ends every connection of agents, answers as who stands by does,
-  // and calls `done` once what was decided is kept, or after 2 s. The journal lives on, for keep()
-  // alone, until stand_by() or the daemon's end. Once, it leads.
-  void end_jobs(std::function<void()> done);
 
   // Begins no new job from now on: its agents, and those of a job that waits for its first round,
   // are told to try again. Calls `done` (from the io context) as soon as every job has ended, every

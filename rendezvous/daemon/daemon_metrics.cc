@@ -69,7 +69,6 @@ void write_connections(TextWriter& out, const DaemonMetrics& all) {
              "Connections that were taken, by what they were for.");
   out.sample({{"kind", "agent"}}, num_upgrades(HttpSession::Peer::kAgent));
   out.sample({{"kind", "standing_agent"}}, num_upgrades(HttpSession::Peer::kNode));
-  out.sample({{"kind", "peer"}}, num_upgrades(HttpSession::Peer::kPeer));
   out.sample({{"kind", "watcher"}}, num_upgrades(HttpSession::Peer::kWatcher));
   out.sample({{"kind", "page"}}, all.counts.pages);
   out.sample({{"kind", "store"}}, all.counts.store_connections);

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 
 // Since this process began, whether it led or stood by.
 struct DaemonCounts {
-  std::array<std::uint64_t, 4> upgrades{};  // by HttpSession::Peer: those that have proved it
+  std::array<std::uint64_t, 3> upgrades{};  // by HttpSession::Peer: those that have proved it
   std::uint64_t store_connections = 0, pages = 0;
   std::uint64_t jobs_succeeded = 0, jobs_failed = 0;
   std::uint64_t rounds = 0;                                               // that began

@@ -49,14 +49,6 @@ json::object stores_object(const DaemonStatus& status) {
   return object;
 }
 
-json::value peer_value(const std::optional<PeerStatus>& peer) {
-  if (!peer) return nullptr;
-  return json::object{{"endpoint", peer->endpoint},
-                      {"answers", peer->answers},
-                      {"in_sync", peer->in_sync},
-                      {"says", peer->says}};
-}
-
 }  // namespace
 
 std::string status_to_json(const DaemonStatus& status) {
@@ -70,7 +62,6 @@ std::string status_to_json(const DaemonStatus& status) {
   if (status.role) all["role"] = status.role->leads ? "leader" : "standby";
   all["leader"] = nullptr;
   if (status.role && !status.role->leader.empty()) all["leader"] = status.role->leader;
-  all["peer"] = peer_value(status.peer);
   all["addresses"] = json::array(status.addresses.begin(), status.addresses.end());
   all["token"] = status.token;
   all["tls"] = status.tls;
@@ -79,7 +70,6 @@ std::string status_to_json(const DaemonStatus& status) {
   put(jobs, "live", status.live_jobs);
   put(jobs, "finished", status.finished_jobs);
   jobs["keep_finished_seconds"] = seconds_of(status.keep_finished);
-  put(jobs, "held", status.held_jobs);
   all["jobs"] = std::move(jobs);
   json::object agents;
   put(agents, "joined", status.agents);

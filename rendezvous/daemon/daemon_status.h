@@ -27,29 +27,16 @@ struct RoleStatus {
   std::string leader;  // HOST:PORT of whom it stands by; empty: not known
 };
 
-// The other one of a pair (docs/ha-standby.md).
-struct PeerStatus {
-  std::string endpoint;  // where it is called
-  bool answers = false;
-  bool in_sync =
-      false;         // who stands by, this one or that, has all that the leader has told anybody
-  std::string says;  // the last line of the log about the pair: why it waits, what has to be done
-  std::string journal_path;  // of this one; standing by: of its copy
-  std::string trouble;       // standing by: why the journal takes no copy now; empty: it does
-};
-
 struct DaemonStatus {
   int pid = 0;
   std::chrono::milliseconds uptime{0};
   std::chrono::milliseconds time{0};   // this host's clock, since 1970
   bool embedded = false;               // in a ddprun
   std::optional<RoleStatus> role;      // nullopt: there are no others
-  std::optional<PeerStatus> peer;      // nullopt: not one of a pair
   std::vector<std::string> addresses;  // that it listens on
   bool token = false, tls = false;
   bool watch_output = true;  // who watches is told what ranks print
   Gauge live_jobs, finished_jobs;
-  Gauge held_jobs;  // of live_jobs: they wait for their nodes (membership/held_jobs.h)
   std::chrono::milliseconds keep_finished{0};
   Gauge agents;     // that have joined and are connected
   Gauge newcomers;  // connections that have not said or proved who they are; of these:

@@ -209,10 +209,6 @@ bool GangHub::cancel(const std::string& id, const std::string& by) {
   return is_known;
 }
 
-void GangHub::hear_peer(bool is_heard) {
-  feed([&](gangs::GangActions& out) { queue_.allow_begin(is_heard, time(), out); });
-}
-
 void GangHub::feed(const std::function<void(gangs::GangActions&)>& event) {
   if (stopped_) return;
   gangs::GangActions actions;

@@ -61,8 +61,6 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
 
   gangs::GangQueue::Verdict submit(gangs::GangSpec spec, const std::string& owner);
   bool cancel(const std::string& id, const std::string& by);
-  // As Daemon's.
-  void hear_peer(bool is_heard);
 
   // The connection that is asked, which alone may answer; nullopt: that node isn't connected.
   std::optional<gangs::ConnectionId> ask(const std::string& node, const std::string& owner,

@@ -11,7 +11,6 @@
 #include "common/log.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
-#include "rendezvous/ha/mirror_codec.h"
 #include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/http_bounds.h"
 
@@ -52,8 +51,7 @@ HttpSession::HttpSession(security::Wire wire, Options options)
       most_to_read_(kMaxRequestBytes) {
   boost::system::error_code error;
   const auto peer = wire_.socket().remote_endpoint(error);
-  address_ = peer.address().to_string();
-  peer_ = concat(address_, ":", peer.port());
+  peer_ = concat(peer.address().to_string(), ":", peer.port());
 }
 
 HttpSession::~HttpSession() = default;
@@ -70,7 +68,7 @@ void HttpSession::start() {
         std::string trouble = self->wire_.tls_trouble(error);
         if (trouble.empty()) trouble = membership::describe_end(error);
         const bool is_cut = error == boost::asio::error::operation_aborted;
-        if (!is_cut && self->is_new(trouble)) {
+        if (!is_cut) {
           log_warning("closed the connection of ", self->peer_, ": no TLS (", trouble, ")");
         }
         self->finish();
@@ -93,10 +91,6 @@ void HttpSession::arm_timer(const char* awaited) {
                 self->options_.timeout.count(), " ms for ", self->awaited_);
     self->finish();
   });
-}
-
-bool HttpSession::is_new(const std::string& line) const {
-  return !options_.repeated || options_.repeated->is_new(address_, line);
 }
 
 void HttpSession::read() {
@@ -175,14 +169,12 @@ void HttpSession::answer() {
   std::optional<Peer> peer;
   if (target == kAgentPath) peer = Peer::kAgent;
   if (target == gangs::kNodePath && options_.takes_gangs) peer = Peer::kNode;
-  if (target == ha::kMirrorPath && options_.takes_peers) peer = Peer::kPeer;
   if (target == kWatchPath) peer = Peer::kWatcher;
   const bool is_own_page = is_probe(path) || path == kStatusPath || path == kMetricsPath;
   std::optional<std::string> leader;  // set: it is asked instead
-  if (options_.stands_by && !is_own_page && peer != Peer::kPeer) leader = options_.stands_by();
+  if (options_.stands_by && !is_own_page) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && !is_probe(path)) {
-    constexpr char kNoTls[] = "it speaks no TLS (--tls-ca)";
-    if (is_new(kNoTls)) log_warning("refused a request of ", peer_, ": ", kNoTls);
+    log_warning("refused a request of ", peer_, ": it speaks no TLS (--tls-ca)");
     response_.set(security::kTlsHeader, "1");
     respond(http::status::upgrade_required, {"text/plain", "this rendezvous speaks TLS alone\n"});
   } else if (leader) {
@@ -195,9 +187,7 @@ void HttpSession::answer() {
   } else if (peer && websocket::is_upgrade(request)) {
     upgrade(*peer);
   } else if (peer) {
-    respond(http::status::upgrade_required,
-            {"text/plain", *peer == Peer::kPeer ? "this path is for a pair's other ddprund\n"
-                                                : "this path is for ddprun agents\n"});
+    respond(http::status::upgrade_required, {"text/plain", "this path is for ddprun agents\n"});
   } else if (request.method() != http::verb::get && !is_for_queue()) {
     respond(http::status::method_not_allowed, {"text/plain", "only GET is known here\n"});
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One HTTP connection on the daemon's port: answers one request, or becomes the WebSocket of an
-// agent, of a standing agent, of a pair's other ddprund, or of a status page. io thread only.
+// agent, of a standing agent, or of a status page. io thread only.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -16,7 +16,6 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/daemon/repeated_lines.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
@@ -57,7 +56,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   enum class Peer {
     kAgent,    // /v1/agent
     kNode,     // gangs::kNodePath
-    kPeer,     // ha::kMirrorPath
     kWatcher,  // kWatchPath: admitted as one who asks for a page
   };
   struct Options {
@@ -67,14 +65,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bool is_tls = false;                       // the connection begins with TLS
     std::shared_ptr<const Secret> token;       // who upgrades is to prove it has it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but probes
-    // Set and not nullopt: it stands by. All but probes, kStatusPath, kMetricsPath and Peer::kPeer
-    // is answered with 503. The string: HOST:PORT of who leads, "" where that is not
-    // known.
+    // Set and not nullopt: it stands by. All but probes, kStatusPath and kMetricsPath is answered
+    // with 503. The string: HOST:PORT of who leads, "" where that is not known.
     std::function<std::optional<std::string>()> stands_by;
-    bool takes_peers = false;    // else the path of Peer::kPeer isn't known
-    bool takes_gangs = false;    // likewise that of Peer::kNode, and the queue's pages
+    bool takes_gangs = false;  // else the path of Peer::kNode, and the queue's pages, aren't known
     bool takes_uploads = false;  // without a token: bodies as large as a gang, of anybody
-    std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
     // Calls `answer` once, at once or later from the io context.
     std::function<void(const Request& request, Answer answer)> page;
     // One of the two, once. upgraded: its stream isn't started; `this` session is done with it. It
@@ -93,7 +88,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
  private:
   void arm_timer(const char* awaited);
-  bool is_new(const std::string& line) const;
   void read();
   void read_some();
   void took(boost::system::error_code error, std::size_t num_bytes);
@@ -111,8 +105,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Options options_;
   security::Wire wire_;
   boost::asio::steady_timer timer_;
-  std::string peer_, address_;  // HOST:PORT, HOST
-  const char* awaited_ = "";    // until timer_
+  std::string peer_;          // HOST:PORT
+  const char* awaited_ = "";  // until timer_
   boost::beast::flat_buffer buffer_;
   std::size_t num_read_ = 0;  // bytes
   std::size_t most_to_read_;  // of them

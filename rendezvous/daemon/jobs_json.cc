@@ -158,9 +158,6 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
     json::object excluded;
     for (const auto& [node, why] : job.excluded) excluded[node] = why;
     entry["excluded"] = std::move(excluded);
-    if (job.held) {
-      entry["held"] = json::object{{"granted", job.held->granted}, {"voters", job.held->voters}};
-    }
     if (job.verdict) {
       entry["exit_code"] = job.verdict->exit_code;
       entry["reason"] = job.verdict->reason;

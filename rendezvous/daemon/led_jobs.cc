@@ -10,7 +10,6 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/daemon/jobs_json.h"
-#include "rendezvous/ha/mirror_server.h"
 
 namespace ddprun::rendezvous {
 
@@ -20,32 +19,24 @@ namespace {
 constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
 // Of what others may write to: jobs wait for it.
 constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
-constexpr milliseconds kEndLimit{2'000};  // of what is to be kept at the end
 }  // namespace
 
 LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
                  DaemonCounts& counts, std::optional<KeptJobs> kept,
                  std::optional<GangHub::Options> gangs)
-    : io_(io),
-      options_(options),
-      stores_(stores),
-      counts_(counts),
-      page_(io, [this] { return json(); }),
-      end_timer_(io) {
+    : io_(io), options_(options), stores_(stores), counts_(counts), page_(io, [this] {
+        return json();
+      }) {
   counts_.seconds.begin();
   if (kept) open_journal(*kept);
-  const auto terms = kept ? std::move(kept->terms) : std::nullopt;
-  hub_ = std::make_shared<AgentHub>(io_, hub_options(terms));
-  if (kept) hub_->restore(kept->content, terms);
+  hub_ = std::make_shared<AgentHub>(io_, hub_options());
+  if (kept) hub_->restore(kept->content);
   if (gangs) {
     gangs->journal = journal_.get();
     gangs_ = std::make_shared<GangHub>(io_, *std::move(gangs));
     gang_pages_ = GangPages::make(io_, gangs_);
     if (kept) gangs_->restore(kept->content.rows);
   }
-  if (!kept || !kept->mirror) return;
-  mirror_ = std::move(kept->mirror);
-  mirror_->start(*journal_);
 }
 
 void LedJobs::open_journal(KeptJobs& kept) {
@@ -63,15 +54,14 @@ void LedJobs::open_journal(KeptJobs& kept) {
       std::move(keeping));
 }
 
-AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& terms) {
+AgentHub::Options LedJobs::hub_options() {
   AgentHub::Options hub;
   hub.machine.reconnect_grace = options_.reconnect_grace;
   hub.machine.embedded = options_.embedded;
   hub.machine.embedding_pid = ::getpid();
   hub.machine.keep_finished = options_.keep_finished;
   hub.machine.journalled = journal_ != nullptr;
-  hub.machine.shared = terms || (journal_ != nullptr && journal_->is_shared());
-  if (terms) hub.machine.term = terms->own;
+  hub.machine.shared = journal_ != nullptr && journal_->is_shared();
   hub.journal = journal_.get();
   hub.join_timeout = options_.handshake_timeout;
   hub.of_job = options_.job_limits;
@@ -99,20 +89,16 @@ AgentHub::Options LedJobs::hub_options(const std::optional<membership::Terms>& t
 
 LedJobs::~LedJobs() {
   count_seconds();
-  if (mirror_) mirror_->stop();
-  mirror_.reset();
   stop_gangs();
   hub_->stop();
   journal_.reset();
 }
 
 void LedJobs::take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-  if (is_ending_) return frames->close();
   hub_->take(frames, std::move(newcomer));
 }
 
 void LedJobs::take_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-  if (is_ending_) return frames->close();
   gangs_->take(frames, std::move(newcomer));
 }
 
@@ -144,52 +130,14 @@ std::vector<std::string> LedJobs::live() const {
   return ids;
 }
 
-std::size_t LedJobs::num_begun() const { return hub_->table().num_begun(); }
-
-std::size_t LedJobs::num_held() const { return hub_->num_unsettled(); }
-
-void LedJobs::hear_peer(bool is_heard) {
-  hub_->hear_peer(is_heard);
-  if (gangs_) gangs_->hear_peer(is_heard);
-}
-
-bool LedJobs::has_won_any() const { return hub_->has_won_any(); }
-
-void LedJobs::add_bases(const std::vector<std::string>& terms) { hub_->add_bases(terms); }
-
-void LedJobs::keep(journal::Batch batch, std::function<void()> done) {
-  DDPRUN_CHECK(journal_);
-  journal_->commit(std::move(batch), [done = std::move(done), weak = std::weak_ptr<int>(alive_)] {
-    if (!weak.expired()) done();
-  });
-}
-
-void LedJobs::end(std::function<void()> done) {
-  DDPRUN_CHECK(!std::exchange(is_ending_, true));
-  stop_gangs();
-  hub_->stop();
-  ended_ = std::move(done);
-  const auto say = [this] {
-    end_timer_.cancel();
-    if (ended_) std::exchange(ended_, nullptr)();
-  };
-  end_timer_.expires_after(journal_ ? kEndLimit : milliseconds(0));
-  end_timer_.async_wait([say, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
-    if (!error && !weak.expired()) say();
-  });
-  if (journal_) keep({}, say);
-}
-
 std::string LedJobs::journal_trouble() const {
   const auto now = keeping();
   return now ? now->trouble : std::string();
 }
 
 std::string LedJobs::why_not_ready() const {
-  if (is_ending_) return "it hands its jobs over";
   if (takes_no_jobs_) return "it takes no new jobs: it ends with those that it has";
   if (!journal_trouble().empty()) return "its journal can't be written: jobs go on in memory";
-  if (num_held() > 0) return "it holds jobs until their nodes follow it";
   return {};
 }
 
@@ -215,8 +163,7 @@ void LedJobs::on_tail(std::function<void(const membership::action::TailSaid&)> t
 
 void LedJobs::add_to(DaemonStatus& status) const {
   const membership::JobTable& table = hub_->table();
-  status.live_jobs = {table.num_jobs() + hub_->num_held()};
-  status.held_jobs = {hub_->num_held()};
+  status.live_jobs = {table.num_jobs()};
   status.finished_jobs.number = table.finished().size();
   status.agents.number = hub_->num_agents() - hub_->num_unjoined();
   status.joins = {hub_->num_unjoined()};
@@ -227,7 +174,7 @@ void LedJobs::add_to(DaemonStatus& status) const {
 }
 
 void LedJobs::add_to(DaemonMetrics& metrics) const {
-  for (const char* phase : {"forming", "running", "stopping", "ended", "held"}) {
+  for (const char* phase : {"forming", "running", "stopping", "ended"}) {
     metrics.jobs[phase] = 0;
   }
   for (const membership::JobStatus& job : hub_->status()) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of a daemon while it leads: the agents' hub, the journal under it, and the mirror of
-// that. One object for each time that it leads. io thread only.
+// The jobs of a daemon while it leads: the agents' hub, and the journal under it. One object for
+// each time that it leads. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -48,14 +47,6 @@ class LedJobs {
   // As Daemon's.
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
   std::vector<std::string> live() const;
-  std::size_t num_begun() const;
-  std::size_t num_held() const;
-  bool has_won_any() const;
-  void hear_peer(bool is_heard);
-  void add_bases(const std::vector<std::string>& terms);
-  void keep(journal::Batch batch, std::function<void()> done);
-  void end(std::function<void()> done);
-  bool is_ending() const { return is_ending_; }
 
   std::string journal_trouble() const;
   // Why who joins now is not served, in a few words; empty: it is.
@@ -76,7 +67,7 @@ class LedJobs {
  private:
   void open_journal(KeptJobs& kept);
   void stop_gangs();
-  AgentHub::Options hub_options(const std::optional<membership::Terms>& terms);
+  AgentHub::Options hub_options();
   std::optional<KeepingStatus> keeping() const;
 
   boost::asio::io_context& io_;
@@ -90,13 +81,8 @@ class LedJobs {
   std::shared_ptr<AgentHub> hub_;              // second owner: its waits
   std::shared_ptr<GangHub> gangs_;             // likewise; null: there is no queue
   std::shared_ptr<GangPages> gang_pages_;      // likewise
-  std::shared_ptr<ha::MirrorServer> mirror_;   // likewise; null: nobody may mirror the jobs
-  bool is_ending_ = false;
-  bool takes_no_jobs_ = false;  // new ones
+  bool takes_no_jobs_ = false;                 // new ones
   SharedPage page_;
-  boost::asio::steady_timer end_timer_;
-  std::function<void()> ended_;                                 // end()'s, until it is called
-  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for calls that outlive this
 };
 
 }  // namespace ddprun::rendezvous

@@ -160,7 +160,7 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
     if (error) return;
     service.stopping();
     say_end(number, served, flags);
-    served.stop([&io] { io.stop(); });
+    io.stop();
   });
   // Said when all is in place: who waits for this line may connect, or end us, from then on.
   for (const SocketAddress& address : served.addresses()) {

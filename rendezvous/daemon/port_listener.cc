@@ -179,8 +179,6 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
             ? "it speaks TLS, which is off here"
             : concat("it speaks neither HTTP nor the store's protocol (first byte ",
                      static_cast<int>(first), ")");
-    const auto& repeated = options_.repeated;
-    if (repeated && !repeated->is_new(newcomer.address(), why)) return;
     log_warning("closed the connection of ", peer_text(connection.get()), ": ", why);
   }
 }

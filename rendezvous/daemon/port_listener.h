@@ -17,7 +17,6 @@
 
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/newcomers.h"
-#include "rendezvous/daemon/repeated_lines.h"
 
 namespace ddprun::rendezvous {
 
@@ -28,7 +27,6 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
     std::chrono::milliseconds first_byte_timeout{10'000};
     bool is_closed = false;              // no store here: c10d knows neither tokens nor TLS
     int max_store_descriptor = 1 << 30;  // from this one on none is left for the store's clients
-    std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
   };
 
   // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get

@@ -19,7 +19,7 @@ ProofGate::ProofGate(asio::io_context& io, Options options)
     : options_(std::move(options)), io_(io) {}
 
 void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
-                     Newcomer newcomer, Who who, Admitted admitted) {
+                     Newcomer newcomer, Admitted admitted) {
   boost::system::error_code gone;
   const auto peer = frames->wire().socket().remote_endpoint(gone);
   if (gone || is_stopped_) return;
@@ -28,9 +28,7 @@ void ProofGate::take(const Frames& frames, std::unique_ptr<security::RendezvousP
   waiting.frames = frames;
   waiting.proof = std::move(proof);
   waiting.admitted = std::move(admitted);
-  waiting.who = std::move(who);
-  waiting.address = peer.address().to_string();
-  waiting.port = std::to_string(peer.port());
+  waiting.peer = concat(peer.address().to_string(), ":", peer.port());
   waiting.timer = std::make_unique<asio::steady_timer>(io_, options_.timeout);
   const auto self = shared_from_this();
   newcomer.ended_by([self, number](const std::string& reason) {
@@ -68,11 +66,7 @@ void ProofGate::drop(std::uint64_t number, const std::string& reason, const std:
   const auto dropped = waiting_.extract(number);
   if (dropped.empty()) return;
   const Waiting& waiting = dropped.mapped();
-  const auto& repeated = waiting.who.repeated;
-  if (!repeated || repeated->is_new(waiting.address, reason)) {
-    log_warning("closed the connection of ", waiting.who.name, " ", waiting.address, ":",
-                waiting.port, ": ", reason);
-  }
+  log_warning("closed the connection of agent ", waiting.peer, ": ", reason);
   if (!reply.empty()) waiting.frames->send(reply);
   waiting.frames->close_when_sent(kFlushLimit);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where connections of agents, and of a pair's other ddprund, wait until they have proved that they
-// have the token: nothing that they say reaches anybody before. io thread only.
+// Where connections of agents wait until they have proved that they have the token: nothing that
+// they say reaches anybody before. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,7 +14,6 @@
 #include <string>
 
 #include "rendezvous/daemon/newcomers.h"
-#include "rendezvous/daemon/repeated_lines.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/proof.h"
 
@@ -26,17 +25,13 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // upgrade → proof
   };
-  struct Who {
-    std::string name;                         // "agent", …, for people
-    std::shared_ptr<RepeatedLines> repeated;  // second owners: its other users; null: all is said
-  };
   using Admitted = std::function<void(const Frames&)>;
 
   ProofGate(boost::asio::io_context& io, Options options);
 
   // An upgraded stream, not started, that was told the challenge of `proof`.
   void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
-            Newcomer newcomer, Who who, Admitted admitted);
+            Newcomer newcomer, Admitted admitted);
   void stop();  // closes what waits; no call follows
   std::size_t num_waiting() const { return waiting_.size(); }
 
@@ -45,8 +40,7 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
     Frames frames;  // second owner: its operations
     std::unique_ptr<security::RendezvousProof> proof;
     Newcomer newcomer;
-    Who who;
-    std::string address, port;
+    std::string peer;  // ADDRESS:PORT
     Admitted admitted;
     std::unique_ptr<boost::asio::steady_timer> timer;
   };

@@ -22,36 +22,16 @@ RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions 
       of_job_(of_job),
       in_all_(in_all),
       timer_(io),
-      round_timer_(io),
       patience_(io) {}
 
 void RoundStores::begin_round(const std::string& run_id, std::uint64_t round) {
-  const std::string name = concat("store of job ", run_id, ", round ", round);
-  if (end_wait() && name == current_name_) return;
   retire_current();
-  current_name_ = name;
+  current_name_ = concat("store of job ", run_id, ", round ", round);
 }
 
 void RoundStores::end_rounds() {
-  end_wait();
   retire_current();
   current_name_.reset();
-}
-
-void RoundStores::await_round(std::chrono::milliseconds limit) {
-  if (!current_name_) return;
-  awaits_round_ = true;
-  round_timer_.expires_after(limit);
-  round_timer_.async_wait(
-      [this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
-        if (!error && !weak.expired()) end_rounds();
-      });
-}
-
-// Whether there was one.
-bool RoundStores::end_wait() {
-  round_timer_.cancel();
-  return std::exchange(awaits_round_, false);
 }
 
 void RoundStores::adopt(UniqueFd connection) {

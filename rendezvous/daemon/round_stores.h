@@ -31,10 +31,6 @@ class RoundStores {
   void begin_round(const std::string& run_id, std::uint64_t round);
   // Connections from now on get the plain key space again.
   void end_rounds();
-  // The live round's job is nobody's for now: the next begin_round() of the same round goes on with
-  // its key space; if none comes within `limit` it is over, as by end_rounds().
-  void await_round(std::chrono::milliseconds limit);
-  bool has_round() const { return current_name_.has_value(); }
 
   // Out of descriptors, or beyond the limit: closes the connection, with a log line.
   void adopt(UniqueFd connection);
@@ -53,7 +49,6 @@ class RoundStores {
 
  private:
   void retire_current();
-  bool end_wait();
   void drop_unused();
   void say_if_unused();
 
@@ -64,9 +59,7 @@ class RoundStores {
   // Made when first asked for.
   std::unique_ptr<store::StoreServer> plain_;
   std::unique_ptr<store::StoreServer> current_;
-  std::optional<std::string> current_name_;  // set: a round is live
-  bool awaits_round_ = false;                // whose job is nobody's for now
-  boost::asio::steady_timer round_timer_;
+  std::optional<std::string> current_name_;                   // set: a round is live
   std::vector<std::unique_ptr<store::StoreServer>> retired_;  // until their last client has gone
   std::uint64_t past_requests_ = 0;  // of the rounds' stores that are no more
   bool timing_ = false;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/served.h"
 
-#include <algorithm>
-#include <boost/asio/ip/address.hpp>
 #include <optional>
 #include <utility>
 
@@ -21,16 +19,6 @@ PortSecurity port_security_of(const DaemonFlags& flags) {
   if (!flags.token_file.empty())
     security.token = Secret::from_flag("--token-file", flags.token_file);
   if (flags.tls.any()) security.tls = security::make_server_context(flags.tls);
-  return security;
-}
-
-membership::LinkSecurity link_security_of(const DaemonFlags& flags) {
-  membership::LinkSecurity security;
-  if (!flags.token_file.empty())
-    security.token = Secret::from_flag("--token-file", flags.token_file);
-  if (flags.ha_tls.any()) security.tls = security::make_client_context(flags.ha_tls);
-  security.program = "ddprund";
-  security.ca_flag = "--ha-ca";
   return security;
 }
 
@@ -59,36 +47,6 @@ ha::LeadershipOptions leadership_of(const DaemonFlags& flags, std::uint16_t port
   return leadership;
 }
 
-PairOptions pair_of(const DaemonFlags& flags, std::uint16_t port) {
-  PairOptions pair;
-  pair.directory = *flags.state_directory;
-  pair.durability = flags.durability;
-  pair.peer = *flags.peer;
-  pair.is_first = flags.is_first;
-  pair.lease = flags.ha_lease;
-  pair.name = flags.ha_name;
-  if (pair.name.empty()) pair.name = to_string(Endpoint{host_name(), port});
-  pair.security = link_security_of(flags);
-  return pair;
-}
-
-// A pair with itself, as far as no name has to be looked up; else they find out when they meet.
-void refuse_itself(const DaemonFlags& flags, const std::vector<SocketAddress>& listeners) {
-  boost::system::error_code is_name;
-  boost::asio::ip::make_address(flags.peer->host, is_name);
-  if (is_name && flags.peer->host != "localhost") return;
-  for (const SocketAddress& peer : resolve(*flags.peer)) {
-    const bool is_own = std::ranges::any_of(listeners, [&peer](const SocketAddress& own) {
-      return own.text() == peer.text() ||
-             (own.is_any() && own.port() == peer.port() && is_local_address(peer));
-    });
-    if (!is_own) continue;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(flags.is_first ? "--standby" : "--standby-of", "=", to_string(*flags.peer),
-                       ": is this ddprund itself: name the other one of the pair"));
-  }
-}
-
 }  // namespace
 
 Served::Served(boost::asio::io_context& io, const DaemonFlags& flags,
@@ -100,13 +58,6 @@ Served::Served(boost::asio::io_context& io, const DaemonFlags& flags,
     auto leadership = leadership_of(flags, addresses_.front().port());
     candidate_ =
         std::make_unique<Candidate>(io, std::move(own), std::move(options), std::move(leadership));
-    return;
-  }
-  if (flags.peer) {
-    auto own = bound(std::move(listeners));
-    refuse_itself(flags, addresses_);
-    auto pair = pair_of(flags, addresses_.front().port());
-    pair_ = std::make_unique<Pair>(io, std::move(own), std::move(options), std::move(pair));
     return;
   }
   std::optional<KeptJobs> kept;
@@ -124,17 +75,13 @@ std::vector<UniqueFd> Served::bound(std::vector<UniqueFd> listeners) {
   return listeners;
 }
 
-const Daemon& Served::daemon() const {
-  return candidate_ ? candidate_->daemon() : pair_ ? pair_->daemon() : *daemon_;
-}
+const Daemon& Served::daemon() const { return candidate_ ? candidate_->daemon() : *daemon_; }
 
 bool Served::reload() {
-  const bool calls_peer = pair_ && flags_.ha_tls.any();  // etcd's client keeps what it began with
-  if (flags_.token_file.empty() && !flags_.tls.any() && !calls_peer) return false;
+  // etcd's client keeps what it began with.
+  if (flags_.token_file.empty() && !flags_.tls.any()) return false;
   PortSecurity security = port_security_of(flags_);
-  if (pair_) {
-    pair_->set_security(std::move(security), link_security_of(flags_));
-  } else if (candidate_) {
+  if (candidate_) {
     candidate_->set_security(std::move(security));
   } else {
     daemon_->set_security(std::move(security));

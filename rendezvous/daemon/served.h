@@ -3,7 +3,6 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +12,6 @@
 #include "rendezvous/daemon/candidate.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/daemon/pair.h"
 
 namespace ddprun::rendezvous {
 
@@ -23,8 +21,8 @@ class Served {
   // can't be used.
   Served(boost::asio::io_context& io, const DaemonFlags& flags, std::vector<UniqueFd> listeners);
 
-  // Reads the files of --token-file, --tls-… and --ha-… (of a pair) again, for connections from now
-  // on; false: there are none. Throws Error: one of them can't be used; nothing is changed then.
+  // Reads the files of --token-file and --tls-… again, for connections from now on; false: there
+  // are none. Throws Error: one of them can't be used; nothing is changed then.
   bool reload();
 
   const std::vector<SocketAddress>& addresses() const { return addresses_; }
@@ -33,9 +31,7 @@ class Served {
   // Why they are not kept now; empty: they are, or need not be.
   std::string journal_trouble() const { return daemon().journal_trouble(); }
   // Another one goes on with them when this one ends.
-  bool has_others() const { return candidate_ || (pair_ && pair_->is_mirrored()); }
-  // Says to the other one what has to be said; then `done`.
-  void stop(std::function<void()> done) const { pair_ ? pair_->stop(std::move(done)) : done(); }
+  bool has_others() const { return candidate_ != nullptr; }
 
  private:
   std::vector<UniqueFd> bound(std::vector<UniqueFd> listeners);
@@ -46,7 +42,6 @@ class Served {
   // One of them.
   std::unique_ptr<Daemon> daemon_;
   std::unique_ptr<Candidate> candidate_;
-  std::unique_ptr<Pair> pair_;
 };
 
 }  // namespace ddprun::rendezvous

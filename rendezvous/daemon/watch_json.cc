@@ -73,12 +73,9 @@ WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
 }
 
 std::string watch_key(const DaemonStatus& status) {
-  std::string key = concat(status.agents.number, ' ', status.live_jobs.number, ' ',
-                           status.held_jobs.number, ' ', status.finished_jobs.number);
+  std::string key =
+      concat(status.agents.number, ' ', status.live_jobs.number, ' ', status.finished_jobs.number);
   if (status.role) key += concat(" role ", status.role->leads, ' ', status.role->leader);
-  if (status.peer) {
-    key += concat(" peer ", status.peer->answers, status.peer->in_sync, ' ', status.peer->says);
-  }
   return key;
 }
 

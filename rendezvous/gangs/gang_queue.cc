@@ -77,7 +77,6 @@ std::string GangQueue::waits_for(const Gang& gang) const {
     return concat("waits for ", wanted, "; there are ", fitting.size(),
                   " that are large enough, were they free");
   }
-  if (!may_begin_) return "waits for the other ddprund of the pair, which isn't heard";
   return concat("waits for ", wanted);
 }
 
@@ -279,7 +278,6 @@ void GangQueue::tell_start(const Gang& gang, const GangPart& part, const Node& n
 // ---- gangs begin ----
 
 void GangQueue::begin_gangs(GangTime time, GangActions& out) {
-  if (!may_begin_) return;
   GangPlacing placing(nodes_, gangs_);
   for (auto& [number, gang] : gangs_) {
     if (gang.state.phase != GangPhase::kQueued) continue;
@@ -306,10 +304,6 @@ void GangQueue::begin(Gang& gang, const std::vector<const Node*>& nodes, GangTim
   out.push_back(gang_action::Log{LogLevel::kInfo,
                                  concat("gang ", state.id, " begins on ", names_of(state.parts))});
   changed(gang, out);
-}
-
-void GangQueue::allow_begin(bool is_allowed, GangTime time, GangActions& out) {
-  if (!std::exchange(may_begin_, is_allowed)) begin_gangs(time, out);
 }
 
 }  // namespace ddprun::gangs

@@ -107,8 +107,6 @@ class GangQueue {
   void part_started(ConnectionId connection, const std::string& gang, GangTime time,
                     GangActions& out);
   void part_ended(ConnectionId connection, const PartEnded& ended, GangTime time, GangActions& out);
-  // False: whoever else may have begun a gang isn't heard; none is begun.
-  void allow_begin(bool is_allowed, GangTime time, GangActions& out);
   void tick(GangTime time, GangActions& out);
   std::optional<Clock::time_point> next_deadline() const;
 
@@ -158,7 +156,6 @@ class GangQueue {
   std::uint64_t next_number_ = 1;
   std::size_t num_live_ = 0;
   std::size_t live_bytes_ = 0;
-  bool may_begin_ = true;
   journal::Batch erased_;
 };
 

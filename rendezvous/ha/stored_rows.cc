@@ -8,7 +8,6 @@
 
 #include "common/crc32.h"
 #include "common/log.h"
-#include "rendezvous/ha/row_head.h"
 
 namespace ddprun::ha {
 namespace {
@@ -27,6 +26,41 @@ bool read_number(std::string_view word, Number& number, int base = 10) {
   const char* end = word.data() + word.size();
   const auto [rest, error] = std::from_chars(word.data(), end, number, base);
   return error == std::errc() && rest == end && !word.empty();
+}
+
+// Before a row in a batch's bytes: two numbers of 32 bits, the high byte first.
+struct RowHead {
+  static constexpr std::size_t kBytes = 8;
+  static constexpr std::uint32_t kErased = 0xffffffff;  // in place of the content's size
+
+  std::uint32_t num_key_bytes = 0, num_content_bytes = 0;
+  bool is_erased = false;  // and has no content
+};
+
+// `content`: null: the row is erased. Both are shorter than 2^32 - 1 bytes.
+std::string encode_head(std::string_view key, const std::string* content) {
+  const auto num_key_bytes = static_cast<std::uint32_t>(key.size());
+  const std::uint32_t second =
+      content == nullptr ? RowHead::kErased : static_cast<std::uint32_t>(content->size());
+  std::string bytes;
+  for (const std::uint32_t size : {num_key_bytes, second}) {
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(size >> shift & 0xff);
+  }
+  return bytes;
+}
+
+// Of the first RowHead::kBytes of `bytes`, which has them.
+RowHead decode_head(std::string_view bytes) {
+  const auto size_at = [&](std::size_t at) {
+    std::uint32_t size = 0;
+    for (const char byte : bytes.substr(at, 4)) size = size << 8 | static_cast<unsigned char>(byte);
+    return size;
+  };
+  RowHead head;
+  head.num_key_bytes = size_at(0);
+  head.is_erased = size_at(4) == RowHead::kErased;
+  head.num_content_bytes = head.is_erased ? 0 : size_at(4);
+  return head;
 }
 
 }  // namespace

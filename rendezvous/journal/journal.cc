@@ -2,7 +2,6 @@
 #include "rendezvous/journal/journal.h"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -34,8 +33,7 @@ class Journal::Shared {
       : writer_(std::move(writer)),
         name_(writer_->name()),
         post_(std::move(post)),
-        options_(std::move(options)),
-        is_shared_(options_.is_shared) {
+        options_(std::move(options)) {
     if (const std::string what = writer_->trouble(); !what.empty()) {
       fail(what);
       next_try_ = Clock::now() + retry_;
@@ -44,8 +42,7 @@ class Journal::Shared {
 
   void commit(Batch batch, std::function<void()> done);
   std::optional<JournalTrouble> trouble() const;
-  bool is_shared() const { return is_shared_; }
-  void share(bool is_shared);
+  bool is_shared() const { return options_.is_shared; }
   void write_until_stopped();
   void watch_until_stopped();
   void stop(std::thread writer, std::thread watcher);
@@ -72,7 +69,6 @@ class Journal::Shared {
   const std::string name_;
   const std::function<void(std::function<void()>)> post_;
   const JournalOptions options_;
-  std::atomic<bool> is_shared_;  // written under mutex_
 
   // Guarded by mutex_.
   mutable std::mutex mutex_;
@@ -97,20 +93,9 @@ void Journal::Shared::commit(Batch batch, std::function<void()> done) {
     behind_.insert_or_assign(std::move(row.key), std::move(row.content));
   }
   waits_.push_back({++num_commits_, std::move(done), Clock::now()});
-  if (trouble_ && !is_shared_) release(num_commits_);
+  if (trouble_ && !options_.is_shared) release(num_commits_);
   writer_wakes_.notify_one();
   if (std::exchange(watcher_sleeps_, false)) watcher_wakes_.notify_one();
-}
-
-void Journal::Shared::share(bool is_shared) {
-  const std::lock_guard lock(mutex_);
-  const bool was_shared = is_shared_.exchange(is_shared);
-  if (trouble_ && was_shared && !is_shared) {
-    say(LogLevel::kError, concat(trouble_->what, kInMemory));
-    trouble_is_silence_ = false;
-    release(num_commits_);
-  }
-  writer_wakes_.notify_one();
 }
 
 std::optional<JournalTrouble> Journal::Shared::trouble() const {
@@ -134,7 +119,7 @@ void Journal::Shared::write_until_stopped() {
       writer_wakes_.wait(lock, due);
     }
     const bool last = stopping_;
-    if (last && is_shared_) break;
+    if (last && options_.is_shared) break;
     write(lock);
     if (last) break;
   }
@@ -146,7 +131,7 @@ void Journal::Shared::write(Lock& lock) {
   Rows rows = std::exchange(behind_, {});
   const std::uint64_t up_to = num_commits_;
   const bool was_failing = trouble_.has_value();
-  if (rows.empty() && !was_failing && !is_shared_) return release(up_to);
+  if (rows.empty() && !was_failing && !options_.is_shared) return release(up_to);
   const Clock::time_point begun = Clock::now();
   writing_since_ = begun;
   lock.unlock();
@@ -177,7 +162,7 @@ void Journal::Shared::write(Lock& lock) {
 
 // While it was in trouble. Who commits from now on waits again, also for what is behind.
 void Journal::Shared::wrote(Clock::duration time) {
-  if (time >= options_.commit_limit && !is_shared_) {  // it hung, and may again
+  if (time >= options_.commit_limit && !options_.is_shared) {  // it hung, and may again
     next_try_ = Clock::now() + retry_;
     return;
   }
@@ -211,7 +196,7 @@ void Journal::Shared::fail(const std::string& what) {
   if (trouble_ && !std::exchange(trouble_is_silence_, false)) return;
   const Clock::time_point since = trouble_ ? trouble_->since : now;
   trouble_ = JournalTrouble{what, since};
-  if (is_shared_) {
+  if (options_.is_shared) {
     say(LogLevel::kError, concat(what,
                                  "; workers run on, and nothing is decided until it is "
                                  "written there again"));
@@ -253,10 +238,10 @@ void Journal::Shared::watch_until_stopped() {
       continue;
     }
     trouble_is_silence_ = false;
-    fail(concat("can't write ", name_, ": ", is_shared_ ? "it" : "the disk",
+    fail(concat("can't write ", name_, ": ", options_.is_shared ? "it" : "the disk",
                 " has not answered for ", options_.commit_limit.count(), " ms"));
     next_try_ = Clock::now();  // the write that hangs is the try
-    trouble_is_silence_ = is_shared_;
+    trouble_is_silence_ = options_.is_shared;
   }
 }
 
@@ -274,10 +259,11 @@ void Journal::Shared::stop(std::thread writer, std::thread watcher) {
   stopping_ = true;
   writer_wakes_.notify_one();
   watcher_wakes_.notify_one();
-  if (is_shared_) writer_->cancel();
+  if (options_.is_shared) writer_->cancel();
   const auto limit = [&] {
     const auto its = writing_since_.value_or(begun) + options_.commit_limit;
-    return is_shared_ ? std::max(its, begun + std::min(kCancelLimit, options_.commit_limit)) : its;
+    return options_.is_shared ? std::max(its, begun + std::min(kCancelLimit, options_.commit_limit))
+                              : its;
   };
   while (!stopped_ && Clock::now() < limit()) stopped_wakes_.wait_until(lock, limit());
   const bool ended = stopped_;
@@ -293,7 +279,7 @@ void Journal::Shared::stop(std::thread writer, std::thread watcher) {
 
 // Where it is shared nobody has heard of what is not kept.
 void Journal::Shared::say_end(bool was_failing) const {
-  if (deposed_ || is_shared_) return;
+  if (deposed_ || options_.is_shared) return;
   if (!behind_.empty() && trouble_) {
     const auto time = std::chrono::ceil<std::chrono::seconds>(Clock::now() - trouble_->since);
     log_error(trouble_->what, "; what was decided in the last ", time.count(),
@@ -326,7 +312,5 @@ void Journal::commit(Batch batch, std::function<void()> done) {
 std::optional<JournalTrouble> Journal::trouble() const { return shared_->trouble(); }
 
 bool Journal::is_shared() const { return shared_->is_shared(); }
-
-void Journal::share(bool is_shared) { shared_->share(is_shared); }
 
 }  // namespace ddprun::journal

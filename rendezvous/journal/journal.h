@@ -41,7 +41,7 @@ class BatchWriter {
 
 struct JournalOptions {
   // Others may take over: each call of commit() waits until it is kept, an empty batch, too,
-  // however long that takes, and for ever once this process is deposed. At first: see share().
+  // however long that takes, and for ever once this process is deposed.
   bool is_shared = false;
   // Called once, on the io thread.
   std::function<void(const std::string& why)> deposed;
@@ -83,11 +83,6 @@ class Journal {
   std::optional<JournalTrouble> trouble() const;
 
   bool is_shared() const;
-  // From the next commit() on; io thread. What was not shared goes on in memory while the disk
-  // fails: so what is told to others who may take over follows a commit() after share(true), whose
-  // `done` says that all before it is kept, too. share(false): who waits for a disk that fails
-  // waits no more.
-  void share(bool is_shared);
 
  private:
   class Shared;

@@ -40,8 +40,6 @@ constexpr Table kTables[] = {
      "commits INTEGER NOT NULL"},
 };
 
-// In the lock file.
-constexpr char kSynced[] = "synced", kNotSynced[] = "written", kMayLackEnd[] = "lacks";
 constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
 // Syncs where the log is folded into the database only: a loss of power can cost the last commits,
 // never the rest.
@@ -96,12 +94,11 @@ void JournalFile::FinalizeStatement::operator()(sqlite3_stmt* statement) const {
   sqlite3_finalize(statement);
 }
 
-JournalFile::JournalFile(const fs::path& directory, Durability durability, RowsLost rows_lost,
+JournalFile::JournalFile(const fs::path& directory, Durability durability,
                          Clock::duration place_interval)
     : path_(directory / "journal.db"),
       durability_(durability),
       place_interval_(place_interval),
-      rows_lost_(std::move(rows_lost)),
       pid_(::getpid()),
       boot_(boot_id()) {
   take_directory();
@@ -142,22 +139,16 @@ void JournalFile::lock(const fs::path& directory) {
   note_bytes_ = 0;
 }
 
-// Where its log is folded into it, that is synced.
 JournalFile::~JournalFile() {
   if (!database_ || !is_loaded_) return;
   try {
     if (const std::string gone = out_of_place(); !gone.empty()) {
       leave_place(gone);
-      reopen(own_clock());
+      reopen();
     }
   } catch (const std::exception& error) {
     log_error(error.what());
-    return;
   }
-  close();
-  std::error_code error;
-  const bool has_log = fs::exists(path_.string() + "-wal", error) || error;
-  if (!has_log && !may_lack_end_) note(kSynced);
 }
 
 std::int64_t JournalFile::monotonic_ns() { return Clock::now().time_since_epoch().count(); }
@@ -225,7 +216,6 @@ void JournalFile::open(const fs::path& file) {
   run("PRAGMA secure_delete = ON");  // SQLite's default where Debian builds it alone
   run("PRAGMA journal_mode = WAL");
   run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
-  is_synced_ = false;
   run("PRAGMA journal_size_limit = 16777216");
   check_format();
   // Only where it is missing: a disk may be full.
@@ -296,7 +286,6 @@ void JournalFile::check_table(const char* name, const std::string& definition) c
 void JournalFile::close() {
   put_.reset(), erase_.reset(), put_clock_.reset();
   begin_.reset(), commit_.reset(), rollback_.reset();
-  read_after_.reset(), read_row_.reset();
   database_.reset();
 }
 
@@ -313,8 +302,6 @@ void JournalFile::prepare() {
   begin_ = statement("BEGIN IMMEDIATE");
   commit_ = statement("COMMIT");
   rollback_ = statement("ROLLBACK");
-  read_after_ = statement("SELECT key, content, checksum FROM rows WHERE key > ?1 ORDER BY key");
-  read_row_ = statement("SELECT key, content, checksum FROM rows WHERE key = ?1");
 }
 
 JournalFile::Content JournalFile::load() {
@@ -326,49 +313,30 @@ JournalFile::Content JournalFile::load() {
     if (!read_->losses.empty()) salvage();
   }
   Content content = *std::exchange(read_, std::nullopt);
-  if (read_note(content)) keep_loss(content.rows);
+  read_note(content);
   is_loaded_ = true;
   note_commit();
   return content;
 }
 
-// "PID COMMITS BOOT HOW SYNCED_COMMITS"; older ones wrote the first four, or two, alone. Whether
-// more is missing than the machine's end may cost.
-bool JournalFile::read_note(Content& content) {
-  char text[192] = {};
-  const bool is_there = ::pread(lock_.get(), text, sizeof text - 1, 0) > 0;
+// "PID COMMITS"; what earlier versions wrote after that is ignored.
+void JournalFile::read_note(Content& content) {
+  char text[64] = {};
+  if (::pread(lock_.get(), text, sizeof text - 1, 0) <= 0) return;
   char* rest = nullptr;
   std::strtol(text, &rest, 10);
   const long long expected = std::strtoll(rest, &rest, 10);
   // The log may have been cut off at its end, which SQLite takes for a commit that never was.
-  const bool lacks_end = expected > commits_;
-  if (lacks_end) {
+  if (expected > commits_) {
     content.losses.push_back(concat("the last ", expected - commits_,
                                     " commits of the journal are missing: the disk lost them"));
   }
-  const std::string_view note(rest);
-  const std::size_t last_space = note.rfind(' ');
-  synced_commits_ = last_space == note.npos ? 0 : std::strtoll(&note[last_space], nullptr, 10);
-  const bool lacks_synced = synced_commits_ > commits_;
   commits_ = std::max<std::int64_t>(commits_, expected);
-  const bool is_whole = note.find(kSynced) != std::string_view::npos;
-  const bool is_of_boot = note.find(boot_) != std::string_view::npos;
-  const bool is_older = is_there && note.find_first_not_of(" \n") == std::string_view::npos;
-  may_lack_end_ = note.find(kMayLackEnd) != std::string_view::npos ||
-                  (!content.rows.empty() && !is_whole && !is_of_boot && !is_older);
-  content.may_lack_end = may_lack_end_;
-  return lacks_synced || (lacks_end && !may_lack_end_);
 }
 
 void JournalFile::note_commit() {
-  note(may_lack_end_ ? kMayLackEnd : durability_ == Durability::kDisk ? kSynced : kNotSynced);
-}
-
-void JournalFile::note(const char* how) {
   std::string text = std::to_string(pid_);  // for each commit: no streams
-  text.append(1, ' ').append(std::to_string(commits_)).append(1, ' ').append(boot_);
-  text.append(1, ' ').append(how).append(1, ' ').append(std::to_string(synced_commits_));
-  text.append(1, '\n');
+  text.append(1, ' ').append(std::to_string(commits_)).append(1, '\n');
   const auto file = [this] { return note_ ? note_.get() : lock_.get(); };
   const auto write = [&] { return ::pwrite(file(), text.data(), text.size(), 0) >= 0; };
   if (!write()) {  // the next one will tell
@@ -387,26 +355,23 @@ bool JournalFile::open_note() {
   return true;
 }
 
-void JournalFile::commit(const Batch& batch) { commit(batch, own_clock()); }
-
-void JournalFile::commit(const Batch& batch, const ClockStamp& clock) {
-  take_place(clock);
-  write(batch, clock);
+void JournalFile::commit(const Batch& batch) {
+  take_place();
+  write(batch);
   note_commit();
 }
 
-void JournalFile::write(const Batch& batch, const ClockStamp& clock) {
-  const bool is_synced =
-      std::ranges::any_of(batch, [](const auto& row) { return is_always_synced(row.key); });
+void JournalFile::write(const Batch& batch) {
   try {
-    set_synced(is_synced);
     step(begin_);
     change(batch);
-    end_commit(clock);
+    put_clock();
+    step(commit_);
   } catch (...) {
-    abandon();
+    roll_back();
     throw;
   }
+  ++commits_;
   if (std::ranges::any_of(batch,
                           [](const auto& row) { return !row.content && is_wiped(row.key); })) {
     wipe();
@@ -417,13 +382,6 @@ void JournalFile::write(const Batch& batch, const ClockStamp& clock) {
 // later.
 void JournalFile::wipe() {
   sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr, nullptr);
-}
-
-// Not inside a transaction.
-void JournalFile::set_synced(bool synced) {
-  if (synced == is_synced_) return;
-  if (durability_ != Durability::kDisk) run(synced ? kSyncAlways : kSyncLog);
-  is_synced_ = synced;
 }
 
 void JournalFile::change(const Batch& rows) {
@@ -440,19 +398,15 @@ void JournalFile::change(const Batch& rows) {
   }
 }
 
-void JournalFile::end_commit(const ClockStamp& clock) {
-  sqlite3_bind_text(put_clock_.get(), 1, clock.boot.data(), static_cast<int>(clock.boot.size()),
+void JournalFile::put_clock() {
+  sqlite3_bind_text(put_clock_.get(), 1, boot_.data(), static_cast<int>(boot_.size()),
                     SQLITE_STATIC);
-  sqlite3_bind_int64(put_clock_.get(), 2, clock.monotonic_ns);
+  sqlite3_bind_int64(put_clock_.get(), 2, monotonic_ns());
   sqlite3_bind_int64(put_clock_.get(), 3, commits_ + 1);
   step(put_clock_);
-  step(commit_);
-  ++commits_;
-  if (is_synced_ || durability_ == Durability::kDisk) synced_commits_ = commits_;
-  if (is_synced_) may_lack_end_ = false;  // whose rows they are is said anew
 }
 
-void JournalFile::abandon() {
+void JournalFile::roll_back() {
   if (!database_ || sqlite3_get_autocommit(database_.get()) != 0) return;
   sqlite3_step(rollback_.get());
   sqlite3_reset(rollback_.get());

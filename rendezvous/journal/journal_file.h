@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +17,6 @@
 #include "rendezvous/journal/content.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/row.h"
-#include "rendezvous/journal/row_file.h"
 
 struct sqlite3;
 struct sqlite3_stmt;
@@ -30,29 +28,25 @@ enum class Durability {
   kDisk,     // and the machine's: fsync at each commit
 };
 
-// What is to be changed where rows were lost, by those that are left: kept before anybody is told
-// of them, so that no later start takes them for all.
-using RowsLost = std::function<Batch(const Rows& left)>;
-
-class JournalFile : public RowFile {
+class JournalFile : public BatchWriter {
  public:
   using Content = journal::Content;
 
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
-  // Error(kUnsupported): a newer ddprund wrote it. One that is damaged is set aside under a name
-  // that load() tells, once what can be read of it is in a new one. One that is there on a disk
-  // that is full or read-only is read all the same: see trouble(). `rows_lost` is asked where it is
-  // damaged, or has lost commits other than those that `durability` lets a machine's end cost.
+  // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
+  // (is_of_pair()), and stays as it is. One that is damaged is set aside under a name that load()
+  // tells, once what can be read of it is in a new one. One that is there on a disk that is full or
+  // read-only is read all the same: see trouble().
   // Whether the files are where they were opened is looked at by a commit `place_interval` after
   // the last look, and at the end.
   JournalFile(const std::filesystem::path& directory, Durability durability,
-              RowsLost rows_lost = {}, Clock::duration place_interval = kPlaceInterval);
+              Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // Once, before the first commit().
+  // Once, before the first commit(). Throws Error(kInvalidArgument), as the constructor.
   Content load();
 
   // All of it, or nothing. Throws Error: "disk is full", …; the same batch, or one that has it and
@@ -60,23 +54,6 @@ class JournalFile : public RowFile {
   // opened, or read where they could not be, new ones with all rows are made first, and a line of
   // the log says so.
   void commit(const Batch& batch) override;
-  // Likewise, with rows of another process' clock.
-  void commit(const Batch& batch, const ClockStamp& clock);
-
-  Rows read_after(const std::string& key, std::size_t max_bytes) override;
-  std::optional<std::string> read(const std::string& key) override;
-  // All that is there now, as load() tells it, any number of times. Error(kSystem): there is no
-  // room to take it up again, or it can't be read.
-  Content content();
-
-  // One commit of any size in steps: begin_anew() erases all rows, add() puts and erases, finish()
-  // commits; until then the journal is what it was, also after abandon() or the end of the process.
-  // No other call of this class between begin_anew() and the end. Throw as commit(), and are
-  // followed by abandon() then.
-  void begin_anew();
-  void add(const Batch& rows);
-  void finish(const ClockStamp& clock);
-  void abandon();
 
   std::string name() const override { return path_.string(); }
   // Why it can't be written yet; commit() tries to open it again.
@@ -109,7 +86,7 @@ class JournalFile : public RowFile {
   static Place place_at(const std::filesystem::path& path);
   static bool is_at(const std::filesystem::path& path, const Place& place);
   std::string out_of_place() const;
-  void take_place(const ClockStamp& clock);
+  void take_place();
   void leave_place(const std::string& gone);
   void leave_log();
   void start();
@@ -125,27 +102,23 @@ class JournalFile : public RowFile {
   static std::string text_at(sqlite3_stmt* row, int column);
   static std::int64_t checksum(std::string_view key, std::string_view content);
   void prepare();
-  void write(const Batch& batch, const ClockStamp& clock);
+  void write(const Batch& batch);
   void wipe();
   void change(const Batch& rows);
-  void end_commit(const ClockStamp& clock);
-  ClockStamp own_clock() const { return {boot_, monotonic_ns()}; }
-  std::string checked_content(sqlite3_stmt* row) const;
+  void put_clock();
+  void roll_back();
   void salvage();
   void read_copy(const std::string& why);
-  void reopen(const ClockStamp& clock);
+  void reopen();
   void check_what_was_copied();
-  void make_anew(const Rows& rows, const ClockStamp& clock);
-  Batch note_loss(Rows& rows) const;
-  void keep_loss(Rows& rows);
+  void make_anew(const Rows& rows);
   std::filesystem::path set_aside();
+  [[noreturn]] void refuse_pair() const;
   void read_rows(sqlite3* database, Content& content) const;
   void read_clock(sqlite3* database, Content& content);
   void note_commit();
-  void note(const char* how);
   bool open_note();
-  bool read_note(Content& content);
-  void set_synced(bool synced);
+  void read_note(Content& content);
   void run(const char* sql);
   Statement statement(const char* sql) const;
   void step(Statement& statement);
@@ -154,22 +127,18 @@ class JournalFile : public RowFile {
   const std::filesystem::path path_;
   const Durability durability_;
   const Clock::duration place_interval_;
-  const RowsLost rows_lost_;
-  // Has our pid, commits_, boot_, how they were written, synced_commits_: so a log that lost its
-  // end, or may have, is noticed.
+  // Has our pid, and commits_: so a log that lost its end is noticed.
   UniqueFd lock_;
   UniqueFd note_;               // lock_'s file, where lock_ itself can only be read
   std::size_t note_bytes_ = 0;  // in it; 0: not known
   const int pid_;
   const std::string boot_;
-  std::int64_t commits_ = 0, synced_commits_ = 0;
+  std::int64_t commits_ = 0;
   bool is_loaded_ = false;
-  bool is_synced_ = false;     // the next commit, whatever durability_ is
-  bool may_lack_end_ = false;  // as Content has it
   std::unique_ptr<sqlite3, CloseDatabase> database_;
   Clock::time_point place_seen_{};  // when they were last found to be there
   Place place_, log_place_;  // of database_, or of what was read of it; the log's: none, not known
-  Statement put_, erase_, put_clock_, begin_, commit_, rollback_, read_after_, read_row_;
+  Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
   std::optional<Content> read_;  // for load(): it was read before
   std::optional<Rows> owed_;     // to be written to a new file: this one is damaged, or gone
   // Of files that could not be opened yet, and these: no other file is to get their inodes.

@@ -112,10 +112,9 @@ void JournalFile::salvage() {
   close();
   std::string said =
       concat("the journal was damaged, and ", kept.rows.size(), " rows could be read of it; ");
-  note_loss(kept.rows);
   owed_ = kept.rows;
   try {
-    make_anew(*owed_, own_clock());
+    make_anew(*owed_);
     said += concat("it is kept as ", aside_.string());
     owed_.reset();
   } catch (const Error& error) {
@@ -153,10 +152,7 @@ void JournalFile::read_copy(const std::string& why) {
         if (database_) read_clock(database_.get(), content);
         if (database_) read_rows(database_.get(), content);
       }
-      if (!content.losses.empty()) {
-        note_loss(content.rows);
-        owed_ = content.rows;
-      }
+      if (!content.losses.empty()) owed_ = content.rows;
       close();
     } catch (const fs::filesystem_error& error) {
       throw Error(ErrorCode::kUnavailable, concat(why, "; and ", error.what()));
@@ -170,27 +166,6 @@ void JournalFile::read_copy(const std::string& why) {
     held_.emplace_back(::open(with(path_, part).c_str(), O_PATH | O_CLOEXEC));
   }
   read_ = std::move(content);
-}
-
-Batch JournalFile::note_loss(Rows& rows) const {
-  Batch change = rows_lost_ ? rows_lost_(rows) : Batch();
-  apply_batch(change, rows);
-  return change;
-}
-
-// Of rows that are whole themselves. Where that can't be written nothing else is before it.
-void JournalFile::keep_loss(Rows& rows) {
-  const Batch change = note_loss(rows);
-  if (change.empty()) return;
-  if (database_) {
-    try {
-      return write(change, own_clock());
-    } catch (const Error& error) {
-      close();
-      trouble_ = error.what();
-    }
-  }
-  owed_ = rows;
 }
 
 JournalFile::Place JournalFile::place_of(int fd) {
@@ -224,12 +199,12 @@ std::string JournalFile::out_of_place() const {
   return {};
 }
 
-void JournalFile::take_place(const ClockStamp& clock) {
+void JournalFile::take_place() {
   if (const auto now = Clock::now(); database_ && now - place_seen_ >= place_interval_) {
     if (const std::string gone = out_of_place(); !gone.empty()) leave_place(gone);
     place_seen_ = now;
   }
-  if (!database_) reopen(clock);
+  if (!database_) reopen();
 }
 
 // SQLite would write on, to files that no later start finds. What they have is still read.
@@ -237,7 +212,6 @@ void JournalFile::leave_place(const std::string& gone) {
   Content kept;
   read_rows(database_.get(), kept);
   for (const std::string& loss : kept.losses) log_error(loss);
-  if (!kept.losses.empty()) note_loss(kept.rows);
   owed_ = std::move(kept.rows);
   leave_log();
   trouble_ = concat(gone, " was removed, moved or replaced");
@@ -251,12 +225,12 @@ void JournalFile::leave_log() {
   close();
 }
 
-void JournalFile::reopen(const ClockStamp& clock) {
+void JournalFile::reopen() {
   try {
     if (copied_ && !owed_) check_what_was_copied();
     if (owed_) {
       if (!is_at(path_.parent_path() / kLockName, place_of(lock_.get()))) take_directory();
-      make_anew(*owed_, clock);
+      make_anew(*owed_);
       owed_.reset();
     } else {
       open(path_);
@@ -290,14 +264,14 @@ void JournalFile::check_what_was_copied() {
 }
 
 // Whole under another name first: whatever ends this process, one of the two is there.
-void JournalFile::make_anew(const Rows& rows, const ClockStamp& clock) {
+void JournalFile::make_anew(const Rows& rows) {
   const fs::path part = with(path_, ".part");
   std::error_code ignored;
   for (const char* suffix : kParts) fs::remove(with(part, suffix), ignored);
   Batch batch;
   for (const auto& [key, content] : rows) batch.push_back({key, content});
   open(part);
-  write(batch, clock);
+  write(batch);
   run("PRAGMA wal_checkpoint(TRUNCATE)");
   close();  // its log goes with it
   std::error_code error;
@@ -335,6 +309,15 @@ fs::path JournalFile::set_aside() {
   return aside;
 }
 
+// Nothing of it was changed yet. The ddprund that wrote it may still end its jobs.
+void JournalFile::refuse_pair() const {
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      concat(path_.string(),
+             " is of a ddprund with --standby or --standby-of, which are gone: let the "
+             "ddprund that wrote it end its jobs, or give an empty --state-dir (docs/ha.md)"));
+}
+
 void JournalFile::read_rows(sqlite3* database, Content& content) const {
   bool broke = false;
   std::string why;
@@ -350,6 +333,7 @@ void JournalFile::read_rows(sqlite3* database, Content& content) const {
     int code = SQLITE_ROW;
     while ((code = sqlite3_step(made)) == SQLITE_ROW) {
       std::string key = text_at(made, 0), text = text_at(made, 1);
+      if (is_of_pair(key)) refuse_pair();
       if (checksum(key, text) == sqlite3_column_int64(made, 2)) {
         content.rows.emplace(std::move(key), std::move(text));
       } else if (!broke) {

@@ -37,10 +37,10 @@ inline bool is_wiped(std::string_view key) {
   return key.starts_with("gangs/") && key.ends_with("/spec");
 }
 
-// A row that says whose the journal is (docs/ha-standby.md): a change of it outlives the machine's
-// end, whatever the Durability, and so does all that was committed before.
-inline bool is_always_synced(std::string_view key) {
-  return key.starts_with("leader/") && key != "leader/before";
+// A row of a ddprund with --standby or --standby-of, which earlier versions had: the other ddprund
+// may have gone on with the jobs of this journal.
+inline bool is_of_pair(std::string_view key) {
+  return key.starts_with("leader/") || (key.starts_with("jobs/") && key.ends_with("/held"));
 }
 
 }  // namespace ddprun::journal

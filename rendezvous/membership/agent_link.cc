@@ -201,8 +201,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     handlers.pong = [self](std::string_view payload) { self->ponged(payload); };
     handlers.ended = [self](const std::string& reason) { self->down(false, reason); };
     frames_->start(std::move(handlers));
-    // Who welcomed it before may fall silent before it does so again; another one may lead then. Or
-    // it may wait with that for other nodes, and is alive (Claim).
+    // A leader that welcomed it before may fall silent before it does so again; another one may
+    // lead then.
     if (keep_alive_.timeout()) watch();
     emit(agent_event::LinkUp{numeric(local.address()), numeric(peer.address()),
                              connectors_[open_at_]->endpoint()});

@@ -163,7 +163,10 @@ void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
   if (link_ != Link::kDown) return;
   link_ = Link::kOpen;
   join_said_ = false;
-  await_welcome();
+  welcome_deadline_ = now_ + options_.welcome_timeout;
+  if (!session_.empty() && reach_deadline_) {
+    welcome_deadline_ = std::min(*welcome_deadline_, std::max(*reach_deadline_, now_));
+  }
   local_address_ = event.local_address;
   linked_to_ = event.endpoint;
   answered_at_ = now_;
@@ -173,13 +176,6 @@ void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
     bind_store();
   } else if (!binding_) {
     say_join();
-  }
-}
-
-void AgentMachine::Impl::await_welcome() {
-  welcome_deadline_ = now_ + options_.welcome_timeout;
-  if (!session_.empty() && reach_deadline_) {
-    welcome_deadline_ = std::min(*welcome_deadline_, std::max(*reach_deadline_, now_));
   }
 }
 
@@ -194,7 +190,6 @@ void AgentMachine::Impl::on(const agent_event::ClockSampled& event) {
 
 void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
   const bool was_down = link_ == Link::kDown;
-  if (link_ == Link::kUp) welcome_until_ = now_;
   link_ = Link::kDown;
   welcome_deadline_.reset();
   if (exit_) {

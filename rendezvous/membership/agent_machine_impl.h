@@ -14,7 +14,6 @@
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/clock_offset.h"
 #include "rendezvous/membership/store_mode.h"
-#include "rendezvous/membership/term_register.h"
 
 namespace ddprun::membership {
 
@@ -23,8 +22,6 @@ class AgentMachine::Impl {
   using TimePoint = Clock::time_point;
   static constexpr std::chrono::milliseconds kPatience{2'000};
   static constexpr int kMostUntaken = 3;
-  // The rendezvous that knows this node may come back, where another one leads.
-  static constexpr std::chrono::milliseconds kOwnPatience{3'000};
 
   explicit Impl(AgentOptions options) : options_(std::move(options)), join_(options_.join) {}
 
@@ -55,11 +52,6 @@ class AgentMachine::Impl {
   void on(const agent_event::LinkMessage& event);
   void hear(const Welcome& welcome);
   bool fits(const Welcome& welcome, std::uint64_t ack);
-  void turn_down(const std::string& term);  // of a Welcome, or a Refused
-  void hear(const Claim& claim);
-  // Link::kOpen: from now on the rendezvous has so long to welcome this node.
-  void await_welcome();
-
   // A rendezvous that can't read a message ends the connection, and would do so for ever.
   void give_up_if_nothing_is_taken();
   void hear(const Waiting& waiting);
@@ -171,15 +163,12 @@ class AgentMachine::Impl {
   Channel<AgentMessage> channel_;
   Link link_ = Link::kDown;
   Workers workers_ = Workers::kNone;
-  std::string session_;  // empty: not welcome yet
-  TermRegister register_;
-  int num_lives_ = 0;                       // how often it was start_over()
-  TimePoint welcome_until_{};               // when the last connection ended that was welcome
-  std::optional<std::string> turned_down_;  // the term of the last one that was
-  bool embedded_ = false;                   // the rendezvous won't come back once gone
-  std::uint64_t oldest_resent_ = 0;         // on the last connection; 0: nothing was
-  int num_untaken_ = 0;        // connections in a row that ended before the rendezvous had it
-  std::string local_address_;  // of the link
+  std::string session_;              // empty: not welcome yet
+  int num_lives_ = 0;                // how often it was start_over()
+  bool embedded_ = false;            // the rendezvous won't come back once gone
+  std::uint64_t oldest_resent_ = 0;  // on the last connection; 0: nothing was
+  int num_untaken_ = 0;              // connections in a row that ended before the rendezvous had it
+  std::string local_address_;        // of the link
   std::optional<Endpoint> linked_to_;  // likewise; nullopt: there was none yet
   TimePoint answered_at_{};            // what the rendezvous has answered last was sent then
   std::chrono::milliseconds keep_alive_{0};

@@ -38,10 +38,6 @@ bool AgentMachine::Impl::fits(const Welcome& welcome, std::uint64_t ack) {
                                          kProtocolVersion, ": install the same ddprun on both"));
     return false;
   }
-  if (!register_.allows(welcome.term)) {
-    turn_down(welcome.term);
-    return false;
-  }
   if (ack >= channel_.acknowledged()) return true;
   stop_workers(options_.fence_grace);  // others may go on without it soon
   decide_here(ExitCode::kRetryable, concat("the rendezvous at ", where(), " had confirmed message ",
@@ -50,30 +46,9 @@ bool AgentMachine::Impl::fits(const Welcome& welcome, std::uint64_t ack) {
   return false;
 }
 
-// Others may have gone on with the job since: who leads now is at another endpoint, or comes.
-void AgentMachine::Impl::turn_down(const std::string& term) {
-  if (std::exchange(turned_down_, term) != term) {
-    tell(LogLevel::kWarning, concat("the rendezvous at ", where(), " leads in ", shown_term(term),
-                                    ", this node follows ", shown_term(register_.follows()),
-                                    ": it is not obeyed; looking for the one that is"));
-  }
-  emit(CloseLink{});
-  on(agent_event::LinkDown{false, "it leads in another term"});
-}
-
-// Who asks lives, and may have to wait for other nodes' votes: it has the time for a welcome anew,
-// but no more than this node's workers have without a rendezvous.
-void AgentMachine::Impl::hear(const Claim& claim) {
-  if (link_ != Link::kOpen) return;
-  const bool granted = register_.claim(claim);
-  await_welcome();
-  emit(Send{channel_.plain(Vote{claim.term, granted, register_.follows()})});
-}
-
 void AgentMachine::Impl::hear(const Welcome& welcome) {
   if (link_ != Link::kOpen) return;
   link_ = Link::kUp;
-  register_.welcomed(welcome.term);
   welcome_deadline_.reset();
   reach_deadline_.reset();
   if (!session_.empty()) tell(LogLevel::kInfo, "the rendezvous is back");
@@ -240,16 +215,7 @@ void AgentMachine::Impl::hear(const JobEnd& end) {
 void AgentMachine::Impl::hear(const Refused& refused) {
   awaiting_job_end_ = false;
   if (exit_) return;
-  const bool is_foreign = !register_.allows(refused.term);
-  const bool is_heeded = register_.heeds(refused.term, refused.line);
-  // Nobody waits for a node that never had a round, and whose own rendezvous has gone for good, or
-  // for so long.
-  const bool is_alone = is_foreign && (is_heeded || now_ >= welcome_until_ + kOwnPatience);
-  if (round_ == 0 && (refused.again || is_alone)) {
-    start_over(refused.message);
-    return;
-  }
-  if (!is_heeded) return turn_down(refused.term);
+  if (round_ == 0 && refused.again) return start_over(refused.message);
   // This node was given up: others may go on without it soon.
   if (!session_.empty()) stop_workers(options_.fence_grace);
   JobEnd end;
@@ -262,7 +228,6 @@ void AgentMachine::Impl::start_over(const std::string& why) {
   link_ = Link::kDown;
   welcome_deadline_.reset();
   session_.clear();
-  register_ = TermRegister();  // its votes were those of the session, and nobody's from now on
   ++num_lives_;
   embedded_ = false;
   waiting_text_.clear();

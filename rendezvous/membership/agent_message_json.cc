@@ -38,7 +38,6 @@ const char* name_of(const CutOff&) { return "cut_off"; }
 const char* name_of(const Stalled&) { return "stalled"; }
 const char* name_of(const Inspection&) { return "inspection"; }
 const char* name_of(const StepTimes&) { return "step_times"; }
-const char* name_of(const Vote&) { return "vote"; }
 const char* name_of(const Tail&) { return "tail"; }
 
 HangAction read_hang_action(const JsonFields& in) {
@@ -313,17 +312,6 @@ void get(const JsonFields& in, StepTimes& times) {
   }
   if (in.has("training")) times.training = read_training(in.object("training"));
   if (in.has("monitor")) times.monitor = read_node_report(in.object("monitor"));
-}
-
-void put(json::object& out, const Vote& vote) {
-  out["term"] = clean_text(vote.term);
-  out["granted"] = vote.granted;
-  out["follows"] = clean_text(vote.follows);
-}
-void get(const JsonFields& in, Vote& vote) {
-  vote.term = in.text("term");
-  vote.granted = in.boolean("granted");
-  vote.follows = in.text("follows");
 }
 
 // From where on the last of `lines` are within the bounds.

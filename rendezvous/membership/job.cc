@@ -69,8 +69,7 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
   std::visit(
       [&](const auto& message) {
         using Message = std::decay_t<decltype(message)>;
-        if constexpr (!std::is_same_v<Message, Join> && !std::is_same_v<Message, Ack> &&
-                      !std::is_same_v<Message, Vote>) {
+        if constexpr (!std::is_same_v<Message, Join> && !std::is_same_v<Message, Ack>) {
           handle(*node, message, now, out);
         }
       },

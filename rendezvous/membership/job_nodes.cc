@@ -413,7 +413,6 @@ void Job::welcome(const Node& node, TimePoint now, Actions& out) {
   welcome.your_addr = node.facts.peer_addr;
   welcome.keep_alive = state_.timeouts.keep_alive;
   welcome.embedded = options_.embedded;
-  welcome.term = options_.term;
   welcome.clock_us =
       std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
   tell(node, std::move(welcome), out);

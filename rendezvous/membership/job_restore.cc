@@ -68,10 +68,6 @@ journal::Batch JobTable::take_changes() {
   return batch;
 }
 
-void JobTable::add_changes(journal::Batch batch) {
-  std::ranges::move(batch, std::back_inserter(erased_));
-}
-
 void JobTable::forget_rows(std::uint64_t job, journal::Rows& rows) {
   const std::string prefix = job_row_prefix(job);
   for (auto row = rows.lower_bound(prefix); row != rows.end() && row->first.starts_with(prefix);) {

@@ -55,7 +55,6 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
         tls_(std::move(security.tls)),
         certificate_host_(std::move(security.certificate_host)),
         program_(std::move(security.program)),
-        ca_flag_(std::move(security.ca_flag)),
         leads_here_(std::move(security.leads_here)),
         io_(io),
         lookup_door_(std::make_shared<LookupDoor>()),
@@ -236,7 +235,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       return untrusted("ended TLS: " + trouble);
     }
     if (response_.find(security::kTlsHeader) != response_.end()) {
-      return untrusted(concat("wants TLS: give this ", program_, " ", ca_flag_));
+      return untrusted(concat("wants TLS: give this ", program_, " --tls-ca"));
     }
     const bool dropped =
         error == asio::error::eof || error == asio::error::connection_reset ||
@@ -356,7 +355,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
   const security::TlsContext tls_;             // likewise
   const std::string certificate_host_;         // empty: endpoint_'s
-  const std::string program_, ca_flag_;        // as LinkSecurity has it
+  const std::string program_;                  // as LinkSecurity has it
   const std::function<bool(int)> leads_here_;  // likewise
 
   // io thread only.

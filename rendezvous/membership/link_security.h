@@ -18,7 +18,7 @@ struct LinkSecurity {
   std::string certificate_host =
       {};  // what the certificate must be for; empty: the endpoint's host
   // What people are told to give whom, where the other side wants one of these.
-  std::string program = "ddprun", ca_flag = "--tls-ca";
+  std::string program = "ddprun";
   // Whether the other end of a connected socket is in this process: then without TLS.
   std::function<bool(int socket)> leads_here = {};
 };

@@ -175,12 +175,6 @@ bool JobTable::has_job(std::uint64_t number) const {
   return std::ranges::any_of(jobs_, [&](const auto& job) { return job->number() == number; });
 }
 
-bool JobTable::would_begin(const Join& join) const {
-  return join.session.empty() && std::ranges::none_of(jobs_, [&](const auto& job) {
-           return job->state().run_id == join.run_id && (!job->ended() || job->knows(join));
-         });
-}
-
 // Of several jobs with one name the last one is the one that lives.
 TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
                                  Actions& out) {
@@ -188,11 +182,6 @@ TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std
                                   [&](const auto& job) { return job->state().run_id == run_id; });
   if (found == jobs_.rend()) return {std::nullopt, "no job of that name runs here"};
   return (*found)->ask_for_tail(global_rank, request, out);
-}
-
-std::size_t JobTable::num_begun() const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(jobs_, [](const auto& job) { return job->state().round > 0; }));
 }
 
 std::vector<JobStatus> JobTable::status() const {

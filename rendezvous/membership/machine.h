@@ -114,7 +114,6 @@ struct MachineOptions {
   bool embedded = false;                       // goes into Welcome
   std::int64_t embedding_pid = 0;              // of the ddprun that serves it, where it is embedded
   bool journalled = false;                     // somebody calls take_changes()
-  std::string term = {};                       // goes into Welcome; empty: there are none
   bool shared = false;  // restore() may be of what another machine's rendezvous has left
 };
 
@@ -151,10 +150,6 @@ struct HangStatus {
   std::vector<std::string> lines;
   bool acted = false;  // the round ended because of it
 };
-// Of a job that waits for its nodes to follow this rendezvous (held_jobs.h).
-struct HeldStatus {
-  std::size_t granted = 0, voters = 0;  // of the set of voters that lacks most
-};
 struct JobStatus {
   std::string run_id, phase;
   std::uint64_t round = 0;
@@ -176,7 +171,6 @@ struct JobStatus {
   std::vector<std::string> stragglers;     // of the live round
   std::optional<TrainingStatus> training;  // of the live round, over all nodes that said something
   std::optional<JobEnd> verdict;
-  std::optional<HeldStatus> held;  // phase "held": little else is known
 };
 
 class Job;
@@ -200,8 +194,6 @@ class JobTable {
   // nullopt: the connection is no member's of a round.
   std::optional<Seat> seat(ConnectionId connection) const;
   bool has_job(std::uint64_t number) const;
-  // Nobody of its job is here: it would be the first one.
-  bool would_begin(const Join& join) const;
   bool knows(ConnectionId connection) const { return connections_.contains(connection); }
   std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
 
@@ -211,7 +203,6 @@ class JobTable {
   PhaseSeconds seconds(Clock::time_point now) const;
   bool idle() const { return jobs_.empty(); }
   std::size_t num_jobs() const { return jobs_.size(); }
-  std::size_t num_begun() const;  // of those: a round has; until their nodes know the end
   // The jobs that are over and gone from status(), for MachineOptions::keep_finished from their
   // ends, at most FinishedJobs::kMost; who ended first is first.
   const FinishedJobs& finished() const { return finished_; }
@@ -228,13 +219,8 @@ class JobTable {
   void forget_rows(std::uint64_t job, journal::Rows& rows);
   // Jobs of an earlier rendezvous process, from its journal: before their agents' first message.
   // They are expected back. `clock_shift`: what is to be added to the earlier process' times. A
-  // job whose rows make no sense is left out and named in a Log, and its rows are erased. May be
-  // called again, with other jobs, while the table serves.
+  // job whose rows make no sense is left out and named in a Log, and its rows are erased.
   Actions restore(const journal::Rows& rows, Clock::duration clock_shift, Clock::time_point now);
-  // Jobs with numbers up to this one may be restored yet: new ones get larger ones.
-  void reserve_numbers(std::uint64_t last) { next_number_ = std::max(next_number_, last + 1); }
-  // Rows that take_changes() has from now on, too: of what is not the table's.
-  void add_changes(journal::Batch batch);
 
  private:
   void join(const event::Message& message, const Join& join, Clock::time_point now, Actions& out);

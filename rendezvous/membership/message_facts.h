@@ -24,8 +24,7 @@ std::uint64_t* round_of(std::variant<Types...>& message) {
 inline bool may_be_unnumbered(const AgentMessage& message) {
   return std::holds_alternative<Ack>(message) || std::holds_alternative<CutOff>(message) ||
          std::holds_alternative<Stalled>(message) || std::holds_alternative<Inspection>(message) ||
-         std::holds_alternative<StepTimes>(message) || std::holds_alternative<Vote>(message) ||
-         std::holds_alternative<Tail>(message);
+         std::holds_alternative<StepTimes>(message) || std::holds_alternative<Tail>(message);
 }
 
 }  // namespace ddprun::membership

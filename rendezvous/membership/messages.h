@@ -18,6 +18,9 @@ namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 2;        // the newest that this ddprun speaks
 inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
+// That of a pair (ddprund --standby), which is gone: its agents voted for their leader. A Welcome
+// or a Claim of one is read as a Welcome of this version, so that agents refuse it as any other.
+inline constexpr int kPairVersion = 0;
 inline constexpr VersionRange kProtocolVersions{kOldestProtocolVersion, kProtocolVersion};
 inline constexpr int kTailVersion = 2;  // from this one on agents know TailWanted
 // A node that is cut off kills its workers this long after it noticed; a node that was lost by
@@ -269,14 +272,6 @@ struct StepTimes {
   std::optional<NodeReport> monitor = {};
 };
 
-// The answer to Claim. `granted`: this agent follows `term` now, and nobody else is granted to go
-// on in place of the term that it followed before.
-struct Vote {
-  std::string term;  // Claim's
-  bool granted = false;
-  std::string follows;  // the term that it follows now
-};
-
 inline constexpr std::size_t kMaxTailLines = 64;
 inline constexpr std::size_t kMaxTailBytes = 16 << 10;  // of all lines together
 
@@ -291,7 +286,7 @@ struct Tail {
 using AgentMessage =
     std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
                  WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
-                 CutOff, Stalled, Inspection, StepTimes, Vote, Tail>;
+                 CutOff, Stalled, Inspection, StepTimes, Tail>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -304,15 +299,6 @@ struct Welcome {
   std::chrono::milliseconds keep_alive{5000};  // silence for this long = lost, on both sides
   bool embedded = false;  // the rendezvous lives in a node's ddprun: once gone, it won't come back
   std::int64_t clock_us = 0;  // what its monotonic clock shows; 0: it doesn't say
-  // Of its leading (docs/rendezvous.md, "Terms"); empty: it has none. An agent that follows another
-  // one takes no welcome.
-  std::string term = {};
-};
-
-// Between Join and Welcome, maybe several times, never numbered: a rendezvous that leads in `term`
-// asks whether it may go on with what the one of `basis` decided. Vote answers.
-struct Claim {
-  std::string term, basis;
 };
 
 // Who is still missing, for the person who waits; never numbered, may be lost.
@@ -406,10 +392,6 @@ struct Refused {
   std::string message;
   int exit_code = 2;
   bool again = false;
-  // Of its leading, as Welcome's, and the terms that this one goes on from, newest first. To an
-  // agent that follows none of them it says nothing: another rendezvous may know it.
-  std::string term = {};
-  std::vector<std::string> line = {};
 };
 
 // Somebody looks at what a rank of this node prints: say what it wrote last. Never numbered: nobody
@@ -422,7 +404,7 @@ struct TailWanted {
 };
 
 using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
-                                       Refused, Inspect, HangVerdict, Record, Claim, TailWanted>;
+                                       Refused, Inspect, HangVerdict, Record, TailWanted>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

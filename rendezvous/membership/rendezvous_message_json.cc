@@ -9,7 +9,6 @@
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/failure_json.h"
 #include "rendezvous/membership/message_by_name.h"
-#include "rendezvous/membership/term_line.h"
 
 namespace ddprun::membership {
 namespace {
@@ -31,7 +30,6 @@ const char* name_of(const Refused&) { return "refused"; }
 const char* name_of(const Inspect&) { return "inspect"; }
 const char* name_of(const HangVerdict&) { return "hang_verdict"; }
 const char* name_of(const Record&) { return "record"; }
-const char* name_of(const Claim&) { return "claim"; }
 const char* name_of(const TailWanted&) { return "tail_wanted"; }
 
 void put(json::object& out, const Preempt& message) {
@@ -52,10 +50,9 @@ void put(json::object& out, const Welcome& welcome) {
   out["keep_alive_ms"] = time_value(welcome.keep_alive);
   out["embedded"] = welcome.embedded;
   out["clock_us"] = welcome.clock_us;
-  if (!welcome.term.empty()) out["term"] = clean_text(welcome.term);
 }
 void get(const JsonFields& in, Welcome& welcome) {
-  welcome.version = in.small("version", 0, kMaxInt);
+  welcome.version = in.has("term") ? kPairVersion : in.small("version", 0, kMaxInt);
   // Likewise: the agent says so and ends.
   if (welcome.version < kOldestProtocolVersion || welcome.version > kProtocolVersion) return;
   welcome.session = in.text("session");
@@ -63,7 +60,6 @@ void get(const JsonFields& in, Welcome& welcome) {
   welcome.keep_alive = in.time("keep_alive_ms");
   welcome.embedded = in.boolean("embedded");
   welcome.clock_us = in.integer("clock_us", 0, kMaxMicroseconds);
-  if (in.has("term")) welcome.term = in.text("term");
 }
 
 void put(json::object& out, const Waiting& waiting) {
@@ -162,20 +158,11 @@ void put(json::object& out, const Refused& refused) {
   out["message"] = clean_text(refused.message);
   out["exit_code"] = refused.exit_code;
   out["again"] = refused.again;
-  if (!refused.term.empty()) out["term"] = clean_text(refused.term);
-  if (refused.line.empty()) return;
-  json::array line;
-  for (const std::string& term : refused.line) {
-    if (line.size() < kMaxTermLine) line.push_back(clean_text(term));
-  }
-  out["line"] = std::move(line);
 }
 void get(const JsonFields& in, Refused& refused) {
   refused.message = in.clipped("message", kMaxShownBytes);
   refused.exit_code = in.small("exit_code", 0, 255);
   refused.again = in.boolean("again");
-  if (in.has("term")) refused.term = in.text("term");
-  if (in.has("line")) refused.line = in.texts("line", kMaxTermLine, kMaxShownBytes);
 }
 
 void put(json::object& out, const Inspect& inspect) {
@@ -205,16 +192,6 @@ void get(const JsonFields& in, HangVerdict& verdict) {
 void put(json::object& out, const Record& record) { out["round"] = counter_value(record.round); }
 void get(const JsonFields& in, Record& record) { record.round = in.counter("round"); }
 
-void put(json::object& out, const Claim& claim) {
-  out["term"] = clean_text(claim.term);
-  out["basis"] = clean_text(claim.basis);
-}
-void get(const JsonFields& in, Claim& claim) {
-  claim.term = in.text("term");
-  claim.basis = in.text("basis");
-  if (claim.term.empty()) throw Error(ErrorCode::kProtocol, "message \"claim\": \"term\" is empty");
-}
-
 void put(json::object& out, const TailWanted& wanted) {
   out["round"] = counter_value(wanted.round);
   out["request"] = counter_value(wanted.request);
@@ -237,6 +214,10 @@ void put_message(json::object& out, const RendezvousMessage& message) {
 }
 
 bool get_message(std::string_view type, const JsonFields& in, RendezvousMessage& message) {
+  if (type == "claim") {
+    message = Welcome{.version = kPairVersion};
+    return true;
+  }
   return get_by_name(message, [&](auto& candidate) {
     if (type != name_of(candidate)) return false;
     get(in, candidate);

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "common/exit_codes.h"
+#include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
 namespace {
@@ -20,10 +20,6 @@ std::string holder_text(const Node& holder, const Join& join) {
                             ", which runs ", holder.join.program);
   if (holder.join.user_id != join.user_id) text += concat(" as user ", holder.join.user_id);
   return text;
-}
-
-Refused usage(std::string message) {
-  return Refused{std::move(message), static_cast<int>(ExitCode::kUsage)};
 }
 
 }  // namespace
@@ -47,15 +43,15 @@ std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
   }
   if (num_here < places || (one_of_them && !no_spares)) return std::nullopt;
   if (fixed) return port_in_use(job, join, facts);
-  return usage(concat("job ", job.run_id, " already has ", num_here, " of ", places,
-                      " nodes: it is in use by ", holder_text(*holder, join),
-                      "; for a new job give another --rdzv-id"));
+  return refused_usage(concat("job ", job.run_id, " already has ", num_here, " of ", places,
+                              " nodes: it is in use by ", holder_text(*holder, join),
+                              "; for a new job give another --rdzv-id"));
 }
 
 Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts& facts) {
-  return usage(concat("port ", facts.local_port, " is in use by ",
-                      holder_text(job.nodes.begin()->second, join), " (job ", job.run_id,
-                      "); give this job another --master-port"));
+  return refused_usage(concat("port ", facts.local_port, " is in use by ",
+                              holder_text(job.nodes.begin()->second, join), " (job ", job.run_id,
+                              "); give this job another --master-port"));
 }
 
 Waiting spare_note(const JobState& job, int num_members, int num_spares) {

@@ -81,10 +81,6 @@ std::int64_t num_workers_with(const JobState& job, const Join& join) {
   return sum;
 }
 
-Refused usage(std::string message) {
-  return Refused{std::move(message), static_cast<int>(ExitCode::kUsage)};
-}
-
 // One disagreement: "--max-restarts is 3 here, but 0 on gpu01 (10.0.0.1), which came first".
 template <typename Value>
 std::optional<Refused> differs(const JobState& job, const char* flag, const Value& here,
@@ -93,11 +89,15 @@ std::optional<Refused> differs(const JobState& job, const char* flag, const Valu
   const std::string first = job.nodes.empty()
                                 ? "the node that came first"
                                 : concat(describe(job.nodes.begin()->second), ", which came first");
-  return usage(concat("job ", job.run_id, ": ", flag, " is ", here, " here, but ", there, " on ",
-                      first, "; give the same value on every node"));
+  return refused_usage(concat("job ", job.run_id, ": ", flag, " is ", here, " here, but ", there,
+                              " on ", first, "; give the same value on every node"));
 }
 
 }  // namespace
+
+Refused refused_usage(std::string message) {
+  return Refused{std::move(message), static_cast<int>(ExitCode::kUsage)};
+}
 
 std::optional<Refused> admission(const JobState& job, const Join& join,
                                  const ConnectionFacts& facts) {
@@ -144,19 +144,21 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return no;
   }
   if (num_workers_with(job, join) > std::numeric_limits<int>::max()) {
-    return usage(concat("job ", job.run_id, ": with the ", join.num_workers,
-                        " workers of this node there would be more than ",
-                        std::numeric_limits<int>::max(), "; give fewer with --nproc-per-node"));
+    return refused_usage(concat("job ", job.run_id, ": with the ", join.num_workers,
+                                " workers of this node there would be more than ",
+                                std::numeric_limits<int>::max(),
+                                "; give fewer with --nproc-per-node"));
   }
   if (!join.node_rank) return refuse_surplus(job, join, facts);
   if (*join.node_rank < 0 || *join.node_rank >= ours.max_nodes) {
-    return usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
-                        nnodes_text(ours), " node ranks are 0 to ", ours.max_nodes - 1));
+    return refused_usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
+                                nnodes_text(ours), " node ranks are 0 to ", ours.max_nodes - 1));
   }
   const auto holder = job.rank_wishes.find(*join.node_rank);
   if (holder != job.rank_wishes.end() && job.nodes.at(holder->second).connection) {
-    return usage(concat("--node-rank=", *join.node_rank, " is already taken by ",
-                        describe(job.nodes.at(holder->second)), "; give each node its own"));
+    return refused_usage(concat("--node-rank=", *join.node_rank, " is already taken by ",
+                                describe(job.nodes.at(holder->second)),
+                                "; give each node its own"));
   }
   return refuse_surplus(job, join, facts);
 }

@@ -13,6 +13,9 @@
 
 namespace ddprun::membership {
 
+// Refused with ExitCode::kUsage.
+Refused refused_usage(std::string message);
+
 // Why this new agent can't be taken in; nullopt: it can. Names both sides' values.
 // What differs but is legal is left to join_warning.
 std::optional<Refused> admission(const JobState& job, const Join& join,

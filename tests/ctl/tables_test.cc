@@ -44,14 +44,6 @@ TEST_CASE(
   CHECK(jobs_table(page("", "")) == "no jobs\n");
 }
 
-TEST_CASE("jobs_table: of a job that is held, how many of its nodes have come") {
-  std::string job = kLive;
-  job.replace(job.find("running"), 7, "held");
-  job.insert(job.size() - 1, R"(,"held":{"granted":1,"voters":3})");
-  CHECK_THAT(jobs_table(page(job, "")),
-             Contains("mine                             held       2      1 of 3 came\n"));
-}
-
 TEST_CASE("jobs_table: a job's words stay on its line") {
   std::string job = kFinished;
   job.replace(job.find("rank 1 failed"), 13, R"(a\nb\u001b[2J)");
@@ -95,20 +87,6 @@ TEST_CASE("status_table: a fact on each line, limits where there are some") {
         "static rounds   0: 0 keys, 0 bytes, 0 connections, 0 requests, 1 clients read slowly\n"
         "plain store     5 keys, 64 bytes, 2 connections, 99 requests\n"
         "journal         kept in /var/lib/ddprun/journal.db\n");
-}
-
-TEST_CASE("status_table: of a pair, the other one") {
-  const auto with = [](const std::string& peer) {
-    return status_table(R"({"peer":)" + peer + "," + std::string(kStatus).substr(1));
-  };
-  CHECK_THAT(
-      with(R"({"endpoint":"b:29400","answers":true,"in_sync":true,"says":"leads: b mirrors it"})"),
-      Contains("\npeer            b:29400: in sync; leads: b mirrors it\n"));
-  CHECK_THAT(with(R"({"endpoint":"b:29400","answers":true,"in_sync":false,"says":""})"),
-             Contains("\npeer            b:29400: answers, not in sync\n"));
-  CHECK_THAT(with(R"({"endpoint":"b:29400","answers":false,"in_sync":false,"says":"a\nb"})"),
-             Contains("\npeer            b:29400: no answer, not in sync; a\\nb\n"));
-  CHECK_THAT(with("null"), !Contains("peer"));
 }
 
 TEST_CASE("status_table: of several rendezvous, the role") {

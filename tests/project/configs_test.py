@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What configs/ ships works: the TOML file is read, the unit verifies, the batch script runs."""
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.join(HERE, "../.."))
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
 CONFIGS = os.path.join(SOURCE, "configs")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import etcd  # noqa: E402
 import netns  # noqa: E402
 import runner  # noqa: E402
 import files  # noqa: E402
@@ -235,6 +237,55 @@ class SystemdUnit(Scratch):
         daemon.terminate()
         rest = daemon.communicate(timeout=20)[0]
         self.assertRegex(line, r"127\.0\.0\.1:\d+", rest)
+
+
+class KubernetesManifest(Scratch):
+    """Its containers' commands, each in a network namespace that stands for a Pod's."""
+
+    def setUp(self):
+        super().setUp()
+        if etcd.MISSING:
+            self.skipTest(etcd.MISSING)
+        try:
+            self.hosts = netns.Hosts(3)
+        except netns.Unavailable as reason:
+            self.skipTest(str(reason))
+        self.addCleanup(self.hosts.close)
+
+    def by_address(self, text):
+        for index, host in enumerate(self.hosts):
+            text = text.replace(f"ddprund-etcd-{index}.ddprund-etcd", host.address)
+            text = text.replace(f"ddprund-{index}.ddprund:", f"{host.address}:")
+        return text
+
+    def begin(self, command, pod, host):
+        """`command` of the pod of that name."""
+        words = [self.by_address(word.replace("$(POD)", pod)).replace("/data/", f"{self.directory}/{pod}/")
+                 for word in command]
+        process = host.popen(words, env=environment(), stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+
+    def test_its_commands_are_a_group_of_which_one_leads_and_that_runs_jobs(self):
+        text = read("kubernetes/ddprund.yaml")
+        of_etcd, of_ddprund = (json.loads(found) for found in re.findall(r"command: (\[.*?\])\n", text, re.S))
+        replicas = [int(found) for found in re.findall(r"replicas: (\d+)", text)]
+        for command, name, number in ((of_etcd, "ddprund-etcd", replicas[0]), (of_ddprund, "ddprund", replicas[1])):
+            for index in range(number):
+                os.mkdir(os.path.join(self.directory, f"{name}-{index}"))
+                self.begin(command, f"{name}-{index}", self.hosts[index])
+        endpoints = self.by_address(re.search(r"--rdzv-endpoint=(\S+?)\.?\n", text)[1])
+
+        def run(*argv):
+            done = self.hosts[2].run([os.path.join(BIN, argv[0]), *argv[1:]], env=environment(), text=True, timeout=90,
+                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            return done.stdout
+        run("ddprun", f"--rdzv-endpoint={endpoints}", "--nnodes=1", "--rendezvous-timeout=60", "--no-python", "true")
+        roles = [json.loads(run("ddprunctl", "status", "--json", f"--rdzv-endpoint={each}"))["role"]
+                 for each in endpoints.split(",")]
+        self.assertEqual(sorted(roles), ["leader", "standby"])
 
 
 class SlurmScript(Scratch):

@@ -25,7 +25,8 @@ PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin
           "/usr/share/zsh/vendor-completions/_ddprun", "/usr/share/fish/vendor_completions.d/ddprun.fish",
           "/usr/lib/systemd/system/ddprund.service", "/usr/lib/systemd/system/ddprund.socket",
           "/usr/lib/systemd/system/ddprun-agent@.service", "/usr/share/man/man8/ddprun-agent.8.gz",
-          "/usr/share/ddprun/grafana/ddprun.json", "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright")
+          "/usr/share/ddprun/grafana/ddprun.json", "/usr/share/ddprun/kubernetes/ddprund.yaml",
+          "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright")
 
 # $1: a folder of ours, $2: the packages'. The script for the new root comes on stdin.
 IN_OVERLAY = """set -e

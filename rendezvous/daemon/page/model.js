@@ -60,9 +60,7 @@ const rank_named = (text) => Number(/^rank (\d+) /.exec(text ?? "")?.[1] ?? -1);
 function waits_text(job) {
   const of_state = (...states) => job.in_order.filter((node) => states.includes(node_state(node))).map(node_name);
   const texts = [];
-  if (job.phase === "held" && job.held) {
-    texts.push(`waits for its nodes to follow this rendezvous: ${job.held.granted} of ${job.held.voters} have`);
-  } else if (job.phase === "forming") {
+  if (job.phase === "forming") {
     const here = job.nodes.filter((node) => node.connected).length;
     const missing = job.min_nodes - here;
     if (missing > 0) texts.push(`waits for ${count_text(missing, "more node")}: ${here} of ${job.min_nodes} are here`);

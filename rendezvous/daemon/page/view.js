@@ -87,7 +87,6 @@ class View {
     if (status.journal && !status.journal.kept) {
       troubles.push(`The journal is not kept since ${seconds_text(status.journal.trouble_seconds)}: ${status.journal.trouble}. Decisions wait for it.`);
     }
-    if (status.peer && !status.peer.in_sync) troubles.push(`The pair is not in sync: ${status.peer.says}`);
     if (this.model.too_large > 0) troubles.push(`The state has ${bytes_text(this.model.too_large)}, too much for a page: "ddprunctl jobs" shows it.`);
     show(by_id("trouble"), troubles.length > 0);
     put(by_id("trouble"), troubles.join(" "));

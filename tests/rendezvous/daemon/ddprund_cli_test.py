@@ -107,35 +107,19 @@ class CommandLine(harness.Case):
     def test_a_switch_that_is_neither_is_named(self):
         self.assertIn('--watch-output: "maybe" is neither on nor off', self.refused("--watch-output=maybe"))
 
-    def test_wrong_flags_of_a_pair_are_named(self):
+    def test_the_flags_of_a_pair_are_gone_and_say_so(self):
         state = f"--state-dir={self.scratch()}"
-        for flags, said in (
-                (("--standby=b:1",), "--standby: the jobs are kept in --state-dir; give that, too"),
-                (("--standby-of=a",), "--standby-of: the jobs are kept in --state-dir; give that, too"),
-                ((state, "--standby=b", "--standby-of=a"), "--standby and --standby-of: give one"),
-                ((state, "--standby=b", "--ha=etcd://e:1"), "--standby: is without an etcd"),
-                ((state, "--standby=b:x"), '--standby: "b:x" is not HOST:PORT of the other ddprund'),
-                ((state, "--standby-of=:1"), '--standby-of: ":1" is not HOST:PORT'),
-                ((state, "--standby=b:0"), '--standby: "b:0" is not HOST:PORT'),
-                ((state, "--ha-lease=5s"), "--ha-lease: is for --ha, --standby and --standby-of"),
-                ((state, "--standby=b", "--ha-lease=1s"), '--ha-lease: "1s" is not 2s to 60s'),
-                ((state, "--standby=b", "--tls-cert=c", "--tls-key=k"), "give --ha-ca")):
-            with self.subTest(flags):
-                self.assertIn(said, self.refused(*flags))
+        for flag in "--standby", "--standby-of":
+            for flags in (f"{flag}=b:29400",), (state, flag, "b:29400"), (f"{flag}=", "--ha=etcd://e:1"):
+                with self.subTest(flags):
+                    self.assertEqual(f"ddprund: {flag} is gone: several ddprunds share an etcd, "
+                                     "--ha=etcd://HOST:PORT,.../PREFIX (docs/ha.md)", self.refused(*flags).strip())
+
+    def test_flags_of_ha_without_it_are_named(self):
+        self.assertIn("--ha-lease: is for --ha; give that, too", self.refused("--ha-lease=5s"))
 
     def test_what_is_refused_is_one_line_whatever_is_in_it(self):
-        self.assertIn(r'--ha-name: "a\nb:1" is not HOST:PORT',
-                      self.refused(f"--state-dir={self.scratch()}", "--standby=b:1", "--ha-name=a\nb:1"))
-
-    def test_a_pair_with_itself_is_named(self):
-        port = harness.free_port()
-        state = f"--state-dir={self.scratch()}"
-        for listen, itself in ((f"127.0.0.1:{port}", f"127.0.0.1:{port}"), (f"127.0.0.1:{port}", f"localhost:{port}"),
-                               (f":{port}", f"127.0.0.1:{port}"), (f":{port}", f"127.0.0.2:{port}")):
-            for flag in ("--standby", "--standby-of"):
-                with self.subTest(listen=listen, itself=itself, flag=flag):
-                    self.assertIn(f"{flag}={itself}: is this ddprund itself: name the other one of the pair",
-                                  self.refused(f"--listen={listen}", state, f"{flag}={itself}"))
+        self.assertIn(r'--ha-name: "a\nb:1" is not HOST:PORT', self.refused("--ha=etcd://e:1", "--ha-name=a\nb:1"))
 
     def test_limits_given_twice_both_count(self):
         _, endpoint = self.ddprund("--limits=keys=500,bytes=7k", "--limits=keys=5", "--limits=connections=3")
@@ -145,23 +129,22 @@ class CommandLine(harness.Case):
         self.assertIn('--limits: "x" is not keys=N', self.refused("--limits=keys=5", "--limits=x"))
         self.assertIn("takes no argument", self.refused("--limits", "keys=5", "keys=6"))
 
-    def test_files_of_the_other_side_are_named_by_their_own_flags(self):
+    def test_files_towards_etcd_are_named_by_their_own_flags(self):
         certs = self.certs()
         cert, key, ca = f"{certs}/client.pem", f"{certs}/client.key", f"--ha-ca={certs}/ca.pem"
-        for alone in ((f"--state-dir={self.scratch()}", "--standby=127.0.0.1:1"), ("--ha=etcd://127.0.0.1:1",)):
-            for flags, said in (
-                    (("--ha-ca=/nothing",), "--ha-ca=/nothing: No such file"),
-                    ((ca, "--ha-cert=/nothing", f"--ha-key={key}"), "--ha-cert=/nothing: No such file"),
-                    ((ca, f"--ha-cert={cert}", "--ha-key=/"), "--ha-key=/: it is a directory"),
-                    ((ca, f"--ha-cert={cert}"), f"--ha-cert={cert}: its key is missing (--ha-key)"),
-                    ((ca, f"--ha-key={key}"), f"--ha-key={key}: its certificate is missing (--ha-cert)"),
-                    ((ca, f"--ha-cert={cert}", f"--ha-key={certs}/server.key"),
-                     f"--ha-key={certs}/server.key: is not the key of --ha-cert={cert}"),
-                    ((f"--ha-cert={cert}", f"--ha-key={key}"), "authority is missing (--ha-ca)")):
-                with self.subTest(flags=(*alone, *flags)):
-                    line = self.refused("--listen=127.0.0.1:0", *alone, *flags)
-                    self.assertIn(said, line)
-                    self.assertNotIn("--tls", line)
+        for flags, said in (
+                (("--ha-ca=/nothing",), "--ha-ca=/nothing: No such file"),
+                ((ca, "--ha-cert=/nothing", f"--ha-key={key}"), "--ha-cert=/nothing: No such file"),
+                ((ca, f"--ha-cert={cert}", "--ha-key=/"), "--ha-key=/: it is a directory"),
+                ((ca, f"--ha-cert={cert}"), f"--ha-cert={cert}: its key is missing (--ha-key)"),
+                ((ca, f"--ha-key={key}"), f"--ha-key={key}: its certificate is missing (--ha-cert)"),
+                ((ca, f"--ha-cert={cert}", f"--ha-key={certs}/server.key"),
+                 f"--ha-key={certs}/server.key: is not the key of --ha-cert={cert}"),
+                ((f"--ha-cert={cert}", f"--ha-key={key}"), "authority is missing (--ha-ca)")):
+            with self.subTest(flags=flags):
+                line = self.refused("--listen=127.0.0.1:0", "--ha=etcd://127.0.0.1:1", *flags)
+                self.assertIn(said, line)
+                self.assertNotIn("--tls", line)
 
     def test_a_port_alone_is_no_host_and_behind_a_colon_it_is_on_all_interfaces(self):
         port = harness.free_port()

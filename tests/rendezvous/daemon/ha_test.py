@@ -4,6 +4,8 @@
 import os
 import random
 import re
+import socket
+import ssl
 import time
 
 from several_daemons import LEASE, PATIENCE, Member, SeveralDaemons, harness, wait_until
@@ -33,6 +35,8 @@ class HighAvailability(SeveralDaemons):
         others = [Member(self, f"c{i}", *flags) for i in range(1, number)]
         for other in others:
             wait_until(lambda: other.role() == "standby", "the others stand by", 30)
+            self.assertEqual(other.readiness(), (503, b"not ready: it stands by\n"))
+        self.assertEqual(first.readiness(), (200, b"ok\n"))
         return [first, *others]
 
     def test_the_leader_is_killed_and_no_worker_notices(self):
@@ -58,6 +62,42 @@ class HighAvailability(SeveralDaemons):
         members[0].kill()
         wait_until(lambda: "leads, epoch" in members[1].log(), "the next one leads", 30)
         self.check_end(agents, pids)
+
+    def ask(self, member, authority, path, *certificate, over_tls=True):
+        """The answer's header; "" where the connection is closed without one."""
+        context = ssl.create_default_context(cafile=f"{authority}/ca.pem")
+        if certificate:
+            context.load_cert_chain(*certificate)
+        with socket.create_connection(("127.0.0.1", member.port), 10) as plain:
+            try:
+                with context.wrap_socket(plain, server_hostname="localhost") if over_tls else plain as asked:
+                    asked.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                    return asked.recv(4096).decode().partition("\r\n\r\n")[0].lower()
+            except OSError:
+                return ""
+
+    def test_a_standby_that_asks_for_certificates_tells_nobody_else_who_leads(self):
+        """Where none is asked for, whoever comes is told."""
+        certs, stranger = self.certs(), self.certs()
+        tls = self.tls_server(certs)
+        first = Member(self, "c0", *tls)
+        wait_until(lambda: "leads, epoch" in first.log(), "the first one leads", 30)
+        closed = Member(self, "c1", *tls, f"--tls-ca={certs}/ca.pem", "--tls-verify-client")
+        open_one = Member(self, "c2", *tls)
+        for each in (closed, open_one):
+            wait_until(lambda: "stands by: c0:29400 leads" in each.log(), f"{each.name} stands by", 30)
+        with_one = self.ask(closed, certs, "/v1/jobs", f"{certs}/client.pem", f"{certs}/client.key")
+        self.assertIn(" 503 ", with_one)
+        self.assertIn("ddprun-standby: c0:29400", with_one)
+        for path in ("/v1/jobs", "/v1/agent", "/v1/status"):
+            with self.subTest(path=path):
+                self.assertEqual(self.ask(closed, certs, path), "")
+                strangers = f"{stranger}/client.pem", f"{stranger}/client.key"
+                self.assertEqual(self.ask(closed, certs, path, *strangers), "")
+                plain = self.ask(closed, certs, path, over_tls=False)
+                self.assertIn(" 426 ", plain)
+                self.assertNotIn("ddprun-standby", plain)
+        self.assertIn("ddprun-standby: c0:29400", self.ask(open_one, certs, "/v1/jobs"))
 
     def test_a_leader_that_is_stopped_gives_it_back_before_its_lease_ends(self):
         self.lease = 60
@@ -269,7 +309,7 @@ class HighAvailability(SeveralDaemons):
                 (["--ha=etcd://a", "--state-dir=/tmp/x"], "leave one of the two out"),
                 (["--ha=etcd://a", "--ha-lease=1s"], "is not 2s to 60s"),
                 (["--ha=etcd://a", "--ha-name=x"], "is not HOST:PORT"),
-                (["--ha-lease=3s"], "give one of them, too"),
+                (["--ha-lease=3s"], "is for --ha; give that, too"),
                 (["--ha=etcd://a", "--ha-ca=/nowhere"], "/nowhere")):
             done = self.finish(self.start(*flags, "--listen=127.0.0.1:0", program=harness.DDPRUND))
             self.check_one_line(done, part)

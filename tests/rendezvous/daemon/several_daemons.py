@@ -18,11 +18,11 @@ PATIENCE = 15  # seconds; bounds a missing event, not a machine
 
 class Member:
     """A ddprund that can lead; what it says is in `errors`. Its flags are the case's `flags_of` it, and
-    `flags`; `prefix` starts it."""
+    `flags`."""
 
-    def __init__(self, case, name, *flags, port=None, prefix=()):
-        self.case, self.name, self.flags, self.prefix = case, name, flags, prefix
-        self.port = port or harness.free_port()
+    def __init__(self, case, name, *flags):
+        self.case, self.name, self.flags = case, name, flags
+        self.port = harness.free_port()
         self.directory = case.scratch()
         self.errors = os.path.join(self.directory, name)
         self.process = None
@@ -32,7 +32,7 @@ class Member:
     def start(self):
         with open(self.errors, "ab") as errors:
             self.process = subprocess.Popen(
-                [*self.prefix, harness.DDPRUND, f"--listen=127.0.0.1:{self.port}", *self.case.flags_of(self),
+                [harness.DDPRUND, f"--listen=127.0.0.1:{self.port}", *self.case.flags_of(self),
                  *self.flags],
                 env=harness.environment(), stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
         process = self.process

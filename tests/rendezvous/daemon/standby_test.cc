@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // A daemon that is one of several: what it answers while it stands by, leads, and leads no more.
-#include <atomic>
 #include <boost/asio/post.hpp>
 #include <future>
 #include <memory>
@@ -129,36 +128,6 @@ TEST_CASE("Standby: who leads no more ends its agents' connections and forgets i
   CHECK_THAT(candidate.get("/v1/jobs"), Contains("503"));
   candidate.lead();
   CHECK_THAT(candidate.get("/v1/jobs"), Contains("\"jobs\":[]"));
-}
-
-std::string mirror_upgrade() {
-  std::string request = testing::kUpgrade;
-  const std::string agents = "/v1/agent";
-  return request.replace(request.find(agents), agents.size(), "/v1/mirror");
-}
-
-TEST_CASE("Standby: the pair's other ddprund is handed over, whether this one leads or not") {
-  std::atomic<int> num_calls{0};
-  DaemonOptions options;
-  options.peer_calls = [&](const auto& frames, const std::shared_ptr<void>& place) {
-    num_calls += place != nullptr ? 1 : 0;
-    frames->close();
-  };
-  Candidate candidate(std::make_shared<Shelf>(), options);
-  CHECK_THAT(candidate.served.exchange(mirror_upgrade()), Contains("101 Switching Protocols"));
-  CHECK_THAT(candidate.get("/v1/mirror"), Contains("426"));
-  candidate.lead();
-  CHECK_THAT(candidate.served.exchange(mirror_upgrade()), Contains("101 Switching Protocols"));
-  candidate.stand_by("other:29400");
-  CHECK_THAT(candidate.served.exchange(mirror_upgrade()), Contains("101 Switching Protocols"));
-  CHECK(num_calls == 3);
-}
-
-TEST_CASE("Standby: one that is of no pair does not know the mirror's path") {
-  Candidate candidate(std::make_shared<Shelf>());
-  CHECK_THAT(candidate.served.exchange(mirror_upgrade()), Contains("503"));
-  candidate.lead();
-  CHECK_THAT(candidate.served.exchange(mirror_upgrade()), Contains("404"));
 }
 
 // A node that has a session would be told to end by one that does not know it.

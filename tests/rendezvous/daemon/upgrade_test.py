@@ -105,24 +105,19 @@ class Versions(UpgradeCase):
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn("speaks version 3 of the standing agents' protocol, this agent version 1", done.stderr)
 
-    def test_a_pair_of_two_versions_is_said_by_both(self):
-        ports = [harness.free_port(), harness.free_port()]
-        there = self.changed(f"127.0.0.1:{ports[0]}", b'"type":"hello","version":1', b'"type":"hello","version":9')
-        first = self.start(f"--listen=127.0.0.1:{ports[0]}", f"--state-dir={self.scratch()}/state",
-                           f"--standby=127.0.0.1:{ports[1]}", program=harness.DDPRUND)
-        second = self.start(f"--listen=127.0.0.1:{ports[1]}", f"--state-dir={self.scratch()}/state",
-                            f"--standby-of={there}", program=harness.DDPRUND)
-        self.await_line(second, "it speaks version 9 of the mirror's protocol", "install the same ddprund on both")
-        self.await_line(first, "it speaks version 9 of the mirror's protocol", "install the same ddprund on both")
-
 
 class Journal(UpgradeCase):
     """What an older ddprund has left behind, and a real one of today on it."""
 
-    def serve(self, golden):
+    def left_behind(self, golden):
+        """The --state-dir that has it."""
         state = os.path.join(self.scratch(), "state")
         os.mkdir(state, 0o700)
         shutil.copyfile(os.path.join(GOLDEN, golden), os.path.join(state, "journal.db"))
+        return state
+
+    def serve(self, golden):
+        state = self.left_behind(golden)
         journal = sqlite3.connect(os.path.join(state, "journal.db"))
         rows = dict(journal.execute("SELECT key, content FROM rows"))
         journal.close()
@@ -158,6 +153,13 @@ class Journal(UpgradeCase):
         self.assertEqual(list(self.come_back(rows, "waiting", endpoint)), [None])
         job = self.page("jobs", endpoint)["jobs"][0]
         self.assertEqual([node["connected"] for node in job["nodes"]], [True, True])
+
+    def test_a_journal_of_a_pair_is_refused_each_time(self):
+        state = self.left_behind("format1_pair.db")
+        for _ in range(2):
+            done = self.finish(self.start("--listen=127.0.0.1:0", f"--state-dir={state}", program=harness.DDPRUND))
+            self.check_one_line(done, f"{state}/journal.db is of a ddprund with --standby or --standby-of, which are "
+                                      "gone: let the ddprund that wrote it end its jobs, or give an empty --state-dir")
 
     def test_a_row_of_every_kind(self):
         """Jobs that run and that are over, a store behind proxies, gangs."""

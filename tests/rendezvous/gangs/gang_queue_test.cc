@@ -272,17 +272,6 @@ TEST_CASE("GangQueue: rows that are damaged lose what they had, and no more") {
   CHECK(script.state("c") == "queued");
 }
 
-TEST_CASE("GangQueue: none begins while another ddprund may have begun it") {
-  QueueScript script;
-  GangActions out;
-  script.queue.allow_begin(false, script.time(), out);
-  script.came("n1", 4);
-  script.submit("a", 1, "1");
-  CHECK(script.state("a") == "queued");
-  script.queue.allow_begin(true, script.time(), out);
-  CHECK(script.state("a") == "running on n1");
-}
-
 TEST_CASE("Gang: what is no gang is refused with the field's name") {
   const GangSpec good = QueueScript::spec("a", 1, "4");
   CHECK(check_spec(good).empty());

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include <sstream>
 
 #include "common/log.h"
+#include "tests/rendezvous/journal/journal_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
@@ -35,13 +35,6 @@ Rows kept_in(const std::string& directory) {
   return JournalFile(directory, Durability::kProcess).load().rows;
 }
 
-void run_sql(const std::string& file, const char* sql) {
-  sqlite3* database = nullptr;
-  REQUIRE(sqlite3_open(file.c_str(), &database) == SQLITE_OK);
-  CHECK(sqlite3_exec(database, sql, nullptr, nullptr, nullptr) == SQLITE_OK);
-  sqlite3_close(database);
-}
-
 TEST_CASE("JournalFile: what was committed is there again, whatever the durability") {
   const auto durability = GENERATE(Durability::kProcess, Durability::kDisk);
   TempDirectory directory;
@@ -58,42 +51,6 @@ TEST_CASE("JournalFile: what was committed is there again, whatever the durabili
   CHECK(content.rows == Rows{{"a", text}, {"c", "3"}});
   CHECK(content.losses.empty());
   CHECK(content.clock_shift == Clock::duration::zero());
-}
-
-TEST_CASE("JournalFile: its rows are read in pages, and one by one, while it is written") {
-  TempDirectory directory;
-  JournalFile file(directory.path("state"), Durability::kProcess);
-  file.load();
-  file.commit({{"a", "1"}, {"b", std::string(100, 'b')}, {"c", "3"}, {"d", "4"}});
-  CHECK(file.read_after("", 1) == Rows{{"a", "1"}});
-  CHECK(file.read_after("a", 50).size() == 1);
-  file.commit({{"c", std::nullopt}});
-  CHECK(file.read_after("b", 1000) == Rows{{"d", "4"}});
-  CHECK(file.read_after("d", 1000).empty());
-  CHECK(file.read("a") == "1");
-  CHECK_FALSE(file.read("c"));
-  CHECK(file.content().rows.size() == 3);
-}
-
-TEST_CASE("JournalFile: it is made another one as a whole, or stays what it was") {
-  TempDirectory directory;
-  {
-    JournalFile file(directory.path("state"), Durability::kProcess);
-    file.load();
-    file.commit({{"a", "1"}, {"b", "2"}});
-    file.begin_anew();
-    file.add({{"c", "3"}});
-    file.abandon();
-    CHECK(file.content().rows == Rows{{"a", "1"}, {"b", "2"}});
-    file.begin_anew();
-    file.add({{"b", "3"}, {"c", "3"}});
-    file.add({{"c", std::nullopt}, {"d", "4"}});
-    file.finish({});
-    CHECK(file.content().rows == Rows{{"b", "3"}, {"d", "4"}});
-    file.begin_anew();
-    file.add({{"e", "5"}});  // the end of the process
-  }
-  CHECK(kept_in(directory.path("state")) == Rows{{"b", "3"}, {"d", "4"}});
 }
 
 TEST_CASE("JournalFile: its files are for their owner alone") {
@@ -157,26 +114,28 @@ TEST_CASE("JournalFile: of a gang's erased environment nothing stays in the file
   CHECK(holds_it());
   file.commit({{"gangs/1/spec", std::nullopt}, {"gangs/1/state", "ended"}});
   CHECK_FALSE(holds_it());
-  CHECK(file.content().rows == Rows{{"gangs/1/state", "ended"}});
+  CHECK(testing::live_rows(directory.path()) == Rows{{"gangs/1/state", "ended"}});
 }
 
 TEST_CASE("JournalFile: a newer format is refused, and left as it is") {
   TempDirectory directory;
   JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
-  run_sql(directory.path("journal.db"), "CREATE TABLE format(number); PRAGMA user_version = 2");
+  testing::run_sql(directory.path("journal.db"),
+                   "CREATE TABLE format(number); PRAGMA user_version = 2");
   for (int i = 0; i < 2; ++i) {
     const std::string what = refusal([&] { JournalFile(directory.path(), Durability::kProcess); });
     CHECK_THAT(what, Catch::Contains("is of a newer ddprund (format 2, this one knows 1)"));
   }
-  run_sql(directory.path("journal.db"), "PRAGMA user_version = 1");
+  testing::run_sql(directory.path("journal.db"), "PRAGMA user_version = 1");
   CHECK(kept_in(directory.path()) == Rows{{"a", "1"}});
 }
 
 TEST_CASE("JournalFile: times of another boot are moved by how much the clock was set back") {
   TempDirectory directory;
   JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
-  run_sql(directory.path("journal.db"),
-          "UPDATE clock SET boot = 'another', monotonic_ns = monotonic_ns + 3600000000000");
+  testing::run_sql(
+      directory.path("journal.db"),
+      "UPDATE clock SET boot = 'another', monotonic_ns = monotonic_ns + 3600000000000");
   JournalFile file(directory.path(), Durability::kProcess);
   const auto shift = file.load().clock_shift;
   CHECK(shift > -std::chrono::seconds(3601));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/journal/journal_file.h"
+#include "tests/rendezvous/journal/journal_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/forked_child.h"
@@ -40,7 +41,7 @@ struct InUse {
   }
   const TempDirectory directory;
   const std::string state = directory.path("state");
-  JournalFile file{state, Durability::kProcess, {}, kAlways};
+  JournalFile file{state, Durability::kProcess, kAlways};
 };
 
 }  // namespace
@@ -68,7 +69,7 @@ TEST_CASE("journal place: a directory that was moved stays as it was") {
   fs::rename(use.state, use.directory.path("elsewhere"));
   use.file.commit({{"b", "2"}});
   CHECK(rows_in(use.directory.path("elsewhere")) == Rows{{"a", "1"}});
-  CHECK(use.file.content().rows == kBoth);
+  CHECK(testing::live_rows(use.state) == kBoth);
 }
 
 TEST_CASE(
@@ -94,7 +95,7 @@ TEST_CASE("journal place: a log that was replaced is no log of it, and is set as
   fs::rename(log, log + ".moved");
   std::ofstream(log) << "theirs";
   use.file.commit({{"b", "2"}});
-  CHECK(use.file.content().rows == kBoth);
+  CHECK(testing::live_rows(use.state) == kBoth);
   int num_theirs = 0;
   for (const auto& entry : fs::directory_iterator(use.state)) num_theirs += entry.file_size() == 6;
   CHECK(num_theirs == 1);
@@ -110,7 +111,7 @@ struct Unwritable {
       before.commit({{"a", "1"}});
     }
     fs::create_directory(in_the_way);
-    file = std::make_unique<JournalFile>(state, Durability::kProcess, RowsLost(), kAlways);
+    file = std::make_unique<JournalFile>(state, Durability::kProcess, kAlways);
     REQUIRE_FALSE(file->trouble().empty());
     REQUIRE(file->load().rows == Rows{{"a", "1"}});
   }
@@ -131,7 +132,7 @@ TEST_CASE("journal place: what could not be opened at the start is gone on with 
   Unwritable its;
   fs::remove(its.in_the_way);
   its.file->commit({{"b", "2"}});
-  CHECK(its.file->content().rows == kBoth);
+  CHECK(testing::live_rows(its.state) == kBoth);
   CHECK(its.num_aside() == 0);
 }
 
@@ -147,7 +148,7 @@ TEST_CASE("journal place: what was replaced since a start that could not open it
   fs::copy(its.directory.path("other") + "/journal.db", its.state + "/journal.db");
   const test::LogLines log;
   its.file->commit({{"b", "2"}});
-  CHECK(its.file->content().rows == kBoth);
+  CHECK(testing::live_rows(its.state) == kBoth);
   CHECK(its.num_aside() == 1);
   CHECK_THAT(log.all().at(0), test::Contains("journal.db was removed, moved or replaced while it "
                                              "could not be written"));
@@ -158,7 +159,7 @@ TEST_CASE("journal place: a directory that was removed since a start that could 
   fs::remove_all(its.state);
   its.file->commit({{"b", "2"}});
   CHECK(its.file->trouble().empty());
-  CHECK(its.file->content().rows == kBoth);
+  CHECK(testing::live_rows(its.state) == kBoth);
 }
 
 TEST_CASE("journal place: one that another process has by now is left alone") {
@@ -174,7 +175,7 @@ TEST_CASE("journal place: one that another process has by now is left alone") {
                test::Contains("is in use by pid"));
   }
   other.commit({{"d", "4"}});
-  CHECK(other.content().rows == Rows{{"c", "3"}, {"d", "4"}});
+  CHECK(testing::live_rows(use.state) == Rows{{"c", "3"}, {"d", "4"}});
 }
 
 TEST_CASE("journal place: once the other one is gone, its journal is set aside") {
@@ -186,7 +187,7 @@ TEST_CASE("journal place: once the other one is gone, its journal is set aside")
     other.commit({{"c", "3"}});
   }
   use.file.commit({{"b", "2"}});
-  CHECK(use.file.content().rows == kBoth);
+  CHECK(testing::live_rows(use.state) == kBoth);
   int num_aside = 0;
   for (const auto& entry : fs::directory_iterator(use.state)) {
     num_aside += entry.path().filename().string().starts_with("journal.db.damaged-");
@@ -217,7 +218,7 @@ TEST_CASE("journal place: who has just looked looks again at the end") {
   const TempDirectory directory;
   const std::string state = directory.path("state");
   {
-    JournalFile file(state, Durability::kProcess, {}, std::chrono::hours(1));
+    JournalFile file(state, Durability::kProcess, std::chrono::hours(1));
     file.load();
     file.commit({{"a", "1"}});
     fs::remove_all(state);
@@ -246,7 +247,7 @@ TEST_CASE("journal place: where no directory can be made the error is told, and 
   fs::remove(use.state);
   use.file.commit({{"b", "2"}});
   CHECK(use.file.trouble().empty());
-  CHECK(use.file.content().rows == kBoth);
+  CHECK(testing::live_rows(use.state) == kBoth);
 }
 
 }  // namespace ddprun::journal

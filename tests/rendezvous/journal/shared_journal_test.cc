@@ -176,57 +176,5 @@ TEST_CASE(
   CHECK(shelf->batches().empty());
 }
 
-// As one whose rows nobody else has yet.
-struct GrowingJournal : SharedJournal {
-  GrowingJournal() { journal.share(false); }
-};
-
-TEST_CASE("Shared journal: one that becomes shared waits for what went on in memory before") {
-  GrowingJournal growing;
-  CHECK_FALSE(growing.journal.is_shared());
-  growing.shelf->set(Shelf::Mood::kFails);
-  growing.commit({{"a", "1"}}, 1);
-  growing.posts.run_until([&] { return growing.done == std::vector{1}; });
-  REQUIRE(growing.journal.trouble());
-  growing.journal.share(true);
-  CHECK(growing.journal.is_shared());
-  growing.commit({}, 2);
-  growing.shelf->await_tries(4);
-  CHECK(growing.done == std::vector{1});
-  growing.shelf->set(Shelf::Mood::kWell);
-  growing.posts.run_until([&] { return growing.done.size() == 2; });
-  REQUIRE(growing.shelf->batches().size() == 1);
-  CHECK(growing.shelf->batches()[0].at(0).key == "a");
-}
-
-TEST_CASE("Shared journal: one that is shared no more lets go who waits for a disk that fails") {
-  GrowingJournal growing;
-  growing.journal.share(true);
-  growing.shelf->set(Shelf::Mood::kFails);
-  growing.commit({{"a", "1"}}, 1);
-  growing.posts.run_until([&] { return growing.journal.trouble().has_value(); });
-  CHECK(growing.done.empty());
-  const test::LogLines lines;
-  growing.journal.share(false);
-  growing.posts.run_until([&] { return growing.done == std::vector{1}; });
-  CHECK_THAT(lines.await("jobs go on in memory"), test::Contains("the shelf: it is full"));
-}
-
-TEST_CASE("Shared journal: what hung before it became shared does not stand for what came after") {
-  SharedJournal growing(20ms);
-  growing.journal.share(false);
-  growing.shelf->set(Shelf::Mood::kHangs);
-  growing.commit({{"a", "1"}}, 1);
-  growing.posts.run_until([&] { return growing.done == std::vector{1}; });  // in memory
-  growing.journal.share(true);
-  growing.commit({{"b", "1"}}, 2);
-  growing.commit({{"c", "1"}}, 3);
-  growing.shelf->set(Shelf::Mood::kWell);
-  growing.posts.run_until([&] { return growing.done.size() == 3; });
-  std::size_t num_rows = 0;
-  for (const Batch& batch : growing.shelf->batches()) num_rows += batch.size();
-  CHECK(num_rows == 3);
-}
-
 }  // namespace
 }  // namespace ddprun::journal

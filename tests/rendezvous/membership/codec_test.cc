@@ -118,8 +118,6 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       times,
       with_parts,
       StepTimes{4, {}},
-      Vote{"t2", true, "t2"},
-      Vote{"t2", false, "t3"},
       Tail{7, {"step 40", "step 41"}, "stderr is neither shown nor kept"},
       Tail{}};
   for (const AgentMessage& message : messages) {
@@ -180,7 +178,6 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   StartRound start{2, 1, 1, 2, 4, 8, 3, 5, "10.0.0.2", "10.0.0.1", "10.0.0.1", 40001, true};
   const std::vector<RendezvousMessage> messages = {
       Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), true, 123},
-      Welcome{1, "abcd", "10.0.0.2", std::chrono::milliseconds(5000), false, 123, "t1"},
       Waiting{1, 2, "note", true},
       start,
       Preempt{2, "node 1 got SIGUSR1", std::chrono::milliseconds(60'000)},
@@ -193,7 +190,6 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Inspect{3, 2},
       HangVerdict{3, "rank 3 …", {"state S", "  read"}},
       Record{3},
-      Claim{"t2", "t1"},
       TailWanted{3, 17, 9}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
@@ -201,20 +197,6 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
     CHECK(back.message.index() == message.index());
     CHECK(encode(back) == text);
   }
-}
-
-TEST_CASE("Codec: a term is kept whole, a welcome without one is of a rendezvous that has none") {
-  const std::string term(1000, 'x');
-  const auto back = [](const std::string& text) {
-    return std::get<Welcome>(decode_rendezvous_message(text).message).term;
-  };
-  Welcome welcome;
-  CHECK(encode(RendezvousEnvelope{0, 0, welcome}).find("term") == std::string::npos);
-  CHECK(back(encode(RendezvousEnvelope{0, 0, welcome})).empty());
-  welcome.term = term;
-  CHECK(back(encode(RendezvousEnvelope{0, 0, welcome})) == term);
-  CHECK_THROWS_WITH(decode_rendezvous_message(encode(RendezvousEnvelope{0, 0, Claim{"", "t1"}})),
-                    Contains("\"term\" is empty"));
 }
 
 TEST_CASE("Codec: who asks is a rank, or the agent itself") {

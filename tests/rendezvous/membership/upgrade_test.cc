@@ -217,20 +217,31 @@ TEST_CASE("Upgrade: what only a newer agent says needs no field that we know") {
   CHECK_FALSE(common_version(std::get<Join>(alone.message)));
 }
 
-TEST_CASE(
-    "Upgrade: a refusal of before there were terms is read, and obeyed where none is followed") {
+TEST_CASE("Upgrade: a rendezvous of a pair ends the agent as one that speaks another version") {
+  for (const char* text :
+       {R"({"type":"welcome","seq":0,"ack":0,"version":2,"session":"s","your_addr":"10.0.0.1",)"
+        R"("keep_alive_ms":5000,"embedded":false,"clock_us":0,"term":"t1"})",
+        R"({"type":"claim","seq":0,"ack":0,"term":"t2","basis":"t1"})"}) {
+    AgentNode node;
+    node.say_join();
+    node(agent_event::LinkMessage{decode_rendezvous_message(text)});
+    REQUIRE(node.last<agent_action::Exit>() != nullptr);
+    const JobEnd& verdict = node.last<agent_action::Exit>()->verdict;
+    CHECK(verdict.exit_code == 2);
+    CHECK_THAT(verdict.reason, Contains("speaks version 0 of the control protocol, this ddprun 2: "
+                                        "install the same ddprun on both"));
+  }
+}
+
+TEST_CASE("Upgrade: a refusal of a pair's rendezvous is obeyed") {
   const auto envelope = decode_rendezvous_message(
-      R"({"type":"refused","seq":0,"ack":0,"message":"no","exit_code":75,"again":false})");
-  const auto& refused = std::get<Refused>(envelope.message);
-  CHECK(refused.term.empty());
-  CHECK(refused.line.empty());
+      R"({"type":"refused","seq":0,"ack":0,"message":"no","exit_code":75,"again":false,)"
+      R"("term":"t2","line":["t1"]})");
   AgentNode node;
   node.say_join();
   node(agent_event::LinkMessage{envelope});
   REQUIRE(node.last<agent_action::Exit>() != nullptr);
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
-  // And a rendezvous without terms says what it said then.
-  CHECK_THAT(encode(envelope), !Contains("term") && !Contains("line"));
 }
 
 TEST_CASE("Upgrade: a rendezvous that speaks another version ends the agent with one line") {

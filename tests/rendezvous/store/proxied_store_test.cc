@@ -15,7 +15,7 @@
 using namespace ddprun;
 using namespace ddprun::store;
 using namespace ddprun::store::testing;
-using Catch::Matchers::Contains;
+using ddprun::test::Contains;
 
 namespace {
 

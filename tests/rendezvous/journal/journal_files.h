@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A journal's files, looked at and changed behind its back.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <filesystem>
+#include <string>
+
+#include "rendezvous/journal/journal_file.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
+
+namespace ddprun::journal::testing {
+
+// What they have while a process has them open. Of a copy: the journal itself is locked.
+inline Rows live_rows(const std::string& directory) {
+  const test::TempDirectory copy;
+  for (const char* name : {"/journal.db", "/journal.db-wal"}) {
+    if (std::filesystem::exists(directory + name)) {
+      std::filesystem::copy_file(directory + name, copy.path() + name);
+    }
+  }
+  return JournalFile(copy.path(), Durability::kProcess).load().rows;
+}
+
+inline void run_sql(const std::string& file, const char* sql) {
+  sqlite3* database = nullptr;
+  REQUIRE(sqlite3_open(file.c_str(), &database) == SQLITE_OK);
+  CHECK(sqlite3_exec(database, sql, nullptr, nullptr, nullptr) == SQLITE_OK);
+  sqlite3_close(database);
+}
+
+}  // namespace ddprun::journal::testing
