@@ -118,15 +118,18 @@ class Network(fault_case.FaultCase):
 
     def ended_apart_ms(self):
         """By the clock that both hosts share."""
-        times = [int(open(f"{self.meet}/end.node{index}").read()) for index in (2, 1)]
-        return (times[1] - times[0]) / 1e6
+        ended = []
+        for index in (2, 1):
+            with open(f"{self.meet}/end.node{index}") as file:
+                ended.append(int(file.read()))
+        return (ended[1] - ended[0]) / 1e6
 
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
         # 300 ms each way to host 2; host 1's worker fails 100 ms after host 2's.
         self.hosts[2].cable.set(delay=0.3)
         go = os.path.join(self.meet, "go")
         script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '
-                  'end() {{ date +%s%N >{self.meet}/end.$(hostname); exit $1; }}; '
+                  f'end() {{ date +%s%N >{self.meet}/end.$(hostname); exit $1; }}; '
                   '[ "$(hostname)" = node2 ] && end 7; sleep 0.1; end 8')
         self.rendezvous = self.daemon(0)
         # Pings, by which the clocks are compared, go out at once and each third of the keep-alive time.
