@@ -118,15 +118,18 @@ class Network(fault_case.FaultCase):
 
     def ended_apart_ms(self):
         """By the clock that both hosts share."""
-        times = [int(open(f"{self.meet}/end.node{index}").read()) for index in (2, 1)]
-        return (times[1] - times[0]) / 1e6
+        ended = []
+        for index in (2, 1):
+            with open(f"{self.meet}/end.node{index}") as file:
+                ended.append(int(file.read()))
+        return (ended[1] - ended[0]) / 1e6
 
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
         # 300 ms each way to host 2; host 1's worker fails 100 ms after host 2's.
         self.hosts[2].cable.set(delay=0.3)
         go = os.path.join(self.meet, "go")
         script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '
-                  'end() {{ date +%s%N >{self.meet}/end.$(hostname); exit $1; }}; '
+                  f'end() {{ date +%s%N >{self.meet}/end.$(hostname); exit $1; }}; '
                   '[ "$(hostname)" = node2 ] && end 7; sleep 0.1; end 8')
         self.rendezvous = self.daemon(0)
         # Pings, by which the clocks are compared, go out at once and each third of the keep-alive time.
@@ -146,36 +149,32 @@ class Network(fault_case.FaultCase):
 
 
 class NoNameService(fault_case.FaultCase):
-    """Every host's resolver asks a name server that doesn't answer."""
+    """Every host's resolver asks a name server that doesn't answer, for longer than we wait for anything."""
 
     num_hosts = 2
 
     def setUp(self):
         super().setUp()
-        resolver = self.write(self.meet, "resolv.conf", "nameserver 10.77.0.99\n")
+        resolver = self.write(self.meet, "resolv.conf", "nameserver 10.77.0.99\noptions timeout:30 attempts:1\n")
         for host in self.hosts:
             host.run(["mount", "--bind", resolver, os.path.realpath("/etc/resolv.conf")], check=True,
                      timeout=10)
 
     def test_a_job_by_addresses_does_not_notice(self):
-        begin = time.monotonic()
         agents = [self.agent(host.index, "--nnodes=2") for host in self.hosts]
         self.await_round(world=2)
         self.finish_job()
         for agent in agents:
             self.check_end(agent, {0})
-        self.assertLess(time.monotonic() - begin, 4, "a name server's time-out is 5 s")
         self.check_clean()
 
     def test_a_name_that_can_not_be_resolved_ends_it_in_time_and_is_named(self):
-        begin = time.monotonic()
         host = self.hosts[1]
         agent = self.start(f"--rdzv-endpoint=no-such-host.example:{PORT}", "--rdzv-id=job",
                            "--nnodes=2", "--rendezvous-timeout=2", "true", host=host)
         done = self.finish(agent, timeout=2 + PATIENCE)
         self.assertEqual(done.returncode, 69, done.text)
         self.assertIn("the name no-such-host.example can't be resolved", done.stderr)
-        self.assertLess(time.monotonic() - begin, 2 + 2, done.text)  # a name server's time-out is 5 s
 
 
 if __name__ == "__main__":

@@ -448,21 +448,25 @@ TEST_CASE("HangMonitor: a look at a quiet worker costs as much as to read a few 
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   };
-  auto begun = used();
-  const auto until = Clock::now() + 3s;
-  node.group.wait_for([&] { return Clock::now() >= until; });
-  const auto watching = used() - begun;  // 30 looks
-  begun = used();
-  for (int look = 0; look < 30; ++look) {
-    for (const pid_t pid : node.group.group->pids()) {
-      std::string stat;
-      std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), stat);
-      REQUIRE_FALSE(stat.empty());
+  // The best of three: what else runs here takes the caches, too.
+  double ratio = 1e9;
+  for (int attempt = 0; attempt < 3 && ratio >= 10; ++attempt) {
+    auto begun = used();
+    const auto until = Clock::now() + 2s;
+    node.group.wait_for([&] { return Clock::now() >= until; });
+    const auto watching = used() - begun;  // 20 looks
+    begun = used();
+    for (int look = 0; look < 20; ++look) {
+      for (const pid_t pid : node.group.group->pids()) {
+        std::string stat;
+        std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), stat);
+        REQUIRE_FALSE(stat.empty());
+      }
     }
+    ratio = std::min(ratio, std::chrono::duration<double>(watching) / (used() - begun));
   }
-  const double ratio = std::chrono::duration<double>(watching) / (used() - begun);
   WARN("a look costs " << ratio << " times what reading a worker's stat does");
-  CHECK(ratio < 20);
+  CHECK(ratio < 10);
 }
 
 TEST_CASE("describe_call: what /proc/PID/syscall says in words") {
