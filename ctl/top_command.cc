@@ -90,7 +90,7 @@ int TopCommand::print_once(bool has_unicode) const {
   }
   top::History history;
   history.take(state);
-  const top::Connection live{top::Connection::Kind::kLive, endpoint_.text(), "", ""};
+  const top::Connection live{true, endpoint_.text(), "", ""};
   std::string all;
   for (const std::string& line :
        top::paper_picture({&state, &history}, view, live, columns_of_stdout())) {

@@ -67,9 +67,9 @@ Machines machines_of(const Job& job) {
   return all;
 }
 
-std::string level_sign(int level) {
-  constexpr std::array<const char*, kNumLevels> kSigns = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  return kSigns[static_cast<std::size_t>(std::clamp(level, 0, kNumLevels - 1))];
+std::string level_sign(double level) {
+  constexpr std::array kSigns = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  return kSigns.at(static_cast<std::size_t>(std::lround(std::clamp(level, 0.0, kLastLevel))));
 }
 
 Sparkline sparkline(const std::vector<double>& values, std::size_t columns) {
@@ -86,7 +86,7 @@ Sparkline sparkline(const std::vector<double>& values, std::size_t columns) {
     const auto first = at(bar), end = at(bar + 1);
     const double mean = std::accumulate(first, end, 0.0) / static_cast<double>(end - first);
     const double share = line.high > line.low ? (mean - line.low) / (line.high - line.low) : 0.4;
-    line.bars += level_sign(static_cast<int>(std::lround(share * (kNumLevels - 1))));
+    line.bars += level_sign(share * kLastLevel);
   }
   return line;
 }

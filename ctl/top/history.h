@@ -45,9 +45,9 @@ struct Machines {
 };
 Machines machines_of(const Job& job);
 
-// "▁" … "█"; a level that is out of range becomes the nearest one.
-inline constexpr int kNumLevels = 8;
-std::string level_sign(int level);
+// "▁" … "█" for 0 … 7; what is out of range becomes the nearest one.
+std::string level_sign(double level);
+inline constexpr double kLastLevel = 7;
 
 // At most `columns` bars, from the least to the greatest value, which are `low` and `high`. Of more
 // values each bar is the mean of some. Empty of less than two values.

@@ -47,7 +47,7 @@ Row row_of(const Job& job, const Node& node, NodeOrder order) {
   }
   double sum = 0, num = 0;
   for (const auto& use : node.gpus) {
-    each += use ? level_sign(static_cast<int>(*use * (kNumLevels - 1) + 0.5)) : "?";
+    each += use ? level_sign(*use * kLastLevel) : "?";
     if (use) sum += *use, ++num;
   }
   if (num > 0) gpu = sum / num;
@@ -123,7 +123,8 @@ Lines node_lines(const Job& job, NodeOrder order, std::size_t columns) {
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.sort_value < b.sort_value; });
   const auto widths = widths_of(rows, columns);
-  Row head{.style = kDim};
+  Row head;
+  head.style = kDim;
   for (std::size_t i = 0; i < kNumColumns; ++i) head.texts[i] = kColumns[i].head;
   rows.insert(rows.begin(), head);
   Lines lines = {concat(kTitle, "NODES", kDim, " by ", order_name(order))};

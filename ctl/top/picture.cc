@@ -15,12 +15,12 @@ namespace {
 
 std::string header(const Known& known, const Connection& connection) {
   const std::string& why = connection.why;
-  if (connection.kind == Connection::Kind::kLost) {
+  if (!connection.is_live && !connection.shown_at.empty()) {
     return concat(kBad, "connection lost – showing state of ", connection.shown_at, kPlain,
                   why.empty() ? "" : concat(" (", why, ")"));
   }
   const std::string line = concat(kBold, "ddprun top ", kPlain);
-  if (connection.kind == Connection::Kind::kConnecting) {
+  if (!connection.is_live) {
     return line + (why.empty() ? concat("asks ", connection.endpoint)
                                : concat(kWarn, "asks ", connection.endpoint, kPlain, ": ", why));
   }

@@ -15,8 +15,7 @@ namespace ddprun::top {
 
 // To the rendezvous.
 struct Connection {
-  enum class Kind { kConnecting, kLive, kLost };
-  Kind kind = Kind::kConnecting;
+  bool is_live = false;
   std::string endpoint;  // as the user named it
   std::string why;       // it is not live; harmless
   std::string shown_at;  // when what is shown came, "03:11:40"; empty: there is nothing yet

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "common/log.h"
 #include "ctl/number_texts.h"
@@ -15,13 +14,15 @@ namespace {
 
 struct Cell {
   Condition condition = Condition::kSucceeded;
-  int level = -1;  // of the rank's own part of a step; -1: not known
-  void merge(const Cell& other) {
-    condition = std::max(condition, other.condition);
-    level = std::max(level, other.level);
+  double own = -1;           // the rank's own part of a step, seconds; less than 0: not known
+  std::int64_t number = -1;  // for the begin of a row; -1: none
+  std::size_t group = 0;     // so many cells of one node begin with this one
+
+  void merge(Condition other, double other_own) {
+    condition = std::max(condition, other);
+    own = std::max(own, other_own);
   }
 };
-using Cells = std::vector<Cell>;
 
 // Of what the ranks take for their own part of a step; 0: none says it.
 double median_own(const Job& job) {
@@ -36,59 +37,64 @@ double median_own(const Job& job) {
 }
 
 // The median is at a third of the height: twice as long is well above, half as long below.
-constexpr int kMedianLevel = 2, kWarnFrom = 2 * kMedianLevel;
-int level_of(double own_seconds, double median) {
-  if (median <= 0) return 0;
-  const double level = kMedianLevel * own_seconds / median;
-  return static_cast<int>(std::lround(std::clamp(level, 0.0, 1.0 * (kNumLevels - 1))));
+std::string height_of(double own, double median) {
+  constexpr double kMedianLevel = 2;
+  return level_sign(median > 0 ? kMedianLevel * own / median : 0);
 }
 
-// One for each rank, or one of all: there may be very many, and only those that differ are looked
-// at.
-Cells cells_of(const Job& job, const Node& node, double median, bool is_one) {
-  Cells cells(is_one ? 1 : static_cast<std::size_t>(node.num_workers), {node.condition});
-  const auto merge = [&](std::int64_t rank, const Cell& cell) {
-    if (is_one) cells.front().merge(cell);
-    if (!is_one) cells[static_cast<std::size_t>(rank - *node.first_rank)].merge(cell);
-  };
-  for (const std::int64_t rank : job.slow) {
-    if (node.has(rank) && node.condition == Condition::kRunning) merge(rank, {Condition::kSlow});
-  }
-  if (node.has(job.failed)) merge(job.failed, {Condition::kFailed});
-  for (const RankTime& time : node.times) {
-    if (!is_one && !node.has(time.rank)) continue;
-    merge(time.rank, {node.condition, level_of(time.own_seconds, median)});
+// `num_nodes` 0: one for each rank, in groups; else one for so many nodes. Then only those ranks
+// are looked at that differ from their node: there may be very many.
+std::vector<Cell> cells_of(const Job& job, std::size_t num_nodes) {
+  std::vector<Cell> cells;
+  for (std::size_t i = 0; i < job.nodes.size(); ++i) {
+    const Node& node = job.nodes[i];
+    const std::size_t first = cells.size();
+    const auto size = static_cast<std::size_t>(num_nodes == 0 ? node.num_workers : 0);
+    for (std::size_t local = 0; local < size; ++local) {
+      const auto rank = node.first_rank.value_or(0) + static_cast<std::int64_t>(local);
+      cells.push_back({node.condition, -1, node.first_rank ? rank : -1, local == 0 ? size : 0});
+    }
+    if (num_nodes > 0 && i % num_nodes == 0) {
+      cells.push_back({.number = num_nodes == 1 ? static_cast<std::int64_t>(i) : -1});
+    }
+    if (num_nodes > 0) cells.back().merge(node.condition, -1);
+    const auto merge = [&](std::int64_t rank, Condition condition, double own) {
+      if (!node.has(rank)) return;
+      const auto local = static_cast<std::size_t>(rank - *node.first_rank);
+      cells[num_nodes == 0 ? first + local : cells.size() - 1].merge(condition, own);
+    };
+    for (const std::int64_t rank : job.slow) {
+      if (node.condition == Condition::kRunning) merge(rank, Condition::kSlow, -1);
+    }
+    merge(job.failed, Condition::kFailed, -1);
+    for (const RankTime& time : node.times) merge(time.rank, node.condition, time.own_seconds);
   }
   return cells;
 }
 
-// Groups in rows that begin with the number of their first cell, -1: none. With gaps each group is
-// on one row, unless it alone is longer.
-Lines rows_of(const std::vector<Cells>& groups, const std::vector<std::int64_t>& firsts,
-              std::size_t columns, bool has_gaps) {
+// With gaps each group is on one row, unless it alone is longer.
+Lines rows_of(const std::vector<Cell>& cells, double median, std::size_t columns, bool has_gaps) {
   constexpr std::size_t kLabel = 7;
+  constexpr double kWarnFrom = 2;  // times the median
   Lines rows;
   std::size_t used = columns;  // of the last row
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    for (std::size_t at = 0; at < groups[i].size(); ++at) {
-      const std::size_t gap = has_gaps && at == 0 && used > kLabel ? 1 : 0;
-      const std::size_t group = has_gaps && at == 0 ? groups[i].size() + gap : 1;
-      if (used + std::min(group, columns - kLabel) > columns) {
-        const auto number = firsts[i] + static_cast<std::int64_t>(at);
-        rows.push_back(
-            concat(kDim, right(firsts[i] < 0 ? "" : std::to_string(number), kLabel - 1), ' '));
-        used = kLabel;
-      } else {
-        rows.back().append(gap, ' ');
-        used += gap;
-      }
-      const Cell& cell = groups[i][at];
-      const ConditionText& sign = text_of(cell.condition);
-      const bool has_level = cell.condition == Condition::kRunning && cell.level >= 0;
-      rows.back() += has_level && cell.level >= kWarnFrom ? kWarn : sign.style;
-      rows.back() += has_level ? level_sign(cell.level) : sign.sign;
-      ++used;
+  for (const Cell& cell : cells) {
+    const bool is_first = has_gaps && cell.group > 0;
+    const std::size_t gap = is_first && used > kLabel ? 1 : 0;
+    const std::size_t needed = is_first ? std::min(gap + cell.group, columns - kLabel) : 1;
+    if (used + needed > columns) {
+      const std::string number = cell.number < 0 ? "" : std::to_string(cell.number);
+      rows.push_back(concat(kDim, right(number, kLabel - 1), ' '));
+      used = kLabel;
+    } else {
+      rows.back().append(gap, ' ');
+      used += gap;
     }
+    const ConditionText& text = text_of(cell.condition);
+    const bool has_height = cell.condition == Condition::kRunning && cell.own >= 0;
+    rows.back() += has_height && median > 0 && cell.own >= kWarnFrom * median ? kWarn : text.style;
+    rows.back() += has_height ? height_of(cell.own, median) : text.sign;
+    ++used;
   }
   return rows;
 }
@@ -170,32 +176,18 @@ Lines rank_lines(const Job& job, std::size_t columns, std::size_t most_rows) {
   const double median = median_own(job);
   const std::size_t most = most_rows == 0 ? static_cast<std::size_t>(-1) : most_rows;
   Lines rows;
-  if (num_ranks <= kMostCells) {
-    std::vector<Cells> groups;
-    std::vector<std::int64_t> firsts;
-    for (const Node& node : job.nodes) {
-      groups.push_back(cells_of(job, node, median, false));
-      firsts.push_back(node.first_rank.value_or(-1));
-    }
-    rows = rows_of(groups, firsts, columns, true);
-    if (rows.size() > most) rows = rows_of(groups, firsts, columns, false);
-  }
+  const auto fits = [&] { return !rows.empty() && rows.size() <= most; };
+  if (num_ranks <= kMostCells) rows = rows_of(cells_of(job, 0), median, columns, true);
+  if (num_ranks <= kMostCells && !fits()) rows = rows_of(cells_of(job, 0), median, columns, false);
   std::string legend;
-  for (std::size_t nodes = 1; (rows.empty() || rows.size() > most) && nodes <= 2 * job.nodes.size();
-       nodes *= 2) {
-    Cells cells;
-    for (std::size_t i = 0; i < job.nodes.size(); ++i) {
-      if (i % nodes == 0) cells.emplace_back();
-      cells.back().merge(cells_of(job, job.nodes[i], median, true).front());
-    }
-    rows = rows_of({cells}, {nodes == 1 ? 0 : -1}, columns, false);
+  for (std::size_t nodes = 1; !fits() && nodes <= 2 * job.nodes.size(); nodes *= 2) {
+    rows = rows_of(cells_of(job, nodes), median, columns, false);
     legend = nodes == 1 ? "each cell is a node, its slowest rank"
                         : concat("each cell is ", nodes, " nodes, their slowest rank");
   }
   if (median > 0) {
-    legend +=
-        concat(legend.empty() ? "" : "; ", "height: own part of a step, ",
-               level_sign(level_of(median, median)), " is the median, ", seconds_text(median));
+    legend += concat(legend.empty() ? "" : "; ", "height: own part of a step, ",
+                     height_of(median, median), " is the median, ", seconds_text(median));
   }
   rows.insert(rows.begin(), summary(job));
   if (!legend.empty()) rows.push_back(kDim + legend);

@@ -101,7 +101,7 @@ class Session {
 
   // Which rank's output is looked at; again on each connection, and where it could not be said.
   void tell() {
-    if (connection_.kind != Connection::Kind::kLive) return;
+    if (!connection_.is_live) return;
     const std::string wish = view_.wish(state_);
     if (wish != told_ && follower_.say(wish)) told_ = wish;
   }
@@ -127,15 +127,14 @@ class Session {
     } catch (const Error& error) {
       return follower_.give_up(error.what());
     }
-    connection_.kind = Connection::Kind::kLive;
+    connection_.is_live = true;
     connection_.why.clear();
     tell();
     draw();
   }
 
   void lost(const std::string& why) {
-    connection_.kind =
-        connection_.shown_at.empty() ? Connection::Kind::kConnecting : Connection::Kind::kLost;
+    connection_.is_live = false;
     connection_.why = harmless(why);
     told_ = kLookAway;
     draw();

@@ -42,7 +42,7 @@ read -r
 set -m
 sh -c 'echo $$ >"$0.tmp" && mv "$0.tmp" "$0" && exec "$@"' "$@"
 code=$?
-while [ $code = 148 ]; do
+while [ $code = 147 ] || [ $code = 148 ]; do  # SIGSTOP, SIGTSTP
   echo "STOPPED"
   read -r
   fg >/dev/null
@@ -107,6 +107,15 @@ class Top:
 
     def resize(self, columns, rows):
         self.tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
+    def fill(self):
+        """While nobody reads: until it takes nothing more."""
+        is_full = False
+        while not is_full:
+            try:
+                os.write(self.terminal, b"." * 256)
+            except BlockingIOError:
+                is_full = not select.select([], [self.terminal], [], 0.5)[1]
 
     def end(self):
         """Its exit code, once the shell has its terminal again."""
@@ -187,6 +196,11 @@ class TopTest(harness.Case):
         top.press("Enter")
         top.wait("^ddprun top .* up ", "it goes on")
         self.assertTrue(top.has_screen())
+        os.kill(top.pid, signal.SIGSTOP)
+        top.wait("STOPPED", "it is stopped with no time to leave")
+        top.press("Enter")
+        top.wait_for(lambda: "STOPPED" not in top.text() and top.rows()[0].startswith("ddprun top"), "it goes on")
+        self.assertTrue(top.has_screen())
         top.press("C-c")
         self.assertEqual(top.end(), 130)
         self.check_restored(top)
@@ -236,8 +250,7 @@ class TopTest(harness.Case):
         server = int(top.ask("pid"))
         os.kill(server, signal.SIGSTOP)
         try:
-            while select.select([], [top.terminal], [], 0)[1]:
-                os.write(top.terminal, b"." * 256)
+            top.fill()
             os.kill(top.pid, signal.SIGTERM)
             harness.wait_until(lambda: not os.path.exists(f"/proc/{top.pid}"), "it has ended")
             self.assertEqual(termios.tcgetattr(top.terminal), top.modes)
@@ -250,7 +263,9 @@ class TopTest(harness.Case):
         job = self.start(f"--rdzv-endpoint={endpoint}", "--no-python", "sh", "-c", "echo begun; exec sleep 600")
         self.assertIn("begun", job.stdout.readline())
         for more, flags, has_color, sign in (({}, [], True, "▪"), ({"NO_COLOR": "1"}, [], False, "▪"),
-                                             ({}, ["--plain"], False, "="), ({"LANG": "C"}, [], True, "=")):
+                                             ({}, ["--plain"], False, "="), ({"LANG": "C"}, [], True, "="),
+                                             ({"LANG": "not_installed.utf8"}, [], True, "▪"),
+                                             ({"term": "not-described"}, [], True, "▪")):
             with self.subTest(more=more, flags=flags):
                 top = Top(self, f"--rdzv-endpoint={endpoint}", *flags, **more)
                 top.wait(f" 0 {sign}", "its rank runs")

@@ -160,13 +160,12 @@ TEST_CASE("top's picture: nodes in the order that was asked for") {
 
 TEST_CASE("top's picture: a connection that is lost shows of when it is, and why") {
   const State state = state_of(job_json("nightly", 2));
-  const Connection lost{Connection::Kind::kLost, "head:29400", "the peer closed the connection",
-                        "03:11:40"};
+  const Connection lost{false, "head:29400", "the peer closed the connection", "03:11:40"};
   const std::string text = picture_text(state, 100, 24, {}, lost);
   CHECK_THAT(text, Contains("connection lost – showing state of 03:11:40 (the peer closed the "
                             "connection)") &&
                        Contains("nightly"));
-  const Connection none{Connection::Kind::kConnecting, "head:29400", "connection refused", ""};
+  const Connection none{false, "head:29400", "connection refused", ""};
   const Picture picture = screen_picture({}, {}, none, 80, 24);
   CHECK_THAT(testing::text_of(picture.lines),
              Contains("asks head:29400: connection refused") && Contains("nothing to show yet"));

@@ -94,7 +94,7 @@ inline State state_of(const std::string& jobs, const std::string& finished = "")
   return read_state(read_json(state_frame(jobs, finished)));
 }
 
-inline Connection live() { return {Connection::Kind::kLive, "head:29400", "", "03:11:40"}; }
+inline Connection live() { return {true, "head:29400", "", "03:11:40"}; }
 
 // As text, a line for each row.
 inline std::string text_of(const Lines& lines) {
