@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
+#include "common/json.h"
 #include "common/log.h"
 
 namespace ddprun::top {
