@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/rendezvous/ha/upgrading_port.h"
 
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <utility>
+
+#include "rendezvous/http/exchange.h"
 
 namespace ddprun::ha::testing {
 
@@ -12,12 +11,9 @@ using boost::asio::ip::tcp;
 
 namespace {
 struct Opening {
-  explicit Opening(tcp::socket socket)
-      : frames(std::make_shared<membership::FrameStream>(std::move(socket),
-                                                         membership::FrameStream::Limits())) {}
-  boost::beast::flat_buffer buffer;
-  boost::beast::http::request<boost::beast::http::string_body> request;
-  UpgradingPort::Frames frames;
+  explicit Opening(tcp::socket socket) : exchange(std::move(socket)) {}
+  http::ServerExchange exchange;
+  UpgradingPort::Frames frames = nullptr;
 };
 }  // namespace
 
@@ -36,11 +32,12 @@ void UpgradingPort::accept() {
     if (error) return;
     socket.set_option(tcp::no_delay(true));
     const auto opening = std::make_shared<Opening>(std::move(socket));
-    boost::beast::http::async_read(
-        opening->frames->wire(), opening->buffer, opening->request,
-        [opening, take = take_](boost::system::error_code broken, std::size_t) {
+    opening->exchange.async_read(
+        nullptr, [opening, take = take_](boost::system::error_code broken) {
           if (broken) return;
-          opening->frames->async_accept(opening->request, nullptr,
+          opening->frames = std::make_shared<membership::FrameStream>(
+              std::move(opening->exchange.wire), membership::FrameStream::Limits());
+          opening->frames->async_accept(opening->exchange.request, {},
                                         [opening, take](boost::system::error_code refused) {
                                           if (!refused) take(opening->frames);
                                         });
