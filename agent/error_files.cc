@@ -13,6 +13,7 @@
 
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
+#include "common/json.h"
 #include "common/unique_fd.h"
 #include "rendezvous/membership/messages.h"
 
@@ -68,10 +69,9 @@ std::string further_fields(boost::json::object root) {
 
 WorkerError parse_error_file(std::string_view json) {
   WorkerError result;
-  boost::json::error_code error;
-  boost::json::value root = boost::json::parse({json.data(), json.size()}, error);
-  if (error || !root.is_object()) return result;
-  const boost::json::value* message = root.as_object().if_contains("message");
+  auto root = parse_object(json);
+  if (!root) return result;
+  const boost::json::value* message = root->if_contains("message");
   // {"message": {"message": "Type: text", "extraInfo": {"py_callstack": …}}}, or the text alone.
   if (message && message->is_object()) {
     const boost::json::object& object = message->as_object();
@@ -82,7 +82,7 @@ WorkerError parse_error_file(std::string_view json) {
     if (stack && stack->is_string()) result.traceback = lines_of(stack->as_string());
   }
   if (message && message->is_string()) result.message = message->as_string();
-  result.fields = further_fields(std::move(root.as_object()));
+  result.fields = further_fields(std::move(*root));
   return result;
 }
 

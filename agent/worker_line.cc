@@ -5,6 +5,7 @@
 #include <boost/json.hpp>
 
 #include "common/error.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/progress_page.h"
 #include "rendezvous/membership/json_fields.h"
@@ -19,13 +20,10 @@ using membership::JsonFields;
 constexpr int kMaxDepth = 4;
 constexpr int kMaxWorkers = 1 << 20;
 
-json::object parse_object(std::string_view line) {
-  json::parse_options options;
-  options.max_depth = kMaxDepth;
-  json::error_code error;
-  json::value root = json::parse({line.data(), line.size()}, error, {}, options);
-  if (error || !root.is_object()) throw Error(ErrorCode::kProtocol, "a line is no JSON object");
-  return std::move(root.as_object());
+json::object object_of(std::string_view line) {
+  auto object = parse_object(line, kMaxDepth);
+  if (!object) throw Error(ErrorCode::kProtocol, "a line is no JSON object");
+  return std::move(*object);
 }
 
 std::string line_of(const JsonFields& fields, const char* name, std::size_t max_bytes) {
@@ -63,7 +61,7 @@ std::string reason_of(const JsonFields& fields) {
 }  // namespace
 
 WorkerLine parse_worker_line(std::string_view line) {
-  const json::object object = parse_object(line);
+  const json::object object = object_of(line);
   const std::string type = JsonFields(object, "a worker's message").text("type");
   const JsonFields fields(object, "a worker's message \"" + one_line(clean_utf8(type, 64)) + "\"");
   if (type == "hello") {

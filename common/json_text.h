@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text as the inside of a JSON string, for programs that write a little JSON and read none. Pure.
+// Text as the inside of a JSON string, for the worker SDK, which needs no Boost (else: json.h).
+// Pure.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
 #include <cstdio>
@@ -18,6 +17,7 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/suggest.h"
 #include "ctl/doctor/nodes/job_end.h"
@@ -60,15 +60,13 @@ Chosen chosen_checks(const std::string& only, const std::string& skip,
 // `our_seconds`: this clock when the page was written, as well as we know.
 doctor::EndpointAnswer answer_of_page(const std::string& page, double our_seconds) {
   doctor::EndpointAnswer answer;
-  boost::system::error_code error;
-  const boost::json::value all = boost::json::parse(page, error);
-  const auto* object = error ? nullptr : all.if_object();
+  const auto object = parse_object(page);
   // Whoever has a JSON page may have a version; stores and agents together only a rendezvous has.
   const auto has = [&](const char* name) {
     const auto* value = object->if_contains(name);
     return value != nullptr && value->is_object();
   };
-  if (object == nullptr || !has("stores") || !has("agents")) {
+  if (!object || !has("stores") || !has("agents")) {
     answer.failure = "what answers there is no ddprun rendezvous";
     return answer;
   }

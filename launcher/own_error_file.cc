@@ -2,13 +2,13 @@
 #include "launcher/own_error_file.h"
 
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <fstream>
 #include <utility>
 
 #include "common/error.h"
+#include "common/json.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -22,9 +22,7 @@ boost::json::object& object_in(boost::json::object& parent, const char* name) {
 }  // namespace
 
 boost::json::object further_fields(const membership::WorkerFailure& failure) {
-  boost::json::error_code error;
-  boost::json::value value = boost::json::parse(failure.error_fields, error);
-  return !error && value.is_object() ? std::move(value.as_object()) : boost::json::object();
+  return parse_object(failure.error_fields).value_or(boost::json::object());
 }
 
 std::string error_file_text(const membership::WorkerFailure& failure) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/timers/timer_table.h"
 
-#include <boost/json.hpp>
+#include <boost/json/value.hpp>
 #include <cmath>
+
+#include "common/json.h"
 
 namespace ddprun::agent {
 namespace {
@@ -31,10 +33,9 @@ std::optional<double> real(const json::object& object, std::string_view name) {
 }  // namespace
 
 std::optional<TimerRequest> parse_timer_request(std::string_view line) {
-  boost::system::error_code error;
-  const json::value value = json::parse(line, error);
-  if (error || !value.is_object()) return std::nullopt;
-  const json::object& object = value.get_object();
+  const auto parsed = parse_object(line);
+  if (!parsed) return std::nullopt;
+  const json::object& object = *parsed;
   const auto pid = integer(object, "pid");
   const auto expires = real(object, "expiration_time");
   const auto signal = integer(object, "signal");

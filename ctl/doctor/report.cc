@@ -9,8 +9,8 @@
 #include <iomanip>
 #include <sstream>
 
+#include "common/json.h"
 #include "common/log.h"
-#include "ctl/doctor/json_value.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -72,6 +72,18 @@ std::string summary(const Report& report) {
 }
 
 }  // namespace
+
+boost::json::object finding_object(const Finding& finding) {
+  boost::json::object object;
+  object["check"] = finding.check;
+  object["group"] = finding.group;
+  object["verdict"] = to_string(finding.outcome.verdict);
+  object["seen"] = shown_line(finding.outcome.seen);
+  object["wanted"] = shown_line(finding.outcome.wanted);
+  object["why"] = finding.why;
+  object["fix"] = shown_line(finding.outcome.fix);
+  return object;
+}
 
 Verdict verdict_of(const std::vector<Finding>& findings) {
   Verdict worst = Verdict::kOk;
@@ -137,7 +149,7 @@ std::string gate_line(const Report& report, Verdict from) {
 json::object report_object(const Report& report) {
   json::object page;
   page["version"] = DDPRUN_VERSION;
-  page["host"] = json_value(report.host);
+  page["host"] = shown_line(report.host);
   page["time"] = utc_text(report.time);
   page["tier"] = report.tier;
   page["verdict"] = to_string(verdict_of(report.findings));

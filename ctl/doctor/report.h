@@ -37,6 +37,7 @@ std::string gate_line(const Report& report, Verdict from);
 // docs/doctor.md has the keys.
 std::string to_json(const Report& report);
 boost::json::object report_object(const Report& report);
+boost::json::object finding_object(const Finding& finding);
 
 // Each of them and what it looks at, for --list.
 std::string list_of_checks(const std::vector<const Check*>& checks);

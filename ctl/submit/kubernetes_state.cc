@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <ctime>
 #include <map>
 #include <set>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "ctl/submit/kubernetes_manifest.h"
 
@@ -178,11 +178,9 @@ KubernetesId parse_kubernetes_id(const std::string& text) {
 }
 
 std::vector<JobState> parse_kubernetes_list(std::string_view text) {
-  boost::system::error_code error;
-  const json::value all = json::parse(text, error);
-  if (error || !all.is_object()) {
-    throw Error(ErrorCode::kProtocol, "what kubectl says is no list of objects");
-  }
+  auto parsed = parse_object(text);
+  if (!parsed) throw Error(ErrorCode::kProtocol, "what kubectl says is no list of objects");
+  const json::value all(std::move(*parsed));
   std::map<std::string, PodFacts> pods;  // by namespace and instance
   const auto instance_of = [](const json::value& object) {
     return string_at(object, {"metadata", "namespace"}) + "/" +

@@ -5,7 +5,7 @@
 #include <boost/json/value.hpp>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "ctl/submit/ddprun_command.h"
 

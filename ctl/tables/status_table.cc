@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "ctl/tables/page_text.h"
 #include "ctl/tables/tables.h"

@@ -4,12 +4,12 @@
 #include <bit>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <chrono>
 #include <cmath>
 #include <utility>
 
+#include "common/json.h"
 #include "common/log.h"
 #include "common/signal_names.h"
 #include "launcher/report/job_report.h"
@@ -93,9 +93,8 @@ bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now
 // What the rendezvous sent; null where it is none.
 json::value ledger_of(const std::string& text) {
   if (text.empty() || text.size() > membership::kMaxLedgerBytes) return nullptr;
-  json::error_code error;
-  json::value ledger = json::parse(text, error);
-  return !error && ledger.is_object() ? ledger : json::value(nullptr);
+  auto ledger = parse_object(text);
+  return ledger ? json::value(std::move(*ledger)) : json::value(nullptr);
 }
 
 }  // namespace

@@ -4,31 +4,22 @@
 #include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/message.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <boost/beast/http/write.hpp>
 #include <cerrno>
-#include <cstdint>
 #include <string_view>
 #include <utility>
 
 #include "common/socket.h"
-#include "rendezvous/security/http_bounds.h"
+#include "rendezvous/http/exchange.h"
 
 namespace ddprun::launcher {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using Tcp = asio::ip::tcp;
 
 namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{100};  // where no more can be accepted now
 constexpr int kAcceptsPerEvent = 64;
-constexpr std::size_t kReadBytes = 2048;
 
 // Whatever the family is: the socket is only read, written and closed.
 Tcp::socket socket_of(asio::io_context& io, UniqueFd connection) {
@@ -46,88 +37,62 @@ class MetricsServer::Session : public std::enable_shared_from_this<Session> {
  public:
   // `server` is not used once its alive_ is gone.
   Session(MetricsServer& server, UniqueFd connection)
-      : socket_(socket_of(server.io_, std::move(connection))),
+      : exchange_(socket_of(server.io_, std::move(connection))),
         timer_(server.io_),
         server_(server),
         alive_(server.alive_) {}
 
   void start(std::chrono::milliseconds timeout) {
-    parser_.header_limit(static_cast<std::uint32_t>(security::kMaxHeaderBytes));
     timer_.expires_after(timeout);
     timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
       const auto self = weak.lock();
       if (self && !error) self->close();
     });
-    read();
+    exchange_.async_read(nullptr,
+                         [self = shared_from_this()](const boost::system::error_code& error) {
+                           error ? self->close() : self->answer();
+                         });
   }
 
   // What is under way ends.
   void close() {
-    boost::system::error_code ignored;
-    socket_.close(ignored);
+    exchange_.wire.close();
     timer_.cancel();
   }
 
  private:
-  void read();
   void answer();
-  void respond(http::status status, std::string_view type, std::string body);
+  void respond(unsigned status, std::string_view type, std::string body);
 
-  Tcp::socket socket_;
+  http::ServerExchange exchange_;
   asio::steady_timer timer_;
   MetricsServer& server_;
   const std::weak_ptr<bool> alive_;
-  boost::beast::flat_buffer buffer_;
-  std::size_t num_read_ = 0;
-  http::request_parser<http::empty_body> parser_;
-  http::response<http::string_body> response_;
 };
-
-// Not http::async_read, whose limit is one of what is not parsed yet (http_bounds.h).
-void MetricsServer::Session::read() {
-  socket_.async_read_some(
-      buffer_.prepare(kReadBytes),
-      [self = shared_from_this()](boost::system::error_code error, std::size_t num_bytes) {
-        if (error) return self->close();
-        self->buffer_.commit(num_bytes);
-        self->num_read_ += num_bytes;
-        self->buffer_.consume(self->parser_.put(self->buffer_.data(), error));
-        if (error == http::error::need_more) error = {};
-        if (error || security::is_header_too_long(self->parser_, self->num_read_)) {
-          return self->close();
-        }
-        self->parser_.is_header_done() ? self->answer() : self->read();
-      });
-}
 
 void MetricsServer::Session::answer() {
   constexpr std::string_view kText = "text/plain; charset=utf-8";
-  const auto& request = parser_.get();
-  const std::string_view target(request.target().data(), request.target().size());
+  const http::Request& request = exchange_.request;
+  const std::string_view target(request.target);
   const std::string_view path = target.substr(0, target.find('?'));
-  if (request.method() != http::verb::get) {
-    response_.set(http::field::allow, "GET");
-    return respond(http::status::method_not_allowed, kText, "only GET is known here\n");
+  if (request.method != "GET") {
+    return respond(http::kMethodNotAllowed, kText, "only GET is known here\n");
   }
-  if (path == "/healthz") return respond(http::status::ok, kText, "ok\n");
+  if (path == "/healthz") return respond(http::kOk, kText, "ok\n");
   if (path != "/metrics" || alive_.expired()) {
-    return respond(http::status::not_found, kText, "try /metrics or /healthz\n");
+    return respond(http::kNotFound, kText, "try /metrics or /healthz\n");
   }
-  const auto accept = request[http::field::accept];
-  const metrics::Format format = metrics::choose_format({accept.data(), accept.size()});
-  respond(http::status::ok, metrics::content_type(format), server_.page(format));
+  const metrics::Format format = metrics::choose_format(request.fields["Accept"]);
+  respond(http::kOk, metrics::content_type(format), server_.page(format));
 }
 
-void MetricsServer::Session::respond(http::status status, std::string_view type, std::string body) {
-  response_.result(status);
-  response_.version(11);
-  response_.set(http::field::content_type, boost::beast::string_view(type.data(), type.size()));
-  response_.keep_alive(false);
-  response_.body() = std::move(body);
-  response_.prepare_payload();
-  http::async_write(
-      socket_, response_,
-      [self = shared_from_this()](boost::system::error_code, std::size_t) { self->close(); });
+void MetricsServer::Session::respond(unsigned status, std::string_view type, std::string body) {
+  http::Response response{status, {}, std::move(body)};
+  response.fields.add("Content-Type", type);
+  if (status == http::kMethodNotAllowed) response.fields.add("Allow", "GET");
+  exchange_.async_answer(
+      std::move(response),
+      [self = shared_from_this()](const boost::system::error_code&) { self->close(); });
 }
 
 MetricsServer::MetricsServer(asio::io_context& io, std::vector<UniqueFd> listeners, Page page,

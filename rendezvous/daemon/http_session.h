@@ -4,10 +4,6 @@
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/message.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -16,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/http/exchange.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
@@ -89,30 +86,24 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
  private:
   void arm_timer(const char* awaited);
   void read();
-  void read_some();
-  void took(boost::system::error_code error, std::size_t num_bytes);
-  void take_header(boost::system::error_code& error);
+  http::ServerExchange::Limit body_limit();
+  void broke(const boost::system::error_code& error);
   bool is_for_queue() const;
   void answer();
   void answer_page(std::string_view target);
   void answer_watcher();
   bool is_admitted(std::string_view target);
   void admit(std::string_view target);
-  void respond(boost::beast::http::status status, Page page);
+  void respond(unsigned status, Page page);
   void upgrade(Peer peer);
   void finish();
 
   Options options_;
-  security::Wire wire_;
+  http::ServerExchange exchange_;
   boost::asio::steady_timer timer_;
   std::string peer_;          // HOST:PORT
   const char* awaited_ = "";  // until timer_
-  boost::beast::flat_buffer buffer_;
-  std::size_t num_read_ = 0;  // bytes
-  std::size_t most_to_read_;  // of them
-  bool has_header_ = false;
-  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
-  boost::beast::http::response<boost::beast::http::string_body> response_;
+  http::Fields fields_;       // of its answer
   std::shared_ptr<const void> place_;                // its page's
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
   std::unique_ptr<security::RendezvousProof> proof_;

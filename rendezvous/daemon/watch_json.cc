@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
-#include <boost/json/value.hpp>
 #include <utility>
 
 #include "common/error.h"
@@ -108,12 +106,8 @@ std::string tail_frame(const Tails::Rank& rank, const std::vector<std::string>& 
 
 std::optional<Tails::Rank> read_page_message(std::string_view text) {
   constexpr std::size_t kMaxDepth = 4;
-  boost::json::parse_options options;
-  options.max_depth = kMaxDepth;
-  boost::json::error_code error;
-  const boost::json::value value = boost::json::parse(text, error, {}, options);
-  const auto* said = error ? nullptr : value.if_object();
-  if (said == nullptr || !said->contains("tail")) {
+  const auto said = parse_object(text, kMaxDepth);
+  if (!said || !said->contains("tail")) {
     throw Error(ErrorCode::kProtocol, "a page says nothing here but whose output it looks at");
   }
   const membership::JsonFields in(*said, "a page");

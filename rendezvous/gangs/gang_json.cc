@@ -5,14 +5,13 @@
 #include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <exception>
 #include <limits>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/row_fields.h"
@@ -165,11 +164,9 @@ GangNews news_in(const JsonFields& fields) {
 }
 
 boost::json::object parsed(std::string_view body) {
-  boost::system::error_code error;
-  const boost::json::value value = boost::json::parse(body, error);
-  const auto* object = error ? nullptr : value.if_object();
-  if (object == nullptr) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-  return *object;
+  auto object = parse_object(body);
+  if (!object) throw Error(ErrorCode::kProtocol, "it is no JSON object");
+  return std::move(*object);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/row_fields.h"

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/ha/etcd_codec.h"
 
-#include <boost/json/parse.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <charconv>
 #include <utility>
 
 #include "common/base64.h"
+#include "common/json.h"
 #include "common/log.h"
 
 namespace ddprun::ha {
@@ -20,13 +23,10 @@ constexpr std::size_t kMaxShownBytes = 300;
   throw Error(ErrorCode::kProtocol, "its answer is none of etcd's: " + what);
 }
 
-json::object parse_object(std::string_view text) {
-  boost::system::error_code error;
-  json::value value = json::parse({text.data(), text.size()}, error);
-  if (error || !value.is_object()) {
-    fail(concat("\"", one_line(text.substr(0, 80)), "\" is no JSON object"));
-  }
-  return std::move(value.as_object());
+json::object object_of(std::string_view text) {
+  auto object = parse_object(text);
+  if (!object) fail(concat("\"", one_line(text.substr(0, 80)), "\" is no JSON object"));
+  return std::move(*object);
 }
 
 const json::value* field(const json::object& object, std::string_view name) {
@@ -100,7 +100,7 @@ EtcdRefusal refusal_of(const json::object& error) {
 
 // A stream's answers are wrapped; a refusal inside it comes with HTTP's "200 OK".
 json::object result_of(std::string_view line) {
-  json::object outer = parse_object(line);
+  json::object outer = object_of(line);
   if (const json::object* error = object_at(outer, "error")) throw refusal_of(*error);
   json::value* result = outer.if_contains("result");
   if (result == nullptr || !result->is_object()) fail("it has no result");
@@ -132,27 +132,24 @@ RangeAnswer range_of(const json::object& answer) {
   return range;
 }
 
-// `"NAME":"BASE64"`.
-std::string base64_field(const char* name, std::string_view bytes) {
-  return concat('"', name, "\":\"", to_base64(bytes), '"');
+json::object range_object(std::string_view key, std::string_view end, std::int64_t limit,
+                          std::int64_t revision) {
+  json::object request{{"key", to_base64(key)}};
+  if (!end.empty()) request["range_end"] = to_base64(end);
+  if (limit != 0) request["limit"] = std::to_string(limit);
+  if (revision != 0) request["revision"] = std::to_string(revision);
+  return request;
 }
 
-void add_item(std::string& list, const std::string& item) {
-  if (!list.empty()) list += ',';
-  list += item;
-}
-
-std::string change_request(const KeyChange& change) {
+json::object change_object(const KeyChange& change) {
+  json::object request{{"key", to_base64(change.key)}};
   if (change.value) {
-    std::string lease;
-    if (change.lease != 0) lease = concat(",\"lease\":\"", change.lease, '"');
-    return concat("{\"request_put\":{", base64_field("key", change.key), ',',
-                  base64_field("value", *change.value), lease, "}}");
+    request["value"] = to_base64(*change.value);
+    if (change.lease != 0) request["lease"] = std::to_string(change.lease);
+    return json::object{{"request_put", std::move(request)}};
   }
-  std::string end;
-  if (change.all_with_prefix)
-    end = concat(',', base64_field("range_end", end_of_prefix(change.key)));
-  return concat("{\"request_delete_range\":{", base64_field("key", change.key), end, "}}");
+  if (change.all_with_prefix) request["range_end"] = to_base64(end_of_prefix(change.key));
+  return json::object{{"request_delete_range", std::move(request)}};
 }
 
 }  // namespace
@@ -179,45 +176,48 @@ std::string end_of_prefix(std::string prefix) {
 
 std::string range_request(std::string_view key, std::string_view end, std::int64_t limit,
                           std::int64_t revision) {
-  std::string request = concat('{', base64_field("key", key));
-  if (!end.empty()) request += concat(',', base64_field("range_end", end));
-  if (limit != 0) request += concat(",\"limit\":\"", limit, '"');
-  if (revision != 0) request += concat(",\"revision\":\"", revision, '"');
-  return request + '}';
+  return json::serialize(range_object(key, end, limit, revision));
 }
 
 std::string txn_request(const std::vector<Guard>& guards, const std::vector<KeyChange>& changes) {
-  std::string compare, success, failure;
+  json::array compare, success, failure;
   for (const Guard& guard : guards) {
     const auto add = [&](const char* target, const char* name, std::int64_t revision) {
-      add_item(compare, concat('{', base64_field("key", guard.key), ",\"target\":\"", target,
-                               "\",\"result\":\"EQUAL\",\"", name, "\":\"", revision, "\"}"));
+      compare.push_back(json::object{{"key", to_base64(guard.key)},
+                                     {"target", target},
+                                     {"result", "EQUAL"},
+                                     {name, std::to_string(revision)}});
     };
     if (guard.create_revision) add("CREATE", "create_revision", *guard.create_revision);
     if (guard.mod_revision) add("MOD", "mod_revision", *guard.mod_revision);
     // Whole, so that etcd asks its other members also where nothing is to be changed.
-    add_item(failure, concat("{\"request_range\":", range_request(guard.key), '}'));
+    failure.push_back(json::object{{"request_range", range_object(guard.key, {}, 0, 0)}});
   }
-  for (const KeyChange& change : changes) add_item(success, change_request(change));
-  return concat("{\"compare\":[", compare, "],\"success\":[", success, "],\"failure\":[", failure,
-                "]}");
+  for (const KeyChange& change : changes) success.push_back(change_object(change));
+  return json::serialize(json::object{{"compare", std::move(compare)},
+                                      {"success", std::move(success)},
+                                      {"failure", std::move(failure)}});
 }
 
 std::string grant_request(std::int64_t ttl_seconds) {
-  return concat("{\"TTL\":\"", ttl_seconds, "\"}");
+  return json::serialize(json::object{{"TTL", std::to_string(ttl_seconds)}});
 }
 
-std::string lease_request(std::int64_t lease) { return concat("{\"ID\":\"", lease, "\"}"); }
+std::string lease_request(std::int64_t lease) {
+  return json::serialize(json::object{{"ID", std::to_string(lease)}});
+}
 
 std::string erasures_request(std::string_view key, std::int64_t revision) {
-  return concat("{\"create_request\":{", base64_field("key", key), ",\"start_revision\":\"",
-                revision, "\",\"filters\":[\"NOPUT\"]}}");
+  return json::serialize(
+      json::object{{"create_request", json::object{{"key", to_base64(key)},
+                                                   {"start_revision", std::to_string(revision)},
+                                                   {"filters", json::array{"NOPUT"}}}}});
 }
 
-RangeAnswer parse_range(std::string_view answer) { return range_of(parse_object(answer)); }
+RangeAnswer parse_range(std::string_view answer) { return range_of(object_of(answer)); }
 
 TxnResult parse_txn(std::string_view answer, std::size_t num_guards) {
-  const json::object object = parse_object(answer);
+  const json::object object = object_of(answer);
   TxnResult result;
   result.held = flag_at(object, "succeeded");
   result.revision = revision_of(object);
@@ -234,13 +234,13 @@ TxnResult parse_txn(std::string_view answer, std::size_t num_guards) {
 }
 
 std::int64_t parse_grant(std::string_view answer) {
-  const json::object object = parse_object(answer);
+  const json::object object = object_of(answer);
   const std::int64_t lease = number_at(object, "ID");
   if (lease == 0) fail("it has no lease");
   return lease;
 }
 
-void parse_revoke(std::string_view answer) { revision_of(parse_object(answer)); }
+void parse_revoke(std::string_view answer) { revision_of(object_of(answer)); }
 
 bool parse_keep_alive(std::string_view answer) {
   const json::object result = result_of(answer);
@@ -258,6 +258,6 @@ WatchNews parse_watch(std::string_view line) {
   return news;
 }
 
-EtcdRefusal parse_refusal(std::string_view answer) { return refusal_of(parse_object(answer)); }
+EtcdRefusal parse_refusal(std::string_view answer) { return refusal_of(object_of(answer)); }
 
 }  // namespace ddprun::ha

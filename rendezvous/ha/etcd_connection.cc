@@ -2,23 +2,18 @@
 #include "rendezvous/ha/etcd_connection.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/http/error.hpp>
-#include <boost/beast/http/read.hpp>
 #include <cstring>
 #include <utility>
 
 #include "common/log.h"
-#include "rendezvous/security/http_bounds.h"
 
 namespace ddprun::ha {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
@@ -90,52 +85,41 @@ void EtcdConnection::fail_silent() {
 
 void EtcdConnection::fail(const error_code& error) {
   reusable_ = false;
-  if (error == http::error::body_limit) {
-    throw AnswerTooLong("an answer without end");
+  const http::Trouble trouble = http::trouble_of(error);
+  if (trouble == http::Trouble::kTooLong) throw AnswerTooLong("an answer without end");
+  if (const std::string of_tls = wire_.tls_trouble(error);
+      !of_tls.empty() && error != asio::ssl::error::stream_truncated) {
+    throw EndpointTrouble("TLS: " + of_tls);
   }
-  if (const std::string trouble = wire_.tls_trouble(error);
-      !trouble.empty() && error != asio::ssl::error::stream_truncated) {
-    throw EndpointTrouble("TLS: " + trouble);
-  }
-  const bool is_http =
-      error.category() == http::make_error_code(http::error::end_of_stream).category();
-  const bool is_end = error == http::error::end_of_stream || error == asio::error::eof ||
+  const bool is_end = trouble == http::Trouble::kEnded || error == asio::error::eof ||
                       error == asio::error::connection_reset || error == asio::error::broken_pipe ||
                       error == asio::ssl::error::stream_truncated;
   if (is_end) throw EndpointTrouble("it ended the connection");
-  if (error == http::error::partial_message) {
+  if (trouble == http::Trouble::kCut) {
     throw EndpointTrouble("it ended the connection inside an answer");
   }
-  if (is_http) throw Error(ErrorCode::kProtocol, concat("no HTTP: ", error.message()));
+  if (trouble == http::Trouble::kNoHttp) {
+    throw Error(ErrorCode::kProtocol, concat("no HTTP: ", error.message()));
+  }
   if (error == asio::error::connection_refused) throw EndpointTrouble("connection refused");
   throw EndpointTrouble(one_line(error.message()));
 }
 
-void EtcdConnection::send(const std::string& path, const std::string& body, Deadline deadline) {
-  parser_.emplace();
-  num_read_ = 0;
-  parser_->body_limit(kMaxBodyBytes);
-  const std::string head =
-      concat("POST ", path, " HTTP/1.1\r\nHost: ", to_string(endpoint_),
-             "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n");
-  const std::array<asio::const_buffer, 2> parts{asio::buffer(head), asio::buffer(body)};
-  wait_or_fail([&](auto done) { asio::async_write(wire_, parts, std::move(done)); },
+void EtcdConnection::send(const std::string& path, const std::string& body, std::size_t max_answer,
+                          Deadline deadline) {
+  answer_.begin(max_answer);
+  http::Fields fields;
+  fields.add("Content-Type", "application/json");
+  const std::string request = http::request_text("POST", path, to_string(endpoint_), fields, body);
+  wait_or_fail([&](auto done) { asio::async_write(wire_, asio::buffer(request), std::move(done)); },
                soon(deadline));
 }
 
-// Not eager: that would wait for the next chunk of a stream before it shows this one.
 bool EtcdConnection::read_some(Deadline deadline) {
-  const auto begin = [this](auto done) {
-    const auto took = [this, done](error_code error, std::size_t num_bytes) {
-      num_read_ += num_bytes;
-      done(error);
-    };
-    http::async_read_some(wire_, buffer_, *parser_, took);
-  };
-  const auto error = wait(begin, deadline);
+  const auto error =
+      wait([this](auto done) { answer_.async_read_some(wire_, std::move(done)); }, deadline);
   if (!error) return false;
   if (*error) fail(*error);
-  if (security::is_header_too_long(*parser_, num_read_)) fail(http::error::header_limit);
   return true;
 }
 
@@ -143,29 +127,28 @@ EtcdConnection::Answer EtcdConnection::post(const std::string& path, const std::
                                             Deadline deadline) {
   ended_unanswered_ = true;
   reusable_ = false;
-  send(path, body, deadline);
-  while (!parser_->is_done()) {
+  send(path, body, kMaxBodyBytes, deadline);
+  while (!answer_.is_done()) {
     if (!read_some(soon(deadline))) fail_silent();
     ended_unanswered_ = false;
   }
   ended_unanswered_ = false;
-  reusable_ = parser_->keep_alive();
-  return {parser_->get().result_int(), std::move(parser_->get().body())};
+  reusable_ = answer_.keeps_alive();
+  return {answer_.status(), std::move(answer_.body())};
 }
 
 unsigned EtcdConnection::begin_stream(const std::string& path, const std::string& body,
                                       Deadline deadline) {
   reusable_ = false;
-  send(path, body, deadline);
-  parser_->body_limit(kMaxStreamBytes);
-  while (!parser_->is_header_done()) {
+  send(path, body, kMaxStreamBytes, deadline);
+  while (!answer_.has_header()) {
     if (!read_some(soon(deadline))) fail_silent();
   }
-  return parser_->get().result_int();
+  return answer_.status();
 }
 
 std::optional<std::string> EtcdConnection::next_line(Deadline deadline) {
-  std::string& body = parser_->get().body();
+  std::string& body = answer_.body();
   for (;;) {
     if (const auto end = body.find('\n'); end != std::string::npos) {
       std::string line = body.substr(0, end);
@@ -173,7 +156,7 @@ std::optional<std::string> EtcdConnection::next_line(Deadline deadline) {
       if (!line.empty()) return line;
       continue;
     }
-    if (parser_->is_done()) throw EndpointTrouble("it ended its answer");
+    if (answer_.is_done()) throw EndpointTrouble("it ended its answer");
     if (!read_some(deadline)) return std::nullopt;
   }
 }

@@ -4,9 +4,6 @@
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -18,6 +15,7 @@
 #include "common/endpoint.h"
 #include "common/error.h"
 #include "rendezvous/ha/blocking_io.h"
+#include "rendezvous/http/exchange.h"
 #include "rendezvous/security/wire.h"
 
 namespace ddprun::ha {
@@ -65,10 +63,9 @@ class EtcdConnection {
   static constexpr std::size_t kMaxStreamBytes = std::size_t{1} << 20;
 
  private:
-  using Parser = boost::beast::http::response_parser<boost::beast::http::string_body>;
-
   void connect(const security::TlsContext& tls, Deadline deadline);
-  void send(const std::string& path, const std::string& body, Deadline deadline);
+  void send(const std::string& path, const std::string& body, std::size_t max_answer,
+            Deadline deadline);
   // False: `deadline` passed.
   bool read_some(Deadline deadline);
   Deadline soon(Deadline deadline) const;
@@ -83,10 +80,7 @@ class EtcdConnection {
   const Endpoint endpoint_;
   const std::chrono::milliseconds silence_limit_;
   security::Wire wire_;
-  static constexpr std::size_t kMaxBufferedBytes = 128 << 10;
-  boost::beast::flat_buffer buffer_{kMaxBufferedBytes};  // of what is not parsed yet
-  std::size_t num_read_ = 0;                             // bytes of the answer
-  std::optional<Parser> parser_;
+  http::AnswerReader answer_;
   bool reusable_ = true;
   bool ended_unanswered_ = false;
   std::chrono::milliseconds waited_{0};  // in vain

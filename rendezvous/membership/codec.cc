@@ -18,6 +18,8 @@
 namespace ddprun::membership {
 namespace {
 
+static_assert(kMaxTextBytes == JsonFields::kMaxTextBytes);
+
 namespace json = boost::json;
 
 constexpr std::size_t kMaxDepth = 8;

@@ -7,11 +7,30 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/role.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
 #include <boost/beast/websocket/error.hpp>
 #include <boost/beast/websocket/stream.hpp>
+#include <boost/beast/websocket/teardown.hpp>
 #include <utility>
 
 #include "common/log.h"
+#include "rendezvous/http/exchange.h"
+
+namespace ddprun::security {
+
+// Beast's customisation points: at the end of a WebSocket nothing more is said inside TLS.
+template <typename Handler>
+void async_teardown(boost::beast::role_type role, Wire& wire, Handler&& handler) {
+  boost::beast::websocket::async_teardown(role, wire.socket(), std::forward<Handler>(handler));
+}
+inline void teardown(boost::beast::role_type role, Wire& wire, boost::system::error_code& error) {
+  boost::beast::websocket::teardown(role, wire.socket(), error);
+}
+inline void beast_close_socket(Wire& wire) { wire.close(); }
+
+}  // namespace ddprun::security
 
 namespace ddprun::membership {
 
@@ -24,6 +43,7 @@ struct FrameStream::Beast {
   websocket::stream<security::Wire, false> stream;
   asio::steady_timer close_timer;
   boost::beast::flat_buffer incoming;
+  boost::beast::http::response<boost::beast::http::string_body> response;  // of a handshake
 };
 
 FrameStream::FrameStream(security::Wire wire, Limits limits)
@@ -37,7 +57,7 @@ FrameStream::~FrameStream() = default;
 
 security::Wire& FrameStream::wire() { return beast_->stream.next_layer(); }
 
-void FrameStream::async_handshake(Response& response, const std::string& host,
+void FrameStream::async_handshake(http::Response& response, const std::string& host,
                                   const std::string& path, const std::string& authorization,
                                   Upgraded done) {
   if (!authorization.empty()) {
@@ -46,16 +66,30 @@ void FrameStream::async_handshake(Response& response, const std::string& host,
           request.set(boost::beast::http::field::authorization, authorization);
         }));
   }
-  beast_->stream.async_handshake(response, host, path, std::move(done));
+  beast_->stream.async_handshake(
+      beast_->response, host, path,
+      [this, &response, done = std::move(done)](boost::system::error_code error) {
+        const auto& answer = beast_->response;
+        response.status = answer.result_int();
+        for (const auto& each : answer) {
+          response.fields.add({each.name_string().data(), each.name_string().size()},
+                              {each.value().data(), each.value().size()});
+        }
+        done(error);
+      });
 }
 
-void FrameStream::async_accept(const Request& request, std::function<void(Response&)> headers,
+void FrameStream::async_accept(const http::Request& request, const http::Fields& fields,
                                Upgraded done) {
-  if (headers) {
-    beast_->stream.set_option(websocket::stream_base::decorator(
-        [headers = std::move(headers)](Response& answer) { headers(answer); }));
-  }
-  beast_->stream.async_accept(request, std::move(done));
+  beast_->stream.set_option(
+      websocket::stream_base::decorator([fields](websocket::response_type& answer) {
+        for (const auto& [name, value] : fields) answer.set(name, value);
+      }));
+  boost::beast::http::request<boost::beast::http::empty_body> asked;
+  asked.method_string(request.method);
+  asked.target(request.target);
+  for (const auto& [name, value] : request.fields) asked.insert(name, value);
+  beast_->stream.async_accept(asked, std::move(done));
 }
 
 void FrameStream::limit_messages(std::size_t max_bytes) {
@@ -200,6 +234,16 @@ std::string describe_end(const boost::system::error_code& error) {
   }
   if (error == websocket::error::message_too_big) return "a message is larger than allowed";
   return error.message();
+}
+
+bool is_declined(const boost::system::error_code& error) {
+  return error == websocket::error::upgrade_declined;
+}
+
+bool is_dropped(const boost::system::error_code& error) {
+  return error == asio::error::eof || error == asio::error::connection_reset ||
+         error == asio::error::broken_pipe || error == asio::ssl::error::stream_truncated ||
+         error == websocket::error::closed || http::trouble_of(error) == http::Trouble::kEnded;
 }
 
 }  // namespace ddprun::membership

@@ -3,8 +3,6 @@
 // binary ones (a store proxy's) in, a bounded queue of them out, pings. io thread only.
 #pragma once
 
-#include <boost/beast/http/message.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -13,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/http/message.h"
 #include "rendezvous/security/wire.h"
 
 namespace ddprun::membership {
@@ -21,8 +20,6 @@ namespace ddprun::membership {
 // after the first owner has let go.
 class FrameStream : public std::enable_shared_from_this<FrameStream> {
  public:
-  using Request = boost::beast::http::request<boost::beast::http::string_body>;
-  using Response = boost::beast::http::response<boost::beast::http::string_body>;
   using Upgraded = std::function<void(boost::system::error_code)>;
 
   // Called from the io context, never from inside a call of this class, and not after close() or
@@ -47,10 +44,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // One of the two comes before start(); this object must live until `done` is called.
   // `response`: what the other side answered, also where it refuses. `authorization`: that header;
   // empty: none.
-  void async_handshake(Response& response, const std::string& host, const std::string& path,
+  void async_handshake(http::Response& response, const std::string& host, const std::string& path,
                        const std::string& authorization, Upgraded done);
-  // `request` has been read. `headers` adds to the answer; empty: nothing.
-  void async_accept(const Request& request, std::function<void(Response&)> headers, Upgraded done);
+  // `request` has been read. The answer has `fields`, too.
+  void async_accept(const http::Request& request, const http::Fields& fields, Upgraded done);
 
   // Where it was started before: who calls it takes over, from the next frame on.
   void start(Handlers handlers);
@@ -97,5 +94,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
 
 // "the peer closed the connection", "connection reset", …
 std::string describe_end(const boost::system::error_code& error);
+
+// Of async_handshake(): the other side answered something else than the upgrade, or ended the
+// connection without an answer.
+bool is_declined(const boost::system::error_code& error);
+bool is_dropped(const boost::system::error_code& error);
 
 }  // namespace ddprun::membership

@@ -2,13 +2,13 @@
 #include "rendezvous/membership/kept_messages.h"
 
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <optional>
 #include <string>
 
 #include "common/error.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/json_fields.h"
@@ -19,10 +19,9 @@ namespace {
 namespace json = boost::json;
 
 json::object parse(std::string_view text) {
-  json::error_code error;
-  const json::value value = json::parse(text, error);
-  if (error || !value.is_object()) throw Error(ErrorCode::kProtocol, "no kept message");
-  return value.get_object();
+  auto object = parse_object(text);
+  if (!object) throw Error(ErrorCode::kProtocol, "no kept message");
+  return std::move(*object);
 }
 
 // Adds to `kept` what it lacks.

@@ -7,8 +7,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/http/field.hpp>
-#include <boost/beast/websocket/error.hpp>
 #include <concepts>
 #include <cstdint>
 #include <cstring>
@@ -29,7 +27,6 @@
 namespace ddprun::membership {
 
 namespace asio = boost::asio;
-namespace websocket = boost::beast::websocket;
 using asio::ip::tcp;
 using Kind = ConnectFailure::Kind;
 
@@ -217,8 +214,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   std::string response_header(const char* name) const {
-    const auto value = response_[name];
-    return {value.data(), value.size()};
+    return std::string(response_.fields[name]);
   }
 
   void upgraded(boost::system::error_code error) {
@@ -226,38 +222,31 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       door_ == Door::kRequest ? check_request_proof() : prove();
       return;
     }
-    if (door_ == Door::kRequest && error == websocket::error::upgrade_declined &&
-        response_.result() == boost::beast::http::status::unauthorized) {
+    if (door_ == Door::kRequest && is_declined(error) && response_.status == http::kUnauthorized) {
       return challenged();
     }
     if (const std::string trouble = opening_->wire().tls_trouble(error);
         !trouble.empty() && error != asio::ssl::error::stream_truncated) {
       return untrusted("ended TLS: " + trouble);
     }
-    if (response_.find(security::kTlsHeader) != response_.end()) {
+    if (response_.fields.has(security::kTlsHeader)) {
       return untrusted(concat("wants TLS: give this ", program_, " --tls-ca"));
     }
-    const bool dropped =
-        error == asio::error::eof || error == asio::error::connection_reset ||
-        error == asio::error::broken_pipe || error == asio::ssl::error::stream_truncated ||
-        error == websocket::error::closed || error == boost::beast::http::error::end_of_stream;
-    if (dropped) return failed("it took the connection and dropped it", is_anyone_taken_for_it());
+    if (is_dropped(error))
+      return failed("it took the connection and dropped it", is_anyone_taken_for_it());
     // With TLS it has shown a certificate; with a token alone it has shown nothing.
     if (is_standby()) return end({Kind::kStandby, leader(), tls_ || !token_});
-    end({Kind::kNoRendezvous, error == websocket::error::upgrade_declined
-                                  ? concat("it answered HTTP ", response_.result_int())
-                                  : error.message()});
+    end({Kind::kNoRendezvous,
+         is_declined(error) ? concat("it answered HTTP ", response_.status) : error.message()});
   }
 
   bool is_standby() const {
-    return response_.result() == boost::beast::http::status::service_unavailable &&
-           response_.find(kStandbyHeader) != response_.end();
+    return response_.status == http::kServiceUnavailable && response_.fields.has(kStandbyHeader);
   }
 
   // As a standby has it; empty: it knows none.
   std::string leader() const {
-    const auto header = response_[kStandbyHeader];
-    const auto endpoint = parse_endpoint({header.data(), header.size()}, 0);
+    const auto endpoint = parse_endpoint(response_header(kStandbyHeader), 0);
     return endpoint && !endpoint->host.empty() ? to_string(*endpoint) : "";
   }
 
@@ -279,7 +268,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (!token_) return opened();
     if (!request_proof_) return untrusted("has no token, but this side has one (--token-file)");
     try {
-      request_proof_->check(response_header(security::kAnswerHeader), response_.result_int(), "");
+      request_proof_->check(response_header(security::kAnswerHeader), response_.status, "");
     } catch (const Error& error) {
       return untrusted(error.what());
     }
@@ -293,8 +282,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
   // same token.
   void prove() {
-    const auto header = response_[security::kChallengeHeader];
-    const std::string_view challenge(header.data(), header.size());
+    const std::string_view challenge = response_.fields[security::kChallengeHeader];
     if (!token_ && challenge.empty()) return opened();
     if (!token_) return untrusted(wants_token());
     const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
@@ -367,7 +355,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   Handlers handlers_;                     // of the attempt under way
   std::shared_ptr<FrameStream> opening_;  // second owner: its handlers
   std::vector<tcp::endpoint> targets_;
-  FrameStream::Response response_;
+  http::Response response_;
   std::optional<security::HttpProof> request_proof_;  // set: the request is made with it
   bool awaits_name_ = false;                          // the attempt under way has no addresses yet
   bool looking_up_ = false;  // a look-up is under way, for this attempt or an earlier one

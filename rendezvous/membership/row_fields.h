@@ -11,7 +11,6 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
@@ -132,11 +131,9 @@ class RowReader {
       : object_(std::move(object)), clock_shift_(clock_shift) {}
 
   static boost::json::object parse(std::string_view text) {
-    boost::system::error_code error;
-    const Value value = boost::json::parse(text, error);
-    const auto* object = error ? nullptr : value.if_object();
-    if (object == nullptr) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-    return *object;
+    auto object = parse_object(text);
+    if (!object) throw Error(ErrorCode::kProtocol, "it is no JSON object");
+    return std::move(*object);
   }
 
   void read(const Value& value, bool& field) { field = value.as_bool(); }

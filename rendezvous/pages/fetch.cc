@@ -5,11 +5,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/error.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <optional>
 #include <utility>
 
@@ -17,26 +12,24 @@
 #include "common/log.h"
 #include "common/name_lookup.h"
 #include "common/socket.h"
+#include "rendezvous/http/exchange.h"
 #include "rendezvous/membership/standby_header.h"
-#include "rendezvous/security/http_bounds.h"
 #include "rendezvous/security/http_proof.h"
 
 namespace ddprun::pages {
 namespace {
 
-namespace http = boost::beast::http;
 using boost::asio::ip::tcp;
 
 constexpr std::size_t kMaxAnswerBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxBufferedBytes = 128 << 10;  // of what is not parsed yet
-constexpr std::size_t kMostReason = 200;              // bytes that are shown of one
+constexpr std::size_t kMostReason = 200;  // bytes that are shown of one
 
-using Answer = http::response<http::string_body>;
+using Answer = http::Response;
 
 // "HTTP 502, \"<html>Bad gateway\"".
 std::string shown_answer(const Answer& answer) {
-  const std::string status = concat("HTTP ", answer.result_int());
-  return answer.body().empty() ? status : concat(status, ", ", quoted_begin(answer.body()));
+  const std::string status = concat("HTTP ", answer.status);
+  return answer.body.empty() ? status : concat(status, ", ", quoted_begin(answer.body));
 }
 
 [[noreturn]] void refuse(const FetchOptions& options, const std::string& what,
@@ -59,33 +52,22 @@ class Exchange {
 
   // `has_body`: else only the challenge is asked for.
   Answer ask(const std::string& authorization, bool has_body) {
-    std::string request = concat(
-        options_.method, " ", options_.target, " HTTP/1.1\r\nHost: ", to_string(options_.endpoint),
-        "\r\n", authorization.empty() ? "" : concat("Authorization: ", authorization, "\r\n"));
-    const std::string body = has_body ? options_.body : "";
-    if (options_.method != "GET") request += concat("Content-Length: ", body.size(), "\r\n");
-    request += "\r\n" + body;
+    http::Fields fields;
+    if (!authorization.empty()) fields.add("Authorization", authorization);
+    const std::string request =
+        http::request_text(options_.method, options_.target, to_string(options_.endpoint), fields,
+                           has_body ? options_.body : "");
     wait([&](auto done) {
       boost::asio::async_write(
           wire_, boost::asio::buffer(request),
           [done](boost::system::error_code error, std::size_t) { done(error); });
     });
-    http::response_parser<http::string_body> parser;
-    parser.body_limit(kMaxAnswerBytes);
-    boost::beast::flat_buffer buffer(kMaxBufferedBytes);
-    std::size_t num_read = 0;
-    while (!parser.is_done()) {
-      wait([&](auto done) {
-        const auto took = [&, done](boost::system::error_code error, std::size_t num_bytes) {
-          num_read += num_bytes;
-          const bool is_too_long = security::is_header_too_long(parser, num_read);
-          if (!error && is_too_long) error = http::error::header_limit;
-          done(error);
-        };
-        http::async_read_some(wire_, buffer, parser, took);
-      });
+    http::AnswerReader answer;
+    answer.begin(kMaxAnswerBytes);
+    while (!answer.is_done()) {
+      wait([&](auto done) { answer.async_read_some(wire_, done); });
     }
-    return parser.release();
+    return answer.take();
   }
 
  private:
@@ -123,8 +105,8 @@ class Exchange {
     if (!*result) return;
     const std::string trouble = wire_.tls_trouble(*result);
     if (!trouble.empty()) refuse(options_, "can't be trusted: " + trouble);
-    if (result->category() == http::make_error_code(http::error::end_of_stream).category() &&
-        *result != http::error::end_of_stream && *result != http::error::partial_message) {
+    const http::Trouble what = http::trouble_of(*result);
+    if (what == http::Trouble::kNoHttp || what == http::Trouble::kTooLong) {
       throw foreign_answer(to_string(options_.endpoint), "no HTTP (" + result->message() + ")");
     }
     refuse(options_, "ended the connection", ErrorCode::kConnectionLost);
@@ -137,28 +119,25 @@ class Exchange {
 };
 
 std::string field(const Answer& answer, const char* name) {
-  const auto value = answer[name];
-  return {value.data(), value.size()};
+  return std::string(answer.fields[name]);
 }
 
 Page page_of(const FetchOptions& options, const Answer& answer) {
-  if (answer.find(security::kTlsHeader) != answer.end())
-    refuse(options, "wants TLS: give --tls-ca");
-  const unsigned status = answer.result_int();
+  if (answer.fields.has(security::kTlsHeader)) refuse(options, "wants TLS: give --tls-ca");
+  const unsigned status = answer.status;
   if (status == 200 || status == 201 || (options.wants_refusals && status >= 400 && status < 500)) {
-    return {answer.body(), status, false, "", ""};
+    return {answer.body, status, false, "", ""};
   }
-  if (answer.result() == http::status::service_unavailable &&
-      answer.find(membership::kStandbyHeader) != answer.end()) {
+  if (answer.status == http::kServiceUnavailable && answer.fields.has(membership::kStandbyHeader)) {
     const auto leader = parse_endpoint(field(answer, membership::kStandbyHeader), 0);
     return {"", 503, true, leader && !leader->host.empty() ? to_string(*leader) : "", ""};
   }
-  if (answer.result() == http::status::service_unavailable) {
-    const std::string reason = answer.body().substr(0, kMostReason);
+  if (answer.status == http::kServiceUnavailable) {
+    const std::string reason = answer.body.substr(0, kMostReason);
     refuse(options, concat("can't answer now: ", one_line(reason.substr(0, reason.find('\n')))),
            ErrorCode::kUnavailable);
   }
-  if (answer.result() == http::status::not_found && answer.body().starts_with("try /")) {
+  if (answer.status == http::kNotFound && answer.body.starts_with("try /")) {
     refuse(options, concat("knows no ", options.target, ": it is older than this program"),
            ErrorCode::kProtocol);
   }
@@ -168,13 +147,13 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
 // A page that this side's token is for, from who has not shown that it has it: one of those that
 // come before the question of the token, else somebody else's.
 Page unproven_page(const FetchOptions& options, const Answer& answer) {
-  const bool is_page = answer.result() == http::status::ok;
-  if (is_page && answer.body().starts_with('{')) {
+  const bool is_page = answer.status == http::kOk;
+  if (is_page && answer.body.starts_with('{')) {
     refuse(options, "has no token, but this side has one (--token-file)");
   }
-  const bool comes_before = answer.result() == http::status::service_unavailable ||
-                            answer.result() == http::status::method_not_allowed ||
-                            answer.find(security::kTlsHeader) != answer.end();
+  const bool comes_before = answer.status == http::kServiceUnavailable ||
+                            answer.status == http::kMethodNotAllowed ||
+                            answer.fields.has(security::kTlsHeader);
   if (comes_before) return page_of(options, answer);
   throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
 }
@@ -191,7 +170,7 @@ Page fetch_now(const FetchOptions& options) {
   }
   const Deadline deadline = Deadline::after(options.timeout);
   const Answer first = Exchange(options, deadline).ask("", !options.token);
-  if (first.result() != http::status::unauthorized) {
+  if (first.status != http::kUnauthorized) {
     return options.token ? unproven_page(options, first) : page_of(options, first);
   }
   if (!field(first, "WWW-Authenticate").starts_with("DDPRUN")) {
@@ -206,13 +185,13 @@ Page fetch_now(const FetchOptions& options) {
     const std::string given = proof.answer(field(first, "WWW-Authenticate"),
                                            {options.method, options.target, binding}, options.body);
     answer = second.ask(given, true);
-    if (answer.result() == http::status::unauthorized) {
+    if (answer.status == http::kUnauthorized) {
       refuse(options,
              "refused this request: its token is another one (compare the --token-file of "
              "both)");
     }
-    if (answer.find(security::kAnswerHeader) == answer.end()) return unproven_page(options, answer);
-    proof.check(field(answer, security::kAnswerHeader), answer.result_int(), answer.body());
+    if (!answer.fields.has(security::kAnswerHeader)) return unproven_page(options, answer);
+    proof.check(field(answer, security::kAnswerHeader), answer.status, answer.body);
   } catch (const Error& error) {
     const std::string what = error.what();
     if (error.code() != ErrorCode::kInvalidArgument || what.starts_with("the rendezvous")) throw;

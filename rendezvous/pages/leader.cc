@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of several rendezvous the one that leads.
 #include <algorithm>
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <utility>
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "rendezvous/pages/fetch.h"
 
@@ -35,10 +35,8 @@ Page fetch_one(const FetchOptions& options) {
 
 // A standby has a status of its own.
 Page without_standbys_status(Page page) {
-  boost::system::error_code error;
-  const boost::json::value all = boost::json::parse(page.body, error);
-  const auto* object = error ? nullptr : all.if_object();
-  const auto* role = object == nullptr ? nullptr : object->if_contains("role");
+  const auto object = parse_object(page.body);
+  const auto* role = object ? object->if_contains("role") : nullptr;
   if (role == nullptr || !role->is_string() || role->get_string() != "standby") return page;
   const auto* leader = object->if_contains("leader");
   const bool is_known = leader != nullptr && leader->is_string();

@@ -8,8 +8,6 @@
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/role.hpp>
-#include <boost/beast/websocket/teardown.hpp>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -98,15 +96,5 @@ class Wire {
 
   std::unique_ptr<State> state_;  // null: moved from
 };
-
-// Beast's customisation points: at the end of a WebSocket nothing more is said inside TLS.
-template <typename Handler>
-void async_teardown(boost::beast::role_type role, Wire& wire, Handler&& handler) {
-  boost::beast::websocket::async_teardown(role, wire.socket(), std::forward<Handler>(handler));
-}
-inline void teardown(boost::beast::role_type role, Wire& wire, boost::system::error_code& error) {
-  boost::beast::websocket::teardown(role, wire.socket(), error);
-}
-inline void beast_close_socket(Wire& wire) { wire.close(); }
 
 }  // namespace ddprun::security

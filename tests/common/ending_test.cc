@@ -4,7 +4,7 @@
 #include <boost/system/system_error.hpp>
 
 #include "common/error.h"
-#include "common/json_trouble.h"
+#include "common/json.h"
 #include "common/write_error.h"
 #include "tests/support/catch.h"
 

@@ -3,10 +3,10 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 
-#include "ctl/doctor/json_value.h"
+#include "common/json.h"
+#include "ctl/doctor/report.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -38,13 +38,6 @@ std::vector<Item> items_of(const json::object& object, const char* key, Read rea
   return items;
 }
 
-std::optional<json::object> parse_object(const std::string& text) {
-  boost::system::error_code error;
-  json::value all = json::parse(text, error);
-  if (error || !all.is_object()) return std::nullopt;
-  return std::move(all.get_object());
-}
-
 Finding finding_of(const json::object& object) {
   Finding finding;
   finding.check = text_of(object, "check");
@@ -62,14 +55,14 @@ Finding finding_of(const json::object& object) {
 std::string to_json(const NodeSheet& sheet) {
   json::object page;
   page["node"] = sheet.node_rank;
-  page["host"] = json_value(sheet.host);
-  page["address"] = json_value(sheet.address);
+  page["host"] = shown_line(sheet.host);
+  page["address"] = shown_line(sheet.address);
   page["port"] = sheet.port;
-  page["interface"] = json_value(sheet.interface);
+  page["interface"] = shown_line(sheet.interface);
   page["mtu"] = sheet.mtu;
   page["speed"] = sheet.speed_mbits;
   json::object versions;
-  for (const auto& [name, version] : sheet.versions) versions[name] = json_value(version);
+  for (const auto& [name, version] : sheet.versions) versions[name] = shown_line(version);
   page["versions"] = std::move(versions);
   json::array findings;
   for (const Finding& finding : sheet.findings) findings.push_back(finding_object(finding));
@@ -84,7 +77,7 @@ std::string to_json(const NodeReach& reach) {
   for (const Greeting& each : reach.greetings) {
     json::object greeting;
     greeting["peer"] = each.peer;
-    if (!each.failure.empty()) greeting["failure"] = json_value(each.failure);
+    if (!each.failure.empty()) greeting["failure"] = shown_line(each.failure);
     greeting["offset"] = each.offset_seconds;
     greeting["error"] = each.error_seconds;
     greetings.push_back(std::move(greeting));
@@ -92,7 +85,7 @@ std::string to_json(const NodeReach& reach) {
   for (const NameProblem& each : reach.names) {
     json::object name;
     name["peer"] = each.peer;
-    name["what"] = json_value(each.what);
+    name["what"] = shown_line(each.what);
     names.push_back(std::move(name));
   }
   page["greetings"] = std::move(greetings);
@@ -104,11 +97,11 @@ std::string to_json(const PairMeasure& measure) {
   json::object page;
   page["from"] = measure.from;
   page["to"] = measure.to;
-  page["failure"] = json_value(measure.failure);
+  page["failure"] = shown_line(measure.failure);
   page["round_trip"] = measure.round_trip_seconds;
   page["out"] = measure.out_bits_per_second;
   page["in"] = measure.in_bits_per_second;
-  page["frames"] = json_value(measure.frames);
+  page["frames"] = shown_line(measure.frames);
   return json::serialize(page);
 }
 

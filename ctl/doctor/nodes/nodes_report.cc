@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/json.h"
 #include "common/log.h"
-#include "ctl/doctor/json_value.h"
 #include "ctl/doctor/judge.h"
 
 namespace ddprun::doctor {
@@ -154,12 +154,12 @@ std::string nodes_json(const Report& report, const NodesFacts& nodes) {
     node["node_rank"] = rank;
     node["answered"] = sheet != nullptr;
     if (sheet != nullptr) {
-      node["host"] = json_value(sheet->host);
-      node["address"] = json_value(sheet->address);
-      node["interface"] = json_value(sheet->interface);
+      node["host"] = shown_line(sheet->host);
+      node["address"] = shown_line(sheet->address);
+      node["interface"] = shown_line(sheet->interface);
       node["mtu"] = sheet->mtu;
       json::object versions;
-      for (const auto& [name, version] : sheet->versions) versions[name] = json_value(version);
+      for (const auto& [name, version] : sheet->versions) versions[name] = shown_line(version);
       node["versions"] = std::move(versions);
     }
     all.push_back(std::move(node));
@@ -168,7 +168,7 @@ std::string nodes_json(const Report& report, const NodesFacts& nodes) {
     json::object pair;
     pair["from"] = each.from;
     pair["to"] = each.to;
-    pair["failure"] = json_value(each.failure);
+    pair["failure"] = shown_line(each.failure);
     pair["round_trip_seconds"] = each.round_trip_seconds;
     pair["bits_per_second"] = each.out_bits_per_second;
     pair["bits_per_second_back"] = each.in_bits_per_second;

@@ -135,13 +135,12 @@ struct Watching {
       }
     }
     auto frames = std::make_shared<FrameStream>(std::move(socket), FrameStream::Limits());
-    namespace http = boost::beast::http;
-    FrameStream::Request request(http::verb::get, "/v1/watch", 11);
-    request.set(http::field::host, "x");
-    request.set(http::field::upgrade, "websocket");
-    request.set(http::field::connection, "Upgrade");
-    request.set(http::field::sec_websocket_version, "13");
-    request.set(http::field::sec_websocket_key, "dGhlIHNhbXBsZSBub25jZQ==");
+    http::Request request{"GET", "/v1/watch", {}, "", true};
+    request.fields.add("Host", "x");
+    request.fields.add("Upgrade", "websocket");
+    request.fields.add("Connection", "Upgrade");
+    request.fields.add("Sec-WebSocket-Version", "13");
+    request.fields.add("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
     bool is_open = false;
     frames->async_accept(request, {}, [&](boost::system::error_code error) { is_open = !error; });
     REQUIRE(run_until(io, [&] { return is_open; }));

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/json_fields.h"
+#include "common/json.h"
 
 #include <cmath>
 
 #include <algorithm>
 #include <boost/json/array.hpp>
+#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
+#include <boost/system/system_error.hpp>
+#include <limits>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/utf8.h"
-#include "rendezvous/membership/codec.h"
 
-namespace ddprun::membership {
+namespace ddprun {
 namespace {
 
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
@@ -26,6 +28,22 @@ std::string clip(std::string text, std::size_t max_bytes) {
 }
 
 }  // namespace
+
+std::optional<boost::json::object> parse_object(std::string_view text, std::size_t max_depth) {
+  boost::json::parse_options options;
+  options.max_depth = max_depth;
+  boost::json::error_code error;
+  boost::json::value value = boost::json::parse({text.data(), text.size()}, error, {}, options);
+  if (error || !value.is_object()) return std::nullopt;
+  return std::move(value.get_object());
+}
+
+std::string json_trouble(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return own->what();
+  const auto* of_library = dynamic_cast<const boost::system::system_error*>(&error);
+  if (of_library != nullptr) return concat("it is no such JSON: ", of_library->code().message());
+  return "a field is missing, or of another kind";
+}
 
 JsonFields::JsonFields(const boost::json::object& object, std::string where)
     : object_(object), where_(std::move(where)) {}
@@ -170,4 +188,8 @@ boost::json::string line_text(std::string_view text, std::size_t max_bytes) {
   return boost::json::string(clean);
 }
 
-}  // namespace ddprun::membership
+boost::json::string shown_line(std::string_view text) {
+  return clean_text(one_line(text), std::numeric_limits<std::size_t>::max());
+}
+
+}  // namespace ddprun

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON in and out, on top of Boost.JSON. The worker SDK, which needs no Boost, writes its few lines
+// with json_text.h. Pure.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <boost/json/string.hpp>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun {
+
+// Of texts for people: what one agent says goes to every other one.
+inline constexpr std::size_t kMaxShownBytes = 4096;
+
+// nullopt: it is no JSON, no object, or deeper than that.
+std::optional<boost::json::object> parse_object(std::string_view text, std::size_t max_depth = 32);
+
+// What is wrong with JSON that somebody else wrote, in words for people. Of an Error its own words;
+// of what the JSON library threw what it is about, without where in the library's source that was;
+// of all else that something is missing, or of another kind.
+std::string json_trouble(const std::exception& error);
+
+// Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
+// range.
+class JsonFields {
+ public:
+  static constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; longer ones are refused
+
+  // `where` begins every error: "message \"join\"". The object must outlive this.
+  JsonFields(const boost::json::object& object, std::string where);
+
+  bool has(std::string_view name) const;  // present and not null
+  std::int64_t integer(std::string_view name, std::int64_t min, std::int64_t max) const;
+  std::uint64_t counter(std::string_view name) const;  // 0 … 2^63 − 1
+  int small(std::string_view name, int min, int max) const {
+    return static_cast<int>(integer(name, min, max));
+  }
+  std::uint16_t port(std::string_view name) const {
+    return static_cast<std::uint16_t>(integer(name, 0, 65535));
+  }
+  std::chrono::milliseconds time(std::string_view name) const;  // "…_ms"; up to 1,000 days
+  double real(std::string_view name) const;                     // finite
+  bool boolean(std::string_view name) const;
+  std::string text(std::string_view name) const;
+  // For people only: cut to about `max_bytes`, see clean_utf8.
+  std::string clipped(std::string_view name, std::size_t max_bytes) const;
+  // Each cut likewise.
+  std::vector<std::string> texts(std::string_view name, std::size_t max_count,
+                                 std::size_t max_bytes) const;
+  JsonFields object(std::string_view name) const;
+  std::vector<JsonFields> objects(std::string_view name, std::size_t max_count) const;
+
+ private:
+  [[noreturn]] void fail(std::string_view name, const std::string& what) const;
+  const boost::json::value& at(std::string_view name) const;
+  std::string where_of(std::string_view name) const;
+
+  const boost::json::object& object_;
+  std::string where_;
+};
+
+// As JSON integers that the getters take: what is out of their range becomes its limit.
+std::int64_t time_value(std::chrono::milliseconds time);
+std::int64_t counter_value(std::uint64_t value);
+
+// `text` with U+FFFD for each byte that isn't part of valid UTF-8. What is longer than `max_bytes`
+// is cut there, and ends with "…" (so has up to 3 bytes more).
+std::string clean_utf8(std::string_view text, std::size_t max_bytes);
+boost::json::string clean_text(std::string_view text, std::size_t max_bytes = kMaxShownBytes);
+// Likewise, with a space for each control character: in JSON these are six times as long.
+boost::json::string line_text(std::string_view text, std::size_t max_bytes);
+
+// Likewise, as log.h's one_line() has it.
+boost::json::string shown_line(std::string_view text);
+
+}  // namespace ddprun

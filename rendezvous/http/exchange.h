@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// HTTP/1.1 over a Wire, either side. Beast stays behind this. A header has at most 8,192 bytes and
+// 100 fields: Beast's own limit is one of what it has not parsed yet, and it makes many bytes of
+// memory of each byte in small fields. io thread only.
+#pragma once
+
+#include <boost/system/error_code.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/http/message.h"
+#include "rendezvous/security/wire.h"
+
+namespace ddprun::http {
+
+inline constexpr std::size_t kMaxHeaderBytes = 8192;
+
+using Done = std::function<void(boost::system::error_code)>;
+
+// A server's: one request, one answer. Must live until `done` is called.
+class ServerExchange {
+ public:
+  // Of a body: its own bytes, and all that is received for the request (chunks have frames).
+  struct Limit {
+    std::uint64_t max_bytes;
+    std::size_t max_received;
+  };
+  explicit ServerExchange(security::Wire its);
+  ~ServerExchange();
+
+  // `limit` is asked when the header is there, before any of the body is read; empty: no body is.
+  // `done` has asio::error::eof where the connection ended before anything of a request came.
+  void async_read(std::function<Limit(const Request&)> limit, Done done);
+  bool has_more() const;  // bytes came behind the request
+  // Adds Content-Length, and Connection: close.
+  void async_answer(Response response, Done done);
+
+  security::Wire wire;  // to be taken for what comes after an upgrade
+  Request request;
+
+ private:
+  struct Beast;
+  void read(Done done);
+  void parse(boost::system::error_code& error);
+
+  const std::unique_ptr<Beast> beast_;
+};
+
+// The text of a request. GET has no body.
+std::string request_text(std::string_view method, std::string_view target, std::string_view host,
+                         const Fields& fields, std::string_view body);
+
+// A client's side of one answer after the other.
+class AnswerReader {
+ public:
+  AnswerReader();
+  ~AnswerReader();
+
+  // The next answer, with a body of at most `max_bytes`.
+  void begin(std::uint64_t max_bytes);
+  // Some more of it; this and `wire` must live until `done` is called.
+  void async_read_some(security::Wire& wire, Done done);
+
+  bool has_header() const;
+  bool is_done() const;
+  bool keeps_alive() const;  // another request may follow
+  unsigned status() const;
+  std::string& body();  // what has come of it
+  Response take();      // once it is done
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// What an error of an answer or a request is.
+enum class Trouble {
+  kEnded,    // the connection, before any of it came
+  kCut,      // in the middle of it
+  kTooLong,  // its body
+  kNoHttp,
+  kOther,  // no matter of HTTP's: the connection's
+};
+Trouble trouble_of(const boost::system::error_code& error);
+
+}  // namespace ddprun::http
