@@ -101,9 +101,9 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   Options options_;
   http::ServerExchange exchange_;
   boost::asio::steady_timer timer_;
-  std::string peer_;          // HOST:PORT
-  const char* awaited_ = "";  // until timer_
-  http::Fields fields_;       // of its answer
+  std::string peer_;                                 // HOST:PORT
+  const char* awaited_ = "";                         // until timer_
+  http::Fields fields_;                              // of its answer
   std::shared_ptr<const void> place_;                // its page's
   std::shared_ptr<membership::FrameStream> frames_;  // second owner: its handshake
   std::unique_ptr<security::RendezvousProof> proof_;
