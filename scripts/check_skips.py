@@ -80,16 +80,16 @@ def self_test():
     with tempfile.TemporaryDirectory() as scratch:
         logs = pathlib.Path(scratch, "asan/Testing/Temporary")
         logs.mkdir(parents=True)
-        tests = ((("a: case, one", "SKIPPED: no etcd", "Passed"), ("b", "x\nSKIPPED: C.t: no root\ny", "Passed"),
+        tests = ((("a:case, one", "SKIPPED: no etcd", "Passed"), ("b", "x\nSKIPPED: C.t: no root\ny", "Passed"),
                   ("c", "fine", "Passed"), ("d", "[w]: SKIPPED: no GPU", "Passed"), ("e", "silent", "Passed"),
                   ("f", "SKIPPED: and fails", "Failed")))
         (logs / "LastTest.log").write_text(LOG.format("".join(
             TEST.format(name=name, said=said, outcome=outcome) for name, said, outcome in tests)))
-        (logs / "LastTestsDisabled.log").write_text("1:a: case, one\n4:d\n5:e\n\n")
-        every = ["a: case, one", "b: C.t", "d", "e"]
+        (logs / "LastTestsDisabled.log").write_text("1:a:case, one\n4:d\n5:e\n\n")
+        every = ["a:case, one", "b: C.t", "d", "e"]
         assert check(logs.parents[1], "# none") == every
         assert check(logs.parents[1], "".join(f"{name} # why\n" for name in every)) == []
-        assert check(logs.parents[1], "a: * # why\n[release]\nd # why\n[asan]\ne # why") == ["b: C.t", "d"]
+        assert check(logs.parents[1], "a:* # why\n[release]\nd # why\n[asan]\ne # why") == ["b: C.t", "d"]
     print("check_skips: self-test passed")
 
 
