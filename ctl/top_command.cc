@@ -38,7 +38,7 @@ bool is_utf8_locale() {
   return false;
 }
 
-// Of a terminal, or $COLUMNS.
+// The terminal's width, or $COLUMNS.
 std::size_t columns_of_stdout() {
   constexpr std::size_t kUsual = 100, kLeast = 40, kMost = 1'000;
   winsize size{};

@@ -130,7 +130,7 @@ def self_test():
            ("worker_sdk/ddp/a.cc", "torch/torch.h"), ("worker_sdk/torch/a.h", "torch/torch.h"),
            ("launcher/a.cc", "worker_sdk/core/env.h"), ("worker_sdk/ddp/a.cc", "nccl.h"),
            ("ctl/a.cc", "agent/node_agent.h"), ("agent/a.cc", "tests/support/catch.h"), ("agent/a.cc", "agent2.h"),
-           ("rendezvous/a.cc", "common/error.h")]
+           ("ctl/doctor/a.cc", "curses.h"), ("rendezvous/a.cc", "common/error.h")]
     good = [("launcher/a.cc", "rendezvous/daemon/daemon.h"), ("agent/a.cc", "boost/asio.hpp"),
             ("worker_sdk/torch/a.cc", "torch/torch.h"), ("examples/train/a.cc", "worker_sdk/torch/ddp.h"),
             ("worker_sdk/core/nccl/a.cc", "nccl.h"), ("tests/a.cc", "launcher/cli.h"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a terminal remembers of each job since it was opened: the daemon keeps no past. Pure.
+// The past of each job since `top` was started: the daemon keeps none. Pure.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class History {
   std::map<std::string, JobHistory> jobs_;
 };
 
-// Of all nodes that say something; a mean is nullopt where none does.
+// Sums and means over all nodes that say something; a mean is nullopt where none does.
 struct Machines {
   std::optional<double> cpu, gpu, least_gpu;
   double received = 0, sent = 0;
@@ -49,8 +49,8 @@ Machines machines_of(const Job& job);
 std::string level_sign(double level);
 inline constexpr double kLastLevel = 7;
 
-// At most `columns` bars, from the least to the greatest value, which are `low` and `high`. Of more
-// values each bar is the mean of some. Empty of less than two values.
+// At most `columns` bars, from the least to the greatest value, which are `low` and `high`. A bar
+// stands for the mean of several values where there are more. Empty for less than two values.
 struct Sparkline {
   std::string bars;
   double low = 0, high = 0;

@@ -37,7 +37,7 @@ std::string header(const Known& known, const Connection& connection) {
                 is_kept ? " · journal kept" : "");
 }
 
-// What is wrong with the daemon itself.
+// The daemon's own faults.
 Lines troubles(const Known& known, std::size_t columns) {
   Lines lines;
   if (known.state != nullptr) {
@@ -66,7 +66,7 @@ Phase phase_of(const Job& job) {
   return whole(job.said, "exit_code") == 0 ? Phase{"succeeded", kGood} : Phase{"failed", kBad};
 }
 
-// What the list says of it.
+// The job's words in the list.
 std::string summary_of(const Job& job) {
   const std::int64_t code = whole(job.said, "exit_code");
   if (job.is_over && code == 0) return text(job.said, "ended");

@@ -21,7 +21,7 @@ struct Connection {
   std::string shown_at;  // when what is shown came, "03:11:40"; empty: there is nothing yet
 };
 
-// What is known at a moment.
+// All that is known at a moment.
 struct Known {
   const State* state = nullptr;  // null: nothing has come yet
   const History* history = nullptr;

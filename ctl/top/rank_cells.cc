@@ -24,7 +24,7 @@ struct Cell {
   }
 };
 
-// Of what the ranks take for their own part of a step; 0: none says it.
+// The median of the ranks' own parts of a step, in seconds; 0: no rank says it.
 double median_own(const Job& job) {
   std::vector<double> own;
   for (const Node& node : job.nodes) {

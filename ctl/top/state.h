@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rendezvous says of its jobs (docs/status-page.md), as `ddprunctl top` shows it. All texts
-// in it are harmless (styled_text.h) but run ids, which are as they came. Pure.
+// The rendezvous' state (docs/status-page.md), as `ddprunctl top` shows it. All texts in it are
+// harmless (styled_text.h) but run ids, which are as they came. Pure.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -24,7 +24,7 @@ const json::array& list(const json::value& object, std::string_view name);
 std::int64_t whole(const json::value& object, std::string_view name);  // sums can't overflow
 std::optional<double> number(const json::value& object, std::string_view name);  // finite
 
-// How a node or a rank is. What matters more is greater: it stands for several of them.
+// The state of a node or a rank. A greater one matters more: it stands for several of them.
 enum class Condition {
   kSucceeded,
   kSpare,
@@ -93,7 +93,7 @@ std::int64_t rank_named(std::string_view text);
 // The rank whose output says most: one that failed, hangs or lags behind in this round, as the
 // daemon names it; else 0.
 std::int64_t rank_of_interest(const Job& job);
-// Who is waited for, one sentence; empty: nobody.
+// One sentence about the nodes that the job waits for; empty: none.
 std::string waits_text(const Job& job);
 // "a, b, c, d and 7 more"
 std::string names_text(const std::vector<std::string>& names, std::size_t most = 4);

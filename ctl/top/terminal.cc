@@ -117,7 +117,8 @@ Terminal::Terminal(boost::asio::io_context& io, const Look& look, Handlers handl
   if (::tcgetattr(STDIN_FILENO, &g_shell_modes) != 0) {
     throw_system_error("can't use the terminal", errno);
   }
-  // Of a kind that isn't known here: what nearly all terminals understand.
+  // Nearly all terminals understand an xterm's sequences; this one's kind may not be described
+  // here.
   if (::newterm(nullptr, stdout, stdin) == nullptr &&
       ::newterm("xterm", stdout, stdin) == nullptr) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -12,7 +12,7 @@
 
 namespace ddprun::top {
 
-// What the terminal understands.
+// The signs and styles that the terminal understands.
 struct Look {
   bool has_unicode = false;  // else each character becomes one of ASCII
   bool has_color = false;    // else bold, dim and reversed alone
@@ -34,7 +34,7 @@ class Terminal {
 
   // The screen is the shell's until show().
   void leave();
-  // What is there is not known any more: the next picture is drawn as a whole, in the size it has.
+  // The screen may show anything now: the next picture is drawn as a whole, in the screen's size.
   void forget();
 
   std::size_t columns() const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user looks at, and what keys change of it. Pure.
+// The user's view of the jobs, and how keys change it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ const char* order_name(NodeOrder order);
 
 inline constexpr char kLookAway[] = R"({"tail":null})";
 
-// What is to be scrolled, as the last picture had it.
+// Room for scrolling, as the last picture had it.
 struct Extent {
   std::size_t most_scroll = 0, page = 1;
 };

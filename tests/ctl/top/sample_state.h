@@ -21,7 +21,7 @@ inline constexpr char kStatus[] =
     R"("watch_output":true,"leader":null,"addresses":["10.0.0.1:29400"],"agents":{"joined":2},)"
     R"("journal":{"kept":true,"path":"/j"}})";
 
-// What is told of a node, from its rank on.
+// A node as the daemon tells of it, from its rank on.
 struct SampleNode {
   std::string host = "gpu00";
   std::string phase = "running";

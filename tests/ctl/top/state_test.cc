@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rendezvous says, as `ddprunctl top` takes it.
+// The rendezvous' state as `ddprunctl top` reads it.
 #include "ctl/top/state.h"
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keys change; and of what a rank prints: which rank is looked at, what the rendezvous is
-// told, and what is shown.
+// Keys change the view; a rank's output: which rank it is of, the wish that the rendezvous is told,
+// and the panel.
 #include "ctl/top/view.h"
 
 #include <curses.h>
