@@ -46,8 +46,8 @@ class ShelfWriter : public journal::BatchWriter {
 
 class Candidate {
  public:
-  explicit Candidate(std::shared_ptr<Shelf> shelf, DaemonOptions options = {})
-      : served(standing_by(std::move(options))), shelf_(std::move(shelf)) {}
+  explicit Candidate(std::shared_ptr<Shelf> shelf)
+      : served(standing_by()), shelf_(std::move(shelf)) {}
   void lead() {
     const std::lock_guard lock(shelf_->mutex);
     const int number = ++shelf_->leader;
@@ -69,7 +69,8 @@ class Candidate {
   std::promise<std::string> deposed;
 
  private:
-  static DaemonOptions standing_by(DaemonOptions options) {
+  static DaemonOptions standing_by() {
+    DaemonOptions options;
     options.stands_by = true;
     return options;
   }
