@@ -9,7 +9,7 @@
 
 namespace ddprun::http {
 
-inline constexpr unsigned kSwitchingProtocols = 101, kOk = 200, kCreated = 201, kBadRequest = 400,
+inline constexpr unsigned kSwitchingProtocols = 101, kOk = 200, kBadRequest = 400,
                           kUnauthorized = 401, kForbidden = 403, kNotFound = 404,
                           kMethodNotAllowed = 405, kUpgradeRequired = 426,
                           kServiceUnavailable = 503;
