@@ -8,13 +8,13 @@
 namespace ddprun {
 namespace {
 
-constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr std::uint8_t kNone = 0xff;
 
 constexpr std::array<std::uint8_t, 256> make_values() {
   std::array<std::uint8_t, 256> values{};
   for (auto& value : values) value = kNone;
-  for (std::uint8_t i = 0; i < 64; ++i) values[static_cast<unsigned char>(kDigits[i])] = i;
+  for (std::uint8_t i = 0; i < 64; ++i) values[static_cast<unsigned char>(kAlphabet[i])] = i;
   return values;
 }
 constexpr auto kValues = make_values();
@@ -31,10 +31,10 @@ std::string to_base64(std::string_view bytes) {
   for (std::size_t i = 0; i < bytes.size(); i += 3, to += 4) {
     const std::uint32_t group =
         byte_at(bytes, i) << 16 | byte_at(bytes, i + 1) << 8 | byte_at(bytes, i + 2);
-    text[to] = kDigits[group >> 18];
-    text[to + 1] = kDigits[group >> 12 & 63];
-    if (i + 1 < bytes.size()) text[to + 2] = kDigits[group >> 6 & 63];
-    if (i + 2 < bytes.size()) text[to + 3] = kDigits[group & 63];
+    text[to] = kAlphabet[group >> 18];
+    text[to + 1] = kAlphabet[group >> 12 & 63];
+    if (i + 1 < bytes.size()) text[to + 2] = kAlphabet[group >> 6 & 63];
+    if (i + 2 < bytes.size()) text[to + 3] = kAlphabet[group & 63];
   }
   return text;
 }
