@@ -253,8 +253,8 @@ std::string HeldJobs::agent_name(const Join& join) {
   return concat(join.run_id, '\0', join.instance);
 }
 
-void HeldJobs::log(Outcome& out, LogLevel level, const std::string& run_id, std::string text) {
-  out.actions.emplace_back(action::Log{level, std::move(text), run_id});
+void HeldJobs::log(Outcome& out, LogLevel level, const std::string&, std::string text) {
+  out.actions.emplace_back(action::Log{level, std::move(text)});
 }
 
 }  // namespace ddprun::membership
