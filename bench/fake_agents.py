@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Agents of one job, as many as asked for, that say to a rendezvous what real ones do, as often: that they live,
-how their ranks get on and how their nodes are. `ddprunctl emulate` has the shipped agents, but says none of that.
+how their ranks get on and how their nodes are. `fleet_load` has the shipped agents, but says none of that.
 
     fake_agents.py HOST:PORT NODES WORKERS     prints "running" once all run; ends when its input does
 """

@@ -68,7 +68,7 @@ class Emulated:
         self.daemon = subprocess.Popen([program("ddprund"), "--listen=127.0.0.1:0"], env=environment(), text=True, stderr=subprocess.PIPE)
         self.endpoint = next(line for line in self.daemon.stderr if "listening on " in line).split()[-1]
         self.job = subprocess.Popen(
-            [program("ddprunctl"), "emulate", f"--rdzv-endpoint={self.endpoint}", f"--agents={NODES}", f"--nproc-per-node={WORKERS}",
+            [program("fleet_load"), f"--rdzv-endpoint={self.endpoint}", f"--agents={NODES}", f"--nproc-per-node={WORKERS}",
              "--duration=300", "--kills=1", "--losses=0"], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.browser = browser.Browser()
         return self
@@ -111,5 +111,5 @@ def status_page():
 def rows():
     return [Row("status-page", f"the status page, {NODES} nodes × {WORKERS} ranks, headless Chromium on loopback", {OURS: status_page},
                 [Goal("first paint (ms)", 200), Goal("ranks are shown (ms)", 200), Goal("main thread per update (ms)", 50)], repeats=3,
-                note="from the navigation, beside a `ddprunctl emulate` on the same cores; an update: a state with new figures for every rank "
+                note="from the navigation, beside a `fleet_load` on the same cores; an update: a state with new figures for every rank "
                      "and node (step times, training, network, 8 GPUs a node), parsed, taken, drawn, laid out and painted")]

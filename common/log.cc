@@ -33,7 +33,6 @@ void stderr_sink(LogLevel level, std::string_view message) {
 
 std::atomic<LogSink> g_sink{&stderr_sink};
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
-thread_local std::string_view t_job;
 
 }  // namespace
 
@@ -65,9 +64,5 @@ std::string one_line(std::string_view text) {
 void log_message(LogLevel level, std::string_view message) {
   if (log_enabled(level)) g_sink.load()(level, message);
 }
-
-LogJob::LogJob(std::string_view run_id) : before_(std::exchange(t_job, run_id)) {}
-LogJob::~LogJob() { t_job = before_; }
-std::string_view LogJob::current() { return t_job; }
 
 }  // namespace ddprun

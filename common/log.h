@@ -26,20 +26,6 @@ std::string one_line(std::string_view text);
 
 void log_message(LogLevel level, std::string_view message);
 
-// While one exists, what this thread logs is about that job: sinks that have fields say it in one.
-class LogJob {
- public:
-  explicit LogJob(std::string_view run_id);  // outlives this; empty: of no job
-  ~LogJob();
-  LogJob(const LogJob&) = delete;
-  LogJob& operator=(const LogJob&) = delete;
-
-  static std::string_view current();  // empty: of no job
-
- private:
-  const std::string_view before_;
-};
-
 // "a" + 1 + "b" → "a1b", for messages; nothing to compare with a format library in speed.
 template <typename... Parts>
 std::string concat(const Parts&... parts) {

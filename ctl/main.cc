@@ -15,7 +15,6 @@
 #include "common/man_page.h"
 #include "common/standard_streams.h"
 #include "ctl/doctor_command.h"
-#include "ctl/emulate_command.h"
 #include "ctl/job_commands.h"
 #include "ctl/make_certs_command.h"
 #include "ctl/page_command.h"
@@ -49,7 +48,7 @@ constexpr char kExitStatus[] =
  2        a bad flag or file, a refusal, nobody there; of doctor: fail
  3        of doctor: unknown
  69       no answer in time
- 70       a fault of its own, an answer that makes no sense; of emulate: a rule was broken
+ 70       a fault of its own, an answer that makes no sense
  74       stdout, or a file that it was to make, can't be written
  75       of submit --wait, logs -f: the job's ddprund has forgotten it
  130, 143 ended by SIGINT, SIGTERM: what was submitted goes on
@@ -58,7 +57,7 @@ constexpr char kExitStatus[] =
 ManPage man_page(const CLI::App& app) {
   ManPage page{.name = "ddprunctl",
                .section = 1,
-               .summary = "submit jobs, look at and try ddprun's rendezvous, check nodes",
+               .summary = "submit jobs, look at ddprun's rendezvous, check nodes",
                .synopsis = "ddprunctl COMMAND [flags]",
                .sections = {{"Options", "", man_entries(app)}}};
   for (const CLI::App* command : app.get_subcommands({})) {
@@ -78,13 +77,11 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write, with its words
   set_log_sink(say_line);
-  CLI::App app("ddprunctl: submits jobs, looks at and tries ddprun's rendezvous, checks nodes",
-               "ddprunctl");
+  CLI::App app("ddprunctl: submits jobs, looks at ddprun's rendezvous, checks nodes", "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
   app.require_subcommand(0, 1);
   bool print_man = false;
   app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
-  ctl::EmulateCommand emulate(app);
   ctl::PageCommand jobs(
       app, {"jobs", "List the jobs of a rendezvous, live ones and those that are over.", "/v1/jobs",
             ctl::jobs_table});
@@ -97,6 +94,11 @@ int main(int argc, char** argv) {
   ctl::ReportCommand report(app);
   ctl::MakeCertsCommand make_certs(app);
   ctl::DoctorCommand doctor(app, {argv + std::min(argc, 2), argv + argc});
+  if (argc > 1 && std::string_view(argv[1]) == "emulate") {
+    return fail(
+        "emulate is no command any more: its load on a ddprund is fleet_load, in the source "
+        "under bench/fleet");
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
@@ -121,8 +123,7 @@ int main(int argc, char** argv) {
     if (top.chosen()) return top.run();
     if (doctor.chosen()) return doctor.run();
     if (report.chosen()) return report.run();
-    if (make_certs.chosen()) return static_cast<int>(make_certs.run());
-    return static_cast<int>(emulate.run());
+    return static_cast<int>(make_certs.run());
   } catch (const std::exception& error) {
     const Ending ending = ending_by(error);
     return fail(ending.text, ending.code);

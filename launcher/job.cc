@@ -285,8 +285,6 @@ void Job::make_cgroups() {
 
 void Job::tell(LogLevel level, const std::string& text) {
   if (!log_enabled(level)) return;
-  const LogJob about(plan_.rendezvous.job_id);
-  if (log_to_journal(level, text)) return;
   agent::LineMux& lines = console_.lines(agent::OutputStream::kStderr);
   own_lines_.urgent = true;
   lines.feed(own_lines_, own_line(level, text), Clock::now());

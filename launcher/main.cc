@@ -17,6 +17,7 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/journal_prefix.h"
 #include "common/log.h"
 #include "common/service_manager.h"
 #include "common/standard_streams.h"
@@ -42,13 +43,12 @@ namespace {
 using namespace ddprun;
 using namespace ddprun::launcher;
 
-// One line per problem, in systemd's journal an entry; a problem of several lines brings its own
-// first word.
+// One line per problem. A problem of several lines brings its own first word.
 int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::kUsage) {
   for (const std::string& problem : problems) {
     const bool complete = problem.ends_with('\n');
-    if (!complete && log_to_journal(LogLevel::kError, problem)) continue;
-    write_to_stderr(complete ? problem : "ddprun: " + one_line(problem) + "\n");
+    const auto prefix = journal_prefix(LogLevel::kError);
+    write_to_stderr(complete ? problem : concat(prefix, "ddprun: ", one_line(problem), "\n"));
   }
   return static_cast<int>(code);
 }

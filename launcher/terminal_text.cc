@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "common/env_names.h"
-#include "common/journal_log.h"
+#include "common/journal_prefix.h"
 #include "common/socket.h"
 
 namespace ddprun::launcher {
@@ -52,7 +52,7 @@ bool write_within(int fd, std::string_view text, std::chrono::milliseconds patie
 }
 
 std::string own_line(LogLevel level, std::string_view text) {
-  std::string line = "[ddprun] ";
+  std::string line = concat(journal_prefix(level), "[ddprun] ");
   if (level == LogLevel::kWarning) line += "warning: ";
   if (level == LogLevel::kError) line += "error: ";
   line += one_line(text);
@@ -63,13 +63,7 @@ std::string own_line(LogLevel level, std::string_view text) {
 bool write_to_stderr(std::string_view text) { return write_within(STDERR_FILENO, text, kPatience); }
 bool write_to_stdout(std::string_view text) { return write_within(STDOUT_FILENO, text, kPatience); }
 
-bool log_to_journal(LogLevel level, std::string_view text) {
-  static const auto journal = JournalLog::behind_stderr();
-  return journal && journal->write_line(level, "ddprun", one_line(text));
-}
-
 void log_to_stderr(LogLevel level, std::string_view message) {
-  if (log_to_journal(level, message)) return;
   write_within(STDERR_FILENO, own_line(level, message), kLogPatience);
 }
 

@@ -29,10 +29,6 @@ bool write_within(int fd, std::string_view text, std::chrono::milliseconds patie
 bool write_to_stderr(std::string_view text);
 bool write_to_stdout(std::string_view text);
 
-// Where systemd's journal is behind stderr (docs/systemd.md): the line as an entry of it. False: it
-// isn't, or the journal takes nothing now. Never waits.
-bool log_to_journal(LogLevel level, std::string_view text);
-
 // A LogSink (common/log.h): each message as an entry of the journal or an own_line on stderr.
 // Dropped after 0.1 s without room.
 void log_to_stderr(LogLevel level, std::string_view message);

@@ -176,8 +176,6 @@ void HostsJob::perform(const fleet_action::Close& action) {
 void HostsJob::perform(const fleet_action::Say& action) { tell(action.level, action.text); }
 
 void HostsJob::tell(LogLevel level, const std::string& text) {
-  const LogJob about(plan_.job_id);
-  if (log_to_journal(level, text)) return;
   own_.urgent = true;
   console_.lines(agent::OutputStream::kStderr).feed(own_, own_line(level, text), Clock::now());
   console_.flush(agent::OutputStream::kStderr);

@@ -12,7 +12,7 @@
 #include "common/ending.h"
 #include "common/environment.h"
 #include "common/exit_codes.h"
-#include "common/journal_log.h"
+#include "common/journal_prefix.h"
 #include "common/log.h"
 #include "common/service_manager.h"
 #include "common/standard_streams.h"
@@ -25,12 +25,11 @@ namespace {
 
 using namespace ddprun;
 
-// A line on stderr, or an entry of systemd's journal where that is behind it. A reader that stands
-// still loses lines; it doesn't hold up the agent, whose jobs end with it.
+// A line on stderr. A reader that stands still loses lines; it doesn't hold up the agent, whose
+// jobs end with it.
 void say_line(LogLevel level, std::string_view message) {
-  static const auto journal = JournalLog::behind_stderr();
-  if (journal && journal->write_line(level, "ddprun-agent", one_line(message))) return;
-  launcher::write_within(STDERR_FILENO, concat("ddprun-agent: ", one_line(message), "\n"),
+  launcher::write_within(STDERR_FILENO,
+                         concat(journal_prefix(level), "ddprun-agent: ", one_line(message), "\n"),
                          std::chrono::milliseconds(100));
 }
 

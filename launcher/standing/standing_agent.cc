@@ -186,7 +186,6 @@ void StandingAgent::heard(const gangs::QueueMessage& message) {
 
 void StandingAgent::start(const gangs::StartPart& start) {
   if (!gangs::is_gang_name(start.gang)) return;
-  const LogJob about(start.gang);
   const auto [known, is_new] = parts_.try_emplace(start.gang);
   Part& part = known->second;
   if (!is_new) {
@@ -225,7 +224,6 @@ void StandingAgent::start(const gangs::StartPart& start) {
 // This node's fault, and no gang's: its slots stay taken for a while, else it would have each one
 // that is queued, and end it, before another node had room for one.
 void StandingAgent::node_failed(Part& part, const std::string& why) {
-  const LogJob about(part.held.gang);
   log_error("gang ", part.held.gang, " can't begin, which is this node's fault: ", why, "; its ",
             part.held.slots, " slots take no other one for ", kRest.count(), " s");
   part.rest_timer = std::make_unique<asio::steady_timer>(io_, kRest);
@@ -239,7 +237,6 @@ void StandingAgent::node_failed(Part& part, const std::string& why) {
 void StandingAgent::began(Part& part) {
   part.has_begun = true;
   ++counts_.begun;
-  const LogJob about(part.held.gang);
   log_info("gang ", part.held.gang, " begins, ", part.held.slots, " slots");
   link_->send(gangs::PartStarted{part.held.gang});
 }
@@ -260,7 +257,6 @@ void StandingAgent::remove_old_output() const {
 void StandingAgent::stop(Part& part) {
   if (part.held.ended || std::exchange(part.is_stopping, true)) return;
   if (part.rest_timer) return void(part.rest_timer->cancel());  // it ends now
-  const LogJob about(part.held.gang);
   log_info("gang ", part.held.gang, " is stopped");
   part.process->signal(SIGTERM);
   part.kill_timer = std::make_unique<asio::steady_timer>(io_, part.stop_time);
@@ -270,7 +266,6 @@ void StandingAgent::stop(Part& part) {
 }
 
 void StandingAgent::ended(Part& part, int wait_status, const std::string& why) {
-  const LogJob about(part.held.gang);
   if (!why.empty()) return could_not_begin(part, why);
   const bool is_killed = WIFSIGNALED(wait_status);
   const int code =

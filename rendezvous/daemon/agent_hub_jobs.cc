@@ -91,7 +91,6 @@ void AgentHub::perform(const membership::Action& action) {
     forget(found);
     pending_.emplace_back(membership::event::Closed{close->connection});
   } else if (const auto* log = std::get_if<act::Log>(&action)) {
-    const LogJob about(log->job);
     log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
   } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
     options_.round_started(*started);

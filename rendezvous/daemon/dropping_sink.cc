@@ -8,10 +8,13 @@
 #include <string>
 #include <string_view>
 
+#include "common/journal_prefix.h"
 #include "common/log.h"
 #include "common/socket.h"
 
 namespace ddprun::rendezvous {
+
+DroppingSink::DroppingSink(int fd) : fd_(fd), max_bytes_(::isatty(fd) == 1 ? 512 : PIPE_BUF) {}
 
 void DroppingSink::sink_it_(const Message& message) {
   const bool is_flood = message.level == spdlog::level::warn && !warnings_.admit(Clock::now());
@@ -28,14 +31,12 @@ void DroppingSink::sink_it_(const Message& message) {
   num_dropped_ = is_taken ? 0 : num_dropped_ + 1;
 }
 
-DescriptorSink::DescriptorSink(int fd) : fd_(fd), max_bytes_(::isatty(fd) == 1 ? 512 : PIPE_BUF) {}
-
 // In one write: a pipe that is writable may be full after it.
-bool DescriptorSink::take(const Message* dropped, const Message& message) {
+bool DroppingSink::take(const Message* dropped, const Message& message) {
   if (!is_ready(fd_, POLLOUT)) return false;
   spdlog::memory_buf_t lines;
-  if (dropped != nullptr) formatter_->format(*dropped, lines);
-  formatter_->format(message, lines);
+  if (dropped != nullptr) append(*dropped, lines);
+  append(message, lines);
   if (lines.size() > max_bytes_) {
     lines.resize(max_bytes_);
     lines[max_bytes_ - 1] = '\n';
@@ -44,20 +45,14 @@ bool DescriptorSink::take(const Message* dropped, const Message& message) {
   return true;
 }
 
-bool JournalSink::take(const Message* dropped, const Message& message) {
-  if (dropped != nullptr) {
-    const LogJob of_none({});
-    if (!put(*dropped)) return false;
-  }
-  return put(message);  // false: how many were dropped is said again, with this one
-}
-
-bool JournalSink::put(const Message& message) const {
+void DroppingSink::append(const Message& message, spdlog::memory_buf_t& lines) {
   const LogLevel level = message.level >= spdlog::level::err    ? LogLevel::kError
                          : message.level == spdlog::level::warn ? LogLevel::kWarning
                          : message.level == spdlog::level::info ? LogLevel::kInfo
                                                                 : LogLevel::kDebug;
-  return journal_.write_line(level, "ddprund", {message.payload.data(), message.payload.size()});
+  const std::string_view prefix = journal_prefix(level);
+  lines.append(prefix.data(), prefix.data() + prefix.size());
+  formatter_->format(message, lines);
 }
 
 }  // namespace ddprun::rendezvous

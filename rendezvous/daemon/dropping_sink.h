@@ -9,57 +9,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <utility>
 
 #include "common/flood_limit.h"
-#include "common/journal_log.h"
 
 namespace ddprun::rendezvous {
 
-// The next line that finds room comes behind one that says how many were dropped.
-class DroppingSink : public spdlog::sinks::base_sink<std::mutex> {
+// The next line that finds room comes behind one that says how many were dropped. A line is cut to
+// 4096 bytes (512 on a terminal), what poll(2)'s "writable" promises. `fd` stays in blocking mode,
+// since it may be shared with other processes.
+class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   static constexpr double kWarningsAtOnce = 1000;
   static constexpr double kWarningsPerSecond = 10;
 
- protected:
+  explicit DroppingSink(int fd);
+
+ private:
   using Message = spdlog::details::log_msg;
 
+  void sink_it_(const Message& message) override;
+  void flush_() override {}
   // Never waits; false: there is no room now. `dropped` says how many were, and comes first; null:
   // none.
-  virtual bool take(const Message* dropped, const Message& message) = 0;
-
- private:
-  void sink_it_(const Message& message) final;
-  void flush_() final {}
-
-  std::uint64_t num_dropped_ = 0;
-  FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
-};
-
-// Lines on a descriptor. A line is cut to 4096 bytes (512 on a terminal), what poll(2)'s "writable"
-// promises; `fd` stays in blocking mode, since it may be shared with other processes.
-class DescriptorSink final : public DroppingSink {
- public:
-  explicit DescriptorSink(int fd);
-
- private:
-  bool take(const Message* dropped, const Message& message) override;
+  bool take(const Message* dropped, const Message& message);
+  void append(const Message& message, spdlog::memory_buf_t& lines);
 
   const int fd_;
   const std::size_t max_bytes_;
-};
-
-// Entries of systemd's journal (docs/systemd.md, "The log").
-class JournalSink final : public DroppingSink {
- public:
-  explicit JournalSink(JournalLog journal) : journal_(std::move(journal)) {}
-
- private:
-  bool take(const Message* dropped, const Message& message) override;
-  bool put(const Message& message) const;
-
-  const JournalLog journal_;
+  std::uint64_t num_dropped_ = 0;
+  FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
 };
 
 }  // namespace ddprun::rendezvous

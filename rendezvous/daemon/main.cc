@@ -17,7 +17,7 @@
 #include "common/ending.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/journal_log.h"
+#include "common/journal_prefix.h"
 #include "common/log.h"
 #include "common/service_manager.h"
 #include "common/signal_names.h"
@@ -41,25 +41,18 @@ void write_log(LogLevel level, std::string_view message) {
 }
 
 void set_up_log(bool verbose) {
-  auto journal = JournalLog::behind_stderr();
-  std::shared_ptr<rendezvous::DroppingSink> sink;
-  if (journal) {
-    sink = std::make_shared<rendezvous::JournalSink>(*std::move(journal));
-  } else {
-    sink = std::make_shared<rendezvous::DescriptorSink>(STDERR_FILENO);
-  }
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>("ddprund", std::move(sink)));
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "ddprund", std::make_shared<rendezvous::DroppingSink>(STDERR_FILENO)));
   spdlog::set_level(spdlog::level::debug);  // common/log.h drops what is below its level
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l: %v");
+  // The journal has a time and a priority of its own.
+  spdlog::set_pattern(stderr_is_journal() ? "%v" : "%Y-%m-%dT%H:%M:%S.%e %l: %v");
   set_log_level(verbose ? LogLevel::kDebug : LogLevel::kInfo);
   set_log_sink(write_log);
 }
 
 int fail(const std::string& message, ExitCode code) {
-  const auto journal = JournalLog::behind_stderr();
-  if (!journal || !journal->write_line(LogLevel::kError, "ddprund", one_line(message))) {
-    std::fprintf(stderr, "ddprund: %s\n", one_line(message).c_str());
-  }
+  std::fprintf(stderr, "%sddprund: %s\n", std::string(journal_prefix(LogLevel::kError)).c_str(),
+               one_line(message).c_str());
   return static_cast<int>(code);
 }
 

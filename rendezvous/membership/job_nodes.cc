@@ -487,7 +487,7 @@ Node* Job::node_at(ConnectionId connection) {
 }
 
 void Job::log(Actions& out, LogLevel level, const std::string& text) const {
-  out.push_back(action::Log{level, concat("job ", state_.run_id, ": ", text), state_.run_id});
+  out.push_back(action::Log{level, concat("job ", state_.run_id, ": ", text)});
 }
 
 }  // namespace ddprun::membership

@@ -71,7 +71,6 @@ struct Close {
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
-  std::string job{};  // the run id of the job that it is about; empty: of none
 };
 // A round begins. on_daemon_port: static mode; c10d connections to the daemon's own port get a
 // fresh key space from now on, older ones keep theirs.

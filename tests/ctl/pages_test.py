@@ -292,10 +292,16 @@ class Pages(harness.Case):
             self.refused(self.ddprunctl("status", f"--rdzv-endpoint={other}"), 70,
                          f'{other} answered with something that isn\'t ddprund\'s: HTTP {status}, "<html>no \\x1b such"')
 
+    def test_a_script_that_still_calls_emulate_is_told_where_it_went(self):
+        for args in (("emulate",), ("emulate", "--agents=2", "--json")):
+            with self.subTest(args):
+                done = self.finish(self.start(*args, program=harness.DDPRUNCTL))
+                self.check_one_line(done, "ddprunctl: emulate is no command any more", "fleet_load", "bench/fleet", code=2)
+
     def test_a_closed_stdout_is_one_that_takes_nothing(self):
         _, endpoint = self.ddprund()
         for program, *args in ((harness.DDPRUNCTL, "jobs", f"--rdzv-endpoint={endpoint}"), (harness.DDPRUNCTL, "--help"),
-                               (harness.DDPRUNCTL, "emulate", "--agents=2"), (harness.DDPRUN, "--version"), (harness.DDPRUND, "--help"),
+                               (harness.DDPRUN, "--version"), (harness.DDPRUND, "--help"),
                                (harness.DDPRUN + "-agent", "--help")):
             with self.subTest(program, args=args):
                 done = self.finish(self.start("-c", 'exec "$0" "$@" >&-', program, *args, program="/bin/sh"))

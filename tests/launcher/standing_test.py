@@ -481,7 +481,7 @@ class OneHost(StandingCase):
                     done = self.finish(self.new_agent("n1", 1, f"--metrics={value}"))
                     self.check_one_line(done, "ddprun-agent: --metrics", value, what)
 
-    def test_its_lines_in_a_unit_are_entries_of_the_journal(self):
+    def test_its_lines_in_a_unit_have_priorities(self):
         place = journald.Journald(self)
         self.queue()
         agent = place.start(AGENT, f"--rdzv-endpoint={self.endpoint}", "--name=n1", "--slots=1",
@@ -491,14 +491,10 @@ class OneHost(StandingCase):
         self.assertEqual(self.finish(job).returncode, 3)
         agent.terminate()
         self.assertEqual(agent.wait(harness.TIMEOUT), 0)
-        entries = place.entries("SYSLOG_IDENTIFIER=ddprun-agent")
-        first, *_ = entries
-        self.assertIn("node n1 of ", first["MESSAGE"])
-        self.assertEqual((first["PRIORITY"], first["_TRANSPORT"]), ("6", "journal"))
-        self.assertNotIn("DDPRUN_JOB_ID", first)
-        about = [entry["MESSAGE"] for entry in place.entries(f"DDPRUN_JOB_ID={gang}")]
-        self.assertEqual(about, [f"gang {gang} begins, 1 slots", f"gang {gang} has ended with 3"])
-        self.assertEqual(place.entries("_TRANSPORT=stdout", "_COMM=ddprun-agent"), [])  # nothing twice
+        told = [entry["MESSAGE"] for entry in place.entries("_COMM=ddprun-agent", "PRIORITY=6")]
+        self.assertIn("ddprun-agent: node n1 of ", told[0])
+        about = [line for line in told if f"gang {gang} " in line]
+        self.assertEqual(about, [f"ddprun-agent: gang {gang} begins, 1 slots", f"ddprun-agent: gang {gang} has ended with 3"])
         refused = place.start(AGENT, "--slots=none", f"--rdzv-endpoint={self.endpoint}", env=harness.environment())
         self.assertEqual(refused.wait(harness.TIMEOUT), 2)
         self.assertIn("--slots=none", place.entries("_COMM=ddprun-agent", "PRIORITY=3")[-1]["MESSAGE"])

@@ -15,6 +15,7 @@ from harness import wait_until  # noqa: E402
 SECONDS = float(os.environ.get("DDPRUN_MEMORY_SECONDS", "10"))
 WARM_UP = 3  # rounds of load, after which memory counts: what is kept for reuse is there
 STORE_LOAD = os.path.join(harness.BIN, "store_load")
+FLEET_LOAD = os.path.join(harness.BIN, "fleet_load")
 MOST = 1.05
 SLACK = 256 << 10  # bytes: pages of what differs from run to run
 
@@ -25,8 +26,8 @@ class Memory(harness.Case):
         port = endpoint.rpartition(":")[2]
 
         def load():
-            emulated = self.start("emulate", "--agents=200", "--failures=1", "--losses=1", "--keep-alive=4",
-                                  f"--rdzv-endpoint={endpoint}", program=harness.DDPRUNCTL)
+            emulated = self.start("--agents=200", "--failures=1", "--losses=1", "--keep-alive=4",
+                                  f"--rdzv-endpoint={endpoint}", program=FLEET_LOAD)
             small = [self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", f"--rdzv-id=j{i}", "sh", "-c",
                                  f"exec {STORE_LOAD} $MASTER_PORT $$ set 16 0.2") for i in range(3)]
             plain = self.finish(self.start(port, str(daemon.pid), "set", "16", "0.2", program=STORE_LOAD))

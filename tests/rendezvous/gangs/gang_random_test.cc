@@ -2,13 +2,13 @@
 // Random worlds: agents that are killed and cut off, gangs that come, end and are cancelled, a
 // queue that is restarted from its rows at any moment, and what must be true all the time.
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <random>
 #include <set>
 
 #include "tests/rendezvous/gangs/queue_script.h"
 #include "tests/support/catch.h"
+#include "tests/support/worlds.h"
 
 namespace ddprun::gangs::testing {
 namespace {
@@ -363,11 +363,9 @@ class RandomWorld {
 };
 
 TEST_CASE("GangQueue: in random worlds no slot is given twice, nobody overtakes, every gang ends") {
-  const char* soak = std::getenv("DDPRUN_SOAK");
-  const unsigned num_worlds = soak != nullptr ? 20'000 : 150;
-  for (unsigned seed = 1; seed <= num_worlds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= test::num_worlds(2'000); ++seed) {
     INFO("seed " << seed);
-    RandomWorld(seed).run(250);
+    RandomWorld(static_cast<unsigned>(seed)).run(250);
   }
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's machine against a rendezvous, workers and a user that do anything in any order.
 // DDPRUN_SOAK=1 runs ten times as many.
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/membership/agent_machine.h"
 #include "tests/support/catch.h"
+#include "tests/support/worlds.h"
 
 namespace ddprun::membership {
 namespace {
@@ -276,7 +276,7 @@ class RandomNode {
 };
 
 TEST_CASE("AgentMachine: random events break no invariant", "[random]") {
-  const std::uint64_t num_nodes = std::getenv("DDPRUN_SOAK") != nullptr ? 1'000'000 : 100'000;
+  const std::uint64_t num_nodes = test::num_worlds(100'000);
   std::uint64_t num_ran = 0;
   for (std::uint64_t seed = 1; seed <= num_nodes; ++seed) {
     RandomNode node(seed);

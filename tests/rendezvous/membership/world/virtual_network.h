@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network of a world in virtual time: one way of its own between each host and the rendezvous,
+// with a latency, that can be cut; connections over it keep the order of what is sent, as TCP does,
+// and what is sent into a cut way arrives after it is healed. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/membership/machine.h"
+
+namespace ddprun::membership::testing {
+
+struct PingFrame {
+  std::string payload;  // of the ping, or of the pong
+};
+struct EndFrame {};  // the other side has closed
+// A message of an old round: nobody would say it now.
+struct LateFrame {
+  AgentEnvelope envelope;
+};
+using UpFrame = std::variant<AgentEnvelope, LateFrame, PingFrame, EndFrame>;
+using DownFrame = std::variant<RendezvousEnvelope, PingFrame, EndFrame>;
+
+class VirtualNetwork {
+ public:
+  struct Options {
+    // Calls arrive(up, connection) then.
+    std::function<void(Clock::time_point at, bool up, ConnectionId connection)> schedule;
+    std::function<void(ConnectionId, UpFrame)> at_rendezvous;
+    std::function<void(int host, ConnectionId, DownFrame)> at_host;
+  };
+  VirtualNetwork(int num_hosts, Options options);
+
+  void set_latency(int host, std::chrono::microseconds each_way);
+  std::chrono::microseconds latency(int host) const { return way(host).latency; }
+  // Whether nothing at all, or nothing in one direction, gets through.
+  bool is_cut(int host) const { return way(host).up_cut || way(host).down_cut; }
+  void cut(int host, bool up, bool down);
+  // What was held back is sent again: it arrives `after` (TCP's own timer) and the latency later.
+  void heal(int host, std::chrono::microseconds after, Clock::time_point now);
+
+  ConnectionId connect(int host);
+  int host_of(ConnectionId connection) const;
+  void send_up(ConnectionId connection, UpFrame frame, Clock::time_point now);
+  void send_down(ConnectionId connection, DownFrame frame, Clock::time_point now);
+  // The host takes, and sends, no more of it; `politely`: the rendezvous hears so.
+  void close_at_host(ConnectionId connection, bool politely, Clock::time_point now);
+  void close_at_rendezvous(ConnectionId connection, Clock::time_point now);
+
+  // The next frame of that connection has arrived.
+  void arrive(bool up, ConnectionId connection);
+
+ private:
+  struct Way {
+    std::chrono::microseconds latency{100};
+    bool up_cut = false, down_cut = false;
+    std::vector<ConnectionId> connections;
+  };
+  template <typename Frame>
+  struct Pipe {
+    std::deque<Frame> frames;  // in order; the last num_held have no time of arrival
+    std::size_t num_held = 0;
+    Clock::time_point last{};  // arrival so far
+  };
+  struct Connection {
+    int host = 0;
+    bool host_open = true, rendezvous_open = true;
+    Pipe<UpFrame> up;
+    Pipe<DownFrame> down;
+  };
+  const Way& way(int host) const { return ways_[static_cast<std::size_t>(host)]; }
+  template <typename Frame>
+  void send(Connection& connection, ConnectionId id, Pipe<Frame>& pipe, bool up, Frame frame,
+            Clock::time_point now);
+  template <typename Frame>
+  void release(ConnectionId id, Pipe<Frame>& pipe, bool up, Clock::time_point from,
+               std::chrono::microseconds latency);
+  void drop_if_over(ConnectionId id);
+
+  const Options options_;
+  std::vector<Way> ways_;
+  std::unordered_map<ConnectionId, Connection> connections_;
+  ConnectionId next_id_ = 1;
+};
+
+}  // namespace ddprun::membership::testing

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous of a world: the shipped JobTable and its journal, restarted at will. Each of its
+// steps is checked. Pure.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tests/rendezvous/membership/world/planted_bug.h"
+#include "tests/rendezvous/membership/world/table_check.h"
+
+namespace ddprun::membership::testing {
+
+class WorldRendezvous {
+ public:
+  struct Options {
+    bool journalled = false;  // restart() may be called
+    std::chrono::milliseconds keep_finished{0};
+    bool looks_always = true;  // TableCheck's
+    PlantedBug bug{};
+    std::function<void(const std::string&)> violated{};
+  };
+  explicit WorldRendezvous(Options options);
+
+  // Returns what must be done. `is_late`: nobody would say that now, and it must change nothing.
+  Actions step(const Event& event, Clock::time_point now, bool is_late = false);
+  // It is killed, and begun again with its journal: no connection is left.
+  void restart(Clock::time_point now);
+  // Likewise of JobTable: it must change nothing.
+  TailRoute ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
+                         Actions& out);
+
+  std::optional<Clock::time_point> next_deadline() const;
+  const JobTable& table() const { return *table_; }
+
+ private:
+  std::unique_ptr<JobTable> make_table();
+  void keep();
+  void violated_if(const std::optional<std::string>& wrong) const;
+  void plant_in(event::Message& message) const;
+  void plant_in(Actions& actions);
+
+  const Options options_;
+  TableCheck check_;
+  int num_sessions_ = 0;
+  std::unique_ptr<JobTable> table_;
+  journal::Rows journal_;
+  bool has_shown_ = false;  // the planted bug
+};
+
+}  // namespace ddprun::membership::testing
