@@ -11,9 +11,9 @@
 #                scripts/soak.sh with its full counts
 #   Parts:
 #     checks   arrows, test names, formatting (seconds; installs clang-format only)
+#     asan     build with AddressSanitizer and UBSan, tests without LibTorch
 #     release  the release build and its tests, PyTorch's included; where asan runs too, the tests that
 #              neither wait nor measure are asan's alone
-#     asan     build with AddressSanitizer and UBSan, tests without LibTorch
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     fuzz     each fuzzer for 20 s
 #     tidy     clang-tidy over the sources of the change
@@ -23,7 +23,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-parts=(checks release asan tsan fuzz tidy)
+parts=(checks asan release tsan fuzz tidy)
 declare -A budget=([checks]=150 [release]=4500 [asan]=4500 [tsan]=1800 [fuzz]=900 [tidy]=600)
 level=default only="" skip="" jobs=$(nproc)
 

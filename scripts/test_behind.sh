@@ -4,7 +4,7 @@
 # need, in their order, then what only computes. Each step's output is in build/test-STEP.log; here
 # goes one line a step when it has ended: STEP STATUS SECONDS CORE-SECONDS.
 #
-#   scripts/test_behind.sh JOBS STEP…     steps: release asan tsan fuzz tidy
+#   scripts/test_behind.sh JOBS STEP…     steps: asan release tsan fuzz tidy
 #     DDPRUN_TEST_LOGIC=ON      the release build has the tests that AddressSanitizer runs too
 #     DDPRUN_TEST_LEVEL=nightly clang-tidy looks at all files
 set -uo pipefail

@@ -12,8 +12,8 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr Clock::time_point kBegun{seconds(1000)};
-const WallTime kBegunWall{seconds(1763781307)};
+constexpr Clock::time_point kReportBegun{seconds(1000)};
+const WallTime kReportBegunWall{seconds(1763781307)};
 
 JobReport report() {
   return JobReport({.job_id = "j",
@@ -25,10 +25,10 @@ JobReport report() {
                     .num_workers = 2,
                     .host = "h",
                     .pid = 7},
-                   kBegun, kBegunWall);
+                   kReportBegun, kReportBegunWall);
 }
 
-membership::StartRound round_number(int number) {
+membership::StartRound reported_round(int number) {
   membership::StartRound start;
   start.round = static_cast<std::uint64_t>(number);
   start.restart_count = number - 1;
@@ -36,13 +36,14 @@ membership::StartRound round_number(int number) {
   return start;
 }
 
-boost::json::object parsed(const std::string& text) {
+boost::json::object parsed_report(const std::string& text) {
   CHECK(text.find('\n') == text.size() - 1);
   return boost::json::parse(text).as_object();
 }
 
 std::string state(const membership::JobEnd& verdict) {
-  return std::string(parsed(report().text(verdict, false, 0, kBegun)).at("state").as_string());
+  return std::string(
+      parsed_report(report().text(verdict, false, 0, kReportBegun)).at("state").as_string());
 }
 
 membership::JobEnd ended_with(int exit_code) {
@@ -56,13 +57,13 @@ membership::JobEnd ended_with(int exit_code) {
 
 TEST_CASE("job report: rounds of this node, with their times") {
   JobReport job = report();
-  job.round_began(round_number(1), kBegun + seconds(2));
-  job.workers_run(kBegun + seconds(3));
-  job.round_began(round_number(2), kBegun + seconds(10));
+  job.round_began(reported_round(1), kReportBegun + seconds(2));
+  job.workers_run(kReportBegun + seconds(3));
+  job.round_began(reported_round(2), kReportBegun + seconds(10));
   membership::JobEnd end = ended_with(0);
   end.rounds = 2;
-  const auto out =
-      parsed(job.text(end, false, 1, kBegun + seconds(12), {"/l/0/f.json", "/l/1/f.json"}));
+  const auto out = parsed_report(
+      job.text(end, false, 1, kReportBegun + seconds(12), {"/l/0/f.json", "/l/1/f.json"}));
   CHECK(out.at("written_by").at("flight_recorders") ==
         boost::json::value{"/l/0/f.json", "/l/1/f.json"});
   CHECK(out.at("began_at") == "2025-11-22T03:15:07Z");
@@ -82,8 +83,8 @@ TEST_CASE("job report: rounds of this node, with their times") {
 
 TEST_CASE("job report: a long job's rounds are bounded") {
   JobReport job = report();
-  for (int i = 1; i <= 1000; ++i) job.round_began(round_number(i), kBegun);
-  const auto out = parsed(job.text(ended_with(0), true, -1, kBegun));
+  for (int i = 1; i <= 1000; ++i) job.round_began(reported_round(i), kReportBegun);
+  const auto out = parsed_report(job.text(ended_with(0), true, -1, kReportBegun));
   const auto& here = out.at("written_by").as_object();
   CHECK(here.at("rounds").as_array().size() == 100);
   CHECK(here.at("node_rank").is_null());
@@ -110,7 +111,8 @@ TEST_CASE("job report: the first failure, what another node sent is only data") 
   failure.host = "\"}\n\xff";
   failure.last_lines = {"x\ty"};
   failure.error_fields = "{\"a\":[1]}";
-  auto out = parsed(report().text(end, false, 0, kBegun)).at("first_failure").as_object();
+  auto out =
+      parsed_report(report().text(end, false, 0, kReportBegun)).at("first_failure").as_object();
   CHECK(out.at("signal_name") == "SIGKILL");
   CHECK(out.at("exit_code").is_null());
   CHECK(out.at("host") == "\"}\n\xef\xbf\xbd");
@@ -121,7 +123,7 @@ TEST_CASE("job report: the first failure, what another node sent is only data") 
   failure.memory_peak_bytes = 4096;
   failure.hung = true;
   failure.error_fields = "]";
-  out = parsed(report().text(end, false, 0, kBegun)).at("first_failure").as_object();
+  out = parsed_report(report().text(end, false, 0, kReportBegun)).at("first_failure").as_object();
   CHECK(out.at("memory_peak_bytes").to_number<int>() == 4096);
   CHECK(out.at("stack").as_array().size() == 1);
   CHECK(out.at("last_lines").as_array().empty());

@@ -17,7 +17,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-using Catch::Contains;
+using ddprun::test::Contains;
 using testing::ServedDaemon;
 using testing::text_frame;
 

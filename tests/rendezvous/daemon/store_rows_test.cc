@@ -13,7 +13,7 @@ using namespace ddprun::store::testing;
 
 namespace {
 
-constexpr std::uint64_t kJob = 7, kRound = 3, kNode = 1;
+constexpr std::uint64_t kRowsJob = 7, kRowsRound = 3, kNode = 1;
 
 std::string item(const Request& request) {
   const std::string bytes = encoded(request);
@@ -29,13 +29,13 @@ TEST_CASE(
   const RequestLimits limits;
   for (const bool lets_count : {true, false}) {  // false: no ddprund of today keeps such a turn
     CAPTURE(lets_count);
-    ProxiedStore store(kRound, limits);
-    StoreRows written(kJob, kRound);
+    ProxiedStore store(kRowsRound, limits);
+    StoreRows written(kRowsJob, kRowsRound);
     journal::Batch batch;
     std::uint64_t said = 0;
     for (const auto& [number, growth] : {std::pair(9, ""), std::pair(1, "full")}) {
       const std::string bytes = item(request_of_number(Opcode::kAdd, "/k", number));
-      store.receive(kNode, {kRound, said, 0, bytes});
+      store.receive(kNode, {kRowsRound, said, 0, bytes});
       said += bytes.size();
       written.add(store.run(kNode, 9, {growth, "", lets_count}), batch);
     }
@@ -45,9 +45,9 @@ TEST_CASE(
     // An older row has the reason alone.
     CHECK((rows.rbegin()->second.find("full\n") != std::string::npos) == lets_count);
 
-    ProxiedStore after(kRound, limits);
-    StoreRows(kJob, kRound).restore(rows, after);
-    after.receive(2, {kRound, 0, 0, item(request_of(Opcode::kGet, "/k"))});
+    ProxiedStore after(kRowsRound, limits);
+    StoreRows(kRowsJob, kRowsRound).restore(rows, after);
+    after.receive(2, {kRowsRound, 0, 0, item(request_of(Opcode::kGet, "/k"))});
     after.run(2, 1, {});
     after.release(after.take_marks());
     const auto message = after.next_frame(2);

@@ -21,7 +21,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-using Catch::Contains;
+using ddprun::test::Contains;
 using namespace std::chrono_literals;
 using testing::ServedDaemon;
 

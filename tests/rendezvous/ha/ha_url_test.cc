@@ -7,7 +7,7 @@
 namespace ddprun::ha {
 namespace {
 
-using Catch::Contains;
+using ddprun::test::Contains;
 
 TEST_CASE("HaUrl: hosts, ports and the prefix, with what is usual where none is given") {
   const HaUrl plain = parse_ha_url("etcd://e1");

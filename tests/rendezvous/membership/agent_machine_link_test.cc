@@ -7,11 +7,10 @@
 namespace ddprun::membership {
 namespace {
 
-using Node = AgentNode;
 using ddprun::test::Contains;
 
 TEST_CASE("AgentMachine: a lost link keeps the workers and resends what was not confirmed") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
   CHECK(node.last<agent_action::StopWorkers>() == nullptr);
@@ -27,7 +26,7 @@ TEST_CASE("AgentMachine: a lost link keeps the workers and resends what was not 
 }
 
 TEST_CASE("AgentMachine: a round that ends before the welcome makes no second join") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
@@ -52,7 +51,7 @@ TEST_CASE("AgentMachine: a round that ends before the welcome makes no second jo
 }
 
 TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is not the same one") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::WorkersRunning{1});
   node(agent_event::LinkMessage{{0, 1, Waiting{}}});  // confirms it
@@ -73,7 +72,7 @@ TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is no
 }
 
 TEST_CASE("AgentMachine: how long steps take is said again to a rendezvous that comes back") {
-  Node node;
+  AgentNode node;
   node.run();
   TrainingStatus training;
   training.step = 7;
@@ -92,7 +91,7 @@ TEST_CASE("AgentMachine: how long steps take is said again to a rendezvous that 
 }
 
 TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::WorkerFailed{1, {}});
@@ -100,7 +99,7 @@ TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
 }
 
 TEST_CASE("AgentMachine: refused by a rendezvous that ends, it joins the next one as a new node") {
-  Node node;
+  AgentNode node;
   node.say_join();
   const bool was_taken_in = GENERATE(false, true);
   if (was_taken_in) node.welcome(true);
@@ -122,7 +121,7 @@ TEST_CASE("AgentMachine: refused by a rendezvous that ends, it joins the next on
 }
 
 TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::LinkDown{true, "silence"});
   REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
@@ -136,7 +135,7 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
 }
 
 TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' clock") {
-  Node node;
+  AgentNode node;
   node.run();
   const bool known = GENERATE(true, false);
   if (known) node(agent_event::ClockSampled{node.now, 500s, node.now});
@@ -150,7 +149,7 @@ TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' c
 }
 
 TEST_CASE("AgentMachine: one that stood still does not take its being given up for anything else") {
-  Node node;
+  AgentNode node;
   node.run();
   SECTION("an end of connection after the keep-alive time is silence") {
     node.now += 5s;
@@ -188,7 +187,7 @@ TEST_CASE("AgentMachine: one that stood still does not take its being given up f
 }
 
 TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers renew") {
-  Node node;
+  AgentNode node;
   node.run();
   const auto until = [&] { return node.last<agent_action::Lease>()->until; };
   CHECK(until() == node.now + 5s + kFenceGrace);
@@ -206,7 +205,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     CHECK(until() == node.now + 5s + kFenceGrace);
   }
   SECTION("of several rendezvous another one may lead soon: theirs is how long they run on alone") {
-    Node several;
+    AgentNode several;
     several.options.endpoints.push_back({"b", 29400});
     several.machine = std::make_unique<AgentMachine>(several.options);
     several.run();
@@ -237,7 +236,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
 }
 
 TEST_CASE("AgentMachine: a failure is dated by the rendezvous' clock, once that is known") {
-  Node node;
+  AgentNode node;
   node.run();
   WorkerFailure failure;
   failure.exit_code = 3;
@@ -278,7 +277,7 @@ TEST_CASE("AgentMachine: a failure is dated by the rendezvous' clock, once that 
 }
 
 TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 69") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::LinkFailed{"can't reach it"});
@@ -289,7 +288,7 @@ TEST_CASE("AgentMachine: a rendezvous that is gone for good ends the node with 6
 }
 
 TEST_CASE("AgentMachine: the loss of the node that serves the rendezvous is a node's loss: 75") {
-  Node node;
+  AgentNode node;
   node.say_join();
   Welcome welcome;
   welcome.session = "s";
@@ -309,7 +308,7 @@ TEST_CASE("AgentMachine: the loss of the node that serves the rendezvous is a no
 TEST_CASE("AgentMachine: one that takes the connection and says no more: others are tried") {
   for (const bool has_others : {false, true}) {
     CAPTURE(has_others);
-    Node node;
+    AgentNode node;
     node.options.connect_timeout = 40s;
     if (has_others) node.options.endpoints.push_back({"other", 29500});
     node.machine = std::make_unique<AgentMachine>(node.options);
@@ -334,7 +333,7 @@ TEST_CASE("AgentMachine: one that takes the connection and says no more: others 
 }
 
 TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at the deadline") {
-  Node node;
+  AgentNode node;
   node.run();
   for (int i = 0; i < 100 && node.last<agent_action::Exit>() == nullptr; ++i) {
     node(agent_event::LinkDown{false, "closed"});
@@ -346,7 +345,7 @@ TEST_CASE("AgentMachine: a rendezvous that ends every connection is given up at 
 }
 
 TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::WorkersRunning{1});
   const auto comes_back = [&](std::uint64_t taken) {
@@ -371,7 +370,7 @@ TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
 }
 
 TEST_CASE("AgentMachine: what stalls while the link is down is said when it is back, once") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
   RankReport report;

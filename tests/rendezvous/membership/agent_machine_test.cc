@@ -7,11 +7,10 @@
 namespace ddprun::membership {
 namespace {
 
-using Node = AgentNode;
 using ddprun::test::Contains;
 
 TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
-  Node node;
+  AgentNode node;
   node(agent_event::Start{});
   REQUIRE(node.last<agent_action::Connect>() != nullptr);
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
@@ -44,7 +43,7 @@ TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
 }
 
 TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer than 2 s") {
-  Node node;
+  AgentNode node;
   node.join();
   node.hear(Waiting{1, 2, "", false}, false);
   CHECK(node.last<agent_action::Tell>() == nullptr);
@@ -75,7 +74,7 @@ TEST_CASE(
     "AgentMachine: pings come as often as asked, and never less than twice a keep-alive time") {
   using namespace std::chrono_literals;
   const auto interval = [](std::chrono::milliseconds wish, std::chrono::milliseconds keep_alive) {
-    Node node;
+    AgentNode node;
     node.options.keep_alive_interval = wish;
     node.machine = std::make_unique<AgentMachine>(node.options);
     node.say_join();
@@ -107,14 +106,14 @@ TEST_CASE(
 }
 
 TEST_CASE("AgentMachine: over loopback with several nodes the store listens on all interfaces") {
-  Node node;
+  AgentNode node;
   node(agent_event::Start{});
   node(agent_event::LinkUp{"127.0.0.1", "127.0.0.1"});
   CHECK(node.last<agent_action::BindStore>()->address.empty());
 }
 
 TEST_CASE("AgentMachine: the first signal stops in order, the second by force") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::Signal{SIGINT});
   REQUIRE(node.said<Leave>() != nullptr);
@@ -128,7 +127,7 @@ TEST_CASE("AgentMachine: the first signal stops in order, the second by force") 
 }
 
 TEST_CASE("AgentMachine: the first signal in a job that has ended leaves its workers their grace") {
-  Node node;
+  AgentNode node;
   node.run();
   node.hear(JobEnd{130, "another node got the same Ctrl-C", {}, 1});
   REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
@@ -141,7 +140,7 @@ TEST_CASE("AgentMachine: the first signal in a job that has ended leaves its wor
 }
 
 TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::Signal{SIGTERM});
   node(agent_event::WorkersGone{1});
@@ -157,7 +156,7 @@ TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
 }
 
 TEST_CASE("AgentMachine: who is abandoned leaves alone, and stops its workers in order") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::Abandoned{"nobody is there", SIGINT});
   REQUIRE(node.said<Leave>() != nullptr);
@@ -171,14 +170,14 @@ TEST_CASE("AgentMachine: who is abandoned leaves alone, and stops its workers in
 }
 
 TEST_CASE("AgentMachine: a signal before anything was joined just exits") {
-  Node node;
+  AgentNode node;
   node(agent_event::Start{});
   node(agent_event::Signal{SIGTERM});
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 143);
 }
 
 TEST_CASE("AgentMachine: every wait of its own has a deadline") {
-  Node node;
+  AgentNode node;
   SECTION("Welcome") {
     node.say_join();
     node.pass(30s);
@@ -194,7 +193,7 @@ TEST_CASE("AgentMachine: every wait of its own has a deadline") {
 
 TEST_CASE(
     "AgentMachine: of what is said of ranks the last step times alone are kept, and said again") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::WorkersRunning{1});
   for (int i = 0; i < 1000; ++i) {
@@ -215,7 +214,7 @@ TEST_CASE(
 
 TEST_CASE("AgentMachine: warned before any rendezvous took it in, it ends with 75 or 124") {
   for (const auto kind : {Preempted::Kind::kNode, Preempted::Kind::kTimeLimit}) {
-    Node node;
+    AgentNode node;
     node(agent_event::Start{});
     node(agent_event::Warned{{kind, "got SIGUSR1", 60s}});
     REQUIRE(node.last<agent_action::Exit>() != nullptr);

@@ -7,11 +7,10 @@
 namespace ddprun::membership {
 namespace {
 
-using Node = AgentNode;
 using ddprun::test::Contains;
 
 TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round it may get") {
-  Node node;
+  AgentNode node;
   node.options.prewarm = GENERATE(true, false);
   node.machine = std::make_unique<AgentMachine>(node.options);
   node.join();
@@ -29,7 +28,7 @@ TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round i
 }
 
 TEST_CASE("AgentMachine: a failed worker is told once, workers run on until StopRound") {
-  Node node;
+  AgentNode node;
   node.run();
   agent_event::WorkerFailed failed{1, {}};
   failed.failure.exit_code = 3;
@@ -58,7 +57,7 @@ TEST_CASE("AgentMachine: a failed worker is told once, workers run on until Stop
 }
 
 TEST_CASE("AgentMachine: a round with which the job ends is no restart") {
-  Node node;
+  AgentNode node;
   node.run();
   node.hear(StopRound{1, "why", {}, true});
   CHECK(node.last<agent_action::StopWorkers>() != nullptr);
@@ -66,7 +65,7 @@ TEST_CASE("AgentMachine: a round with which the job ends is no restart") {
 }
 
 TEST_CASE("AgentMachine: events of an old round change nothing") {
-  Node node;
+  AgentNode node;
   node.run();
   node.hear(StopRound{1, "why"});
   node(agent_event::WorkersGone{1});
@@ -91,7 +90,7 @@ TEST_CASE("AgentMachine: events of an old round change nothing") {
 }
 
 TEST_CASE("AgentMachine: static mode gives the workers the endpoint as typed") {
-  Node node("static");
+  AgentNode node("static");
   node(agent_event::Start{});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   CHECK(node.last<agent_action::BindStore>() == nullptr);
@@ -105,7 +104,7 @@ TEST_CASE("AgentMachine: static mode gives the workers the endpoint as typed") {
 }
 
 TEST_CASE("AgentMachine: inspects the ranks of its round when asked, and says what was found") {
-  Node node;
+  AgentNode node;
   node.run();
   node.hear(Inspect{7});
   CHECK(node.last<agent_action::Inspect>() == nullptr);
@@ -128,7 +127,7 @@ TEST_CASE("AgentMachine: inspects the ranks of its round when asked, and says wh
 }
 
 TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever wants them first") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::RecordsWanted{7});
   node.hear(Record{7});
@@ -158,7 +157,7 @@ TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever 
 }
 
 TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {
-  Node node;
+  AgentNode node;
   node.run();
   node.hear(Record{1});
   node.hear(StopRound{1, "why"});
@@ -171,7 +170,7 @@ TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {
 }
 
 TEST_CASE("AgentMachine: a worker's request is handed on while its round lives") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::WorkerAsks{{7, WorkerRequest::Kind::kStopJob, 0, "another round's", 3}});
   CHECK(node.said<WorkerRequest>() == nullptr);
@@ -185,7 +184,7 @@ TEST_CASE("AgentMachine: a worker's request is handed on while its round lives")
 }
 
 TEST_CASE("AgentMachine: the first step is said, and the last one with the workers' end") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::FirstStepDone{{7, 3}});
   CHECK(node.said<FirstStep>() == nullptr);
@@ -200,7 +199,7 @@ TEST_CASE("AgentMachine: the first step is said, and the last one with the worke
 }
 
 TEST_CASE("AgentMachine: a warning is said, workers that are asked to leave do so in order") {
-  Node node;
+  AgentNode node;
   node.run();
   node(agent_event::Warned{{Preempted::Kind::kNode, "got SIGUSR1", 60s}});
   REQUIRE(node.said<Preempted>() != nullptr);

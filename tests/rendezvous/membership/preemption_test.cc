@@ -15,8 +15,8 @@ constexpr auto kNode = Preempted::Kind::kNode;
 constexpr auto kTimeLimit = Preempted::Kind::kTimeLimit;
 
 // `num_nodes` named "1", "2", … in round 1, all running; the first `spares` of the rest wait.
-struct Running : Script {
-  explicit Running(int num_nodes, int spares = 0) : Script(num_nodes) {
+struct PreemptedJob : Script {
+  explicit PreemptedJob(int num_nodes, int spares = 0) : Script(num_nodes) {
     settings.spares = spares;
     for (int i = 1; i <= num_nodes + spares; ++i) join(std::to_string(i));
     for (int i = 1; i <= num_nodes; ++i) says(std::to_string(i), WorkersRunning{1});
@@ -29,7 +29,7 @@ struct Running : Script {
 };
 
 TEST_CASE("Preemption: every node is asked to leave, and the job goes on without the warned one") {
-  Running j(2, 1);
+  PreemptedJob j(2, 1);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   for (const char* name : {"1", "2"}) {
     REQUIRE(j.last<Preempt>(name) != nullptr);
@@ -66,7 +66,7 @@ TEST_CASE("Preemption: every node is asked to leave, and the job goes on without
 }
 
 TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the step") {
-  Running j(2);
+  PreemptedJob j(2);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.all_leave(2, 41);
   for (const char* name : {"1", "2"}) {
@@ -78,7 +78,7 @@ TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the st
 }
 
 TEST_CASE("Preemption: workers that don't leave are stopped when the notice is over") {
-  Running j(2, 1);
+  PreemptedJob j(2, 1);
   j.says("2", Preempted{kNode, "got SIGUSR1", 3s});
   j.wait_alive(2s);
   CHECK(j.last<StopRound>("1") == nullptr);
@@ -92,7 +92,7 @@ TEST_CASE("Preemption: workers that don't leave are stopped when the notice is o
 }
 
 TEST_CASE("Preemption: the time limit ends the job with 124, however it is reached") {
-  Running j(2, 1);
+  PreemptedJob j(2, 1);
   SECTION("while workers run") {
     j.says("1", Preempted{kTimeLimit, "reaches the time limit of 60 s", 10s});
     CHECK(j.last<Preempt>("2") != nullptr);
@@ -104,7 +104,7 @@ TEST_CASE("Preemption: the time limit ends the job with 124, however it is reach
                Contains("reaches the time limit of 60 s") && Contains("at step 7"));
   }
   SECTION("while nodes are waited for") {
-    Running waiting(0);
+    PreemptedJob waiting(0);
     waiting.settings.min_nodes = waiting.settings.max_nodes = 2;
     waiting.join("1");
     waiting.says("1", Preempted{kTimeLimit, "reaches the time limit of 60 s", 10s});
@@ -124,7 +124,7 @@ TEST_CASE("Preemption: the time limit ends the job with 124, however it is reach
 }
 
 TEST_CASE("Preemption: the shortest notice of several warnings counts") {
-  Running j(3, 2);
+  PreemptedJob j(3, 2);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("3", Preempted{kNode, "got SIGUSR1", 2s});
   CHECK(j.last<Preempt>("1")->notice == 2s);
@@ -137,7 +137,7 @@ TEST_CASE("Preemption: the shortest notice of several warnings counts") {
 }
 
 TEST_CASE("Preemption: warnings of all nodes at once cost one message to each") {
-  Running j(4);
+  PreemptedJob j(4);
   for (const char* name : {"3", "1", "4", "2"}) {
     j.says(name, Preempted{kTimeLimit, "--time-limit", 60s});
   }
@@ -167,7 +167,7 @@ TEST_CASE("Preemption: it has a budget of its own") {
 }
 
 TEST_CASE("Preemption: a job whose workers all succeed meanwhile has succeeded") {
-  Running j(2);
+  PreemptedJob j(2);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("1", WorkersSucceeded{1});
   j.says("2", WorkersSucceeded{1});
@@ -176,7 +176,7 @@ TEST_CASE("Preemption: a job whose workers all succeed meanwhile has succeeded")
 }
 
 TEST_CASE("Preemption: a failure meanwhile is one, and the warned node goes all the same") {
-  Running j(2, 1);
+  PreemptedJob j(2, 1);
   SECTION("with restarts left") {
     Script k(2, 1);
     k.settings.spares = 1;
@@ -199,7 +199,7 @@ TEST_CASE("Preemption: a failure meanwhile is one, and the warned node goes all 
 }
 
 TEST_CASE("Preemption: workers that leave unasked have failed") {
-  Running j(2);
+  PreemptedJob j(2);
   j.says("1", WorkersLeft{1});
   REQUIRE(j.last<StopRound>("2") != nullptr);
   j.says("1", WorkersStopped{1, 1001});
@@ -231,7 +231,7 @@ TEST_CASE("Preemption: an earlier failure that is heard of later leaves the time
 }
 
 TEST_CASE("Preemption: a spare that is warned goes, and so does a node before the first round") {
-  Running j(1, 1);
+  PreemptedJob j(1, 1);
   j.says("2", Preempted{kNode, "got SIGTERM", 60s});
   REQUIRE(j.last<JobEnd>("2") != nullptr);
   CHECK(j.last<JobEnd>("2")->exit_code == 75);
@@ -326,7 +326,7 @@ TEST_CASE("Preemption: between two rounds the job ends where too few nodes are l
 }
 
 TEST_CASE("Preemption: a warned node that is lost before it left is a lost node") {
-  Running j(2, 1);
+  PreemptedJob j(2, 1);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.closes("2");
   j.wait(200ms);

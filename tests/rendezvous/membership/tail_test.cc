@@ -10,8 +10,8 @@ namespace {
 using ddprun::test::Contains;
 
 // Two nodes with two workers each, in round 1.
-struct Running : Script {
-  Running() : Script(2, 1, journalled()) {
+struct TailedJob : Script {
+  TailedJob() : Script(2, 1, journalled()) {
     for (const char* name : {"1", "2"}) {
       Join join = make_join(name);
       join.num_workers = 2;
@@ -23,7 +23,7 @@ struct Running : Script {
 };
 
 TEST_CASE("Tail: the agent of a rank's node is asked, and what it says comes back") {
-  Running j;
+  TailedJob j;
   const TailRoute route = j.asks_for_tail(3, 17);
   CHECK(route.connection == j.agents["2"].connection);
   CHECK(j.last<TailWanted>("1") == nullptr);
@@ -41,7 +41,7 @@ TEST_CASE("Tail: the agent of a rank's node is asked, and what it says comes bac
 }
 
 TEST_CASE("Tail: why nobody is asked") {
-  Running j;
+  TailedJob j;
   const auto why = [&](int rank) {
     const TailRoute route = j.asks_for_tail(rank, 1);
     CHECK_FALSE(route.connection);
@@ -58,13 +58,13 @@ TEST_CASE("Tail: why nobody is asked") {
 }
 
 TEST_CASE("Tail: a job that has ended is not asked") {
-  Running j;
+  TailedJob j;
   for (const char* name : {"1", "2"}) j.says(name, WorkersSucceeded{1});
   CHECK(j.asks_for_tail(0, 1).why_not == "the job has ended");
 }
 
 TEST_CASE("Tail: workers of a round that is over are asked for their last lines") {
-  Running j;
+  TailedJob j;
   j.fails("2", 1, 9);
   CHECK(j.asks_for_tail(2, 5).connection);
   j.mentions("2", Tail{5, {"Traceback"}, ""});

@@ -12,17 +12,17 @@ using namespace std::chrono_literals;
 using ddprun::test::Contains;
 using ddprun::test::secret_of;
 
-constexpr char kToken[] = "correct horse battery staple";
+constexpr char kHttpToken[] = "correct horse battery staple";
 constexpr HttpRequest kJobs{"GET", "/v1/jobs", ""};
 
-struct Talk {
-  HttpDoor door{secret_of(kToken)};
-  HttpProof client{secret_of(kToken)};
+struct HttpTalk {
+  HttpDoor door{secret_of(kHttpToken)};
+  HttpProof client{secret_of(kHttpToken)};
   Clock::time_point now{1000s};
 };
 
 TEST_CASE("HTTP proof: a request is admitted once, and its answer believed") {
-  Talk talk;
+  HttpTalk talk;
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kJobs);
   const auto admitted = talk.door.check(proof, kJobs, talk.now + 1s);
   REQUIRE(admitted.admitted);
@@ -31,7 +31,7 @@ TEST_CASE("HTTP proof: a request is admitted once, and its answer believed") {
   CHECK_THROWS_WITH(talk.client.check(seal, 404, "the page"), Contains("without a proof"));
   CHECK_THROWS_WITH(talk.client.check(seal, 200, "another page"), Contains("without a proof"));
   CHECK_THROWS_AS(talk.client.check("", 200, "the page"), Error);
-  CHECK_THROWS_AS(HttpProof(secret_of(kToken)).check(seal, 200, "the page"),
+  CHECK_THROWS_AS(HttpProof(secret_of(kHttpToken)).check(seal, 200, "the page"),
                   Error);  // of another request
 
   const auto again = talk.door.check(proof, kJobs, talk.now + 1s);
@@ -40,7 +40,7 @@ TEST_CASE("HTTP proof: a request is admitted once, and its answer believed") {
 }
 
 TEST_CASE("HTTP proof: it is for one method, one page and one TLS session") {
-  Talk talk;
+  HttpTalk talk;
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kJobs);
   for (const HttpRequest& other : {HttpRequest{"GET", "/v1/other", ""},
                                    {"PUT", "/v1/jobs", ""},
@@ -52,14 +52,14 @@ TEST_CASE("HTTP proof: it is for one method, one page and one TLS session") {
 }
 
 TEST_CASE("HTTP proof: that of a request with a body is for this body, and for this method alone") {
-  Talk talk;
+  HttpTalk talk;
   constexpr HttpRequest kPost{"POST", "/v1/gangs", ""};
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kPost, "run this");
   // Under version 1, without a body's code, or with another one.
   CHECK_FALSE(talk.door.check(proof, {"GET", "/v1/gangs", ""}, talk.now).admitted);
   CHECK_FALSE(talk.door.check(proof, {"DELETE", "/v1/gangs", ""}, talk.now).admitted);
-  const std::string of_get =
-      HttpProof(secret_of(kToken)).answer(talk.door.challenge(talk.now), {"GET", "/v1/gangs", ""});
+  const std::string of_get = HttpProof(secret_of(kHttpToken))
+                                 .answer(talk.door.challenge(talk.now), {"GET", "/v1/gangs", ""});
   CHECK_FALSE(talk.door.check(of_get, kPost, talk.now).admitted);
   std::string changed = proof;
   char& digit = changed[changed.size() - 100];
@@ -75,7 +75,7 @@ TEST_CASE("HTTP proof: that of a request with a body is for this body, and for t
 }
 
 TEST_CASE("HTTP proof: a challenge ends, also for who has used it") {
-  Talk talk;
+  HttpTalk talk;
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kJobs);
   CHECK_FALSE(talk.door.check(proof, kJobs, talk.now + HttpDoor::kNonceLife).admitted);
   CHECK(talk.door.check(proof, kJobs, talk.now + HttpDoor::kNonceLife - 1ms).admitted);
@@ -84,7 +84,7 @@ TEST_CASE("HTTP proof: a challenge ends, also for who has used it") {
 }
 
 TEST_CASE("HTTP proof: a challenge of another rendezvous, or a made-up one, is refused") {
-  Talk talk, other;
+  HttpTalk talk, other;
   const auto of_other = talk.client.answer(other.door.challenge(other.now), kJobs);
   CHECK_THAT(talk.door.check(of_other, kJobs, talk.now).reason, Contains("of another challenge"));
   std::string made_up = talk.door.challenge(talk.now);
@@ -96,7 +96,7 @@ TEST_CASE("HTTP proof: a challenge of another rendezvous, or a made-up one, is r
 }
 
 TEST_CASE("HTTP proof: another token, and headers that are none") {
-  Talk talk;
+  HttpTalk talk;
   HttpProof stranger(secret_of("another token of ours"));
   const auto wrong = stranger.answer(talk.door.challenge(talk.now), kJobs);
   CHECK_THAT(talk.door.check(wrong, kJobs, talk.now).reason, Contains("its token is another one"));
@@ -112,7 +112,7 @@ TEST_CASE("HTTP proof: another token, and headers that are none") {
 }
 
 TEST_CASE("HTTP proof: the table of used ones is bounded, and empties") {
-  Talk talk;
+  HttpTalk talk;
   std::size_t num_admitted = 0;
   for (std::size_t i = 0; i < HttpDoor::kMaxUsed + 10; ++i) {
     const auto proof = talk.client.answer(talk.door.challenge(talk.now), kJobs);
