@@ -20,6 +20,7 @@
 #include "agent/warden/cgroup.h"
 #include "common/clock.h"
 #include "tests/agent/group_fixture.h"
+#include "tests/support/sanitizers.h"
 
 namespace ddprun::agent {
 namespace {
@@ -269,12 +270,11 @@ TEST_CASE("Custody: the warden is small", "[proc]") {
   while (std::fgets(line, sizeof line, file)) std::sscanf(line, "VmRSS: %ld", &resident_kb);
   std::fclose(file);
   INFO("resident kB: " << resident_kb);
-#if defined(__SANITIZE_ADDRESS__)
-  DDPRUN_SKIP("built with AddressSanitizer, whose shadow memory is larger than the warden");
-#else
+  if (test::kHasAddressSanitizer) {
+    DDPRUN_SKIP("built with AddressSanitizer, whose shadow memory is larger than the warden");
+  }
   CHECK(resident_kb > 0);
   CHECK(resident_kb < 1024);
-#endif
 }
 
 }  // namespace

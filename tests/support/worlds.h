@@ -7,19 +7,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-namespace ddprun::test {
+#include "tests/support/sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kIsSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool kIsSanitized = true;
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
-#else
-inline constexpr bool kIsSanitized = false;
-#endif
+namespace ddprun::test {
 
 inline std::uint64_t num_worlds(std::uint64_t all) {
   const std::uint64_t few = 20;

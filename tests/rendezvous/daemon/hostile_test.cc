@@ -13,18 +13,13 @@
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitizers.h"
 
 namespace ddprun::rendezvous::testing {
 namespace {
 
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
 
 constexpr int kNumConnections = 1000;
 
@@ -172,7 +167,7 @@ TEST_CASE("Daemon port: a connection costs little, also beside hundreds that beg
   WARN("a thousand connections: " << few << " s, 5 at once; " << many << " s, 250 at once; "
                                   << least << " s without a daemon");
   CHECK(many < 5 * few);
-  CHECK(many < (kIsSanitized ? 30 : 8) * least);
+  CHECK(many < (test::kIsSanitized ? 30 : 8) * least);
 }
 
 TEST_CASE("Daemon port: static mode serves each round's key space, old ones stay") {

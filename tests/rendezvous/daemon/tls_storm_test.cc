@@ -9,6 +9,7 @@
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/rendezvous/daemon/test_certificates.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/secret_file.h"
 
 namespace ddprun::rendezvous::testing {
@@ -16,11 +17,7 @@ namespace {
 
 using ddprun::test::secret_of;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kNumAgents = 60;
-#else
-constexpr int kNumAgents = 400;
-#endif
+constexpr int kNumAgents = test::kIsSanitized ? 60 : 400;
 
 TEST_CASE(
     "Daemon over TLS: hundreds of agents of one address join at once, and come back at once") {

@@ -284,6 +284,7 @@ TEST_CASE("AgentMachine: random events break no invariant", "[random]") {
     if (!violation.empty()) FAIL("seed " << seed << ": " << violation);
     num_ran += node.ran() ? 1 : 0;
   }
+  if (test::kIsSanitized) return;   // few worlds say nothing of the rest
   CHECK(num_ran > num_nodes / 20);  // not trivial ones
 }
 

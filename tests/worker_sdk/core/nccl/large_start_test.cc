@@ -18,6 +18,7 @@
 #include "tests/support/counting_store.h"
 #include "tests/support/errors.h"
 #include "tests/support/light_nccl.h"
+#include "tests/support/sanitizers.h"
 #include "worker_sdk/core/backend_agreement.h"
 #include "worker_sdk/core/mesh.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
@@ -28,13 +29,8 @@
 namespace ddprun::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kMany = 512;                                 // a thread costs many times as much
-constexpr std::size_t kStackBytes = std::size_t{4} << 20;  // a sanitizer's own are in it
-#else
-constexpr int kMany = 4096;
-constexpr std::size_t kStackBytes = std::size_t{256} << 10;
-#endif
+constexpr int kMany = kIsSanitized ? 512 : 4096;  // a sanitized thread costs many times as much
+constexpr std::size_t kStackBytes = std::size_t{kIsSanitized ? 4096u : 256u} << 10;
 constexpr int kFew = 256;
 constexpr int kRanksPerRoot = 128;
 constexpr char kPrefix[] = "ddprun/1/comm0";

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which sanitizer a test is built with: g++ and clang say it in different ways.
+#pragma once
+
+namespace ddprun::test {
+
+#if !defined(__has_feature)
+#define DDPRUN_HAS_FEATURE(name) 0
+#else
+#define DDPRUN_HAS_FEATURE(name) __has_feature(name)
+#endif
+
+#if defined(__SANITIZE_ADDRESS__) || DDPRUN_HAS_FEATURE(address_sanitizer)
+inline constexpr bool kHasAddressSanitizer = true;
+#else
+inline constexpr bool kHasAddressSanitizer = false;
+#endif
+
+#if defined(__SANITIZE_THREAD__) || DDPRUN_HAS_FEATURE(thread_sanitizer)
+inline constexpr bool kHasThreadSanitizer = true;
+#else
+inline constexpr bool kHasThreadSanitizer = false;
+#endif
+
+inline constexpr bool kIsSanitized = kHasAddressSanitizer || kHasThreadSanitizer;
+
+#undef DDPRUN_HAS_FEATURE
+
+}  // namespace ddprun::test
