@@ -19,6 +19,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "ctl/top/terminal_kind.h"
 
 namespace ddprun::top {
 namespace {
@@ -118,9 +119,8 @@ Terminal::Terminal(boost::asio::io_context& io, const Look& look, Handlers handl
     throw_system_error("can't use the terminal", errno);
   }
   // Nearly all terminals understand an xterm's sequences; this one's kind may not be described
-  // here.
-  if (::newterm(nullptr, stdout, stdin) == nullptr &&
-      ::newterm("xterm", stdout, stdin) == nullptr) {
+  // here. A newterm() that fails would keep its memory.
+  if (::newterm(is_terminal_described() ? nullptr : "xterm", stdout, stdin) == nullptr) {
     throw Error(ErrorCode::kInvalidArgument,
                 "no terminals are described here (terminfo): --once prints a picture");
   }
