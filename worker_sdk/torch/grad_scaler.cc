@@ -15,7 +15,7 @@
 namespace ddprun {
 namespace {
 
-void require(bool holds, const std::string& what) {
+void require_scaler(bool holds, const std::string& what) {
   torch_adapter::require(holds, "GradScaler", what);
 }
 
@@ -24,14 +24,15 @@ void require(bool holds, const std::string& what) {
 GradScaler::GradScaler(c10::Device device, Communicator* communicator,
                        const GradScalerOptions& options)
     : options_(options), communicator_(communicator) {
-  require(std::isfinite(options.init_scale) && options.init_scale > 0,
-          concat("init_scale is ", options.init_scale, ": it must be a positive number"));
-  require(std::isfinite(options.growth_factor) && options.growth_factor > 1,
-          concat("growth_factor is ", options.growth_factor, ": it must be more than 1"));
-  require(options.backoff_factor > 0 && options.backoff_factor < 1,
-          concat("backoff_factor is ", options.backoff_factor, ": it must lie between 0 and 1"));
-  require(options.growth_interval > 0,
-          concat("growth_interval is ", options.growth_interval, ": it must be positive"));
+  require_scaler(std::isfinite(options.init_scale) && options.init_scale > 0,
+                 concat("init_scale is ", options.init_scale, ": it must be a positive number"));
+  require_scaler(std::isfinite(options.growth_factor) && options.growth_factor > 1,
+                 concat("growth_factor is ", options.growth_factor, ": it must be more than 1"));
+  require_scaler(
+      options.backoff_factor > 0 && options.backoff_factor < 1,
+      concat("backoff_factor is ", options.backoff_factor, ": it must lie between 0 and 1"));
+  require_scaler(options.growth_interval > 0,
+                 concat("growth_interval is ", options.growth_interval, ": it must be positive"));
   const auto floats = at::TensorOptions().dtype(at::kFloat).device(device);
   scale_ = at::full({}, options.init_scale, floats);
   growth_tracker_ = at::zeros({}, floats.dtype(at::kInt));
@@ -44,10 +45,10 @@ bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
   const c10::NoGradGuard no_grad;
   std::map<std::pair<at::ScalarType, at::DeviceIndex>, std::vector<at::Tensor>> by_kind;
   for (const at::Tensor& gradient : gradients) {
-    require(gradient.scalar_type() != at::kHalf,
-            "a gradient is float16: keep parameters in float32, Autocast casts them");
-    require(!divided_.contains(gradient.const_data_ptr()),
-            "unscale() was called for these gradients already since the last update()");
+    require_scaler(gradient.scalar_type() != at::kHalf,
+                   "a gradient is float16: keep parameters in float32, Autocast casts them");
+    require_scaler(!divided_.contains(gradient.const_data_ptr()),
+                   "unscale() was called for these gradients already since the last update()");
     by_kind[{gradient.scalar_type(), gradient.device().index()}].push_back(gradient);
   }
   for (const at::Tensor& gradient : gradients) {
@@ -72,7 +73,7 @@ bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
 }
 
 void GradScaler::update() {
-  require(unscaled_, "update() without unscale() before it");
+  require_scaler(unscaled_, "update() without unscale() before it");
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf_, options_.growth_factor,
                          options_.backoff_factor, options_.growth_interval);
   found_inf_.zero_();

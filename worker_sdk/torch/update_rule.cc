@@ -17,21 +17,21 @@
 namespace ddprun {
 namespace {
 
-void require(bool holds, const std::string& what) {
+void require_rule(bool holds, const std::string& what) {
   torch_adapter::require(holds, "optimiser", what);
 }
 
 void require_not_negative(const char* name, double value) {
-  require(std::isfinite(value) && value >= 0,
-          concat(name, " is ", value, ": it must be a number and not negative"));
+  require_rule(std::isfinite(value) && value >= 0,
+               concat(name, " is ", value, ": it must be a number and not negative"));
 }
 
 void check(const SgdRule& rule) {
   require_not_negative("lr", rule.lr);
   require_not_negative("momentum", rule.momentum);
   require_not_negative("weight_decay", rule.weight_decay);
-  require(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0),
-          "nesterov needs a momentum and no dampening");
+  require_rule(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0),
+               "nesterov needs a momentum and no dampening");
 }
 
 template <typename Adam>
@@ -40,7 +40,7 @@ void check(const Adam& rule) {
   require_not_negative("eps", rule.eps);
   require_not_negative("weight_decay", rule.weight_decay);
   for (const double beta : {rule.beta1, rule.beta2}) {
-    require(beta >= 0 && beta < 1, concat("a beta is ", beta, ": it must lie in [0, 1)"));
+    require_rule(beta >= 0 && beta < 1, concat("a beta is ", beta, ": it must lie in [0, 1)"));
   }
 }
 
