@@ -10,22 +10,16 @@ find_package(spdlog REQUIRED)
 find_path(DDPRUN_TOMLPP_DIR toml++/toml.h REQUIRED)  # header-only: no library to load at start
 find_package(SQLite3 REQUIRED)
 find_package(ZLIB)
-# ddprunctl top. Statically where it is there: no library to load at start, none to depend on.
+# ddprunctl top.
 set(CURSES_NEED_NCURSES TRUE)
 set(CURSES_NEED_WIDE TRUE)
 find_package(Curses REQUIRED)
-find_library(DDPRUN_NCURSESW_STATIC libncursesw.a)
-find_library(DDPRUN_TINFO_STATIC libtinfo.a)
 add_library(ddprun_ncursesw INTERFACE)
 add_library(ddprun::ncursesw ALIAS ddprun_ncursesw)
 target_include_directories(ddprun_ncursesw SYSTEM INTERFACE ${CURSES_INCLUDE_DIRS})
 # Its macros have names as short as "move" and "clear".
 target_compile_definitions(ddprun_ncursesw INTERFACE NCURSES_NOMACROS)
-if(DDPRUN_NCURSESW_STATIC AND DDPRUN_TINFO_STATIC)
-  target_link_libraries(ddprun_ncursesw INTERFACE ${DDPRUN_NCURSESW_STATIC} ${DDPRUN_TINFO_STATIC})
-else()
-  target_link_libraries(ddprun_ncursesw INTERFACE ${CURSES_LIBRARIES})
-endif()
+target_link_libraries(ddprun_ncursesw INTERFACE ${CURSES_LIBRARIES})
 # Native stacks of workers that hang; without it ddprun names their system call only.
 find_path(DDPRUN_LIBDW_DIR elfutils/libdwfl.h)
 find_library(DDPRUN_LIBDW dw)

@@ -32,6 +32,7 @@ json::value or_null(const std::string& value) {
 
 json::array list(const std::vector<std::string>& values) {
   json::array result;
+  result.reserve(values.size());
   for (const std::string& value : values) result.emplace_back(text(value));
   return result;
 }
@@ -39,6 +40,7 @@ json::array list(const std::vector<std::string>& values) {
 // Two objects: what is known, and what is decided later.
 void put(const std::vector<ForecastVariable>& variables, json::object& object) {
   json::object known, later;
+  known.reserve(variables.size());
   for (const ForecastVariable& variable : variables) {
     (variable.is_later ? later : known)[variable.name] = text(variable.value);
   }
@@ -133,10 +135,16 @@ std::string to_json(const DryRun& run) {
   object["not_inherited"] = list(run.removed);
   object["forwarded"] = list(run.forwarded);
   object["notes"] = list(run.notes);
-  json::array nodes;
-  for (const NodeDryRun& node : run.nodes) nodes.push_back(to_object(node));
-  object["nodes"] = std::move(nodes);
-  return json::serialize(object) + "\n";
+  // One node after the other: thousands of them at once would need much memory.
+  std::string result = json::serialize(object);
+  result.pop_back();
+  result += ",\"nodes\":[";
+  std::string_view separator;
+  for (const NodeDryRun& node : run.nodes) {
+    result.append(separator) += json::serialize(to_object(node));
+    separator = ",";
+  }
+  return result += "]}\n";
 }
 
 }  // namespace ddprun::launcher
