@@ -136,7 +136,7 @@ class Finder {
   // An endpoint, be it by flag or variable; with --rdzv-backend=static it is rank 0's address.
   bool take_endpoint(const std::string& text, const std::string& origin) {
     const LaunchConfig& config = input_.config;
-    if (config.rdzv_backend != "static") {
+    if (config.wanted_backend != "static") {
       return take(RendezvousMode::kElastic, text, kDefaultRendezvousPort, origin);
     }
     const std::uint16_t port = config.master_port.value_or(kDefaultMasterPort);
@@ -176,7 +176,7 @@ class Finder {
   // torchrun's defaults for a node that is given its rank and nothing else: nodes on one machine.
   bool from_node_rank() {
     const LaunchConfig& config = input_.config;
-    if (!config.node_rank || config.rdzv_backend == "c10d") return false;
+    if (!config.node_rank || config.wanted_backend == "c10d") return false;
     const auto port = master_port();
     if (!port) return true;  // a problem
     take_master(kTorchrunsMasterAddr, *port, "--node-rank without --master-addr");
@@ -214,7 +214,7 @@ class Finder {
           concat("the ", step.name, " has only ", step.num_hosts, " node(s)"));
       return false;
     }
-    if (input_.config.rdzv_backend == "static") {
+    if (input_.config.wanted_backend == "static") {
       const std::uint16_t port = input_.config.master_port.value_or(step.port);
       return take(RendezvousMode::kStatic, step.first_host, port, step.name);
     }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/suggest.h"
-#include "rendezvous/membership/hang_action.h"
+#include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -221,19 +221,9 @@ agent::NodeAgentOptions Job::agent_options() const {
   membership::Join& join = machine.join;
   join.run_id = plan_.rendezvous.job_id;
   join.instance = random_id();
-  join.settings = {.min_nodes = config.min_nodes,
-                   .max_nodes = config.max_nodes,
-                   .max_restarts = config.max_restarts,
-                   .max_node_losses = config.max_node_losses,
-                   .max_preemptions = config.max_preemptions,
-                   .no_progress_restarts = config.no_progress_restarts,
-                   .exclude_after = config.exclude_after,
-                   .spares = config.spares,
-                   .restart_on_join = config.restart_on_join,
-                   .hang_action = config.hang_action,
-                   .rdzv_backend = is_static ? membership::kStaticBackend : "c10d",
-                   .store = config.store.value_or(membership::StoreMode::kDirect),
-                   .recovery = config.recovery};
+  join.settings = config;
+  if (is_static) join.settings.rdzv_backend = membership::kStaticBackend;
+  join.settings.store = config.wanted_store.value_or(membership::StoreMode::kDirect);
   join.timeouts.join = config.rendezvous_timeout;
   join.timeouts.last_call = config.last_call_timeout;
   join.timeouts.keep_alive = config.keep_alive_timeout;

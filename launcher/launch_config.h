@@ -28,24 +28,15 @@ enum class DoctorGate { kOff, kFail, kWarn };
 
 inline constexpr char kNoEvents[] = "off";  // in LaunchConfig::events
 
-struct LaunchConfig {
-  // Size of the job.
-  int min_nodes = 1;  // --nnodes=N or MIN:MAX
-  int max_nodes = 1;
+// With what all nodes of the job must have alike, but for the two that the launcher finds out: which
+// rendezvous and which store there will be.
+struct LaunchConfig : membership::JobSettings {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
-  int max_restarts = 0;              // of the whole job, after a worker failed
-  int max_node_losses = 16;          // likewise, after a node was lost
-  int max_preemptions = 16;          // likewise, after a node was preempted
-  int no_progress_restarts = 0;      // rounds in a row without a step that end the job; 0: none do
-  int exclude_after = 0;             // first failures that put a node out of the job; 0: never
-  int spares = 0;                    // nodes beyond max_nodes that wait
-  bool restart_on_join = false;      // --on-join=restart
-  membership::Recovery recovery = membership::Recovery::kRestart;  // of workers whose peer died
-  bool prewarm = false;  // a spare's workers run before they have ranks
+  bool prewarm = false;              // a spare's workers run before they have ranks
 
   // Where the nodes meet. Empty or unset: see launcher/endpoint_discovery.h.
   bool standalone = false;
-  std::string rdzv_backend;  // "", "c10d" or "static"
+  std::string wanted_backend;  // "", "c10d" or "static"
   std::string rdzv_endpoint;
   std::string rdzv_id;
   std::map<std::string, std::string> rdzv_conf;
@@ -54,7 +45,7 @@ struct LaunchConfig {
   std::optional<std::uint16_t> master_port;
   std::string token_file;  // nodes prove to each other that they have its content; empty: needn't
   // nullopt: proxy where a token or TLS is given, else direct.
-  std::optional<membership::StoreMode> store;
+  std::optional<membership::StoreMode> wanted_store;
   security::TlsFiles tls;  // of the connections to the rendezvous; none: without TLS
   std::string local_addr;  // what peers are told to reach this node by
   std::string topology;    // "pod1.rack7": where this node stands
@@ -78,7 +69,6 @@ struct LaunchConfig {
   std::chrono::milliseconds replacement_timeout{0};  // fewer than MIN nodes are left; 0: the end
 
   // Ranks that make no progress (docs/hang-detection.md).
-  membership::HangAction hang_action = membership::HangAction::kDefault;
   agent::HangLimits hang_limits;  // unset ones are learnt
 
   // Which CPUs and GPU each worker has (docs/binding.md).

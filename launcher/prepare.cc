@@ -235,12 +235,12 @@ void read_secrets(Preparation& result) {
     result.problems.emplace_back(error.what());
   }
   const char* secret = config.token_file.empty() ? "--tls-ca" : "--token-file";
-  if (config.store == membership::StoreMode::kDirect) {
+  if (config.wanted_store == membership::StoreMode::kDirect) {
     result.problems.push_back(concat("--store=direct with ", secret,
                                      ": everybody who reaches node rank 0 could use the workers' "
                                      "store; leave --store out, or give --store=proxy"));
-  } else if (!config.store) {
-    plan.config.store = membership::StoreMode::kProxy;
+  } else if (!config.wanted_store) {
+    plan.config.wanted_store = membership::StoreMode::kProxy;
     plan.proxy_cause = secret;
   }
 }

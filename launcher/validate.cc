@@ -41,7 +41,7 @@ void check_sizes(const LaunchConfig& config, std::vector<std::string>& problems)
 }
 
 void check_rendezvous(const LaunchConfig& config, std::vector<std::string>& problems) {
-  const std::string& backend = config.rdzv_backend;
+  const std::string& backend = config.wanted_backend;
   if (backend.starts_with("etcd")) {
     problems.push_back("--rdzv-backend=" + backend +
                        ": ddprun has its own rendezvous; for one that survives the loss of its "

@@ -94,11 +94,12 @@ run_part() {
   printf '=== %s: %s, %d core-seconds, %d s\n' "$name" $result "$cores" $((SECONDS - begin))
 }
 
-# Starts what goes on behind the tests, in a session of its own, which ends with this script.
+# Starts what goes on behind the tests, in a session of its own, which ends with this script. It is
+# nobody's child: what it needs is told by itself, and isn't counted with the tests.
 start_behind() {
   [ $# -gt 0 ] || return 0
-  exec {behind}< <(DDPRUN_TEST_LOGIC=$logic DDPRUN_TEST_LEVEL=$level exec setsid scripts/test_behind.sh "$jobs" "$@")
-  session=$!
+  exec {behind}< <(DDPRUN_TEST_LOGIC=$logic DDPRUN_TEST_LEVEL=$level exec setsid --fork scripts/test_behind.sh "$jobs" "$@")
+  read -r -u "$behind" session
   trap 'kill -- "-$session" 2>/dev/null' EXIT
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What scripts/test.sh has done behind its tests, which wait most of the time: the builds that they
-# need, in their order, then what only computes. Each step's output is in build/test-STEP.log; here
-# goes one line a step when it has ended: STEP STATUS SECONDS CORE-SECONDS.
+# need, in their order, then what only computes. Each step's output is in build/test-STEP.log. The first
+# line here is the session's number, then one line a step when it has ended: STEP STATUS SECONDS
+# CORE-SECONDS.
 #
 #   scripts/test_behind.sh JOBS STEP…     steps: asan release tsan fuzz tidy
 #     DDPRUN_TEST_LOGIC=ON      the release build has the tests that AddressSanitizer runs too
@@ -39,6 +40,7 @@ step_tidy() {
     -DDDPRUN_BUILD_ONCE=$once >/dev/null && scripts/tidy.py --build build/tidy "${all[@]}"
 }
 
+echo $$
 mkdir -p build
 TIMEFORMAT='%0R %0U %0S'
 for step in "$@"; do

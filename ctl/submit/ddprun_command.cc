@@ -33,14 +33,6 @@ void add_limits(const JobFile& job, Words& words) {
   words.add("worker-io", job.limits.io);
 }
 
-void add_restarts(const Restarts& restarts, Words& words) {
-  words.add("max-restarts", restarts.max_restarts);
-  words.add("max-node-losses", restarts.max_node_losses);
-  words.add("max-preemptions", restarts.max_preemptions);
-  words.add("no-progress-restarts", restarts.no_progress_restarts);
-  words.add("exclude-after", restarts.exclude_after);
-}
-
 }  // namespace
 
 std::string nodes_text(const JobFile& job) {
@@ -58,7 +50,7 @@ std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits&
   if (job.spares > 0) words.add("spares", job.spares);
   words.add("nproc-per-node", job.workers_per_node);
   add_limits(job, words);
-  add_restarts(job.restarts, words);
+  for (const auto& [flag, number] : job.restarts.flags) words.add(flag, number);
   words.add("preflight-doctor", job.preflight.doctor);
   words.add("preflight", job.preflight.command);
   if (job.preflight.timeout) {

@@ -24,8 +24,7 @@ struct Limits {
 
 // [restarts]. Unset: ddprun's own default.
 struct Restarts {
-  std::optional<int> max_restarts, max_node_losses, max_preemptions;
-  std::optional<int> no_progress_restarts, exclude_after;
+  std::map<std::string, std::optional<int>> flags;  // of ddprun: "max-restarts", …
   int requeues = 20;  // how often the scheduler runs a job again that ended with 75
 };
 

@@ -84,7 +84,7 @@ RoundKnowledge round_knowledge(const JobPlan& plan) {
   known.num_nodes = !is_range;
   known.ranks = is_alone || (meeting.node_rank && !is_range);
   known.is_static = meeting.mode == RendezvousMode::kStatic;
-  known.is_proxied = config.store == membership::StoreMode::kProxy;
+  known.is_proxied = config.wanted_store == membership::StoreMode::kProxy;
   known.endpoint = meeting.endpoint;
   known.store_port = known.is_static ? 0 : config.master_port.value_or(0);
   known.nodes.assign(static_cast<std::size_t>(config.max_nodes),

@@ -133,7 +133,7 @@ bool is_for_standing_agents(const CommandLine& line, const Environment& environm
   for (const char* name : {env::kPetRdzvEndpoint, env::kPetMasterAddr}) {
     if (find_variable(environment, name)) return false;
   }
-  return !line.values.has("rdzv-endpoint") && line.config.rdzv_backend != "static";
+  return !line.values.has("rdzv-endpoint") && line.config.wanted_backend != "static";
 }
 
 GangRequest plan_gang(const CommandLine& line, const Environment& environment,

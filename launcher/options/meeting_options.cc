@@ -3,7 +3,7 @@
 
 #include "launcher/options/parse_value.h"
 #include "launcher/options/rdzv_conf.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -15,8 +15,8 @@ std::string set_node_rank(const std::string& value, LaunchConfig& config) {
 }
 
 std::string set_store(const std::string& value, LaunchConfig& config) {
-  config.store = membership::store_mode_named(value);
-  return config.store ? "" : "must be direct or proxy";
+  config.wanted_store = membership::store_mode_named(value);
+  return config.wanted_store ? "" : "must be direct or proxy";
 }
 
 std::string set_master_port(const std::string& value, LaunchConfig& config) {
@@ -60,7 +60,7 @@ std::vector<Option> meeting_options() {
       {"rdzv-id", "ID", "", "name of the job, the same on every node", kGroup,
        nonempty_text_to(&C::rdzv_id), 0, true},
       {"rdzv-backend", "c10d|static", "", "how ranks are given out", kGroup,
-       text_to(&C::rdzv_backend)},
+       text_to(&C::wanted_backend)},
       {"rdzv-conf", "K=V,…", "",
        "is_host (0 or 1); in seconds: join_timeout (600), last_call_timeout (30), "
        "keep_alive_timeout (5), start_timeout (300), exit_barrier_timeout (3600)",

@@ -3,7 +3,7 @@
 
 #include "launcher/num_workers.h"
 #include "launcher/options/parse_value.h"
-#include "rendezvous/membership/recovery.h"
+#include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <utility>
 
+#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/ledger_json.h"
 #include "rendezvous/membership/node_report.h"
 
@@ -143,18 +144,12 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
     entry["run_id"] = job.run_id;
     entry["phase"] = job.phase;
     entry["round"] = job.round;
-    entry["min_nodes"] = job.settings.min_nodes;
-    entry["max_nodes"] = job.settings.max_nodes;
-    entry["max_restarts"] = job.settings.max_restarts;
+    for (auto& [name, value] : membership::to_object(job.settings)) entry[name] = std::move(value);
     entry["failures"] = job.failures;
     entry["node_losses"] = job.node_losses;
     entry["preemptions"] = job.preemptions;
-    entry["max_preemptions"] = job.settings.max_preemptions;
     if (!job.preempting.empty()) entry["preempting"] = job.preempting;
     entry["rounds_without_progress"] = job.idle_rounds;
-    entry["no_progress_restarts"] = job.settings.no_progress_restarts;
-    entry["max_node_losses"] = job.settings.max_node_losses;
-    entry["spares"] = job.settings.spares;
     json::object excluded;
     for (const auto& [node, why] : job.excluded) excluded[node] = why;
     entry["excluded"] = std::move(excluded);

@@ -13,7 +13,7 @@
 #include "rendezvous/membership/agent_machine.h"
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/clock_offset.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::membership {
 

@@ -9,11 +9,9 @@
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/failure_json.h"
-#include "rendezvous/membership/hang_action.h"
+#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/message_by_name.h"
 #include "rendezvous/membership/rank_report_json.h"
-#include "rendezvous/membership/recovery.h"
-#include "rendezvous/membership/store_mode.h"
 
 namespace ddprun::membership {
 namespace {
@@ -40,52 +38,13 @@ const char* name_of(const Inspection&) { return "inspection"; }
 const char* name_of(const StepTimes&) { return "step_times"; }
 const char* name_of(const Tail&) { return "tail"; }
 
-HangAction read_hang_action(const JsonFields& in) {
-  const std::string name = in.text("hang_action");
-  if (const auto action = hang_action_named(name)) return *action;
-  throw Error(ErrorCode::kProtocol, concat("message \"join\": settings: \"hang_action\" is \"",
-                                           clean_utf8(name, 32), '"'));
-}
-
-// Agents that know nothing of proxies leave it out.
-StoreMode read_store_mode(const JsonFields& in) {
-  if (!in.has("store")) return StoreMode::kDirect;
-  const std::string name = in.text("store");
-  if (const auto mode = store_mode_named(name)) return *mode;
-  throw Error(ErrorCode::kProtocol,
-              concat("message \"join\": settings: \"store\" is \"", clean_utf8(name, 32), '"'));
-}
-
-// Likewise of recovery in place.
-Recovery read_recovery(const JsonFields& in) {
-  if (!in.has("recovery")) return Recovery::kRestart;
-  const std::string name = in.text("recovery");
-  if (const auto recovery = recovery_named(name)) return *recovery;
-  throw Error(ErrorCode::kProtocol,
-              concat("message \"join\": settings: \"recovery\" is \"", clean_utf8(name, 32), '"'));
-}
-
 void put(json::object& out, const Join& join) {
   out["version"] = join.version;
   out["oldest_version"] = join.oldest_version;
   out["run_id"] = clean_text(join.run_id);
   out["instance"] = clean_text(join.instance);
   out["session"] = clean_text(join.session);
-  json::object settings;
-  settings["min_nodes"] = join.settings.min_nodes;
-  settings["max_nodes"] = join.settings.max_nodes;
-  settings["max_restarts"] = join.settings.max_restarts;
-  settings["max_node_losses"] = join.settings.max_node_losses;
-  settings["max_preemptions"] = join.settings.max_preemptions;
-  settings["no_progress_restarts"] = join.settings.no_progress_restarts;
-  settings["exclude_after"] = join.settings.exclude_after;
-  settings["spares"] = join.settings.spares;
-  settings["restart_on_join"] = join.settings.restart_on_join;
-  settings["hang_action"] = to_string(join.settings.hang_action);
-  settings["rdzv_backend"] = clean_text(join.settings.rdzv_backend);
-  settings["store"] = to_string(join.settings.store);
-  settings["recovery"] = to_string(join.settings.recovery);
-  out["settings"] = std::move(settings);
+  out["settings"] = to_object(join.settings);
   json::object timeouts;
   timeouts["join_ms"] = time_value(join.timeouts.join);
   timeouts["last_call_ms"] = time_value(join.timeouts.last_call);
@@ -123,20 +82,7 @@ void get(const JsonFields& in, Join& join) {
   if (join.run_id.empty() || join.instance.empty()) {
     throw Error(ErrorCode::kProtocol, "message \"join\": \"run_id\" or \"instance\" is empty");
   }
-  const JsonFields settings = in.object("settings");
-  join.settings.min_nodes = settings.small("min_nodes", 1, kMaxNodes);
-  join.settings.max_nodes = settings.small("max_nodes", join.settings.min_nodes, kMaxNodes);
-  join.settings.max_restarts = settings.small("max_restarts", 0, kMaxInt);
-  join.settings.max_node_losses = settings.small("max_node_losses", 0, kMaxInt);
-  join.settings.max_preemptions = settings.small("max_preemptions", 0, kMaxInt);
-  join.settings.no_progress_restarts = settings.small("no_progress_restarts", 0, kMaxInt);
-  join.settings.exclude_after = settings.small("exclude_after", 0, kMaxInt);
-  join.settings.spares = settings.small("spares", 0, kMaxNodes);
-  join.settings.restart_on_join = settings.boolean("restart_on_join");
-  join.settings.hang_action = read_hang_action(settings);
-  join.settings.rdzv_backend = settings.text("rdzv_backend");
-  join.settings.store = read_store_mode(settings);
-  join.settings.recovery = read_recovery(settings);
+  join.settings = read_job_settings(in.object("settings"));
   const JsonFields timeouts = in.object("timeouts");
   join.timeouts.join = timeouts.time("join_ms");
   join.timeouts.last_call = timeouts.time("last_call_ms");

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/log.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::membership {
 

@@ -10,7 +10,7 @@
 #include "rendezvous/membership/in_place.h"
 #include "rendezvous/membership/ledger_json.h"
 #include "rendezvous/membership/message_facts.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {

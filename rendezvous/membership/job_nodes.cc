@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/surplus.h"
 #include "rendezvous/membership/verdicts.h"
 

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/job_rows.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::membership {
 Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, TimePoint now,

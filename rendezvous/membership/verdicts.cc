@@ -8,20 +8,13 @@
 #include "common/exit_codes.h"
 #include "common/signal_names.h"
 #include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/hang_action.h"
-#include "rendezvous/membership/recovery.h"
-#include "rendezvous/membership/store_mode.h"
+#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/surplus.h"
 
 namespace ddprun::membership {
 namespace {
 
 constexpr std::size_t kMaxNamedNodes = 8;
-
-std::string nnodes_text(const JobSettings& settings) {
-  if (settings.min_nodes == settings.max_nodes) return std::to_string(settings.min_nodes);
-  return concat(settings.min_nodes, ":", settings.max_nodes);
-}
 
 std::string seconds_text(std::chrono::milliseconds time) {
   if (time.count() % 1000 == 0) return concat(time.count() / 1000, " s");
@@ -81,18 +74,6 @@ std::int64_t num_workers_with(const JobState& job, const Join& join) {
   return sum;
 }
 
-// One disagreement: "--max-restarts is 3 here, but 0 on gpu01 (10.0.0.1), which came first".
-template <typename Value>
-std::optional<Refused> differs(const JobState& job, const char* flag, const Value& here,
-                               const Value& there) {
-  if (here == there) return std::nullopt;
-  const std::string first = job.nodes.empty()
-                                ? "the node that came first"
-                                : concat(describe(job.nodes.begin()->second), ", which came first");
-  return refused_usage(concat("job ", job.run_id, ": ", flag, " is ", here, " here, but ", there,
-                              " on ", first, "; give the same value on every node"));
-}
-
 }  // namespace
 
 Refused refused_usage(std::string message) {
@@ -105,43 +86,13 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
     return Refused{concat("job ", job.run_id, ": ", out->first, " is excluded: ", out->second),
                    static_cast<int>(ExitCode::kRetryable)};
   }
-  const JobSettings& ours = job.settings;
-  const JobSettings& theirs = join.settings;
-  if (auto no = differs(job, "--nnodes", nnodes_text(theirs), nnodes_text(ours))) return no;
-  if (auto no = differs(job, "--max-restarts", theirs.max_restarts, ours.max_restarts)) return no;
-  if (auto no = differs(job, "--max-node-losses", theirs.max_node_losses, ours.max_node_losses)) {
-    return no;
-  }
-  if (auto no = differs(job, "--max-preemptions", theirs.max_preemptions, ours.max_preemptions)) {
-    return no;
-  }
-  if (auto no = differs(job, "--no-progress-restarts", theirs.no_progress_restarts,
-                        ours.no_progress_restarts)) {
-    return no;
-  }
-  if (auto no = differs(job, "--exclude-after", theirs.exclude_after, ours.exclude_after)) {
-    return no;
-  }
-  if (auto no = differs(job, "--spares", theirs.spares, ours.spares)) return no;
-  const auto on_hang = [](const JobSettings& settings) {
-    return std::string(to_string(settings.hang_action));
-  };
-  if (auto no = differs(job, "--hang-action", on_hang(theirs), on_hang(ours))) return no;
-  const auto on_join = [](const JobSettings& settings) {
-    return settings.restart_on_join ? "restart" : "wait";
-  };
-  if (auto no =
-          differs(job, "--on-join", std::string(on_join(theirs)), std::string(on_join(ours)))) {
-    return no;
-  }
-  if (auto no = differs(job, "--rdzv-backend", theirs.rdzv_backend, ours.rdzv_backend)) return no;
-  if (auto no = differs(job, "--store", std::string(to_string(theirs.store)),
-                        std::string(to_string(ours.store)))) {
-    return no;
-  }
-  if (auto no = differs(job, "--recovery", std::string(to_string(theirs.recovery)),
-                        std::string(to_string(ours.recovery)))) {
-    return no;
+  if (const auto difference = first_difference(join.settings, job.settings)) {
+    const std::string first = job.nodes.empty()
+                                  ? "the node that came first"
+                                  : concat(describe(job.nodes.begin()->second), ", which came first");
+    return refused_usage(concat("job ", job.run_id, ": ", difference->flag, " is ", difference->here,
+                                " here, but ", difference->there, " on ", first,
+                                "; give the same value on every node"));
   }
   if (num_workers_with(job, join) > std::numeric_limits<int>::max()) {
     return refused_usage(concat("job ", job.run_id, ": with the ", join.num_workers,
@@ -150,9 +101,9 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
                                 "; give fewer with --nproc-per-node"));
   }
   if (!join.node_rank) return refuse_surplus(job, join, facts);
-  if (*join.node_rank < 0 || *join.node_rank >= ours.max_nodes) {
+  if (*join.node_rank < 0 || *join.node_rank >= job.settings.max_nodes) {
     return refused_usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
-                                nnodes_text(ours), " node ranks are 0 to ", ours.max_nodes - 1));
+                                nnodes_text(job.settings), " node ranks are 0 to ", job.settings.max_nodes - 1));
   }
   const auto holder = job.rank_wishes.find(*join.node_rank);
   if (holder != job.rank_wishes.end() && job.nodes.at(holder->second).connection) {

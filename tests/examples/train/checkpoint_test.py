@@ -7,7 +7,6 @@ import math
 import os
 import re
 import resource
-import shutil
 import signal
 import struct
 import subprocess
@@ -15,8 +14,9 @@ import sys
 import urllib.request
 
 import checkpoints
+import digits
 import harness
-from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, path_of, steps_in
+from checkpoints import FEW, LAST_STEP, LONGER_STEPS, SHORT_RUN, TRAIN, path_of, steps_in
 
 DISK_FULL = 74
 PHASE, STEPS_DONE, OWN_COUNT = 64, 80, 88  # offsets in the progress page: docs/agent-socket.md
@@ -89,7 +89,7 @@ class Checkpoints(harness.Case):
         """A directory of the test's own with a checkpoint of the first epoch; that is trained once for all tests."""
         directory = self.scratch()
         if not Checkpoints.first_epoch:
-            self.run_job(directory, epochs=["--epochs=1", "--seed=5"])
+            self.run_job(directory, epochs=["--epochs=1", "--seed=5", *FEW])
             self.assertEqual(steps_in(directory), [24])
             with open(path_of(directory, 24), "rb") as f:
                 Checkpoints.first_epoch = f.read()
@@ -143,7 +143,7 @@ class Checkpoints(harness.Case):
     def test_killed_again_and_again_it_ends_where_it_would_have(self):
         reference, directory = self.reference(), self.scratch()
         summary = os.path.join(directory, "summary.json")
-        running = self.job(directory, "--checkpoint-every=3", "--json", summary,
+        running = self.job(directory, LONGER_STEPS, "--checkpoint-every=3", "--json", summary,
                            flags=["--max-restarts=9", "--max-restart-delay=0"])
         for step in (3, 9, 24, 30, 51):  # it may be further
             harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= step, f"step {step} is saved", 60)
@@ -173,14 +173,14 @@ class Checkpoints(harness.Case):
     def test_a_job_whose_time_is_over_ends_with_124_and_goes_on_with_the_same_command(self):
         directory = self.scratch()
         flags = ["--time-limit=30", "--preemption-notice=24"]
-        done = self.run_job(directory, flags=flags, epochs=["--epochs=1000", "--seed=5"], code=124)
+        done = self.run_job(directory, flags=flags, epochs=["--epochs=1000", "--seed=5", *FEW], code=124)
         step = int(re.search(r"train: asked to leave before step (\d+): saved", done.stdout).group(1))
         self.assertEqual(steps_in(directory)[-1], step - 1)
-        done = self.run_job(directory, epochs=[f"--epochs={(step - 1) // 24 + 1}", "--seed=5"])
+        done = self.run_job(directory, epochs=[f"--epochs={(step - 1) // 24 + 1}", "--seed=5", *FEW])
         self.assertIn(f"goes on from step {step}, ", done.stdout)
 
     def test_saving_and_evaluating_are_phases_of_their_own(self):
-        running = self.job(self.scratch(), "--checkpoint-every=1", epochs=["--epochs=1000"])
+        running = self.job(self.scratch(), "--checkpoint-every=1", epochs=["--epochs=1000", *FEW])
         while "epoch 1/" not in running.stdout.readline():
             pass
         seen, workers = {0: set(), 1: set()}, workers_of(running.pid)
@@ -196,7 +196,7 @@ class Checkpoints(harness.Case):
         self.finish(running)
 
     def test_without_a_directory_a_preempted_job_says_that_nothing_is_saved(self):
-        running = self.start("--standalone", "--nproc_per_node=2", TRAIN, "--epochs=1000")
+        running = self.start("--standalone", "--nproc_per_node=2", TRAIN, *FEW, "--epochs=1000")
         while "epoch 1/" not in running.stdout.readline():
             pass
         running.send_signal(signal.SIGUSR1)
@@ -244,7 +244,7 @@ class Checkpoints(harness.Case):
         """In the system calls: fsync of the temporary file, rename, fsync of the directory."""
         directory, calls = self.scratch(), os.path.join(self.scratch(), "calls")
         done = subprocess.run(["strace", "-f", "--seccomp-bpf", "-y", "-o", calls, "-e",
-                               "trace=fsync,fdatasync,rename,renameat,renameat2", TRAIN, "--epochs=1", "--seed=5",
+                               "trace=fsync,fdatasync,rename,renameat,renameat2", TRAIN, *FEW, "--epochs=1", "--seed=5",
                                "--threads=1", "--checkpoint-dir", directory], env=harness.environment(), text=True,
                               timeout=120, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -280,7 +280,7 @@ class Checkpoints(harness.Case):
 
     def test_a_second_training_in_the_directory_is_refused(self):
         directory = self.scratch()
-        first = self.job(directory, "--checkpoint-every=1", epochs=["--epochs=1000", "--seed=5"])
+        first = self.job(directory, "--checkpoint-every=1", epochs=["--epochs=1000", "--seed=5", *FEW])
         harness.wait_until(lambda: steps_in(directory), "a step is saved", 60)
         owner = workers_of(first.pid)[0]
         done = self.run_job(directory, code=2)
@@ -294,18 +294,19 @@ class Checkpoints(harness.Case):
     def test_a_checkpoint_of_other_options_is_refused(self):
         directory = self.one_epoch()
         for option, text in (("--seed=6", "--seed is 5 there, 6 here"), ("--lr=0.5", "--lr is 1 there, 0.5 here"),
-                             ("--batch-size=32", "--batch-size is 64 there, 32 here"),
+                             ("--batch-size=32", "--batch-size is 16 there, 32 here"),
                              ("--gamma=0.5", "--gamma is 0.7 there, 0.5 here"),
                              ("--batch-norm", "--batch-norm is set here, not there")):
             with self.subTest(option):
+                others = [each for each in SHORT_RUN if each.split("=")[0] != option.split("=")[0]]
                 self.assertEqual(
-                    self.refused(directory, option, epochs=["--epochs=3", "--seed=5"] if "seed" not in option else []),
+                    self.refused(directory, option, epochs=others),
                     f"can't go on from {path_of(directory, 24)}: {text}; give what it was trained with, or another "
                     "checkpoint directory")
 
     def test_another_number_of_threads_is_said_once(self):
         for threads, warnings in (("1", 0), ("2", 1)):  # ddprun gives each of two workers one
-            done = self.run_job(self.one_epoch(), "--threads", threads, epochs=["--epochs=2", "--seed=5"])
+            done = self.run_job(self.one_epoch(), "--threads", threads, epochs=["--epochs=2", "--seed=5", *FEW])
             self.assertIn("goes on from step 25", done.stdout)
             self.assertEqual(done.stderr.count("the checkpoint is of a run with --threads 1, this one has 2: "), warnings,
                              done.text)
@@ -325,21 +326,20 @@ class Checkpoints(harness.Case):
                 checkpoints.write(path, *change, data)
                 self.assertIn(text, self.refused(directory))
         checkpoints.write(path, metadata, tensors, data)
-        self.assertIn("goes on from step 25", self.run_job(directory, epochs=["--epochs=2", "--seed=5"]).stdout)
+        self.assertIn("goes on from step 25", self.run_job(directory, epochs=["--epochs=2", "--seed=5", *FEW]).stdout)
 
     def test_other_images_are_refused(self):
         directory, data = self.one_epoch(), self.scratch()
-        for name in os.listdir(os.path.join(harness.SOURCE, "data/digits")):
-            shutil.copy(os.path.join(harness.SOURCE, "data/digits", name), data)
-        self.assertIn("goes on", self.run_job(directory, "--data", data, epochs=["--epochs=2", "--seed=5"]).stdout)
-        labels = os.path.join(data, "train-labels-idx1-ubyte")
-        subprocess.run(["gunzip", labels + ".gz"], check=True)
-        with open(labels, "r+b") as f:
-            f.seek(8 + 1499)
+        num_images = digits.BATCH * checkpoints.STEPS_PER_EPOCH
+        digits.write_some(data, num_images)
+        flags = [f"--data={data}", f"--batch-size={digits.BATCH}", "--seed=5"]
+        self.assertIn("goes on", self.run_job(directory, epochs=["--epochs=2", *flags]).stdout)
+        with open(os.path.join(data, "train-labels-idx1-ubyte"), "r+b") as f:
+            f.seek(8 + num_images - 1)
             last = f.read(1)
-            f.seek(8 + 1499)
+            f.seek(8 + num_images - 1)
             f.write(bytes([(last[0] + 1) % 10]))
-        self.assertIn("the training images are others", self.refused(directory, "--data", data))
+        self.assertIn("the training images are others", self.refused(directory, epochs=["--epochs=3", *flags]))
 
     def test_other_numbers_of_ranks_go_on_with_it(self):
         directory = self.scratch()
@@ -349,12 +349,12 @@ class Checkpoints(harness.Case):
         running.send_signal(signal.SIGUSR1)
         self.assertEqual(self.finish(running).returncode, 75)
         step = steps_in(directory)[-1]
-        alone = subprocess.run([TRAIN, "--epochs=2", "--seed=5", "--threads=1", "--checkpoint-dir", directory],
+        alone = subprocess.run([TRAIN, *FEW, "--epochs=2", "--seed=5", "--threads=1", "--checkpoint-dir", directory],
                                env=harness.environment(), text=True, timeout=120, capture_output=True)
         self.assertEqual(alone.returncode, 0, alone.stderr)
         self.assertIn(f"goes on from step {step + 1}, epoch ", alone.stdout)
         self.assertEqual(steps_in(directory)[-1], 48)
-        three = self.finish(self.start("--standalone", "--nproc_per_node=3", TRAIN, "--epochs=3", "--seed=5",
+        three = self.finish(self.start("--standalone", "--nproc_per_node=3", TRAIN, *SHORT_RUN,
                                        "--checkpoint-dir", directory), timeout=120)
         self.assertEqual(three.returncode, 0, three.text)
         self.assertIn("goes on from step 49, epoch 3/3", three.stdout)
@@ -364,7 +364,7 @@ class Checkpoints(harness.Case):
     def test_what_is_trained_already_is_said(self):
         directory = self.one_epoch()
         summary = os.path.join(directory, "summary.json")
-        done = self.run_job(directory, "--json", summary, epochs=["--epochs=1", "--seed=5"])
+        done = self.run_job(directory, "--json", summary, epochs=["--epochs=1", "--seed=5", *FEW])
         self.assertIn(f"train: 1 epochs are trained already: {path_of(directory, 24)}", done.stdout)
         self.assertEqual([e["epoch"] for e in checkpoints.load_json(summary)["epochs"]], [1])
 

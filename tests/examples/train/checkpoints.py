@@ -9,12 +9,15 @@ import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../launcher"))
 import harness  # noqa: E402
+import digits  # noqa: E402
 import skips  # noqa: E402
 
 TRAIN = os.path.join(harness.BIN, "train")
-EPOCHS, STEPS_PER_EPOCH = 3, 24  # 1,500 digits, 64 at a time
+EPOCHS, STEPS_PER_EPOCH = 3, 24
 LAST_STEP = EPOCHS * STEPS_PER_EPOCH
-SHORT_RUN = [f"--epochs={EPOCHS}", "--seed=5"]
+FEW = digits.few(STEPS_PER_EPOCH)  # as many steps as the shipped digits in batches of 64
+LONGER_STEPS = "--loader-delay-ms=20"  # for who wants to do something within one
+SHORT_RUN = [f"--epochs={EPOCHS}", "--seed=5", *FEW]
 
 
 def skip_without_train():

@@ -7,7 +7,7 @@ import os
 
 import checkpoints
 import harness
-from train_modes_test import write_some_digits
+import digits
 
 PORT = 29400
 NUM_IMAGES, EPOCHS, LAST_STEP = 320, 2, 10
@@ -75,7 +75,7 @@ class CompressHosts(harness.HostsCase):
     def test_each_hook_trains_as_on_one_host(self):
         self.directory = self.scratch()
         self.data = self.scratch()
-        write_some_digits(self.data, NUM_IMAGES)
+        digits.write_some(self.data, NUM_IMAGES)
         for compress, tolerance in HOOKS.items():
             with self.subTest(compress=compress):
                 name = compress.replace(":", "-")
@@ -99,7 +99,7 @@ class CompressHosts(harness.HostsCase):
     def test_on_the_same_hosts_the_same_bits(self):
         self.directory = self.scratch()
         self.data = self.scratch()
-        write_some_digits(self.data, NUM_IMAGES)
+        digits.write_some(self.data, NUM_IMAGES)
         for compress in ("bf16", "powersgd:2:1"):
             with self.subTest(compress=compress):
                 name = compress.replace(":", "-")

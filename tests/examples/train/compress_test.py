@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """train --compress=…: the digits are learned as well as without, with the bytes that it says."""
 import array
-import gzip
 import json
 import os
 import struct
@@ -15,6 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
+import digits  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "DDPRUN_RDZV", "PET_", "SLURM_")
@@ -42,16 +42,6 @@ def train(compress, epochs, *more, ranks=2):
             return json.load(f), done.stdout
 
 
-def write_few(directory, count):
-    """The first `count` training images, and 40 to test."""
-    for prefix, number in (("train", count), ("t10k", 40)):
-        for name, header, size in (("images-idx3", 16, 784), ("labels-idx1", 8, 1)):
-            with gzip.open(os.path.join(SOURCE, f"data/digits/{prefix}-{name}-ubyte.gz")) as f:
-                data = f.read(header + number * size)
-            with open(os.path.join(directory, f"{prefix}-{name}-ubyte"), "wb") as f:
-                f.write(data[:4] + struct.pack(">I", number) + data[8:])
-
-
 class Compress(unittest.TestCase):
     def test_each_learns_as_well_as_without_and_sends_what_it_says(self):
         plain, output = train("none", EPOCHS)
@@ -74,7 +64,7 @@ class Compress(unittest.TestCase):
 
     def test_what_a_hook_keeps_goes_on_from_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as data:
-            write_few(data, 160)
+            digits.write_some(data, 160)
             data = f"--data={data}"
             for compress, exact in (("topk:0.1:0", False), ("powersgd:2:1", True)):
                 with self.subTest(compress=compress), tempfile.TemporaryDirectory() as directory:

@@ -19,12 +19,12 @@ from checkpoints import TRAIN, path_of, steps_in
 NUM_KILLS = int(os.environ.get("DDPRUN_NUM_KILLS", 3))
 EPOCHS, RANKS, EVERY = 2, 3, 3
 LAST_STEP = EPOCHS * checkpoints.STEPS_PER_EPOCH
-RUN = [f"--epochs={EPOCHS}", "--seed=5", "--threads=1", f"--checkpoint-every={EVERY}", "--checkpoint-keep=1000"]
+RUN = [*checkpoints.FEW, f"--epochs={EPOCHS}", "--seed=5", "--threads=1", f"--checkpoint-every={EVERY}", "--checkpoint-keep=1000"]
 
 
 class InPlace(harness.Case):
     def job(self, directory, *flags, ranks=RANKS, snapshot_every=EVERY):
-        return self.start("--standalone", f"--nproc_per_node={ranks}", *flags, TRAIN, *RUN,
+        return self.start("--standalone", f"--nproc_per_node={ranks}", *flags, TRAIN, *RUN, checkpoints.LONGER_STEPS,
                           f"--snapshot-every={snapshot_every}", "--checkpoint-dir", directory, "--json", os.path.join(directory, "summary.json"))
 
     def trained(self, directory, ranks):

@@ -9,7 +9,7 @@ import subprocess
 import checkpoints
 import harness
 from checkpoint_test import progress_page_word, workers_of
-from checkpoints import SHORT_RUN, TRAIN, steps_in
+from checkpoints import FEW, LONGER_STEPS, SHORT_RUN, TRAIN, steps_in
 
 LOADING = 120  # offset in the progress page: docs/agent-socket.md
 NUM_STEPS, DELAY_MS = 24, 150  # of one epoch
@@ -27,7 +27,7 @@ class LoaderTest(harness.Case):
         reference = checkpoints.Undisturbed(checkpoints.load_json(summary), directory)
 
         directory = self.scratch()
-        running = self.job(directory, summary, "--loader-threads=2", "--checkpoint-every=5",
+        running = self.job(directory, summary, LONGER_STEPS, "--loader-threads=2", "--checkpoint-every=5",
                            flags=["--max-restarts=1", "--max-restart-delay=0"])
         harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= 10, "step 10 is saved", 60)
         os.kill(workers_of(running.pid)[1], signal.SIGKILL)
@@ -39,7 +39,7 @@ class LoaderTest(harness.Case):
     def alone(self, *args):
         """The summary and what was said of a run of one epoch whose batches take long to make."""
         summary = os.path.join(self.scratch(), "summary.json")
-        done = subprocess.run([TRAIN, "--epochs=1", "--threads=1", f"--loader-delay-ms={DELAY_MS}", "--json", summary, *args],
+        done = subprocess.run([TRAIN, *FEW, "--epochs=1", "--threads=1", f"--loader-delay-ms={DELAY_MS}", "--json", summary, *args],
                               env=harness.environment(), text=True, timeout=60, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return checkpoints.load_json(summary), done.stdout
@@ -56,7 +56,7 @@ class LoaderTest(harness.Case):
         self.assertLess(helped["loading_seconds"], slow["loading_seconds"] / 2)
 
     def test_a_slow_loader_is_in_the_progress_page_of_every_rank(self):
-        running = self.start("--standalone", "--nproc_per_node=2", TRAIN, "--epochs=1000", "--loader-delay-ms=50")
+        running = self.start("--standalone", "--nproc_per_node=2", TRAIN, *FEW, "--epochs=1000", "--loader-delay-ms=50")
         line = ""
         while "epoch 1/" not in line:
             line = running.stdout.readline()

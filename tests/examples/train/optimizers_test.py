@@ -10,7 +10,7 @@ import unittest
 import checkpoints
 import harness
 from checkpoints import TRAIN, path_of, steps_in, tensors_of
-from train_modes_test import write_some_digits
+import digits
 
 DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
 
@@ -48,7 +48,7 @@ class Optimizers(harness.Case):
 
     def test_steps_that_overflow_are_left_out_until_the_scale_fits(self):
         data, directory = self.scratch(), self.scratch()
-        write_some_digits(data, 129)  # three steps each epoch
+        digits.write_some(data, 129)  # three steps each epoch
         flags = [f"--data={data}", "--optimizer=sgd", "--amp=fp16", "--checkpoint-every=1", "--checkpoint-keep=20",
                  "--checkpoint-dir", directory]
         self.train("--epochs=1", *flags)
@@ -73,7 +73,7 @@ class Optimizers(harness.Case):
 
     def test_stopped_in_the_middle_it_goes_on_bit_for_bit(self):
         data = self.scratch()
-        write_some_digits(data, 385)  # seven steps each epoch
+        digits.write_some(data, 385)  # seven steps each epoch
         for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1", "--amp=fp16"],
                      ["--optimizer=sgd", "--weight-decay=0.001"]):
             with self.subTest(args=args):
@@ -95,7 +95,7 @@ class Optimizers(harness.Case):
 
     def test_another_optimizer_is_refused(self):
         directory, data = self.scratch(), self.scratch()
-        write_some_digits(data, 129)
+        digits.write_some(data, 129)
         self.train("--epochs=1", f"--data={data}", "--checkpoint-dir", directory, "--optimizer=sgd")
         before = steps_in(directory)
         text = self.train("--epochs=2", f"--data={data}", "--checkpoint-dir", directory, "--optimizer=adamw", code=2)

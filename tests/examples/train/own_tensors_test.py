@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import checkpoints
-from train_modes_test import write_some_digits
+import digits
 from train_test import DDPRUN, TRAIN, run
 import runner  # noqa: E402, found by train_test
 
@@ -26,7 +26,7 @@ class OwnTensors(unittest.TestCase):
         self.scratch = directory.name
         self.data = os.path.join(self.scratch, "data")
         os.mkdir(self.data)
-        write_some_digits(self.data, 129)
+        digits.write_some(self.data, 129)
 
     def train(self, name, *flags, ranks=2, code=0, batch_size=64):
         """Output, and the directory of the checkpoints."""
@@ -112,7 +112,7 @@ class OwnTensors(unittest.TestCase):
     def test_with_no_broadcast_buffers_each_rank_goes_on_from_its_own(self):
         """Two images, one for each rank, and a learning rate of nothing: the mean of a batch is one of two, and each
         rank's running mean is 0.9 of what was its own before (not rank 0's), plus 0.1 of that."""
-        write_some_digits(self.data, 2)
+        digits.write_some(self.data, 2)
         flags = "--batch-norm", "--optimizer=sgd", "--lr=1e-30", "--checkpoint-keep=20"
         _, own = self.train("own", "--epochs=6", "--no-broadcast-buffers", *flags, batch_size=2)
         steps = [[self.running_means(own, step, rank) for step in range(1, 7)] for rank in (0, 1)]

@@ -12,7 +12,7 @@ from train_test import DDPRUN, TRAIN, run
 
 LAYOUTS = "dp4", "tp2xdp2", "pp2xdp2", "pp2xtp2"
 CLOSE = 1e-5  # of losses and accuracies: float32 sums in another order
-FLAGS = "--threads=1", "--seed=3", "--optimizer=sgd", "--lr=0.02"
+FLAGS = *checkpoints.FEW, "--threads=1", "--seed=3", "--optimizer=sgd", "--lr=0.02"
 
 
 class Parallel(unittest.TestCase):

@@ -7,11 +7,12 @@ import shutil
 import signal
 
 import checkpoints
+import digits
 import harness
-from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, steps_in
-from train_modes_test import write_some_digits
+from checkpoints import LAST_STEP, TRAIN, steps_in
 
 PORT = 29400
+RUN = [f"--epochs={checkpoints.EPOCHS}", "--seed=5"]
 
 
 class Preemption(harness.HostsCase):
@@ -19,7 +20,7 @@ class Preemption(harness.HostsCase):
         """Two ranks on each host, started."""
         return [self.start(f"--nnodes={nnodes}", "--nproc_per_node=2", "--rdzv-id=job", "--last-call-timeout=5",
                            f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
-                           TRAIN, *SHORT_RUN, "--checkpoint-dir", directory, *args, host=host)
+                           TRAIN, *RUN, "--checkpoint-dir", directory, *args, host=host)
                 for host in self.hosts]
 
     def finish_both(self, running, codes):
@@ -66,7 +67,7 @@ class Preemption(harness.HostsCase):
     def uneven(self):
         """Rank 0 of four has a step more in each epoch than the others; also of two."""
         data = self.scratch()
-        write_some_digits(data, checkpoints.STEPS_PER_EPOCH * 64 - 63)
+        digits.write_some(data, checkpoints.STEPS_PER_EPOCH * 64 - 63)
         return [f"--data={data}", "--uneven-inputs=join"]
 
     def test_uneven_inputs_both_hosts_leave_within_an_epoch_and_end_as_if_they_had_not(self):
@@ -103,7 +104,7 @@ class Preemption(harness.HostsCase):
         self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
 
         shutil.copy(checkpoints.path_of(directory, step - 1), copy)
-        done = self.ddprun("--standalone", "--nproc_per_node=2", TRAIN, *SHORT_RUN, "--checkpoint-dir", copy,
+        done = self.ddprun("--standalone", "--nproc_per_node=2", TRAIN, *RUN, "--checkpoint-dir", copy,
                            "--json", summary[1], *flags, host=self.hosts[0], timeout=180)
         self.assertEqual(done.returncode, 0, done.text)
         self.assertIn(f"goes on from step {step}, epoch ", done.stdout)

@@ -12,7 +12,7 @@ import checkpoints
 import harness
 import seeds
 from checkpoint_test import PHASE, STEPS_DONE, progress_page_word, workers_of
-from checkpoints import LAST_STEP, SHORT_RUN, TRAIN, path_of, steps_in
+from checkpoints import LAST_STEP, LONGER_STEPS, SHORT_RUN, TRAIN, path_of, steps_in
 
 NUM_KILLS = int(os.environ.get("DDPRUN_NUM_KILLS", 5))
 
@@ -74,7 +74,7 @@ class RandomKills(harness.Case):
         RandomKills.reference = RandomKills.reference or self.undisturbed()
         draw, reference = random.Random(seeds.seed()), self.reference
         directory = self.scratch()
-        running = self.job(directory, "--checkpoint-every=1", *args,
+        running = self.job(directory, LONGER_STEPS, "--checkpoint-every=1", *args,
                            flags=[f"--max-restarts={NUM_KILLS}", "--max-restart-delay=0"])
         self.known = set()  # workers of rounds that were ended
         steps = sorted(draw.randint(1, LAST_STEP - 12) for _ in range(NUM_KILLS))

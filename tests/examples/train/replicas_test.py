@@ -6,7 +6,7 @@ import os
 import checkpoints
 import harness
 from checkpoints import TRAIN
-from train_modes_test import write_some_digits
+import digits
 
 STEPS, EPOCHS = 8, 2
 
@@ -15,7 +15,7 @@ class Replicas(harness.Case):
     def train(self, *args, program):
         """The summary and the last checkpoint's tensors, of a training on a few digits."""
         data = self.scratch()
-        write_some_digits(data, 16 * STEPS)
+        digits.write_some(data, 16 * STEPS)
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
         done = self.finish(self.start(*args, f"--data={data}", "--batch-size=16", f"--epochs={EPOCHS}",
                                       "--threads=1", "--checkpoint-dir", directory, "--json", summary,
@@ -45,7 +45,7 @@ class Replicas(harness.Case):
 
     def test_what_one_replica_finds_ends_all(self):
         data = self.scratch()
-        write_some_digits(data, 1)
+        digits.write_some(data, 1)
         done = self.finish(self.start("--mode=dp", "--replicas=2", "--backend=host", f"--data={data}",
                                       "--uneven-inputs=drop",
                                       program=TRAIN))

@@ -8,7 +8,7 @@ import os
 import checkpoints
 import harness
 import netns
-from train_modes_test import write_some_digits
+import digits
 
 PORT = 29400
 NUM_IMAGES, EPOCHS, LAST_STEP = 320, 2, 10
@@ -20,7 +20,7 @@ class ResumeHosts(harness.HostsCase):
         self.hosts = netns.Hosts(3)
         self.addCleanup(self.hosts.close)
         self.data = self.scratch()
-        write_some_digits(self.data, NUM_IMAGES)
+        digits.write_some(self.data, NUM_IMAGES)
 
     def train(self, directory, num_hosts, *args):
         """One rank on each host, to the end: rank 0's output, and the last checkpoint's tensors."""

@@ -6,13 +6,12 @@ import functools
 import os
 import re
 import signal
-import tempfile
 import time
 
 import checkpoints
 import harness
 from checkpoints import TRAIN
-from train_modes_test import write_some_digits
+import digits
 
 SPAWN_WORKER = os.path.join(harness.BIN, "spawn_worker")
 PLAIN_SGD = ("--optimizer=sgd", "--momentum=0", "--lr=0.2")  # an optimiser without a state
@@ -24,10 +23,7 @@ STALENESS = 3
 
 @functools.cache
 def few():
-    """A directory with some digits, as long as this program runs, and the flags."""
-    directory = tempfile.TemporaryDirectory(prefix="ddprun-test-")
-    write_some_digits(directory.name, 16 * STEPS_PER_EPOCH)
-    return directory, (f"--data={directory.name}", "--batch-size=16")
+    return digits.few(STEPS_PER_EPOCH)
 
 
 class Case(harness.Case):
@@ -43,7 +39,7 @@ class Case(harness.Case):
         return checkpoints.load_json(summary), directory, done.stdout
 
     def train_few(self, *args, epochs=EPOCHS, **more):
-        return self.train(*few()[1], f"--epochs={epochs}", *args, **more)
+        return self.train(*few(), f"--epochs={epochs}", *args, **more)
 
     _in_step = None
 
@@ -87,7 +83,7 @@ class LocalSteps(Case):
         self.assertEqual(local["epochs"][-1]["test_loss"], again["epochs"][-1]["test_loss"])
 
     def test_a_job_that_is_preempted_goes_on_bit_for_bit_where_the_optimiser_is_averaged_too(self):
-        flags = (*few()[1], f"--epochs={EPOCHS}", "--sync-every=4", "--sync-optimizer", "--loader-delay-ms=100")
+        flags = (*few(), f"--epochs={EPOCHS}", "--sync-every=4", "--sync-optimizer", "--loader-delay-ms=100")
         undisturbed, reference, _ = self.train(*flags)
         directory, path = self.scratch(), os.path.join(self.scratch(), "summary.json")
         running = self.job(directory, path, *flags)
@@ -106,7 +102,7 @@ class LocalSteps(Case):
         self.assertEqual(checkpoints.tensors_of(directory, FEW_STEPS), checkpoints.tensors_of(reference, FEW_STEPS))
         for mine, theirs in zip(checkpoints.load_json(path)["epochs"], undisturbed["epochs"], strict=True):
             self.assertEqual(mine["test_loss"], theirs["test_loss"])
-        done = self.finish(self.job(directory, path, *few()[1]), timeout=60)
+        done = self.finish(self.job(directory, path, *few()), timeout=60)
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn("what makes ranks step alone is --sync-every=4 --sync-after=0 --sync-optimizer there, none here",
                       done.text)
@@ -168,7 +164,7 @@ class Async(Case):
 
     def test_it_goes_on_from_an_epochs_end_with_another_number_of_ranks_and_alone(self):
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
-        flags = (*few()[1], "--mode=async", "--checkpoint-dir", directory, "--json", summary)
+        flags = (*few(), "--mode=async", "--checkpoint-dir", directory, "--json", summary)
         for epochs, launcher in ((1, [harness.DDPRUN, "--standalone", "--nproc_per_node=2", TRAIN]), (2, [TRAIN])):
             program, *words = launcher
             done = self.finish(self.start(*words, *flags, f"--epochs={epochs}", program=program), timeout=100)
@@ -182,7 +178,7 @@ class Async(Case):
         port = store.stdout.readline().strip()
         place = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
                  "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        jobs = [self.start(*few()[1], "--mode=async", "--epochs=10000", program=TRAIN, RANK=str(rank),
+        jobs = [self.start(*few(), "--mode=async", "--epochs=10000", program=TRAIN, RANK=str(rank),
                            LOCAL_RANK=str(rank), **place) for rank in range(3)]
         for line in jobs[0].stdout:
             if "epoch 1/" in line:

@@ -2,25 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """train --accumulate, --uneven-inputs and the ways to find unused parameters, on two ranks."""
 import os
-import struct
 import tempfile
 import unittest
 
 import checkpoints
-from train_test import DDPRUN, TRAIN, read_idx, run
+import digits
+from train_test import DDPRUN, TRAIN, run
 import runner  # noqa: E402, found by train_test
 
 NUM_IMAGES = 129  # rank 0 has 65 of them, rank 1 64: with 32 at a time two steps, and rank 0 one more
-
-
-def write_some_digits(directory, num_train):
-    for prefix, count in (("train", num_train), ("t10k", 40)):
-        header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
-        labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
-        with open(os.path.join(directory, prefix + "-images-idx3-ubyte"), "wb") as f:
-            f.write(header[:4] + struct.pack(">I", count) + header[8:] + pixels[:count * 784])
-        with open(os.path.join(directory, prefix + "-labels-idx1-ubyte"), "wb") as f:
-            f.write(labels_header[:4] + struct.pack(">I", count) + labels[:count])
 
 
 class Modes(unittest.TestCase):
@@ -53,14 +43,14 @@ class Modes(unittest.TestCase):
         self.assertLess(abs(parts["test_accuracy"] - whole["test_accuracy"]), 0.03)
 
     def test_padded_and_dropped_tails(self):
-        write_some_digits(self.data, NUM_IMAGES)
+        digits.write_some(self.data, NUM_IMAGES)
         self.assertEqual(self.small("pad", "--epochs=2")[0]["last_step"], 6)
         self.assertEqual(self.small("drop", "--epochs=2", "--uneven-inputs=drop")[0]["last_step"], 4)
 
     def test_joined_ranks_have_the_same_model_and_optimiser_as_the_others(self):
         # What goes on from a checkpoint has rank 0's model and running averages on both ranks: so must
         # have what was never interrupted, though rank 1 ran out first in each epoch.
-        write_some_digits(self.data, NUM_IMAGES)
+        digits.write_some(self.data, NUM_IMAGES)
         flags = ("--uneven-inputs=join", "--checkpoint-every=1", "--accumulate=2")
         whole, one = self.small("whole", "--epochs=4", *flags)
         self.assertEqual(whole["last_step"], 12)
@@ -74,7 +64,7 @@ class Modes(unittest.TestCase):
             self.assertEqual(mine["test_loss"], theirs["test_loss"])
 
     def test_where_all_parameters_are_used_each_way_to_find_them_trains_the_same(self):
-        write_some_digits(self.data, NUM_IMAGES)
+        digits.write_some(self.data, NUM_IMAGES)
         results = [self.small(flag or "plain", "--epochs=2", *([f"--{flag}"] if flag else []))[1]
                    for flag in ("", "find-unused-parameters", "static-graph")]
         plain, *others = [checkpoints.read(checkpoints.path_of(path, 6))[1:] for path in results]
@@ -82,7 +72,7 @@ class Modes(unittest.TestCase):
             self.assertTrue(other == plain, "parameters or running averages differ")
 
     def test_wrong_usage_is_told_in_one_line(self):
-        write_some_digits(self.data, 1)
+        digits.write_some(self.data, 1)
         done = run([*DDPRUN, TRAIN, f"--data={self.data}", "--uneven-inputs=drop"])
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("--uneven-inputs drop: 1 images are too few for 2 ranks", done.stdout)

@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../../..")))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
+import digits  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 TRAIN = os.path.join(BIN, "train")
@@ -60,19 +61,11 @@ def rank_of(pid):
         return dict(entry.split("=", 1) for entry in f.read().split("\0") if "=" in entry).get("RANK")
 
 
-def read_idx(name):
-    """Header and elements of one of the shipped files."""
-    with gzip.open(os.path.join(SOURCE, "data/digits", name)) as f:
-        data = f.read()
-    header = 4 + 4 * data[3]
-    return data[:header], data[header:]
-
-
 def write_full_mnist(directory):
     """A data set of the real one's size and form: the shipped digits, again and again, moved by a few pixels."""
     for prefix, count in (("train", 60_000), ("t10k", 10_000)):
-        header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
-        labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
+        header, pixels = digits.read_idx(prefix + "-images-idx3-ubyte.gz")
+        labels_header, labels = digits.read_idx(prefix + "-labels-idx1-ubyte.gz")
         images = [pixels[i:i + 784] for i in range(0, len(pixels), 784)]
         with gzip.open(os.path.join(directory, prefix + "-images-idx3-ubyte.gz"), "wb", compresslevel=1) as f:
             f.write(header[:4] + struct.pack(">I", count) + header[8:])

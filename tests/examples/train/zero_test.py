@@ -8,7 +8,7 @@ import subprocess
 import checkpoints
 import harness
 from checkpoints import TRAIN, tensors_of
-from train_modes_test import write_some_digits
+import digits
 
 DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone"]
 
@@ -24,7 +24,7 @@ class Zero(harness.Case):
     def setUp(self):
         super().setUp()
         self.data = self.scratch()
-        write_some_digits(self.data, 129)  # three steps each epoch
+        digits.write_some(self.data, 129)  # three steps each epoch
 
     def saved_by(self, legs, *flags):
         """The tensors after jobs that each go on with the next stage of `legs` for so many epochs, and what was printed."""

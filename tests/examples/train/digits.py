@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shipped digits, and small sets of them for tests that need no more."""
+import gzip
+import os
+import struct
+import tempfile
+
+SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../data/digits")
+BATCH = 16
+
+
+def read_idx(name):
+    """Header and elements of one of the shipped files."""
+    with gzip.open(os.path.join(SHIPPED, name)) as f:
+        data = f.read()
+    header = 4 + 4 * data[3]
+    return data[:header], data[header:]
+
+
+def write_some(directory, num_train):
+    """The first so many to train with, and 40 to test."""
+    for prefix, count in (("train", num_train), ("t10k", 40)):
+        header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
+        labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
+        with open(os.path.join(directory, prefix + "-images-idx3-ubyte"), "wb") as f:
+            f.write(header[:4] + struct.pack(">I", count) + header[8:] + pixels[:count * 784])
+        with open(os.path.join(directory, prefix + "-labels-idx1-ubyte"), "wb") as f:
+            f.write(labels_header[:4] + struct.pack(">I", count) + labels[:count])
+
+
+_kept = []
+
+
+def few(num_steps):
+    """Flags of train: digits for so many steps an epoch, which are there as long as this program runs."""
+    _kept.append(tempfile.TemporaryDirectory(prefix="ddprun-test-"))
+    write_some(_kept[-1].name, BATCH * num_steps)
+    return f"--data={_kept[-1].name}", f"--batch-size={BATCH}"
