@@ -359,7 +359,7 @@ class Checkpoints(harness.Case):
         self.assertEqual(three.returncode, 0, three.text)
         self.assertIn("goes on from step 49, epoch 3/3", three.stdout)
         accuracy = re.findall(r"test accuracy ([\d.]+)", three.stdout)
-        self.assertGreater(float(accuracy[-1]), 0.9)
+        self.assertGreater(float(accuracy[-1]), 0.7)
 
     def test_what_is_trained_already_is_said(self):
         directory = self.one_epoch()
