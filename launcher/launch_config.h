@@ -28,8 +28,8 @@ enum class DoctorGate { kOff, kFail, kWarn };
 
 inline constexpr char kNoEvents[] = "off";  // in LaunchConfig::events
 
-// With what all nodes of the job must have alike, but for the two that the launcher finds out: which
-// rendezvous and which store there will be.
+// With what all nodes of the job must have alike, but for the two that the launcher finds out:
+// which rendezvous and which store there will be.
 struct LaunchConfig : membership::JobSettings {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   bool prewarm = false;              // a spare's workers run before they have ranks

@@ -8,9 +8,9 @@
 #include "common/check.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/in_place.h"
+#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/ledger_json.h"
 #include "rendezvous/membership/message_facts.h"
-#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {

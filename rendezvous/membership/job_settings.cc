@@ -132,11 +132,17 @@ TextOfEach::Texts texts_of(const JobSettings& settings) {
 
 }  // namespace
 
-const char* to_string(HangAction action) { return kHangActions.at(static_cast<std::size_t>(action)); }
+const char* to_string(HangAction action) {
+  return kHangActions.at(static_cast<std::size_t>(action));
+}
 const char* to_string(StoreMode mode) { return kStoreModes.at(static_cast<std::size_t>(mode)); }
-const char* to_string(Recovery recovery) { return kRecoveries.at(static_cast<std::size_t>(recovery)); }
+const char* to_string(Recovery recovery) {
+  return kRecoveries.at(static_cast<std::size_t>(recovery));
+}
 
-std::optional<HangAction> hang_action_named(std::string_view name) { return named<HangAction>(name); }
+std::optional<HangAction> hang_action_named(std::string_view name) {
+  return named<HangAction>(name);
+}
 std::optional<StoreMode> store_mode_named(std::string_view name) { return named<StoreMode>(name); }
 std::optional<Recovery> recovery_named(std::string_view name) { return named<Recovery>(name); }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of a job as text, as JSON, and compared: all by one row for each (each_setting in the
-// source). A new setting is a member of JobSettings, a row there, an option in launcher/options and a
-// key in ctl/submit/job_keys.cc. Pure.
+// The settings of a job as text, as JSON, and compared: all by one row for each (each_setting in
+// the source). A new setting is a member of JobSettings, a row there, an option in launcher/options
+// and a key in ctl/submit/job_keys.cc. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -31,7 +31,8 @@ inline bool store_is_at_node(const JobSettings& settings) {
 }
 
 boost::json::object to_object(const JobSettings& settings);
-// Throws Error(kProtocol) that names the field. A setting that older agents don't know has its default.
+// Throws Error(kProtocol) that names the field. A setting that older agents don't know has its
+// default.
 JobSettings read_job_settings(const JsonFields& in);
 
 // The first setting whose values differ: "--max-restarts", "3", "0".

@@ -87,11 +87,11 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
                    static_cast<int>(ExitCode::kRetryable)};
   }
   if (const auto difference = first_difference(join.settings, job.settings)) {
-    const std::string first = job.nodes.empty()
-                                  ? "the node that came first"
-                                  : concat(describe(job.nodes.begin()->second), ", which came first");
-    return refused_usage(concat("job ", job.run_id, ": ", difference->flag, " is ", difference->here,
-                                " here, but ", difference->there, " on ", first,
+    const std::string first =
+        job.nodes.empty() ? "the node that came first"
+                          : concat(describe(job.nodes.begin()->second), ", which came first");
+    return refused_usage(concat("job ", job.run_id, ": ", difference->flag, " is ",
+                                difference->here, " here, but ", difference->there, " on ", first,
                                 "; give the same value on every node"));
   }
   if (num_workers_with(job, join) > std::numeric_limits<int>::max()) {
@@ -102,8 +102,9 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
   }
   if (!join.node_rank) return refuse_surplus(job, join, facts);
   if (*join.node_rank < 0 || *join.node_rank >= job.settings.max_nodes) {
-    return refused_usage(concat("--node-rank=", *join.node_rank, " is out of range: with --nnodes=",
-                                nnodes_text(job.settings), " node ranks are 0 to ", job.settings.max_nodes - 1));
+    return refused_usage(concat("--node-rank=", *join.node_rank,
+                                " is out of range: with --nnodes=", nnodes_text(job.settings),
+                                " node ranks are 0 to ", job.settings.max_nodes - 1));
   }
   const auto holder = job.rank_wishes.find(*join.node_rank);
   if (holder != job.rank_wishes.end() && job.nodes.at(holder->second).connection) {
