@@ -85,7 +85,7 @@ void NodeAgent::open_socket(std::uint64_t round, const std::string& directory) {
   }
 }
 
-void NodeAgent::open_timers(const membership::StartRound& round, const std::string& directory) {
+void NodeAgent::open_timers(const std::string& directory) {
   timers_.reset();
   TimerPipeOptions options;
   options.path = TimerPipe::path_of(options_.environment.inherited, directory);
@@ -329,7 +329,7 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
     workers_->launch_warden();  // first, so that it removes the directory if we are killed
     open_socket(round_, directory);
     failure_details_.begin_round(round_, log_directory_, socket_ ? directory : "", cgroup);
-    open_timers(round, socket_ ? directory : "");
+    open_timers(socket_ ? directory : "");
     workers_->start(worker_specs(round));
   } catch (const Error& error) {
     membership::WorkerFailure failure;

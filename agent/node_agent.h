@@ -117,7 +117,7 @@ class NodeAgent {
   void heard(const membership::AgentEvent& link_event);
   void perform(const membership::AgentAction& action);
   void open_socket(std::uint64_t round, const std::string& directory);
-  void open_timers(const membership::StartRound& round, const std::string& directory);
+  void open_timers(const std::string& directory);
   void on_first_step(std::uint64_t round, int local_rank, const FirstStep& first);
   void on_worker_line(std::uint64_t round, int local_rank, const WorkerLine& line);
   void spawn(const membership::StartRound& round);

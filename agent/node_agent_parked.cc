@@ -53,7 +53,7 @@ void NodeAgent::parked_gone() {
 // False: not all of them wait.
 bool NodeAgent::place_parked(const membership::StartRound& round) {
   failure_details_.begin_round(round_, log_directory_, parked_->socket_directory(), parked_cgroup_);
-  open_timers(round, parked_->socket_directory());
+  open_timers(parked_->socket_directory());
   std::vector<std::vector<std::string>> environments;
   for (WorkerSpec& worker : worker_specs(round)) {
     environments.push_back(std::move(worker.environment));

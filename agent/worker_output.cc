@@ -283,7 +283,7 @@ std::string WorkerOutput::unseen(OutputStream stream) const {
 }
 
 // Files of its own have no order between them: each stream has its share of the lines.
-void WorkerOutput::look(std::function<void(LastOutput)> done) const {
+void WorkerOutput::look(const std::function<void(LastOutput)>& done) const {
   LastOutput now;
   std::vector<OutputStream> in_files;
   for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
@@ -295,8 +295,8 @@ void WorkerOutput::look(std::function<void(LastOutput)> done) const {
   }
   now.lines = tail_.lines(OutputTail::kNumLines);
   if (in_files.empty()) return done(std::move(now));
-  const std::size_t share = OutputTail::kNumLines / OutputTail::kNumStreams;
-  now.lines = tail_.lines(share);
+  constexpr std::size_t kShare = OutputTail::kNumLines / OutputTail::kNumStreams;
+  now.lines = tail_.lines(kShare);
   std::vector<std::string> paths;
   LastOutput unread = now;
   for (const OutputStream stream : in_files) {
@@ -309,12 +309,12 @@ void WorkerOutput::look(std::function<void(LastOutput)> done) const {
     return texts;
   };
   const std::function<void(std::vector<std::string>)> was_read =
-      [now, share, done](const std::vector<std::string>& texts) {
+      [now, done](const std::vector<std::string>& texts) {
         LastOutput all = now;
         for (const std::string& text : texts) {
           OutputTail tail;
           tail.feed(0, text);
-          for (std::string& line : tail.lines(share)) all.lines.push_back(std::move(line));
+          for (std::string& line : tail.lines(kShare)) all.lines.push_back(std::move(line));
         }
         if (texts.size() > 1) {
           const std::string order = "the last lines of stdout, then those of stderr";

@@ -66,7 +66,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   std::vector<std::string> last_lines() const { return tail_.lines(); }
   // `done` is called once: at once, or, where the worker writes to a file itself, when that has
   // been read; maybe never, where its file system doesn't answer.
-  void look(std::function<void(LastOutput)> done) const;
+  void look(const std::function<void(LastOutput)>& done) const;
 
  private:
   struct Pipe {

@@ -57,6 +57,10 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 function(ddprun_compile_together target)
   if(DDPRUN_BUILD_ONCE)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      # It takes each source for a header, whose anonymous namespaces would be trouble.
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    endif()
   endif()
 endfunction()
 

@@ -25,11 +25,11 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-enum class Absence { kNone, kNotThere, kHidden };
+enum class Absence { kPresent, kNotThere, kHidden };
 
 // The whole file, where `absence` says that there is one.
 std::string read_config(const std::string& path, Absence* absence) {
-  *absence = Absence::kNone;
+  *absence = Absence::kPresent;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
     const int error = errno;
@@ -68,10 +68,10 @@ std::string read_config(const std::string& path, Absence* absence) {
 std::vector<ConfigText> read_config_texts(const std::string& named,
                                           const Environment& environment) {
   std::vector<ConfigText> files;
-  Absence absence = Absence::kNone;
+  Absence absence = Absence::kPresent;
   if (!named.empty()) {
     const std::string text = read_config(named, &absence);
-    if (absence != Absence::kNone) {
+    if (absence != Absence::kPresent) {
       const std::string link = one_line(dangling_link(named));
       throw Error(ErrorCode::kInvalidArgument,
                   concat("can't read ", one_line(named), ": ",

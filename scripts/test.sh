@@ -15,7 +15,7 @@
 #     release  the release build and its tests, PyTorch's included; where asan runs too, the tests that
 #              neither wait nor measure are asan's alone
 #     tsan     build with ThreadSanitizer, the tests of what has threads
-#     fuzz     each fuzzer for 20 s
+#     fuzz     each fuzzer for 10 s
 #     tidy     clang-tidy over the sources of the change
 #
 # A part that needs more core-seconds than its budget fails. DDPRUN_TEST_BUDGET=200 doubles the budgets,
@@ -24,7 +24,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 parts=(checks asan release tsan fuzz tidy)
-declare -A budget=([checks]=150 [release]=4500 [asan]=4500 [tsan]=1800 [fuzz]=900 [tidy]=600)
+declare -A budget=([checks]=60 [asan]=3600 [release]=5600 [tsan]=1500 [fuzz]=500 [tidy]=900)
 level=default only="" skip="" jobs=$(nproc)
 
 usage() { sed -n '3,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }

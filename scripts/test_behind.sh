@@ -31,7 +31,7 @@ step_asan() { build asan all; }
 step_tsan() { build tsan thread_tests; }
 # One seed: a change is judged by what it changes, and what is found here is found again by hand.
 # scripts/soak.sh looks further, from another seed each time.
-step_fuzz() { scripts/fuzz.sh 20 1; }
+step_fuzz() { scripts/fuzz.sh 10 1; }
 # Each night every source is read alone, which shows a missing include, too.
 step_tidy() {
   local once=ON all=()

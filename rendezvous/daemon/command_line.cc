@@ -116,9 +116,8 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
       ->capture_default_str()
       ->multi_option_policy(kTakeLast);
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
-    const auto set = [flag, &limits](const std::vector<std::string>& texts) {
-      for (const std::string& text :
-           texts) {  // what one of them names stays where another does not
+    const auto set = [flag, &limits](const std::vector<std::string>& values) {
+      for (const std::string& text : values) {  // what one names stays where another does not
         const std::string wrong = set_limits(text, limits);
         if (!wrong.empty()) throw CLI::ValidationError(flag, wrong);
       }

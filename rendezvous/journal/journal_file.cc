@@ -231,9 +231,9 @@ void JournalFile::open(const fs::path& file) {
     throw Error(ErrorCode::kProtocol, concat(file.string(), " is damaged: ", one_line(found)));
   }
   check.reset();
-  for (const auto& [name, columns] : kTables) {
-    run(concat("CREATE TABLE IF NOT EXISTS ", name, '(', columns, ')').c_str());
-    check_table(name, concat("CREATE TABLE ", name, '(', columns, ')'));
+  for (const auto& [table, columns] : kTables) {
+    run(concat("CREATE TABLE IF NOT EXISTS ", table, '(', columns, ')').c_str());
+    check_table(table, concat("CREATE TABLE ", table, '(', columns, ')'));
   }
   if (number_of("PRAGMA user_version") != kFormat) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());

@@ -34,8 +34,6 @@ std::optional<Enum> named(std::string_view name) {
   return std::nullopt;
 }
 
-enum class Absent { kRefused, kDefault };  // when a message lacks the setting
-
 // A row: the name in messages, the flag ("": the settings are compared in another way), the field,
 // then what belongs to its type: the least and most of a number, the words for a switch.
 template <typename Self, typename Row>
@@ -49,11 +47,11 @@ void each_setting(Self& settings, Row row) {
   row("no_progress_restarts", "--no-progress-restarts", settings.no_progress_restarts, 0, kMaxInt);
   row("exclude_after", "--exclude-after", settings.exclude_after, 0, kMaxInt);
   row("spares", "--spares", settings.spares, 0, kMaxNodes);
-  row("hang_action", "--hang-action", settings.hang_action, Absent::kRefused);
+  row("hang_action", "--hang-action", settings.hang_action);
   row("restart_on_join", "--on-join", settings.restart_on_join, "wait", "restart");
   row("rdzv_backend", "--rdzv-backend", settings.rdzv_backend);
-  row("store", "--store", settings.store, Absent::kDefault);
-  row("recovery", "--recovery", settings.recovery, Absent::kDefault);
+  row("store", "--store", settings.store);
+  row("recovery", "--recovery", settings.recovery);
 }
 
 class Writer {
@@ -67,7 +65,8 @@ class Writer {
     out_[name] = clean_text(field);
   }
   template <typename Enum>
-  void operator()(const char* name, const char*, Enum field, Absent) {
+  requires std::is_enum_v<Enum>
+  void operator()(const char* name, const char*, Enum field) {
     out_[name] = to_string(field);
   }
 
@@ -75,19 +74,23 @@ class Writer {
   boost::json::object& out_;
 };
 
+// A setting that is absent has its default: older agents don't know it.
 class Reader {
  public:
   explicit Reader(const JsonFields& in) : in_(in) {}
   void operator()(const char* name, const char*, int& field, int least, int most) {
-    field = in_.small(name, least, most);
+    if (in_.has(name) || field < least) field = in_.small(name, least, most);
   }
   void operator()(const char* name, const char*, bool& field, const char*, const char*) {
-    field = in_.boolean(name);
+    if (in_.has(name)) field = in_.boolean(name);
   }
-  void operator()(const char* name, const char*, std::string& field) { field = in_.text(name); }
+  void operator()(const char* name, const char*, std::string& field) {
+    if (in_.has(name)) field = in_.text(name);
+  }
   template <typename Enum>
-  void operator()(const char* name, const char*, Enum& field, Absent absent) {
-    if (absent == Absent::kDefault && !in_.has(name)) return;
+  requires std::is_enum_v<Enum>
+  void operator()(const char* name, const char*, Enum& field) {
+    if (!in_.has(name)) return;
     const std::string text = in_.text(name);
     const auto value = named<Enum>(text);
     if (!value) {
@@ -116,7 +119,8 @@ class TextOfEach {
     texts_.emplace_back(flag, field);
   }
   template <typename Enum>
-  void operator()(const char*, const char* flag, Enum field, Absent) {
+  requires std::is_enum_v<Enum>
+  void operator()(const char*, const char* flag, Enum field) {
     texts_.emplace_back(flag, to_string(field));
   }
 

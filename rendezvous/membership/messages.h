@@ -294,8 +294,8 @@ using AgentMessage =
 // and the agent resends the later ones.
 struct Welcome {
   int version = kProtocolVersion;  // what is spoken from now on
-  std::string session;
-  std::string your_addr;                       // where the rendezvous sees this agent
+  std::string session = {};
+  std::string your_addr = {};                  // where the rendezvous sees this agent
   std::chrono::milliseconds keep_alive{5000};  // silence for this long = lost, on both sides
   bool embedded = false;  // the rendezvous lives in a node's ddprun: once gone, it won't come back
   std::int64_t clock_us = 0;  // what its monotonic clock shows; 0: it doesn't say

@@ -94,11 +94,11 @@ RankReport read_rank_report(const JsonFields& in) {
 json::object step_time_object(const RankStepTime& time) {
   json::object out;
   out["global_rank"] = time.global_rank;
-  const auto microseconds = [](std::chrono::microseconds value) {
+  const auto bounded = [](std::chrono::microseconds value) {
     return std::clamp<std::int64_t>(value.count(), 0, kMaxStepMicroseconds);
   };
-  out["step_us"] = microseconds(time.step);
-  out["own_us"] = microseconds(time.own);
+  out["step_us"] = bounded(time.step);
+  out["own_us"] = bounded(time.own);
   return out;
 }
 

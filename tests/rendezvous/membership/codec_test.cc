@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/codec.h"
 
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
+
 #include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -31,7 +34,8 @@ Join full_join() {
                    .spares = 1,
                    .restart_on_join = true,
                    .hang_action = HangAction::kReport,
-                   .rdzv_backend = "c10d",
+                   .rdzv_backend = "static",
+                   .store = StoreMode::kProxy,
                    .recovery = Recovery::kInPlace};
   join.timeouts.join = std::chrono::milliseconds(1234);
   join.timeouts.replacement = std::chrono::milliseconds(4321);
@@ -295,6 +299,21 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
 TEST_CASE("Codec: a Join of another version is decoded, so that it can be refused by name") {
   const auto envelope = decode_agent_message(R"({"type":"join","seq":0,"ack":0,"version":9})");
   CHECK(std::get<Join>(envelope.message).version == 9);
+}
+
+TEST_CASE("Codec: a setting that an older agent does not know has its default, if that is a value for it") {
+  const auto without = [](const std::string& name) {
+    auto message = boost::json::parse(encode(AgentEnvelope{0, 0, full_join()}));
+    REQUIRE(message.at("settings").as_object().erase(name) == 1);
+    return boost::json::serialize(message);
+  };
+  for (const char* name : {"exclude_after", "restart_on_join", "rdzv_backend", "recovery"}) {
+    INFO(name);
+    CHECK_NOTHROW(decode_agent_message(without(name)));
+  }
+  const auto envelope = decode_agent_message(without("exclude_after"));
+  CHECK(std::get<Join>(envelope.message).settings.exclude_after == 0);
+  CHECK_THAT(error_of(without("max_nodes")), Contains("\"max_nodes\" is missing"));
 }
 
 TEST_CASE("Codec: a worker's output can't break a message") {
