@@ -30,9 +30,6 @@ if(DDPRUN_SANITIZE)
         $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
     endif()
   endif()
-  if(DDPRUN_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(ddprun_flags INTERFACE -Wno-tsan)  # Asio's fences, said in every file
-  endif()
 endif()
 
 find_program(DDPRUN_CCACHE ccache)

@@ -13,9 +13,10 @@
 namespace ddprun::launcher {
 
 struct SchedulerStep {
-  std::string name;           // for people: "Slurm step 77.0"
-  std::string job_id;         // "slurm-77.0": no other job has it
-  std::string first_host = {};  // where the nodes meet; empty: `problem` says why that can't be told
+  std::string name;    // for people: "Slurm step 77.0"
+  std::string job_id;  // "slurm-77.0": no other job has it
+  std::string first_host =
+      {};                     // where the nodes meet; empty: `problem` says why that can't be told
   std::uint16_t port = 0;     // there; jobs that may share a node differ
   int num_hosts = 0;          // 0: not told
   bool one_each = false;      // each host runs one ddprun

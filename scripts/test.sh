@@ -123,8 +123,8 @@ await_build() {
   sed -n 's/^-- \(ddprun \|  \)/  \1/p' "build/test-$1.log"
 }
 
-# Addresses that are not randomised: GCC 12's ThreadSanitizer aborts under a kernel that randomises
-# more bits than it knows.
+# Addresses that are not randomised: a ThreadSanitizer aborts under a kernel that randomises more bits
+# than it knows.
 fixed_addresses=()
 if setarch -R true 2>/dev/null; then fixed_addresses=(setarch -R); fi
 

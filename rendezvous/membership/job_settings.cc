@@ -66,9 +66,7 @@ class Writer {
   }
   template <typename Enum>
   requires std::is_enum_v<Enum>
-  void operator()(const char* name, const char*, Enum field) {
-    out_[name] = to_string(field);
-  }
+  void operator()(const char* name, const char*, Enum field) { out_[name] = to_string(field); }
 
  private:
   boost::json::object& out_;

@@ -301,7 +301,9 @@ TEST_CASE("Codec: a Join of another version is decoded, so that it can be refuse
   CHECK(std::get<Join>(envelope.message).version == 9);
 }
 
-TEST_CASE("Codec: a setting that an older agent does not know has its default, if that is a value for it") {
+TEST_CASE(
+    "Codec: a setting that an older agent does not know has its default, if that is a value for "
+    "it") {
   const auto without = [](const std::string& name) {
     auto message = boost::json::parse(encode(AgentEnvelope{0, 0, full_join()}));
     REQUIRE(message.at("settings").as_object().erase(name) == 1);
