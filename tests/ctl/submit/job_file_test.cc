@@ -187,7 +187,7 @@ TEST_CASE("job file: flags with which ddprun would print something, and run noth
   CHECK_NOTHROW(job_of("flags = [\"--verbose\", \"-r\", \"--\", \"--hang-timeout=10m\"]"));
 }
 
-TEST_CASE("job file: each flag of ddprun, in the order of the page") {
+TEST_CASE("job file: each key that is a flag of ddprun becomes that flag") {
   const JobFile job = job_of(
       "nodes = \"2:4\"\nspares = 1\nworkers_per_node = \"gpu\"\nlog_dir = \"logs\"\n"
       "flags = [\"--hang-timeout=10m\"]\nlimits = {memory = \"8G\", pids = 512, cpuset = \"0-3\", "
@@ -198,8 +198,8 @@ TEST_CASE("job file: each flag of ddprun, in the order of the page") {
       "[environment]\nTOKEN = \"hidden\"\nOMP_NUM_THREADS = 4\n");
   CHECK(command_of(job) ==
         "ddprun --nnodes=2:4 --spares=1 --nproc-per-node=gpu --worker-memory=8G --worker-pids=512 "
-        "--worker-cpuset=0-3 '--worker-io=x y' --max-restarts=3 --max-node-losses=4 "
-        "--max-preemptions=5 --no-progress-restarts=6 --exclude-after=7 --preflight-doctor=fail "
+        "--worker-cpuset=0-3 '--worker-io=x y' --exclude-after=7 --max-node-losses=4 "
+        "--max-preemptions=5 --max-restarts=3 --no-progress-restarts=6 --preflight-doctor=fail "
         "'--preflight=check it' --preflight-timeout=5 --log-dir=/home/ada/logs --tee=3 "
         "--hang-timeout=10m train --epochs=5");
   CHECK(job.environment ==
