@@ -225,10 +225,11 @@ TEST_CASE("Watchers: who reads slowly gets the newest state, and none in between
   watching.grows = true;
   const auto slow = watching.open(32 << 10);
   const auto fast = watching.open();
-  REQUIRE(run_until(watching.io, [&] {
+  const auto has_had_many = [&] {
     fast->read();
     return watching.num_made >= 20;
-  }));
+  };
+  REQUIRE(run_until(watching.io, has_had_many, 60s));  // 10 MiB, through a sanitizer
   watching.grows = false;
   watching.jobs = "\"jobs\":\"the newest\"";
   REQUIRE(watching.gets(*slow, 2));
