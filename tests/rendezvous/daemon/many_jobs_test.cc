@@ -13,6 +13,7 @@
 #include "rendezvous/daemon/daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitizers.h"
 
 namespace ddprun::rendezvous::testing {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using membership::Join;
 
-constexpr int kNumJobs = 300;
+constexpr int kNumJobs = test::kIsSanitized ? 60 : 300;
 constexpr auto kPatience = 60s;  // a sanitizer's, on a loaded machine
 
 // Both ends of two connections for each job, and what else is open here.
