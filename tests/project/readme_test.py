@@ -140,31 +140,9 @@ class Commands(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
-    def test_the_training_loop_compiles(self):
-        """With the flags of the torch adapter's own files; the linking is examples/train's to show."""
-        try:
-            with open(os.path.join(BIN, "../compile_commands.json")) as f:
-                commands = json.load(f)
-        except FileNotFoundError:
-            self.skipTest("no compile_commands.json beside the binaries")
-        of_adapter = [c for c in commands if "torch/include" in c["command"]]
-        if not of_adapter:
-            self.skipTest("configured without LibTorch")
-        words = shlex.split(of_adapter[0]["command"])
-        flags = [w for i, w in enumerate(words)
-                 if w.startswith(("-I", "-D", "-std=")) or w == "-isystem" or words[i - 1] == "-isystem"]
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "loop.cc")
-            with open(path, "w") as f:
-                f.write(blocks()["compiles"])
-            done = subprocess.run(["g++", "-fsyntax-only", *flags, path], timeout=250, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.returncode, 0, done.stdout)
-        lines = [line for line in blocks()["compiles"].splitlines() if line.strip()]
-        self.assertLessEqual(len(lines), 22)
-
     def test_the_training_loop_is_built_as_told_and_runs(self):
         """In a build folder of its own whose libraries are those of the build that is tested."""
+        self.assertLessEqual(len([line for line in blocks()["compiles"].splitlines() if line.strip()]), 22)
         build = os.path.realpath(os.path.join(BIN, ".."))
         libraries = [name for name in ("core", "ddp", "torch")
                      if os.path.exists(f"{build}/worker_sdk/{name}/libddprun_{name}.a")]

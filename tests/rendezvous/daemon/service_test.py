@@ -318,8 +318,10 @@ class Journal(ServiceCase):
         self.assertEqual(set(about), {"4", "6"})
 
     def test_ddprun_and_its_workers(self):
-        job = self.in_journal(harness.DDPRUN, "--standalone", "--nproc_per_node=2", "sh", "-c",
-                              'echo "worker $RANK $TORCHELASTIC_RUN_ID"; exit 3')
+        # Neither fails before both have spoken: the end of one is the end of the other.
+        script = ('echo "worker $RANK $TORCHELASTIC_RUN_ID"; : >"$0/$RANK"\n'
+                  'until [ -e "$0/0" ] && [ -e "$0/1" ]; do sleep 0.02; done; exit 3')
+        job = self.in_journal(harness.DDPRUN, "--standalone", "--nproc_per_node=2", "sh", "-c", script, self.scratch())
         self.assertEqual(job.wait(harness.TIMEOUT), 3)
         priorities = {entry["MESSAGE"]: entry["PRIORITY"] for entry in self.entries("_TRANSPORT=stdout")}
         output = [line for line in priorities if re.match(r"\[[01]\] worker ", line)]
