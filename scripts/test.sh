@@ -133,13 +133,13 @@ on_one_line() { tr '\n' ';'; }
 
 # A test that fails beside others is tried once more, alone and with the seed of its first try, and is
 # reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
-# Tests wait most of the time, so twice as many run as there are cores.
+# Tests wait some of the time, so one more runs than there are cores.
 run_ctest() {
   local preset=$1 log=build/test-ctest.log status skips=0 names name
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
-  "${ctest[@]}" -j $((jobs * 2)) "$@" 2>&1 | tee "$log"
+  "${ctest[@]}" -j $((jobs + 1)) "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep 'tests passed' "$log")
   scripts/check_skips.py "build/$preset" tests/allowed_skips.txt ||

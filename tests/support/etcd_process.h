@@ -108,7 +108,13 @@ class EtcdProcess {
     ::waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
-  void pause() { ::kill(pid_, SIGSTOP); }
+  // Returns when all its threads stand still.
+  void pause() {
+    siginfo_t stopped{};
+    ::kill(pid_, SIGSTOP);
+    while (::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED) != 0 && errno == EINTR) {
+    }
+  }
   void go_on() { ::kill(pid_, SIGCONT); }
 
  private:
