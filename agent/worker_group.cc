@@ -73,7 +73,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
              WorkerGroupEvents events);
   void go_on(int node_rank, int first_global_rank, WorkerGroupEvents events);
   bool any_ended_well() const { return num_ended_well_ > 0; }
-  bool look(int global_rank, std::function<void(LastOutput)> done) const;
+  bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
   std::vector<pid_t> pids() const;
   void signal(int signal_number);
   void ask_to_leave();
@@ -297,12 +297,12 @@ void WorkerGroup::Impl::go_on(int node_rank, int first_global_rank, WorkerGroupE
   }
 }
 
-bool WorkerGroup::Impl::look(int global_rank, std::function<void(LastOutput)> done) const {
+bool WorkerGroup::Impl::look(int global_rank, const std::function<void(LastOutput)>& done) const {
   const auto worker = std::ranges::find_if(workers_, [&](const Worker& each) {
     return each.spec.global_rank == global_rank && each.output != nullptr;
   });
   if (worker == workers_.end()) return false;
-  worker->output->look(std::move(done));
+  worker->output->look(done);
   return true;
 }
 
@@ -547,8 +547,8 @@ void WorkerGroup::go_on(int node_rank, int first_global_rank, WorkerGroupEvents 
   impl_->go_on(node_rank, first_global_rank, std::move(events));
 }
 bool WorkerGroup::any_ended_well() const { return impl_->any_ended_well(); }
-bool WorkerGroup::look(int global_rank, std::function<void(LastOutput)> done) const {
-  return impl_->look(global_rank, std::move(done));
+bool WorkerGroup::look(int global_rank, const std::function<void(LastOutput)>& done) const {
+  return impl_->look(global_rank, done);
 }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
 void WorkerGroup::ask_to_leave() { impl_->ask_to_leave(); }

@@ -136,7 +136,7 @@ class WorkerGroup {
 
   // What the worker of a global rank wrote last, also after its end; as WorkerOutput::look().
   // false: there is no such worker here, or it was not started yet.
-  bool look(int global_rank, std::function<void(LastOutput)> done) const;
+  bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;
