@@ -221,7 +221,7 @@ agent::NodeAgentOptions Job::agent_options() const {
   membership::Join& join = machine.join;
   join.run_id = plan_.rendezvous.job_id;
   join.instance = random_id();
-  join.settings = config;
+  join.settings = static_cast<const membership::JobSettings&>(config);
   if (is_static) join.settings.rdzv_backend = membership::kStaticBackend;
   join.settings.store = config.wanted_store.value_or(membership::StoreMode::kDirect);
   join.timeouts.join = config.rendezvous_timeout;

@@ -21,6 +21,7 @@ DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "DDPRUN_R
 # Epochs, and the least and the largest part of the gradients' bytes that is sent. Those that leave out most with their
 # defaults, in as many epochs as train does: of 120 steps the first 24 are averaged as they are.
 EPOCHS = 5
+DIGITS = digits.few(24, num_test=100)
 FULL_NAMES = {"topk": "topk:0.02:24", "powersgd": "powersgd:4:24"}
 RUNS = {"bf16": (2, 0.5, 0.5), "fp16": (2, 0.5, 0.5), "int8": (2, 0.2539, 0.2540),
         "topk": (EPOCHS, 0.2319, 0.2321), "powersgd": (EPOCHS, 0.225, 0.23)}
@@ -44,18 +45,18 @@ def train(compress, epochs, *more, ranks=2):
 
 class Compress(unittest.TestCase):
     def test_each_learns_as_well_as_without_and_sends_what_it_says(self):
-        plain, output = train("none", EPOCHS)
+        plain, output = train("none", EPOCHS, *DIGITS)
         self.assertEqual(plain["gradient_bytes_sent"], plain["gradient_bytes"])
         self.assertNotIn("of gradients sent", output)
         for compress, (epochs, low, high) in RUNS.items():
             with self.subTest(compress=compress):
-                summary, output = train(compress, epochs)
+                summary, output = train(compress, epochs, *DIGITS)
                 accuracy = plain["epochs"][epochs - 1]["test_accuracy"]
                 print(f"{compress}: {summary['test_accuracy']:.4f}, without {accuracy:.4f}")
                 name = FULL_NAMES.get(compress, compress)
                 self.assertEqual(summary["compress"], name)
                 self.assertEqual(summary["gradient_bytes"] * EPOCHS, plain["gradient_bytes"] * epochs)
-                self.assertGreaterEqual(summary["test_accuracy"], accuracy - 0.01)
+                self.assertGreaterEqual(summary["test_accuracy"], accuracy - 0.03)
                 part = summary["gradient_bytes_sent"] / summary["gradient_bytes"]
                 self.assertLessEqual(low, part)
                 self.assertLessEqual(part, high)

@@ -17,9 +17,9 @@ def read_idx(name):
     return data[:header], data[header:]
 
 
-def write_some(directory, num_train):
-    """The first so many to train with, and 40 to test."""
-    for prefix, count in (("train", num_train), ("t10k", 40)):
+def write_some(directory, num_train, num_test=40):
+    """The first so many to train with and to test."""
+    for prefix, count in (("train", num_train), ("t10k", num_test)):
         header, pixels = read_idx(prefix + "-images-idx3-ubyte.gz")
         labels_header, labels = read_idx(prefix + "-labels-idx1-ubyte.gz")
         with open(os.path.join(directory, prefix + "-images-idx3-ubyte"), "wb") as f:
@@ -31,8 +31,8 @@ def write_some(directory, num_train):
 _kept = []
 
 
-def few(num_steps):
+def few(num_steps, num_test=40):
     """Flags of train: digits for so many steps an epoch, which are there as long as this program runs."""
     _kept.append(tempfile.TemporaryDirectory(prefix="ddprun-test-"))
-    write_some(_kept[-1].name, BATCH * num_steps)
+    write_some(_kept[-1].name, BATCH * num_steps, num_test)
     return f"--data={_kept[-1].name}", f"--batch-size={BATCH}"

@@ -12,6 +12,7 @@ import harness
 from checkpoints import TRAIN, path_of, steps_in, tensors_of
 import digits
 
+LEARNING = ("--epochs=3", *digits.few(checkpoints.STEPS_PER_EPOCH, num_test=100))
 DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
 
 
@@ -24,27 +25,32 @@ class Optimizers(harness.Case):
         self.assertEqual(done.returncode, code, done.stdout)
         return done.stdout
 
-    def accuracy(self, *args):
+    def summary(self, *args):
         path = os.path.join(self.scratch(), "summary.json")
         self.train("--json", path, *args)
-        return checkpoints.load_json(path)["test_accuracy"]
+        return checkpoints.load_json(path)
 
     def test_each_learns_the_digits(self):
-        for args, least in ((["--optimizer=sgd", "--schedule=cosine", "--warmup-steps=6"], 0.85),
-                            (["--optimizer=adam", "--clip-norm=1", "--schedule=constant", "--batch-norm"], 0.9),
-                            (["--optimizer=adamw", "--schedule=cosine", "--warmup-steps=6"], 0.9)):
+        for args, least in ((["--optimizer=sgd", "--schedule=cosine", "--warmup-steps=6"], 0.75),
+                            (["--optimizer=adam", "--clip-norm=1", "--schedule=constant", "--batch-norm"], 0.85),
+                            (["--optimizer=adamw", "--schedule=cosine", "--warmup-steps=6"], 0.8)):
             with self.subTest(args=args):
-                found = self.accuracy("--epochs=2", *args)
+                found = self.summary(*LEARNING, *args)["test_accuracy"]
                 print(" ".join(args), found)
                 self.assertGreaterEqual(found, least)
 
     def test_mixed_precision_learns_as_well(self):
-        full = self.accuracy("--epochs=2", "--optimizer=adam")
-        for amp in ("bf16", "fp16"):
-            with self.subTest(amp=amp):
-                found = self.accuracy("--epochs=2", "--optimizer=adam", f"--amp={amp}")
-                print(f"float32 {full}, {amp} {found}")
-                self.assertGreaterEqual(found, full - 0.01)
+        few, losses = digits.few(8), {}
+        for amp in ("off", "bf16", "fp16"):
+            epochs = self.summary(*few, "--epochs=2", "--optimizer=adam", f"--amp={amp}")["epochs"]
+            losses[amp] = [epoch["train_loss"] for epoch in epochs]
+        print(losses)
+        full = losses.pop("off")
+        self.assertLess(full[1], 0.9 * full[0])
+        for amp, found in losses.items():
+            for mine, wanted in zip(found, full, strict=True):
+                self.assertAlmostEqual(mine / wanted, 1, delta=0.02, msg=amp)
+                self.assertNotEqual(mine, wanted, amp)
 
     def test_steps_that_overflow_are_left_out_until_the_scale_fits(self):
         data, directory = self.scratch(), self.scratch()
@@ -73,12 +79,12 @@ class Optimizers(harness.Case):
 
     def test_stopped_in_the_middle_it_goes_on_bit_for_bit(self):
         data = self.scratch()
-        digits.write_some(data, 385)  # seven steps each epoch
+        digits.write_some(data, 97)  # seven steps each epoch
         for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1", "--amp=fp16"],
                      ["--optimizer=sgd", "--weight-decay=0.001"]):
             with self.subTest(args=args):
                 whole, cut = self.scratch(), self.scratch()
-                args = [f"--data={data}", *args]
+                args = [f"--data={data}", "--batch-size=16", *args]
                 self.train("--epochs=2", "--checkpoint-dir", whole, *args)
                 self.train("--epochs=1", "--checkpoint-every=5", "--checkpoint-dir", cut, *args)
                 os.remove(path_of(cut, 7))

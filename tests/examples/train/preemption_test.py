@@ -9,18 +9,18 @@ import signal
 import checkpoints
 import digits
 import harness
-from checkpoints import LAST_STEP, TRAIN, steps_in
+from checkpoints import FEW, LAST_STEP, LONGER_STEPS, TRAIN, steps_in
 
 PORT = 29400
-RUN = [f"--epochs={checkpoints.EPOCHS}", "--seed=5"]
+RUN = [f"--epochs={checkpoints.EPOCHS}", "--seed=5", "--threads=1", LONGER_STEPS]
 
 
 class Preemption(harness.HostsCase):
-    def job(self, directory, *args, nnodes="2"):
+    def job(self, directory, *args, data=FEW, nnodes="2"):
         """Two ranks on each host, started."""
         return [self.start(f"--nnodes={nnodes}", "--nproc_per_node=2", "--rdzv-id=job", "--last-call-timeout=5",
                            f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
-                           TRAIN, *RUN, "--checkpoint-dir", directory, *args, host=host)
+                           TRAIN, *RUN, *data, "--checkpoint-dir", directory, *args, host=host)
                 for host in self.hosts]
 
     def finish_both(self, running, codes):
@@ -45,7 +45,7 @@ class Preemption(harness.HostsCase):
         summary = os.path.join(reference, "undisturbed.json"), os.path.join(directory, "summary.json")
         self.finish_both(self.job(reference, "--json", summary[0]), [0, 0])
         undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary[0]), reference)
-        self.assertGreater(undisturbed.summary["test_accuracy"], 0.9)
+        self.assertGreater(undisturbed.summary["test_accuracy"], 0.7)
 
         self.hide(directory)
         running = self.job(directory, "--json", summary[1])
@@ -67,30 +67,30 @@ class Preemption(harness.HostsCase):
     def uneven(self):
         """Rank 0 of four has a step more in each epoch than the others; also of two."""
         data = self.scratch()
-        digits.write_some(data, checkpoints.STEPS_PER_EPOCH * 64 - 63)
-        return [f"--data={data}", "--uneven-inputs=join"]
+        digits.write_some(data, (checkpoints.STEPS_PER_EPOCH - 1) * digits.BATCH + 1)
+        return [f"--data={data}", f"--batch-size={digits.BATCH}", "--uneven-inputs=join"]
 
     def test_uneven_inputs_both_hosts_leave_within_an_epoch_and_end_as_if_they_had_not(self):
         flags, reference, directory = self.uneven(), self.scratch(), self.scratch()
         summary = os.path.join(reference, "undisturbed.json"), os.path.join(directory, "summary.json")
-        self.finish_both(self.job(reference, "--json", summary[0], *flags), [0, 0])
+        self.finish_both(self.job(reference, "--json", summary[0], data=flags), [0, 0])
         undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary[0]), reference)
-        self.assertGreater(undisturbed.summary["test_accuracy"], 0.9)
+        self.assertGreater(undisturbed.summary["test_accuracy"], 0.7)
 
-        running = self.job(directory, "--json", summary[1], *flags)
+        running = self.job(directory, "--json", summary[1], data=flags)
         self.await_first_epoch(running)
         running[1].send_signal(signal.SIGUSR1)
         done = self.finish_both(running, [75, 75])
         step = int(re.search(r"asked to leave before step (\d+): saved", done[0].stdout).group(1))
         self.assertIn(step, range(checkpoints.STEPS_PER_EPOCH + 1, LAST_STEP))
-        done = self.finish_both(self.job(directory, "--json", summary[1], *flags), [0, 0])
+        done = self.finish_both(self.job(directory, "--json", summary[1], data=flags), [0, 0])
         self.assertIn(f"goes on from step {step}, epoch ", done[0].stdout)
         undisturbed.check_equal(self, checkpoints.load_json(summary[1]), directory)
 
     def test_uneven_inputs_after_the_loss_of_a_host_the_other_ends_as_one_that_begins_at_the_checkpoint(self):
         flags, directory, copy = self.uneven(), self.scratch(), self.scratch()
         summary = os.path.join(directory, "summary.json"), os.path.join(copy, "copy.json")
-        running = self.job(directory, "--json", summary[0], "--checkpoint-every=5", "--checkpoint-keep=100", *flags,
+        running = self.job(directory, "--json", summary[0], "--checkpoint-every=5", "--checkpoint-keep=100", data=flags,
                            nnodes="1:2")
         self.await_first_epoch(running)
         within = checkpoints.STEPS_PER_EPOCH + 5
@@ -121,7 +121,7 @@ class Preemption(harness.HostsCase):
         self.assertIn(f"goes on from step {step}, epoch ", done[0].stdout)
         result = checkpoints.load_json(summary)
         self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
-        self.assertGreater(result["test_accuracy"], 0.9)
+        self.assertGreater(result["test_accuracy"], 0.7)
         self.assertNotIn("done again", done[0].stderr)  # no step was
 
     def test_after_the_loss_of_a_host_it_goes_on_from_the_last_checkpoint(self):
@@ -137,7 +137,7 @@ class Preemption(harness.HostsCase):
         self.assertIn(0, ((step - 1) % 5, (step - 1) % checkpoints.STEPS_PER_EPOCH))
         result = checkpoints.load_json(summary)
         self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
-        self.assertGreater(result["test_accuracy"], 0.9)
+        self.assertGreater(result["test_accuracy"], 0.7)
 
 
 if __name__ == "__main__":

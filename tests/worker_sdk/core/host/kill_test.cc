@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tests/support/catch.h"
+#include "tests/support/sanitizers.h"
 #include "tests/worker_sdk/core/host/rank_processes.h"
 
 using namespace ddprun;
@@ -73,7 +74,7 @@ TEST_CASE("host communicator: any rank killed at any time, 200 times, is named b
   std::mt19937 random(20260);
   const std::vector<std::vector<int>> layouts = {
       {0, 0}, {0, 0, 0}, {0, 1}, {0, 0, 1, 1}, {0, 1, 1}};
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < test::fewer_if_sanitized(200, 50); ++i) {
     const auto& layout = layouts[static_cast<std::size_t>(i) % layouts.size()];
     WorldOptions world{.node_rank_of = layout, .timeout = kOperationTimeout};
     kill_once(world, random() % layout.size(), static_cast<int>(random() % 8000));
