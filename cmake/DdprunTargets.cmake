@@ -53,7 +53,7 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 # one thing and has one place, or wants a better name.
 function(ddprun_compile_together target)
   if(DDPRUN_BUILD_ONCE)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 24)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # It takes each source for a header, whose anonymous namespaces would be trouble.
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
@@ -129,8 +129,9 @@ set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
 #             [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
-# has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it neither waits nor
-# measures, so it says the same in each build (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
+# has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it measures
+# nothing and is no smaller under sanitizers, so CI runs it under AddressSanitizer alone (off with
+# DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
 # is, like the rest. Each TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h)
 # skips it.
 function(ddprun_test name)

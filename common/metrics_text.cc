@@ -7,17 +7,12 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "common/trimmed.h"
 
 namespace ddprun::metrics {
 namespace {
 
 constexpr std::string_view kTotal = "_total", kOpenMetricsType = "application/openmetrics-text";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
 
 // Cuts the first part off; what is behind the last separator is the last part.
 std::string_view next_part(std::string_view& rest, char separator) {

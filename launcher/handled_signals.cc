@@ -5,6 +5,7 @@
 #include <array>
 
 #include "common/signal_names.h"
+#include "common/trimmed.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -15,12 +16,6 @@ constexpr std::array kUnusable = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGSEGV,
 
 bool contains(const std::vector<int>& signals, int number) {
   return std::find(signals.begin(), signals.end(), number) != signals.end();
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using Limit = std::optional<milliseconds> agent::HangLimits::*;
 
 constexpr double kMaxHangSeconds = 86'400 * 30;  // 30 days: beyond it nobody waits for a verdict
 
-constexpr std::array<std::pair<std::string_view, Limit>, 6> kKeys = {{
+constexpr std::array<std::pair<std::string_view, Limit>, 6> kLimits = {{
     {"startup", &agent::HangLimits::startup},
     {"first", &agent::HangLimits::first},
     {"step", &agent::HangLimits::step},
@@ -65,7 +65,7 @@ std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits)
         equals == std::string_view::npos ? item : item.substr(equals + 1);
     Limit limit = nullptr;
     std::vector<std::string> names;
-    for (const auto& [name, member] : kKeys) {
+    for (const auto& [name, member] : kLimits) {
       if (name == key) limit = member;
       names.emplace_back(name);
     }

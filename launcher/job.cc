@@ -31,19 +31,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr milliseconds kPatience{2'000};
-// A reader that doesn't take the last output, as in "| less"; less where a signal has come.
-constexpr milliseconds kConsoleTimeout{3'600'000};
-constexpr milliseconds kSignalledConsoleTimeout{2'000};
-
-// The log files' file system likewise: one that doesn't answer may never do.
+constexpr milliseconds kSilentConnect{2'000};  // then the user is told what is waited for
+// A file system that doesn't answer may never do.
 constexpr milliseconds kLogFileTimeout{10'000};
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
-
-bool is_ignored(int signal_number) {
-  struct sigaction current {};
-  return ::sigaction(signal_number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
-}
 
 }  // namespace
 
@@ -135,11 +126,11 @@ int Job::run() {
   if (cgroups_) cgroups_->close();
   signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
   agent::remove_leftover_directories(runtime_directory(plan_.environment));
-  const auto file_patience = signalled_ ? kSignalledConsoleTimeout : kLogFileTimeout;
+  const auto file_patience = signalled_ ? kSignalledReaderPatience : kLogFileTimeout;
   if (!console_.finish_files(Deadline::after(file_patience)) || !reported_) {
     for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
   }
-  const auto patience = signalled_ ? kSignalledConsoleTimeout : kConsoleTimeout;
+  const auto patience = signalled_ ? kSignalledReaderPatience : kReaderPatience;
   if (const std::size_t dropped = console_.finish(Deadline::after(patience)); dropped > 0) {
     log_warning("the last ", dropped,
                 " bytes of the workers' output were not taken by their reader within ",
@@ -402,7 +393,7 @@ void Job::say_what_is_waited_for() {
 
 void Job::lose_patience() {
   if (daemon_) return;
-  patience_.expires_after(kPatience);
+  patience_.expires_after(kSilentConnect);
   patience_.async_wait([this](const boost::system::error_code& error) {
     if (error || agent_->has_reached_rendezvous() || exit_) return;
     impatient_ = true;

@@ -15,8 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 
 // They can't be caught, or mean something else to every process.
-constexpr std::array kUnusable = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGCONT,
-                                  SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT};
+constexpr std::array kNoWarning = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGCONT,
+                                   SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGABRT};
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::string parse_preemption_signals(std::string_view text, PreemptionOptions& o
     const std::string_view name = text.substr(0, text.find(','));
     text.remove_prefix(std::min(name.size() + 1, text.size()));
     const auto number = parse_signal(name);
-    if (!number || std::find(kUnusable.begin(), kUnusable.end(), *number) != kUnusable.end()) {
+    if (!number || std::find(kNoWarning.begin(), kNoWarning.end(), *number) != kNoWarning.end()) {
       return "\"" + std::string(name) +
              "\" is no signal that can warn; e.g. SIGUSR1,SIGTERM, or none";
     }

@@ -15,7 +15,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{10'000};
 constexpr std::chrono::milliseconds kLogPatience{100};  // the io thread waits
 
 }  // namespace
@@ -60,8 +59,12 @@ std::string own_line(LogLevel level, std::string_view text) {
   return line;
 }
 
-bool write_to_stderr(std::string_view text) { return write_within(STDERR_FILENO, text, kPatience); }
-bool write_to_stdout(std::string_view text) { return write_within(STDOUT_FILENO, text, kPatience); }
+bool write_to_stderr(std::string_view text) {
+  return write_within(STDERR_FILENO, text, kLastLinesPatience);
+}
+bool write_to_stdout(std::string_view text) {
+  return write_within(STDOUT_FILENO, text, kLastLinesPatience);
+}
 
 void log_to_stderr(LogLevel level, std::string_view message) {
   write_within(STDERR_FILENO, own_line(level, message), kLogPatience);

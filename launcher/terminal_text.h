@@ -19,13 +19,20 @@ LogLevel log_level(const Environment& environment);
 // "[ddprun] warning: <text>\n".
 std::string own_line(LogLevel level, std::string_view text);
 
+// How long the end of a program waits for a reader that doesn't take the last output, as in "|
+// less".
+inline constexpr std::chrono::milliseconds kReaderPatience{3'600'000};
+inline constexpr std::chrono::milliseconds kSignalledReaderPatience{2'000};  // after a signal
+
 // Writes until `patience` is over with nothing taken; how many bytes. Fewer than all: errno says
 // why (0: the patience).
 std::size_t write_what_fits(int fd, std::string_view text, std::chrono::milliseconds patience);
 // Writes all of it; gives up where nobody can take it, or the reader takes nothing for `patience`.
 // False: then errno says why (0: the patience).
 bool write_within(int fd, std::string_view text, std::chrono::milliseconds patience);
-// Likewise, with 10 s.
+// The patience of a program's last lines.
+inline constexpr std::chrono::milliseconds kLastLinesPatience{10'000};
+// write_within() with kLastLinesPatience.
 bool write_to_stderr(std::string_view text);
 bool write_to_stdout(std::string_view text);
 

@@ -13,7 +13,7 @@
 #     checks   arrows, test names, formatting (seconds; installs clang-format only)
 #     asan     build with AddressSanitizer and UBSan, tests without LibTorch
 #     release  the release build and its tests, PyTorch's included; where asan runs too, the tests that
-#              neither wait nor measure are asan's alone
+#              measure nothing are asan's alone
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     fuzz     each fuzzer for 10 s
 #     tidy     clang-tidy over the sources of the change

@@ -16,10 +16,10 @@ std::string parent_of(const std::string& path) {
 
 // "torch", "torch-2.11.0+cu128.dist-info" → "2.11.0+cu128".
 std::string version_in(const std::string& name, const std::string& package) {
-  constexpr std::string_view kEnd = ".dist-info";
-  if (!name.starts_with(package + "-") || !name.ends_with(kEnd)) return "";
+  constexpr std::string_view kSuffix = ".dist-info";
+  if (!name.starts_with(package + "-") || !name.ends_with(kSuffix)) return "";
   const std::size_t start = package.size() + 1;
-  return name.substr(start, name.size() - start - kEnd.size());
+  return name.substr(start, name.size() - start - kSuffix.size());
 }
 
 // "cuda: Optional[str] = '12.8'", or what stands behind "+cu" of the version: "128" → "12.8".

@@ -10,18 +10,13 @@
 #include "common/endpoint.h"
 #include "common/log.h"
 #include "common/nodelist.h"
+#include "common/trimmed.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr int kMostSlots = 65'536;
 constexpr std::string_view kBlanks = " \t";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 std::string quoted(std::string_view text) {
   constexpr std::size_t kMost = 80;

@@ -9,21 +9,13 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/signal_names.h"
 #include "launcher/failure_report.h"
 #include "launcher/hosts/ssh_command.h"
 #include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {
 namespace {
-
-// As in job.cc: a reader that doesn't take the last output; less where a signal has come.
-constexpr std::chrono::milliseconds kConsoleTimeout{3'600'000};
-constexpr std::chrono::milliseconds kSignalledConsoleTimeout{2'000};
-
-bool is_ignored(int signal_number) {
-  struct sigaction current {};
-  return ::sigaction(signal_number, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
-}
 
 std::vector<std::string> names_of(const FleetPlan& plan) {
   std::vector<std::string> names;
@@ -74,7 +66,7 @@ int HostsJob::run() {
   halts_.clear();
   for (std::size_t i = 0; i < nodes_.size(); ++i) end_lines(static_cast<int>(i));
   for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
-  const auto patience = signalled_ ? kSignalledConsoleTimeout : kConsoleTimeout;
+  const auto patience = signalled_ ? kSignalledReaderPatience : kReaderPatience;
   if (const std::size_t dropped = console_.finish(Deadline::after(patience)); dropped > 0) {
     log_warning("the last ", dropped, " bytes of the output were not taken by their reader within ",
                 patience.count() / 1000, " s: dropped");
@@ -254,7 +246,7 @@ void HostsJob::gone(int node, const NodeChannelEvents::Gone& how) {
   nodes_[node].channel.reset();
   fleet_event::Gone event{node, static_cast<int>(ExitCode::kRetryable), how.fault};
   if (how.fault.empty()) {
-    const StartFailure failure = start_failure(
+    const CommandFailure failure = command_failure(
         how.wait_status, how.said,
         plan_.fleet.nodes[node].is_here ? plan_.commands[node] : plan_.ssh, plan_.remote_program);
     event.code = static_cast<int>(failure.code);

@@ -106,10 +106,10 @@ std::vector<std::string> agent_command(const std::vector<std::string>& ssh, cons
   return argv;
 }
 
-StartFailure start_failure(int wait_status, const std::string& said,
-                           const std::vector<std::string>& ssh, const std::string& program) {
+CommandFailure command_failure(int wait_status, const std::string& said,
+                               const std::vector<std::string>& ssh, const std::string& program) {
   constexpr int kTransport = 255;
-  StartFailure failure;
+  CommandFailure failure;
   const std::string name = ssh.front().substr(ssh.front().rfind('/') + 1);
   const std::string words = last_line(said);
   const std::string quoted = words.empty() ? "" : ": " + words;

@@ -25,12 +25,12 @@ std::vector<std::string> agent_command(const std::vector<std::string>& ssh, cons
                                        const std::string& program);
 
 // A command of agent_command() that ended before its agent answered.
-struct StartFailure {
+struct CommandFailure {
   ExitCode code = ExitCode::kRetryable;  // kUsage: trying again doesn't help
   std::string text;                      // one line, without the host
 };
 // `said`: the end of what it wrote to stderr, else to stdout.
-StartFailure start_failure(int wait_status, const std::string& said,
-                           const std::vector<std::string>& ssh, const std::string& program);
+CommandFailure command_failure(int wait_status, const std::string& said,
+                               const std::vector<std::string>& ssh, const std::string& program);
 
 }  // namespace ddprun::launcher

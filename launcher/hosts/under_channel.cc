@@ -15,7 +15,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{10'000};
 constexpr int kMostListeners = 64;
 
 // "WORDS:LISTENERS:SIGNAL:PARENT".
@@ -60,10 +59,10 @@ std::optional<UnderChannel> under_channel(Environment& environment) {
 
 void UnderChannel::watch_lifeline() const { ::prctl(PR_SET_PDEATHSIG, 0); }
 
-void UnderChannel::want_input() const { write_within(words_fd, "I", kPatience); }
+void UnderChannel::want_input() const { write_within(words_fd, "I", kLastLinesPatience); }
 
 void UnderChannel::say_last_words(bool by_job, const std::string& report) const {
-  write_within(words_fd, (by_job ? "J" : "N") + report, kPatience);
+  write_within(words_fd, (by_job ? "J" : "N") + report, kLastLinesPatience);
 }
 
 }  // namespace ddprun::launcher

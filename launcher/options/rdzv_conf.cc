@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/suggest.h"
+#include "common/trimmed.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/parse_value.h"
 
@@ -13,27 +14,21 @@ namespace ddprun::launcher {
 namespace {
 
 // Those that ddprun heeds.
-constexpr std::array<std::string_view, 12> kKeys = {"is_host",
-                                                    "join_timeout",
-                                                    "last_call_timeout",
-                                                    "keep_alive_timeout",
-                                                    "start_timeout",
-                                                    "exit_barrier_timeout",
-                                                    "replacement_timeout",
-                                                    "keep_alive_interval",
-                                                    "read_timeout",
-                                                    "timeout",
-                                                    "store_type",
-                                                    "keep_alive_max_attempt"};
+constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
+                                                          "join_timeout",
+                                                          "last_call_timeout",
+                                                          "keep_alive_timeout",
+                                                          "start_timeout",
+                                                          "exit_barrier_timeout",
+                                                          "replacement_timeout",
+                                                          "keep_alive_interval",
+                                                          "read_timeout",
+                                                          "timeout",
+                                                          "store_type",
+                                                          "keep_alive_max_attempt"};
 // Those that torchrun knows and that mean nothing here (docs/torchrun.md).
 constexpr std::array<std::string_view, 5> kIdleKeys = {"close_timeout", "heartbeat_timeout", "rank",
                                                        "protocol", "cas_backoff_max_seconds"};
-
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
-  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
-  return text;
-}
 
 std::string value_of(const LaunchConfig& config, const std::string& key) {
   const auto found = config.rdzv_conf.find(key);
@@ -69,11 +64,12 @@ void apply_keep_alive_attempts(const OptionValues& given, LaunchConfig& config,
 // Keys that mean nothing are told, not refused: torchrun takes any.
 void tell_idle_keys(LaunchConfig& config) {
   for (const auto& [key, value] : config.rdzv_conf) {
-    if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
+    if (std::find(kHeededKeys.begin(), kHeededKeys.end(), key) != kHeededKeys.end()) continue;
     const bool is_known = std::find(kIdleKeys.begin(), kIdleKeys.end(), key) != kIdleKeys.end();
-    config.notes.push_back("--rdzv-conf: " + std::string(is_known ? "" : "unknown key ") + "\"" +
-                           key + "\" means nothing here" +
-                           (is_known ? "" : did_you_mean(key, {kKeys.begin(), kKeys.end()})));
+    config.notes.push_back(
+        "--rdzv-conf: " + std::string(is_known ? "" : "unknown key ") + "\"" + key +
+        "\" means nothing here" +
+        (is_known ? "" : did_you_mean(key, {kHeededKeys.begin(), kHeededKeys.end()})));
   }
 }
 

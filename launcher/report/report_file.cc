@@ -111,8 +111,7 @@ std::string ReportFile::write(const std::string& text) {
   if (is_direct_) {
     if (!direct_) direct_ = open_direct();
     if (!direct_) return errno == ENXIO ? "nobody reads it" : errno_text(errno);
-    constexpr std::chrono::milliseconds kPatience{10'000};
-    return write_within(direct_.get(), text, kPatience) ? "" : "not all of it was taken";
+    return write_within(direct_.get(), text, kLastLinesPatience) ? "" : "not all of it was taken";
   }
   const std::string temporary = temporary_path();
   std::string problem = replace(text, temporary);

@@ -9,7 +9,12 @@
 
 namespace ddprun::membership {
 
-using namespace agent_action;
+using agent_action::CloseLink;
+using agent_action::CloseStore;
+using agent_action::Connect;
+using agent_action::Exit;
+using agent_action::Lease;
+using agent_action::Send;
 
 std::vector<AgentAction> AgentMachine::Impl::step(const AgentEvent& event, TimePoint now) {
   out_.clear();

@@ -6,7 +6,19 @@
 
 namespace ddprun::membership {
 
-using namespace agent_action;
+using agent_action::CloseLink;
+using agent_action::Connect;
+using agent_action::Exit;
+using agent_action::GoOn;
+using agent_action::KeepWorkers;
+using agent_action::Prewarm;
+using agent_action::ReadTail;
+using agent_action::RequestStop;
+using agent_action::RoundOver;
+using agent_action::Send;
+using agent_action::ServeStore;
+using agent_action::SetKeepAlive;
+using agent_action::Spawn;
 
 void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
   const RendezvousEnvelope& envelope = event.envelope;

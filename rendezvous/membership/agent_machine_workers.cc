@@ -7,7 +7,11 @@
 
 namespace ddprun::membership {
 
-using namespace agent_action;
+using agent_action::BindStore;
+using agent_action::Lease;
+using agent_action::RoundOver;
+using agent_action::Send;
+using agent_action::StopWorkers;
 
 void AgentMachine::Impl::on(const agent_event::WorkersRunning& event) {
   if (event.round == round_ && workers_ == Workers::kLive) say(WorkersRunning{round_});

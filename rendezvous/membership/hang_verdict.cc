@@ -17,12 +17,12 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxNamedGroups = 4;
 constexpr std::size_t kMaxNamedRanks = 6;
-constexpr std::size_t kMaxNamedNodes = 8;  // the text goes to every node
+constexpr std::size_t kMostSilentNodes = 8;  // the text goes to every node
 constexpr std::size_t kMaxFailureLines = 20;
 constexpr milliseconds kLeastPause{300};  // looks are 100 ms apart on each node
 constexpr milliseconds kLeastAtTheEnd = std::chrono::minutes(30);
 
-std::string seconds_text(milliseconds time) {
+std::string tenths_text(milliseconds time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
   return text;
@@ -81,11 +81,11 @@ std::string unseen_text(const Inspected& inspected) {
   }
   if (unseen > 0) text += concat("; ", unseen, " of ", inspected.world_size, " ranks not seen");
   const auto& silent = inspected.silent_nodes;
-  for (std::size_t i = 0; i < silent.size() && i < kMaxNamedNodes; ++i) {
+  for (std::size_t i = 0; i < silent.size() && i < kMostSilentNodes; ++i) {
     text += (i == 0 ? "; no answer from " : ", ") + silent[i];
   }
-  if (silent.size() > kMaxNamedNodes) {
-    text += concat(" and ", silent.size() - kMaxNamedNodes, " more");
+  if (silent.size() > kMostSilentNodes) {
+    text += concat(" and ", silent.size() - kMostSilentNodes, " more");
   }
   return text;
 }
@@ -290,9 +290,9 @@ HangFinding compare_ranks(const Inspected& inspected) {
   const auto& suspect = ranks[choice.suspect];
   const RankReport& report = suspect.report;
   const std::string sentence =
-      !choice.outlier ? concat(others, " for ", seconds_text(report.quiet))
+      !choice.outlier ? concat(others, " for ", tenths_text(report.quiet))
                       : concat(others, others.empty() ? "" : "; ", name_of(suspect), " ",
-                               whereabouts(report), " for ", seconds_text(report.quiet));
+                               whereabouts(report), " for ", tenths_text(report.quiet));
   finding.lines = evidence(suspect);
   if (!choice.outlier) finding.lines.insert(finding.lines.begin(), "of " + name_of(suspect) + ":");
   if (choice.outlier) finding.operation = missing_from(inspected, *choice.outlier);
@@ -305,9 +305,8 @@ HangFinding compare_ranks(const Inspected& inspected) {
     finding.text = concat(name_of(suspect), " is stopped (state ", report.state,
                           "), not hung; the others wait: ", others, unseen);
   } else if (const auto left = time_left(inspected, choice)) {
-    finding.text =
-        concat("no hang: ", sentence, ", and may take ", seconds_text(report.quiet + *left),
-               " (phase ", report.phase, ")", unseen);
+    finding.text = concat("no hang: ", sentence, ", and may take ",
+                          tenths_text(report.quiet + *left), " (phase ", report.phase, ")", unseen);
     finding.again_in = std::max(kLeastPause, *left);
   } else if (works || other) {
     const RankReport& worker = works ? report : ranks[*other].report;
@@ -317,7 +316,7 @@ HangFinding compare_ranks(const Inspected& inspected) {
                ", working (", worker.cpu_percent, " % CPU", worker.work.empty() ? "" : ", ",
                worker.work, ")");
     if (const auto may = worker.limit_if_working) {
-      finding.text += ", may take " + seconds_text(*may);
+      finding.text += ", may take " + tenths_text(*may);
       finding.again_in = pause_until(worker.quiet, *may);
     }
     if (works && report.limit_if_working && report.quiet >= *report.limit_if_working) {
@@ -382,7 +381,7 @@ WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspecte
   failure.node_rank = outlier.node_rank;
   failure.host = outlier.host;
   failure.pid = outlier.report.pid;
-  failure.note = concat(whereabouts(outlier.report), " for ", seconds_text(outlier.report.quiet));
+  failure.note = concat(whereabouts(outlier.report), " for ", tenths_text(outlier.report.quiet));
   if (!others.empty()) failure.note += "; " + others;
   return failure;
 }

@@ -12,7 +12,7 @@
 namespace ddprun::test {
 
 inline std::uint64_t num_worlds(std::uint64_t all) {
-  const std::uint64_t few = 20;
+  const std::uint64_t few = 10;
   const std::uint64_t factor = std::getenv("DDPRUN_SOAK") != nullptr ? 10 : 1;
   return (kIsSanitized ? std::min(all, few) : all) * factor;
 }

@@ -39,15 +39,15 @@ TEST_CASE("ssh: the host stands behind --, the program is one word for the shell
 
 TEST_CASE("ssh: a failure is told in ssh's last words, and whether another try can help") {
   const auto fail = [](int status, const std::string& said) {
-    return start_failure(status, said, {"/usr/bin/ssh"}, "/opt/ddprun");
+    return command_failure(status, said, {"/usr/bin/ssh"}, "/opt/ddprun");
   };
-  const StartFailure refused =
+  const CommandFailure refused =
       fail(exited(255), "Warning: x\nssh: connect to host n1 port 22: Connection refused\r\n");
   CHECK(refused.code == ExitCode::kRetryable);
   CHECK(refused.text == "ssh ended with 255: ssh: connect to host n1 port 22: Connection refused");
   CHECK(fail(exited(255), "me@n1: Permission denied (publickey).\n").code == ExitCode::kUsage);
   CHECK(fail(exited(255), "x\nHost key verification failed.\n").code == ExitCode::kUsage);
-  const StartFailure missing = fail(exited(127), "bash: line 1: /opt/ddprun: No such file\n");
+  const CommandFailure missing = fail(exited(127), "bash: line 1: /opt/ddprun: No such file\n");
   CHECK(missing.code == ExitCode::kUsage);
   CHECK_THAT(missing.text, Contains("no ddprun at /opt/ddprun") && Contains("--remote-ddprun"));
   CHECK_THAT(fail(exited(0), "").text, Contains("ended with 0; does it hand on standard input"));
