@@ -76,7 +76,8 @@ TEST_CASE("EtcdJournal: rows come back as they were written, small and large one
   commit({{"jobs/1/state", std::nullopt}, {"never there", std::nullopt}});
   const auto begun = Clock::now();
   commit({{"stores/1/1/base/0", random_text(random, large << 20)}, {"small", "1"}});
-  std::cout << "commit of " << large << " MiB: " << (Clock::now() - begun) / 1ms << " ms" << std::endl;
+  std::cout << "commit of " << large << " MiB: " << (Clock::now() - begun) / 1ms << " ms"
+            << std::endl;
   Batch many;
   for (int i = 0; i < 3000; ++i)
     many.push_back({concat("jobs/2/nodes/", i), random_text(random, 700)});
@@ -177,8 +178,11 @@ TEST_CASE("EtcdJournal: leadership ends with its lease, also inside a large batc
       while (other.get_prefix(blobs_prefix(kPrefix)).empty()) std::this_thread::yield();
       other.revoke(lease);
     });
-    CHECK_THROWS_AS(leader->commit({{"a", "2"}, {"b", std::string(std::size_t{test::fewer_if_sanitized(40, 10)} << 20, 'b')}}),
-                    Deposed);
+    CHECK_THROWS_AS(
+        leader->commit(
+            {{"a", "2"},
+             {"b", std::string(std::size_t{test::fewer_if_sanitized(40, 10)} << 20, 'b')}}),
+        Deposed);
     ends.join();
   }
   SECTION("by time") {
