@@ -332,29 +332,29 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       refuse(connection, error.what());
       return false;
     }
-    if (const auto* hello = std::get_if<Hello>(&line)) return welcome(connection, *hello);
+    if (const auto* hello = variants::get_if<Hello>(&line)) return welcome(connection, *hello);
     if (!connection->local_rank) {
       refuse(connection, "the first message is not hello");
       return false;
     }
     const int local_rank = *connection->local_rank;
-    if (std::holds_alternative<WaitForPlace>(line)) {
+    if (variants::holds_alternative<WaitForPlace>(line)) {
       connection->waits_for_place = connection->has_no_place;
       events_.said(local_rank, line);
-    } else if (std::holds_alternative<KeepsRecord>(line)) {
+    } else if (variants::holds_alternative<KeepsRecord>(line)) {
       connection->keeps_record = true;
-    } else if (std::holds_alternative<OffersRecovery>(line)) {
+    } else if (variants::holds_alternative<OffersRecovery>(line)) {
       connection->offers_recovery = true;
-    } else if (std::holds_alternative<AsksToRecover>(line)) {
+    } else if (variants::holds_alternative<AsksToRecover>(line)) {
       connection->asks_to_recover = true;
       events_.said(local_rank, line);
-    } else if (const auto* recorded = std::get_if<Recorded>(&line);
+    } else if (const auto* recorded = variants::get_if<Recorded>(&line);
                recorded != nullptr && connection->take_answer(recorded->number)) {
       events_.said(local_rank, line);
       tell_if_recorded();
     } else if (!connection->allowance.take(Clock::now())) {
       say_once(concat("local rank ", local_rank, " sends too many events: some are dropped"));
-    } else if (const auto* unknown = std::get_if<UnknownLine>(&line)) {
+    } else if (const auto* unknown = variants::get_if<UnknownLine>(&line)) {
       say_once("ignored a worker's event of an unknown type: " + unknown->type);
     } else {
       events_.said(local_rank, line);

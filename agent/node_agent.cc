@@ -104,22 +104,23 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
   membership::WorkerRequest request;
   request.round = round;
   request.global_rank = ranks_.of(local_rank);
-  if (const auto* exclude = std::get_if<ExcludeNode>(&line)) {
+  if (const auto* exclude = variants::get_if<ExcludeNode>(&line)) {
     request.reason = exclude->reason;
-  } else if (const auto* stop = std::get_if<StopJob>(&line)) {
+  } else if (const auto* stop = variants::get_if<StopJob>(&line)) {
     request.kind = membership::WorkerRequest::Kind::kStopJob;
     request.reason = stop->reason;
     request.exit_code = stop->exit_code;
   } else {
-    if (const auto* first = std::get_if<FirstStep>(&line)) on_first_step(round, local_rank, *first);
-    if (const auto* failed = std::get_if<OperationFailed>(&line)) {
+    if (const auto* first = variants::get_if<FirstStep>(&line))
+      on_first_step(round, local_rank, *first);
+    if (const auto* failed = variants::get_if<OperationFailed>(&line)) {
       failure_details_.operation_failed(local_rank, *failed);
       if (is_worth_recording(*failed)) handle(event::RecordsWanted{round});
     }
-    if (const auto* recorded = std::get_if<Recorded>(&line)) {
+    if (const auto* recorded = variants::get_if<Recorded>(&line)) {
       failure_details_.recorded(local_rank, recorded->file);
     }
-    if (std::holds_alternative<AsksToRecover>(line)) kept_if_all_ask();
+    if (variants::holds_alternative<AsksToRecover>(line)) kept_if_all_ask();
     return;
   }
   handle(event::WorkerAsks{std::move(request)});
@@ -167,16 +168,16 @@ void NodeAgent::leave(const action::Exit& exit) {
 void NodeAgent::handle(membership::AgentEvent event) { runner_.handle(std::move(event)); }
 
 void NodeAgent::heard(const membership::AgentEvent& link_event) {
-  reached_ = reached_ || std::holds_alternative<event::LinkUp>(link_event);
+  reached_ = reached_ || variants::holds_alternative<event::LinkUp>(link_event);
   bool is_welcome = false;
-  if (std::holds_alternative<event::LinkDown>(link_event)) {
+  if (variants::holds_alternative<event::LinkDown>(link_event)) {
     linked_ = false;
     store_.unlinked();
   }
-  if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
+  if (const auto* heard = variants::get_if<event::LinkMessage>(&link_event)) {
     const auto& message = heard->envelope.message;
-    const auto* refused = std::get_if<membership::Refused>(&message);
-    is_welcome = std::holds_alternative<membership::Welcome>(message);
+    const auto* refused = variants::get_if<membership::Refused>(&message);
+    is_welcome = variants::holds_alternative<membership::Welcome>(message);
     taken_in_ |= is_welcome;
     linked_ |= is_welcome;
     if (refused != nullptr && refused->again) taken_in_ = round_ != 0;
@@ -186,54 +187,54 @@ void NodeAgent::heard(const membership::AgentEvent& link_event) {
 }
 
 void NodeAgent::perform(const membership::AgentAction& todo) {
-  std::visit(Overloaded{
-                 [this](const action::Connect& connect) { link_.connect(connect.timeout); },
-                 [this](const action::CloseLink&) { link_.close(); },
-                 [this](const action::Send& send) { link_.send(send.envelope); },
-                 [this](const action::SetKeepAlive& keep) {
-                   link_.set_keep_alive(keep.timeout, keep.interval);
-                 },
-                 [this](const action::BindStore& bind) {
-                   try {
-                     handle(event::StoreBound{store_.bind(bind.address, bind.port)});
-                   } catch (const Error& error) {
-                     handle(event::StoreBindFailed{error.what()});
-                   }
-                 },
-                 [this](const action::ServeStore& serve) { store_.serve(serve.round); },
-                 [this](const action::CloseStore& close) {
-                   // At the end it stays for other nodes' workers: leave() closes it.
-                   if (!runner_.machine().exited()) store_.close(close.round);
-                 },
-                 [this](const action::Spawn& start) { spawn(start.round); },
-                 [this](const action::Prewarm&) { prewarm(); },
-                 [this](const action::Lease& lease) {
-                   if (workers_) workers_->lease(lease.until);
-                 },
-                 [this](const action::RequestStop& request) {
-                   request_stop(Clock::now() + request.notice);
-                 },
-                 [this](const action::StopWorkers& stop) { stop_workers(stop); },
-                 [this](const action::RoundOver& over) {
-                   if (events_.round_over) events_.round_over(over);
-                 },
-                 [this](const action::KeepWorkers&) { keep_workers(); },
-                 [this](const action::GoOn& next) { go_on(next.round); },
-                 [this](const action::Record&) {
-                   if (socket_) socket_->ask_for_records();
-                 },
-                 [this](const action::Inspect& inspect) {
-                   if (socket_) socket_->ask_for_records();
-                   if (monitor_) monitor_->inspect(inspect.inquiry);
-                 },
-                 [this](const action::ReadTail& wanted) { read_tail(wanted); },
-                 [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
-                 [this](const action::Exit& exit) {
-                   timer_.cancel();
-                   leave(exit);
-                 },
-             },
-             todo);
+  variants::visit(Overloaded{
+                      [this](const action::Connect& connect) { link_.connect(connect.timeout); },
+                      [this](const action::CloseLink&) { link_.close(); },
+                      [this](const action::Send& send) { link_.send(send.envelope); },
+                      [this](const action::SetKeepAlive& keep) {
+                        link_.set_keep_alive(keep.timeout, keep.interval);
+                      },
+                      [this](const action::BindStore& bind) {
+                        try {
+                          handle(event::StoreBound{store_.bind(bind.address, bind.port)});
+                        } catch (const Error& error) {
+                          handle(event::StoreBindFailed{error.what()});
+                        }
+                      },
+                      [this](const action::ServeStore& serve) { store_.serve(serve.round); },
+                      [this](const action::CloseStore& close) {
+                        // At the end it stays for other nodes' workers: leave() closes it.
+                        if (!runner_.machine().exited()) store_.close(close.round);
+                      },
+                      [this](const action::Spawn& start) { spawn(start.round); },
+                      [this](const action::Prewarm&) { prewarm(); },
+                      [this](const action::Lease& lease) {
+                        if (workers_) workers_->lease(lease.until);
+                      },
+                      [this](const action::RequestStop& request) {
+                        request_stop(Clock::now() + request.notice);
+                      },
+                      [this](const action::StopWorkers& stop) { stop_workers(stop); },
+                      [this](const action::RoundOver& over) {
+                        if (events_.round_over) events_.round_over(over);
+                      },
+                      [this](const action::KeepWorkers&) { keep_workers(); },
+                      [this](const action::GoOn& next) { go_on(next.round); },
+                      [this](const action::Record&) {
+                        if (socket_) socket_->ask_for_records();
+                      },
+                      [this](const action::Inspect& inspect) {
+                        if (socket_) socket_->ask_for_records();
+                        if (monitor_) monitor_->inspect(inspect.inquiry);
+                      },
+                      [this](const action::ReadTail& wanted) { read_tail(wanted); },
+                      [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
+                      [this](const action::Exit& exit) {
+                        timer_.cancel();
+                        leave(exit);
+                      },
+                  },
+                  todo);
 }
 
 AgentSocketEvents NodeAgent::socket_events() {

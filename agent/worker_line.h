@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
+
+#include "common/variant.h"
 
 namespace ddprun::agent {
 
@@ -57,8 +58,8 @@ struct UnknownLine {
   std::string type;
 };
 using WorkerLine =
-    std::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob, OperationFailed, KeepsRecord,
-                 Recorded, OffersRecovery, AsksToRecover, UnknownLine>;
+    variants::variant<Hello, WaitForPlace, FirstStep, ExcludeNode, StopJob, OperationFailed,
+                      KeepsRecord, Recorded, OffersRecovery, AsksToRecover, UnknownLine>;
 
 inline constexpr std::size_t kMaxReasonBytes = 1024;
 

@@ -22,7 +22,7 @@ level=minimal dry_run=no torch=yes
 # What each is for: docs/architecture.md, "Dependencies".
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev libncurses-dev python3
           python3-venv ca-certificates)
-packages_full=(catch2 ccache etcd-server iproute2 procps clang clang-format-14 clang-tidy-14 libclang-rt-dev
+packages_full=(catch2 ccache etcd-server iproute2 procps clang lld clang-format-14 clang-tidy-14 libclang-rt-dev
                dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 namespace ddprun::bench {
 
@@ -14,9 +13,9 @@ namespace {
 
 // A question about a rank's output is answered whenever it comes, and that is all.
 bool is_about_a_tail(const membership::AgentAction& todo) {
-  const auto* send = std::get_if<action::Send>(&todo);
-  return std::holds_alternative<action::ReadTail>(todo) ||
-         (send != nullptr && std::holds_alternative<membership::Tail>(send->envelope.message));
+  const auto* send = variants::get_if<action::Send>(&todo);
+  return variants::holds_alternative<action::ReadTail>(todo) ||
+         (send != nullptr && variants::holds_alternative<membership::Tail>(send->envelope.message));
 }
 
 }  // namespace
@@ -32,11 +31,11 @@ EmulatedNode::EmulatedNode(EmulatedNodeOptions options, NodeHost& host, NodeObse
                                  }}) {}
 
 void EmulatedNode::hear(membership::AgentEvent link_event) {
-  if (const auto* heard = std::get_if<event::LinkMessage>(&link_event)) {
-    if (std::holds_alternative<membership::Welcome>(heard->envelope.message)) {
+  if (const auto* heard = variants::get_if<event::LinkMessage>(&link_event)) {
+    if (variants::holds_alternative<membership::Welcome>(heard->envelope.message)) {
       observer_.welcomed(options_.index);
     }
-    if (const auto* end = std::get_if<membership::JobEnd>(&heard->envelope.message)) {
+    if (const auto* end = variants::get_if<membership::JobEnd>(&heard->envelope.message)) {
       observer_.told_the_end(options_.index, end->exit_code);
     }
     if (dead_) return;
@@ -102,27 +101,27 @@ void EmulatedNode::die() {
 
 void EmulatedNode::perform(const membership::AgentAction& todo) {
   if (!is_about_a_tail(todo)) ++num_effects_;
-  if (const auto* connect = std::get_if<action::Connect>(&todo)) {
+  if (const auto* connect = variants::get_if<action::Connect>(&todo)) {
     host_.connect(connect->timeout);
-  } else if (std::holds_alternative<action::CloseLink>(todo)) {
+  } else if (variants::holds_alternative<action::CloseLink>(todo)) {
     host_.close_link();
-  } else if (const auto* send = std::get_if<action::Send>(&todo)) {
+  } else if (const auto* send = variants::get_if<action::Send>(&todo)) {
     host_.send(send->envelope);
-  } else if (const auto* keep = std::get_if<action::SetKeepAlive>(&todo)) {
+  } else if (const auto* keep = variants::get_if<action::SetKeepAlive>(&todo)) {
     host_.set_keep_alive(keep->timeout, keep->interval);
-  } else if (std::holds_alternative<action::BindStore>(todo)) {
+  } else if (variants::holds_alternative<action::BindStore>(todo)) {
     runner_.handle(event::StoreBound{1});  // nobody connects to it
-  } else if (const auto* start = std::get_if<action::Spawn>(&todo)) {
+  } else if (const auto* start = variants::get_if<action::Spawn>(&todo)) {
     spawn(start->round);
-  } else if (const auto* stopping = std::get_if<action::StopWorkers>(&todo)) {
+  } else if (const auto* stopping = variants::get_if<action::StopWorkers>(&todo)) {
     stop(stopping->grace);
-  } else if (const auto* leased = std::get_if<action::Lease>(&todo)) {
+  } else if (const auto* leased = variants::get_if<action::Lease>(&todo)) {
     lease(leased->until);
-  } else if (const auto* inspect = std::get_if<action::Inspect>(&todo)) {
+  } else if (const auto* inspect = variants::get_if<action::Inspect>(&todo)) {
     runner_.handle(event::RanksInspected{inspect->round, inspect->inquiry, {}});
-  } else if (const auto* wanted = std::get_if<action::ReadTail>(&todo)) {
+  } else if (const auto* wanted = variants::get_if<action::ReadTail>(&todo)) {
     runner_.handle(event::TailRead{{wanted->request, {}, "an emulated node prints nothing"}});
-  } else if (const auto* exit = std::get_if<action::Exit>(&todo)) {
+  } else if (const auto* exit = variants::get_if<action::Exit>(&todo)) {
     observer_.exited(options_.index, *exit);
   }
 }

@@ -18,7 +18,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "bench/store/bench_client.h"
@@ -106,19 +105,19 @@ class Node {
   }
 
   void perform(const membership::AgentAction& todo) {
-    if (const auto* connect = std::get_if<action::Connect>(&todo)) {
+    if (const auto* connect = variants::get_if<action::Connect>(&todo)) {
       link_.connect(connect->timeout);
-    } else if (const auto* send = std::get_if<action::Send>(&todo)) {
+    } else if (const auto* send = variants::get_if<action::Send>(&todo)) {
       link_.send(send->envelope);
-    } else if (const auto* keep = std::get_if<action::SetKeepAlive>(&todo)) {
+    } else if (const auto* keep = variants::get_if<action::SetKeepAlive>(&todo)) {
       link_.set_keep_alive(keep->timeout, keep->interval);
-    } else if (std::holds_alternative<action::BindStore>(todo)) {
+    } else if (variants::holds_alternative<action::BindStore>(todo)) {
       runner_.handle(event::StoreBound{1});  // nobody connects to it
-    } else if (const auto* start = std::get_if<action::Spawn>(&todo)) {
+    } else if (const auto* start = variants::get_if<action::Spawn>(&todo)) {
       round_ = start->round.round;
       runner_.handle(event::WorkersRunning{round_});
       flush_later();  // after that was said
-    } else if (const auto* exit = std::get_if<action::Exit>(&todo)) {
+    } else if (const auto* exit = variants::get_if<action::Exit>(&todo)) {
       die("a node ends: " + exit->verdict.reason);
     }
   }

@@ -108,13 +108,13 @@ void ChannelAgent::read_commands() {
 }
 
 void ChannelAgent::obey(const channel::FromLauncher& message) {
-  if (const auto* job = std::get_if<channel::Job>(&message)) {
+  if (const auto* job = variants::get_if<channel::Job>(&message)) {
     if (!has_job_) start(*job);
-  } else if (const auto* signal = std::get_if<channel::Signal>(&message)) {
+  } else if (const auto* signal = variants::get_if<channel::Signal>(&message)) {
     if (child_) child_->signal(signal->number);
-  } else if (const auto* input = std::get_if<channel::Input>(&message)) {
+  } else if (const auto* input = variants::get_if<channel::Input>(&message)) {
     stdin_.feed(input->bytes);
-  } else if (const auto* pulse = std::get_if<channel::Pulse>(&message)) {
+  } else if (const auto* pulse = variants::get_if<channel::Pulse>(&message)) {
     answer(*pulse);
   }
 }

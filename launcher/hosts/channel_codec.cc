@@ -192,11 +192,11 @@ std::string encode_one(const Signal& signal) {
 }  // namespace
 
 std::string encode(const FromAgent& message) {
-  return std::visit([](const auto& one) { return encode_one(one); }, message);
+  return variants::visit([](const auto& one) { return encode_one(one); }, message);
 }
 
 std::string encode(const FromLauncher& message) {
-  return std::visit([](const auto& one) { return encode_one(one); }, message);
+  return variants::visit([](const auto& one) { return encode_one(one); }, message);
 }
 
 bool Decoder::skip_prologue() {

@@ -9,8 +9,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
+
+#include "common/variant.h"
 
 namespace ddprun::launcher::channel {
 
@@ -92,8 +93,8 @@ struct Input {
   std::string bytes;  // empty: its end
 };
 
-using FromAgent = std::variant<Hello, Serving, Output, Room, End, Pulse>;
-using FromLauncher = std::variant<Job, Signal, Input, Pulse>;
+using FromAgent = variants::variant<Hello, Serving, Output, Room, End, Pulse>;
+using FromLauncher = variants::variant<Job, Signal, Input, Pulse>;
 
 // A message as bytes. Precondition: it is within the bounds above (a Job: encoded_bytes()).
 std::string encode(const FromAgent& message);

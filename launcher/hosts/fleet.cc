@@ -40,7 +40,7 @@ Fleet::Fleet(FleetOptions options)
 std::vector<FleetAction> Fleet::step(const FleetEvent& event, Clock::time_point now) {
   if (finished_) return {};
   now_ = now;
-  std::visit([this](const auto& one) { on(one); }, event);
+  variants::visit([this](const auto& one) { on(one); }, event);
   if (!stop_by_ && !give_up_by_) {
     start_more();
     run_ready();

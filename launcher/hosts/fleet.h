@@ -8,11 +8,11 @@
 #include <csignal>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/variant.h"
 #include "launcher/hosts/channel_codec.h"
 
 namespace ddprun::launcher {
@@ -63,9 +63,9 @@ struct Signalled {
 struct Tick {};
 }  // namespace fleet_event
 
-using FleetEvent =
-    std::variant<fleet_event::Begin, fleet_event::Hello, fleet_event::Serving, fleet_event::End,
-                 fleet_event::Gone, fleet_event::Signalled, fleet_event::Tick>;
+using FleetEvent = variants::variant<fleet_event::Begin, fleet_event::Hello, fleet_event::Serving,
+                                     fleet_event::End, fleet_event::Gone, fleet_event::Signalled,
+                                     fleet_event::Tick>;
 
 namespace fleet_action {
 // Starts the process that leads to the node's agent.
@@ -98,8 +98,8 @@ struct Finish {
 };
 }  // namespace fleet_action
 
-using FleetAction = std::variant<fleet_action::Start, fleet_action::Run, fleet_action::Signal,
-                                 fleet_action::Close, fleet_action::Say, fleet_action::Finish>;
+using FleetAction = variants::variant<fleet_action::Start, fleet_action::Run, fleet_action::Signal,
+                                      fleet_action::Close, fleet_action::Say, fleet_action::Finish>;
 
 class Fleet {
  public:

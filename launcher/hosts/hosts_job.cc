@@ -113,7 +113,7 @@ void HostsJob::happened(const FleetEvent& event) {
     const FleetEvent next = std::move(events_.front());
     events_.erase(events_.begin());
     for (const FleetAction& action : fleet_.step(next, Clock::now())) {
-      std::visit([this](const auto& one) { perform(one); }, action);
+      variants::visit([this](const auto& one) { perform(one); }, action);
     }
   }
   stepping_ = false;
@@ -196,14 +196,14 @@ void HostsJob::perform(const fleet_action::Finish& action) {
 }
 
 bool HostsJob::heard(int node, channel::FromAgent message) {
-  if (const auto* output = std::get_if<channel::Output>(&message)) return show(node, *output);
-  if (auto* hello = std::get_if<channel::Hello>(&message)) {
+  if (const auto* output = variants::get_if<channel::Output>(&message)) return show(node, *output);
+  if (auto* hello = variants::get_if<channel::Hello>(&message)) {
     happened(fleet_event::Hello{node, std::move(*hello)});
-  } else if (auto* serving = std::get_if<channel::Serving>(&message)) {
+  } else if (auto* serving = variants::get_if<channel::Serving>(&message)) {
     happened(fleet_event::Serving{node, std::move(serving->endpoint)});
-  } else if (const auto* room = std::get_if<channel::Room>(&message)) {
+  } else if (const auto* room = variants::get_if<channel::Room>(&message)) {
     input_.has_room(node, *room);
-  } else if (auto* end = std::get_if<channel::End>(&message)) {
+  } else if (auto* end = variants::get_if<channel::End>(&message)) {
     input_.gone(node);
     end_lines(node);
     happened(fleet_event::End{node, std::move(*end)});

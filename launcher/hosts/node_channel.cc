@@ -100,13 +100,13 @@ bool NodeChannel::take(std::size_t num_bytes) {
 
 // What is not for the launcher to know. The heart beats from the agent's first word to its last.
 bool NodeChannel::is_own(const channel::FromAgent& message) {
-  if (std::holds_alternative<channel::Hello>(message)) {
+  if (variants::holds_alternative<channel::Hello>(message)) {
     heartbeat_.expect(keep_alive_, Clock::now());
     await_pulse();
-  } else if (std::holds_alternative<channel::End>(message)) {
+  } else if (variants::holds_alternative<channel::End>(message)) {
     heartbeat_.expect(std::chrono::milliseconds{0}, Clock::now());
   }
-  return std::holds_alternative<channel::Pulse>(message);
+  return variants::holds_alternative<channel::Pulse>(message);
 }
 
 void NodeChannel::await_pulse() {

@@ -160,21 +160,21 @@ void StandingAgent::say_hello() {
 }
 
 void StandingAgent::heard(const gangs::QueueMessage& message) {
-  if (std::holds_alternative<gangs::Welcome>(message)) {
+  if (variants::holds_alternative<gangs::Welcome>(message)) {
     is_connected_ = true;
     ++num_welcomes_;
     log_info("connected to the ddprund at ", options_.endpoint_text);
-  } else if (const auto* begin = std::get_if<gangs::StartPart>(&message)) {
+  } else if (const auto* begin = variants::get_if<gangs::StartPart>(&message)) {
     start(*begin);
-  } else if (const auto* end = std::get_if<gangs::StopPart>(&message)) {
+  } else if (const auto* end = variants::get_if<gangs::StopPart>(&message)) {
     const auto part = parts_.find(end->gang);
     if (part != parts_.end()) stop(part->second);
-  } else if (const auto* forget = std::get_if<gangs::ForgetPart>(&message)) {
+  } else if (const auto* forget = variants::get_if<gangs::ForgetPart>(&message)) {
     const auto part = parts_.find(forget->gang);
     if (part != parts_.end() && part->second.held.ended) parts_.erase(part);
     if (!is_leaving_) unread_.erase(forget->gang);
     finish_if_idle();
-  } else if (const auto* request = std::get_if<gangs::OutputRequest>(&message)) {
+  } else if (const auto* request = variants::get_if<gangs::OutputRequest>(&message)) {
     const auto part = parts_.find(request->gang);
     const bool is_read = output_->read(*request, part != parts_.end() && !part->second.held.ended);
     is_read ? void(unread_.erase(request->gang)) : void(unread_.insert(request->gang));

@@ -124,7 +124,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
     drop(id, error.what());
     return;
   }
-  const auto* join = std::get_if<membership::Join>(&message.envelope.message);
+  const auto* join = variants::get_if<membership::Join>(&message.envelope.message);
   const std::size_t joined = agents_.size() - unjoined_.size();
   if (is_first && join != nullptr && join->session.empty() &&
       joined > options_.in_all.connections) {

@@ -40,7 +40,7 @@ void AgentHub::settle(membership::Actions actions) {
   journal::Batch changes;
   if (options_.journal != nullptr) changes = table_.take_changes();
   const bool says_something = std::ranges::any_of(actions, [](const membership::Action& action) {
-    return !std::holds_alternative<membership::action::Log>(action);
+    return !variants::holds_alternative<membership::action::Log>(action);
   });
   if (!unkept_.must_wait(changes, says_something)) return perform(actions);
   if (changes.empty() && actions.empty()) return;
@@ -81,24 +81,24 @@ membership::TailRoute AgentHub::ask_for_tail(const std::string& run_id, int glob
 
 void AgentHub::perform(const membership::Action& action) {
   namespace act = membership::action;
-  if (const auto* send = std::get_if<act::Send>(&action)) {
+  if (const auto* send = variants::get_if<act::Send>(&action)) {
     const auto found = agents_.find(send->connection);
     if (found != agents_.end()) found->second.frames->send(membership::encode(send->envelope));
-  } else if (const auto* close = std::get_if<act::Close>(&action)) {
+  } else if (const auto* close = variants::get_if<act::Close>(&action)) {
     const auto found = agents_.find(close->connection);
     if (found == agents_.end()) return;
     found->second.frames->close_when_sent(kFlushLimit);
     forget(found);
     pending_.emplace_back(membership::event::Closed{close->connection});
-  } else if (const auto* log = std::get_if<act::Log>(&action)) {
+  } else if (const auto* log = variants::get_if<act::Log>(&action)) {
     log_message(options_.quiet ? LogLevel::kDebug : log->level, log->text);
-  } else if (const auto* started = std::get_if<act::RoundStarted>(&action)) {
+  } else if (const auto* started = variants::get_if<act::RoundStarted>(&action)) {
     options_.round_started(*started);
-  } else if (const auto* ended = std::get_if<act::RoundOver>(&action)) {
+  } else if (const auto* ended = variants::get_if<act::RoundOver>(&action)) {
     options_.round_over(*ended);
-  } else if (const auto* over = std::get_if<act::JobOver>(&action)) {
+  } else if (const auto* over = variants::get_if<act::JobOver>(&action)) {
     options_.job_over(*over);
-  } else if (const auto* said = std::get_if<act::TailSaid>(&action)) {
+  } else if (const auto* said = variants::get_if<act::TailSaid>(&action)) {
     if (options_.tail_said) options_.tail_said(*said);
   }
 }

@@ -63,19 +63,19 @@ void GangHub::received(ConnectionId id, std::string_view text) {
     if (!found->second.is_in) return refuse(id, error.what());
     return drop(id, error.what());
   }
-  const auto* hello = std::get_if<gangs::NodeHello>(&*message);
+  const auto* hello = variants::get_if<gangs::NodeHello>(&*message);
   if (found->second.is_in == (hello != nullptr)) {
     return drop(id, hello != nullptr ? "a second hello" : "its first message is no hello");
   }
   if (hello != nullptr) return take_hello(id, *hello);
-  if (const auto* answer = std::get_if<gangs::OutputAnswer>(&*message)) {
+  if (const auto* answer = variants::get_if<gangs::OutputAnswer>(&*message)) {
     if (listener_.output) listener_.output(id, *answer);
     return;
   }
   feed([&](gangs::GangActions& out) {
-    if (const auto* started = std::get_if<gangs::PartStarted>(&*message)) {
+    if (const auto* started = variants::get_if<gangs::PartStarted>(&*message)) {
       queue_.part_started(id, started->gang, time(), out);
-    } else if (const auto* over = std::get_if<gangs::PartEnded>(&*message)) {
+    } else if (const auto* over = variants::get_if<gangs::PartEnded>(&*message)) {
       gangs::PartEnded said = *over;
       said.exit_code = std::clamp(said.exit_code, 0, 255);
       said.reason = one_line(said.reason.substr(0, gangs::kMaxReasonBytes));
@@ -220,7 +220,7 @@ void GangHub::feed(const std::function<void(gangs::GangActions&)>& event) {
 void GangHub::settle(gangs::GangActions actions) {
   journal::Batch changes = queue_.take_changes();
   const bool says_something = std::ranges::any_of(actions, [](const gangs::GangAction& action) {
-    return !std::holds_alternative<gangs::gang_action::Log>(action);
+    return !variants::holds_alternative<gangs::gang_action::Log>(action);
   });
   if (!unkept_.must_wait(changes, says_something)) return perform(actions);
   if (changes.empty() && actions.empty()) return;
@@ -235,17 +235,17 @@ void GangHub::perform(const gangs::GangActions& actions) {
 
 void GangHub::perform(const gangs::GangAction& action) {
   namespace act = gangs::gang_action;
-  if (const auto* tell = std::get_if<act::Tell>(&action)) {
+  if (const auto* tell = variants::get_if<act::Tell>(&action)) {
     const auto found = agents_.find(tell->connection);
     if (found != agents_.end()) found->second.frames->send(gangs::encode(tell->message));
-  } else if (const auto* close = std::get_if<act::Close>(&action)) {
+  } else if (const auto* close = variants::get_if<act::Close>(&action)) {
     const auto found = agents_.find(close->connection);
     if (found == agents_.end()) return;
     found->second.frames->close_when_sent(kFlushLimit);
     agents_.erase(found);  // the queue knows
-  } else if (const auto* changed = std::get_if<act::Changed>(&action)) {
+  } else if (const auto* changed = variants::get_if<act::Changed>(&action)) {
     if (listener_.changed) listener_.changed(changed->gang);
-  } else if (const auto* log = std::get_if<act::Log>(&action)) {
+  } else if (const auto* log = variants::get_if<act::Log>(&action)) {
     log_message(log->level, log->text);
   }
 }

@@ -11,11 +11,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/variant.h"
 #include "rendezvous/gangs/gang.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/journal/row.h"
@@ -46,8 +46,8 @@ struct Log {
 };
 }  // namespace gang_action
 
-using GangAction =
-    std::variant<gang_action::Tell, gang_action::Close, gang_action::Changed, gang_action::Log>;
+using GangAction = variants::variant<gang_action::Tell, gang_action::Close, gang_action::Changed,
+                                     gang_action::Log>;
 using GangActions = std::vector<GangAction>;
 
 struct GangQueueOptions {

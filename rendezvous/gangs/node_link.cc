@@ -150,11 +150,11 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
     } catch (const Error& error) {
       return down(error.what());
     }
-    if (const auto* refused = std::get_if<NodeRefused>(&*message)) {
+    if (const auto* refused = variants::get_if<NodeRefused>(&*message)) {
       return turned_down(concat("refused this agent: ", one_line(refused->reason)),
                          refused->lasting);
     }
-    if (const auto* welcome = std::get_if<Welcome>(&*message)) {
+    if (const auto* welcome = variants::get_if<Welcome>(&*message)) {
       if (welcome->protocol < kNodeProtocols.oldest || welcome->protocol > kNodeProtocols.newest) {
         return turned_down(concat("speaks version ", welcome->protocol,
                                   " of the standing agents' protocol, this agent ",

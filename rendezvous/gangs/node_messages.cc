@@ -114,10 +114,10 @@ constexpr std::array<std::string_view, 6> kQueueTypes = {"welcome", "refused", "
 
 template <typename Message, std::size_t N>
 std::string encode_as(const Message& message, const std::array<std::string_view, N>& types) {
-  static_assert(N == std::variant_size_v<Message>);
+  static_assert(N == variants::variant_size_v<Message>);
   RowWriter writer;
   writer("type", std::string(types[message.index()]));
-  std::visit([&writer](const auto& one) { message_fields(one, writer); }, message);
+  variants::visit([&writer](const auto& one) { message_fields(one, writer); }, message);
   return writer.text();
 }
 
@@ -126,7 +126,7 @@ Message decode_as(const std::string& type, RowReader& reader,
                   const std::array<std::string_view, N>& types) {
   if constexpr (I < N) {
     if (type != types[I]) return decode_as<Message, I + 1>(type, reader, types);
-    std::variant_alternative_t<I, Message> one;
+    variants::variant_alternative_t<I, Message> one;
     message_fields(one, reader);
     return one;
   }

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "common/variant.h"
 #include "common/version_range.h"
 #include "rendezvous/gangs/gang.h"
 
@@ -64,7 +64,7 @@ struct OutputAnswer {
   std::uint64_t out_next = 0, err_next = 0;
   std::string reason;  // why there is none; empty: there is, or none yet
 };
-using NodeMessage = std::variant<NodeHello, PartStarted, PartEnded, OutputAnswer>;
+using NodeMessage = variants::variant<NodeHello, PartStarted, PartEnded, OutputAnswer>;
 
 // ---- ddprund → agent ----
 
@@ -99,7 +99,7 @@ struct OutputRequest {
   std::int64_t wait_ms = 0;
 };
 using QueueMessage =
-    std::variant<Welcome, NodeRefused, StartPart, StopPart, ForgetPart, OutputRequest>;
+    variants::variant<Welcome, NodeRefused, StartPart, StopPart, ForgetPart, OutputRequest>;
 
 std::string encode(const NodeMessage& message);
 std::string encode(const QueueMessage& message);

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/endpoint.h"
 #include "common/log.h"
+#include "common/variant.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::membership {
@@ -153,17 +153,16 @@ struct Timer {};
 
 }  // namespace agent_event
 
-using AgentEvent =
-    std::variant<agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage,
-                 agent_event::LinkAnswered, agent_event::ClockSampled, agent_event::LinkDown,
-                 agent_event::LinkFailed, agent_event::StoreBound, agent_event::StoreBindFailed,
-                 agent_event::WorkersRunning, agent_event::WorkerFailed,
-                 agent_event::WorkersSucceeded, agent_event::WorkersFenced, agent_event::WorkerAsks,
-                 agent_event::WorkersLeft, agent_event::Warned, agent_event::FirstStepDone,
-                 agent_event::WorkersGone, agent_event::WorkersKept, agent_event::WorkersNotKept,
-                 agent_event::RankStalled, agent_event::RecordsWanted, agent_event::RanksInspected,
-                 agent_event::StepsTimed, agent_event::TailRead, agent_event::NodeRead,
-                 agent_event::Signal, agent_event::Abandoned, agent_event::Timer>;
+using AgentEvent = variants::variant<
+    agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage, agent_event::LinkAnswered,
+    agent_event::ClockSampled, agent_event::LinkDown, agent_event::LinkFailed,
+    agent_event::StoreBound, agent_event::StoreBindFailed, agent_event::WorkersRunning,
+    agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkersFenced,
+    agent_event::WorkerAsks, agent_event::WorkersLeft, agent_event::Warned,
+    agent_event::FirstStepDone, agent_event::WorkersGone, agent_event::WorkersKept,
+    agent_event::WorkersNotKept, agent_event::RankStalled, agent_event::RecordsWanted,
+    agent_event::RanksInspected, agent_event::StepsTimed, agent_event::TailRead,
+    agent_event::NodeRead, agent_event::Signal, agent_event::Abandoned, agent_event::Timer>;
 
 // ---- actions, to be carried out in order ----
 namespace agent_action {
@@ -268,12 +267,12 @@ struct Exit {
 }  // namespace agent_action
 
 using AgentAction =
-    std::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
-                 agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
-                 agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
-                 agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
-                 agent_action::RoundOver, agent_action::KeepWorkers, agent_action::GoOn,
-                 agent_action::Record, agent_action::Inspect, agent_action::ReadTail,
-                 agent_action::Tell, agent_action::Exit>;
+    variants::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
+                      agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
+                      agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
+                      agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
+                      agent_action::RoundOver, agent_action::KeepWorkers, agent_action::GoOn,
+                      agent_action::Record, agent_action::Inspect, agent_action::ReadTail,
+                      agent_action::Tell, agent_action::Exit>;
 
 }  // namespace ddprun::membership

@@ -265,7 +265,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     last_sign_ = Clock::now();
     const auto news = keep_alive_.ponged(payload, last_sign_);
     if (!news) return;
-    if (std::holds_alternative<agent_event::LinkAnswered>(*news)) look_out_->answered();
+    if (variants::holds_alternative<agent_event::LinkAnswered>(*news)) look_out_->answered();
     emit(*news);
   }
 

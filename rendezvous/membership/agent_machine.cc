@@ -20,7 +20,7 @@ std::vector<AgentAction> AgentMachine::Impl::step(const AgentEvent& event, TimeP
   out_.clear();
   now_ = now;
   if (!exited_) {
-    std::visit([this](const auto& each) { on(each); }, event);
+    variants::visit([this](const auto& each) { on(each); }, event);
     finish_if_done();
   }
   return std::move(out_);

@@ -23,7 +23,7 @@ using agent_action::Spawn;
 void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
   const RendezvousEnvelope& envelope = event.envelope;
   if (link_ == Link::kDown) return;
-  if (const auto* welcome = std::get_if<Welcome>(&envelope.message);
+  if (const auto* welcome = variants::get_if<Welcome>(&envelope.message);
       welcome != nullptr && link_ == Link::kOpen && !fits(*welcome, envelope.ack)) {
     return;
   }
@@ -38,7 +38,7 @@ void AgentMachine::Impl::on(const agent_event::LinkMessage& event) {
     case Arrival::kNew:
       break;
   }
-  std::visit([this](const auto& message) { hear(message); }, envelope.message);
+  variants::visit([this](const auto& message) { hear(message); }, envelope.message);
 }
 
 // Else the end is decided here. A rendezvous that checks Join::confirmed and the versions refuses

@@ -291,11 +291,11 @@ void get(const JsonFields& in, Tail& tail) {
 }  // namespace
 
 const char* type_of(const AgentMessage& message) {
-  return std::visit([](const auto& each) { return name_of(each); }, message);
+  return variants::visit([](const auto& each) { return name_of(each); }, message);
 }
 
 void put_message(json::object& out, const AgentMessage& message) {
-  std::visit([&](const auto& each) { put(out, each); }, message);
+  variants::visit([&](const auto& each) { put(out, each); }, message);
 }
 
 bool get_message(std::string_view type, const JsonFields& in, AgentMessage& message) {

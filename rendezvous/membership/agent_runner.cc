@@ -2,7 +2,6 @@
 #include "rendezvous/membership/agent_runner.h"
 
 #include <utility>
-#include <variant>
 
 namespace ddprun::membership {
 
@@ -17,7 +16,7 @@ void AgentRunner::handle(AgentEvent event) {
   while (!waiting_.empty()) {
     const AgentEvent next = std::move(waiting_.front());
     waiting_.pop_front();
-    if (std::holds_alternative<agent_event::Timer>(next)) wake_at_.reset();  // it has fired
+    if (variants::holds_alternative<agent_event::Timer>(next)) wake_at_.reset();  // it has fired
     for (const AgentAction& todo : machine_.step(next, hooks_.now())) {
       if (!dropped_) hooks_.perform(todo);
     }

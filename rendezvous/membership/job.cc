@@ -51,8 +51,9 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
   }
   node->last_heard = now;
   const Arrival arrival = node->channel.receive(envelope.seq, envelope.ack);
-  const bool is_ack = std::holds_alternative<Ack>(envelope.message);
-  const bool broken = arrival == Arrival::kGap || std::holds_alternative<Join>(envelope.message) ||
+  const bool is_ack = variants::holds_alternative<Ack>(envelope.message);
+  const bool broken = arrival == Arrival::kGap ||
+                      variants::holds_alternative<Join>(envelope.message) ||
                       (envelope.seq == 0 && !may_be_unnumbered(envelope.message));
   if (broken) {
     log(out, LogLevel::kWarning,
@@ -66,7 +67,7 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
     return true;
   }
   if (arrival == Arrival::kDuplicate || is_ack) return true;
-  std::visit(
+  variants::visit(
       [&](const auto& message) {
         using Message = std::decay_t<decltype(message)>;
         if constexpr (!std::is_same_v<Message, Join> && !std::is_same_v<Message, Ack>) {
@@ -80,8 +81,8 @@ bool Job::message(ConnectionId connection, const AgentEnvelope& envelope, TimePo
 // Most of what nodes say changes nothing that is kept: no row is made to find that out.
 bool Job::took_in_passing(ConnectionId connection, const AgentEnvelope& envelope, TimePoint now,
                           Actions& out) {
-  const auto* times = std::get_if<StepTimes>(&envelope.message);
-  const auto* tail = std::get_if<Tail>(&envelope.message);
+  const auto* times = variants::get_if<StepTimes>(&envelope.message);
+  const auto* tail = variants::get_if<Tail>(&envelope.message);
   const auto found = by_connection_.find(connection);
   if ((times == nullptr && tail == nullptr) || found == by_connection_.end() || ended()) {
     return false;

@@ -30,7 +30,7 @@ bool Job::knows(const Join& join) const {
 bool Job::join(ConnectionId connection, const ConnectionFacts& facts, const AgentEnvelope& envelope,
                const std::function<std::string()>& new_session, TimePoint now, Actions& out) {
   changed_ = true;
-  const Join& join = std::get<Join>(envelope.message);
+  const Join& join = variants::get<Join>(envelope.message);
   if (knows(join)) {
     const NodeId id =
         join.session.empty() ? by_instance_.at(join.instance) : by_session_.at(join.session);
@@ -142,7 +142,7 @@ void Job::come_back(Node& node, ConnectionId connection, const ConnectionFacts& 
     by_connection_.erase(*node.connection);
     out.push_back(action::Close{*node.connection});
   }
-  const Join& join = std::get<Join>(envelope.message);
+  const Join& join = variants::get<Join>(envelope.message);
   node.facts = facts;
   node.join.version = join.version;
   node.join.oldest_version = join.oldest_version;

@@ -35,7 +35,7 @@ static void read_row_text(std::string_view text, RendezvousMessage& message) {
 }
 static std::string row_text(const JobEnd& end) { return row_text(RendezvousMessage(end)); }
 static void read_row_text(std::string_view text, JobEnd& end) {
-  end = std::get<JobEnd>(read_kept_message(text));
+  end = variants::get<JobEnd>(read_kept_message(text));
 }
 static std::string row_text(const Join& join) { return encode(AgentEnvelope{0, 0, join}); }
 static void read_row_text(std::string_view text, Join& join) { join = read_kept_join(text); }

@@ -42,10 +42,10 @@ json::object defaults_of(const WorkerFailure& failure) {
 
 template <std::size_t Index = 0>
 std::optional<RendezvousMessage> message_named(std::string_view type) {
-  if constexpr (Index == std::variant_size_v<RendezvousMessage>) {
+  if constexpr (Index == variants::variant_size_v<RendezvousMessage>) {
     return std::nullopt;
   } else {
-    const RendezvousMessage candidate{std::in_place_index<Index>};
+    const RendezvousMessage candidate{variants::in_place_index_t<Index>{}};
     return type == type_of(candidate) ? candidate : message_named<Index + 1>(type);
   }
 }
@@ -58,7 +58,7 @@ Join read_kept_join(std::string_view text) {
   kept["version"] = kProtocolVersion;  // that of its ddprun, which may speak another one by now
   kept["oldest_version"] = kProtocolVersion;
   const AgentEnvelope envelope = decode_agent_message(json::serialize(kept));
-  const auto* join = std::get_if<Join>(&envelope.message);
+  const auto* join = variants::get_if<Join>(&envelope.message);
   if (join == nullptr) throw Error(ErrorCode::kProtocol, "it is no \"join\"");
   return *join;
 }
@@ -67,7 +67,7 @@ WorkerFailure read_kept_failure(std::string_view text) {
   json::object kept = parse(text);
   complete(kept, parse(encode(AgentEnvelope{0, 0, WorkerFailed{}})));
   const AgentEnvelope envelope = decode_agent_message(json::serialize(kept));
-  const auto* failed = std::get_if<WorkerFailed>(&envelope.message);
+  const auto* failed = variants::get_if<WorkerFailed>(&envelope.message);
   if (failed == nullptr) throw Error(ErrorCode::kProtocol, "it is no \"worker_failed\"");
   return failed->failure;
 }

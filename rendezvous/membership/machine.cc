@@ -29,9 +29,9 @@ JobTable::~JobTable() = default;
 
 Actions JobTable::step(const Event& event, Clock::time_point now) {
   Actions out;
-  if (const auto* message = std::get_if<event::Message>(&event)) {
+  if (const auto* message = variants::get_if<event::Message>(&event)) {
     Job* job = job_of(message->connection);
-    const auto* join_message = std::get_if<Join>(&message->envelope.message);
+    const auto* join_message = variants::get_if<Join>(&message->envelope.message);
     if (job == nullptr && join_message != nullptr) {
       join(*message, *join_message, now, out);
     } else if (job == nullptr) {
@@ -41,12 +41,12 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
       job->closed(message->connection, now, out);
       connections_.erase(message->connection);
     }
-  } else if (const auto* heard = std::get_if<event::Heard>(&event)) {
+  } else if (const auto* heard = variants::get_if<event::Heard>(&event)) {
     if (Job* job = job_of(heard->connection)) job->heard(heard->connection, now);
-  } else if (const auto* closed = std::get_if<event::Closed>(&event)) {
+  } else if (const auto* closed = variants::get_if<event::Closed>(&event)) {
     if (Job* job = job_of(closed->connection)) job->closed(closed->connection, now, out);
     connections_.erase(closed->connection);
-  } else if (const auto* lost = std::get_if<event::StoreLost>(&event)) {
+  } else if (const auto* lost = variants::get_if<event::StoreLost>(&event)) {
     if (Job* job = job_of(lost->connection)) job->store_lost(lost->connection, lost->why, now, out);
   } else {
     for (const auto& job : jobs_) job->tick(now, out);

@@ -14,11 +14,11 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/variant.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
@@ -58,7 +58,7 @@ struct StoreLost {
 };
 }  // namespace event
 using Event =
-    std::variant<event::Message, event::Heard, event::Closed, event::Tick, event::StoreLost>;
+    variants::variant<event::Message, event::Heard, event::Closed, event::Tick, event::StoreLost>;
 
 namespace action {
 struct Send {
@@ -97,8 +97,8 @@ struct TailSaid {
   Tail tail;
 };
 }  // namespace action
-using Action = std::variant<action::Send, action::Close, action::Log, action::RoundStarted,
-                            action::RoundOver, action::JobOver, action::TailSaid>;
+using Action = variants::variant<action::Send, action::Close, action::Log, action::RoundStarted,
+                                 action::RoundOver, action::JobOver, action::TailSaid>;
 using Actions = std::vector<Action>;
 
 // The rendezvous' own settings; the job's come with its first Join.

@@ -3,16 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <variant>
 
+#include "common/variant.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::membership {
 
 // The round that a message speaks of; nullptr: of none. Of an AgentMessage or a RendezvousMessage.
 template <typename... Types>
-std::uint64_t* round_of(std::variant<Types...>& message) {
-  return std::visit(
+std::uint64_t* round_of(variants::variant<Types...>& message) {
+  return variants::visit(
       [](auto& each) -> std::uint64_t* {
         if constexpr (requires { each.round; }) return &each.round;
         return nullptr;
@@ -22,9 +22,12 @@ std::uint64_t* round_of(std::variant<Types...>& message) {
 
 // What may come without a number, and be lost with its connection.
 inline bool may_be_unnumbered(const AgentMessage& message) {
-  return std::holds_alternative<Ack>(message) || std::holds_alternative<CutOff>(message) ||
-         std::holds_alternative<Stalled>(message) || std::holds_alternative<Inspection>(message) ||
-         std::holds_alternative<StepTimes>(message) || std::holds_alternative<Tail>(message);
+  return variants::holds_alternative<Ack>(message) ||
+         variants::holds_alternative<CutOff>(message) ||
+         variants::holds_alternative<Stalled>(message) ||
+         variants::holds_alternative<Inspection>(message) ||
+         variants::holds_alternative<StepTimes>(message) ||
+         variants::holds_alternative<Tail>(message);
 }
 
 }  // namespace ddprun::membership

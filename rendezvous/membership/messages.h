@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "common/variant.h"
 #include "common/version_range.h"
 #include "rendezvous/membership/node_report.h"
 #include "rendezvous/membership/rank_report.h"
@@ -284,9 +284,9 @@ struct Tail {
 };
 
 using AgentMessage =
-    std::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
-                 WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
-                 CutOff, Stalled, Inspection, StepTimes, Tail>;
+    variants::variant<Join, Ack, WorkersRunning, WorkerFailed, WorkersSucceeded, FirstStep,
+                      WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
+                      CutOff, Stalled, Inspection, StepTimes, Tail>;
 
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
@@ -403,8 +403,9 @@ struct TailWanted {
   int global_rank = 0;  // of that round
 };
 
-using RendezvousMessage = std::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd,
-                                       Refused, Inspect, HangVerdict, Record, TailWanted>;
+using RendezvousMessage =
+    variants::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd, Refused, Inspect,
+                      HangVerdict, Record, TailWanted>;
 
 // One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
 // 0 = not numbered); `ack` is the highest number received from the other side.

@@ -206,11 +206,11 @@ void get(const JsonFields& in, TailWanted& wanted) {
 }  // namespace
 
 const char* type_of(const RendezvousMessage& message) {
-  return std::visit([](const auto& each) { return name_of(each); }, message);
+  return variants::visit([](const auto& each) { return name_of(each); }, message);
 }
 
 void put_message(json::object& out, const RendezvousMessage& message) {
-  std::visit([&](const auto& each) { put(out, each); }, message);
+  variants::visit([&](const auto& each) { put(out, each); }, message);
 }
 
 bool get_message(std::string_view type, const JsonFields& in, RendezvousMessage& message) {

@@ -143,8 +143,8 @@ TEST_CASE("agent socket: events arrive with the rank of their worker, in pieces 
   worker.say("son\":\"bad\"}\n");
   REQUIRE(rig.wait_for([&] { return rig.said.size() == 2; }));
   CHECK(rig.said[0].first == 1);
-  CHECK(std::get<FirstStep>(rig.said[0].second).step == 3);
-  CHECK(std::get<ExcludeNode>(rig.said[1].second).reason == "bad");
+  CHECK(variants::get<FirstStep>(rig.said[0].second).step == 3);
+  CHECK(variants::get<ExcludeNode>(rig.said[1].second).reason == "bad");
 
   worker.say("{\"type\":\"of a later version\"}\n{\"type\":\"first_step\",\"step\":4}\n");
   REQUIRE(rig.wait_for([&] { return rig.said.size() == 3; }));
@@ -232,8 +232,8 @@ TEST_CASE(
   keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"}\n");  // heard all the same
   rig.socket->read_pending();
   CHECK(num_told == 2);
-  REQUIRE(std::holds_alternative<Recorded>(rig.said.back().second));
-  CHECK(std::get<Recorded>(rig.said.back().second).file == "/f");
+  REQUIRE(variants::holds_alternative<Recorded>(rig.said.back().second));
+  CHECK(variants::get<Recorded>(rig.said.back().second).file == "/f");
 
   rig.socket->ask_for_records();
   rig.socket->when_recorded(count);
@@ -261,7 +261,7 @@ TEST_CASE("agent socket: an answer to an earlier request does not end the wait f
   CHECK(keeper.hear() == "{\"type\":\"dump\",\"number\":2}\n");
   rig.socket->when_recorded(count);
   recorded(",\"number\":1");
-  CHECK(std::get<Recorded>(rig.said.back().second).number == 1);
+  CHECK(variants::get<Recorded>(rig.said.back().second).number == 1);
   CHECK(num_told == 0);
   for (const char* number : {",\"number\":1", ",\"number\":3"}) recorded(number);
   CHECK(num_told == 0);

@@ -104,7 +104,7 @@ TEST_CASE("parse_worker_line: operation_failed, and what is none") {
   const auto line = parse_worker_line(
       R"({"type":"operation_failed","code":"timeout","operation":"barrier #3 of communicator 0",)"
       R"("size":4,"waited_ms":30000,"missing":[3,1],"message":"m","file":"/f"})");
-  const auto& heard = std::get<OperationFailed>(line);
+  const auto& heard = variants::get<OperationFailed>(line);
   CHECK(heard.missing == std::vector<int>{1, 3});
   CHECK(heard.operation == "barrier #3 of communicator 0");
   CHECK(heard.waited_ms == 30'000);

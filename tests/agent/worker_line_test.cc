@@ -8,28 +8,30 @@ using namespace ddprun;
 using namespace ddprun::agent;
 
 TEST_CASE("worker's line: each type with its fields, unknown fields are ignored") {
-  const auto hello = std::get<Hello>(
+  const auto hello = variants::get<Hello>(
       parse_worker_line(R"({"type":"hello","version":1,"round":7,"local_rank":3,"more":[]})"));
   CHECK(hello.version == 1);
   CHECK(hello.round == 7);
   CHECK(hello.local_rank == 3);
-  CHECK(std::get<FirstStep>(parse_worker_line(R"({"type":"first_step","step":41})")).step == 41);
-  CHECK(std::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"ECC"})"))
+  CHECK(variants::get<FirstStep>(parse_worker_line(R"({"type":"first_step","step":41})")).step ==
+        41);
+  CHECK(variants::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"ECC"})"))
             .reason == "ECC");
-  const auto stop = std::get<StopJob>(
+  const auto stop = variants::get<StopJob>(
       parse_worker_line(R"({"type":"stop_job","reason":"loss is nan","exit_code":3})"));
   CHECK(stop.reason == "loss is nan");
   CHECK(stop.exit_code == 3);
-  CHECK(std::get<StopJob>(parse_worker_line(R"({"type":"stop_job","reason":""})")).exit_code == 1);
-  CHECK(std::holds_alternative<OffersRecovery>(parse_worker_line(R"({"type":"offers_recovery"})")));
-  CHECK(std::holds_alternative<AsksToRecover>(parse_worker_line(R"({"type":"recover"})")));
-  CHECK(std::holds_alternative<KeepsRecord>(parse_worker_line(R"({"type":"keeps_record"})")));
-  CHECK(
-      std::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"","number":7})")).number ==
-      7);
-  CHECK(std::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"/l/f"})")).file ==
+  CHECK(variants::get<StopJob>(parse_worker_line(R"({"type":"stop_job","reason":""})")).exit_code ==
+        1);
+  CHECK(variants::holds_alternative<OffersRecovery>(
+      parse_worker_line(R"({"type":"offers_recovery"})")));
+  CHECK(variants::holds_alternative<AsksToRecover>(parse_worker_line(R"({"type":"recover"})")));
+  CHECK(variants::holds_alternative<KeepsRecord>(parse_worker_line(R"({"type":"keeps_record"})")));
+  CHECK(variants::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"","number":7})"))
+            .number == 7);
+  CHECK(variants::get<Recorded>(parse_worker_line(R"({"type":"recorded","file":"/l/f"})")).file ==
         "/l/f");
-  CHECK(std::get<UnknownLine>(parse_worker_line(R"({"type":"later"})")).type == "later");
+  CHECK(variants::get<UnknownLine>(parse_worker_line(R"({"type":"later"})")).type == "later");
 }
 
 TEST_CASE("worker's line: what can't be is a protocol error") {
@@ -51,9 +53,9 @@ TEST_CASE("worker's line: what can't be is a protocol error") {
 
 TEST_CASE("worker's line: a reason is cut, and can't forge lines") {
   const std::string long_reason(3000, 'x');
-  const auto cut = std::get<ExcludeNode>(
+  const auto cut = variants::get<ExcludeNode>(
       parse_worker_line(R"({"type":"exclude_node","reason":")" + long_reason + R"("})"));
   CHECK(cut.reason.size() <= kMaxReasonBytes + 16);
-  CHECK(std::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"a\nb"})"))
+  CHECK(variants::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"a\nb"})"))
             .reason == "a\\nb");
 }

@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       now = std::max(now, *next);
     }
     for (const Action& action : table.step(event, now)) {
-      const auto* send = std::get_if<action::Send>(&action);
+      const auto* send = variants::get_if<action::Send>(&action);
       if (send != nullptr) round_trip(encode(send->envelope), decode_rendezvous_message);
     }
     DDPRUN_CHECK(table.idle() || table.next_deadline());

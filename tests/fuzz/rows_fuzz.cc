@@ -72,7 +72,7 @@ std::size_t restore_queue(Rows& rows, std::size_t& num_gangs) {
   GangActions out;
   queue.restore(rows, at(10), out);
   const auto num_lost = std::ranges::count_if(out, [](const gangs::GangAction& action) {
-    const auto* log = std::get_if<gangs::gang_action::Log>(&action);
+    const auto* log = variants::get_if<gangs::gang_action::Log>(&action);
     return log != nullptr && log->level == LogLevel::kError;
   });
   journal::apply_batch(queue.take_changes(), rows);

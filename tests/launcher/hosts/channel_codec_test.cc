@@ -46,15 +46,15 @@ TEST_CASE("channel: what an agent says arrives as it was, however the bytes come
       while (auto message = decoder.next_from_agent()) heard.push_back(std::move(*message));
     }
     REQUIRE(heard.size() == 7);
-    CHECK(std::get<Hello>(heard[0]).reached_at == "10.0.0.1");
-    CHECK(std::get<Serving>(heard[1]).endpoint == "10.0.0.1:4711");
-    CHECK(std::get<Output>(heard[2]).bytes == std::string("\0x\n", 3));
-    CHECK(std::get<Output>(heard[2]).is_stderr);
-    CHECK(std::get<Output>(heard[3]).bytes.size() == kMostOutputBytes);
-    CHECK(std::get<Pulse>(heard[5]).patience == std::chrono::milliseconds(200));
-    const Room& room = std::get<Room>(heard[4]);
+    CHECK(variants::get<Hello>(heard[0]).reached_at == "10.0.0.1");
+    CHECK(variants::get<Serving>(heard[1]).endpoint == "10.0.0.1:4711");
+    CHECK(variants::get<Output>(heard[2]).bytes == std::string("\0x\n", 3));
+    CHECK(variants::get<Output>(heard[2]).is_stderr);
+    CHECK(variants::get<Output>(heard[3]).bytes.size() == kMostOutputBytes);
+    CHECK(variants::get<Pulse>(heard[5]).patience == std::chrono::milliseconds(200));
+    const Room& room = variants::get<Room>(heard[4]);
     CHECK((room.num_bytes == kMostInputBytes && room.has_rank_0));
-    const End& end = std::get<End>(heard[6]);
+    const End& end = variants::get<End>(heard[6]);
     CHECK((end.exit_code == 143 && end.was_killed && end.by_job && end.last_words == "a\nb"));
     CHECK(decoder.prologue() == "Welcome to n1!\n");
   }
@@ -73,15 +73,15 @@ TEST_CASE("channel: arguments and variables survive every byte but zero") {
                encode(Input{std::string("\0\n", 2)}) + encode(Input{}));
   const auto heard = decoder.next_from_launcher();
   REQUIRE(heard.has_value());
-  const Job& same = std::get<Job>(*heard);
+  const Job& same = variants::get<Job>(*heard);
   CHECK(same.arguments == job.arguments);
   CHECK(same.environment == job.environment);
   CHECK((same.serve_at == "::1" && same.directory == "/a b" && same.stop_signal == 2 &&
          same.stop_seconds == 40));
-  CHECK(std::get<Signal>(*decoder.next_from_launcher()).number == 15);
-  CHECK(std::get<Pulse>(*decoder.next_from_launcher()).patience == kMostPatience);
-  CHECK(std::get<Input>(*decoder.next_from_launcher()).bytes == std::string("\0\n", 2));
-  CHECK(std::get<Input>(*decoder.next_from_launcher()).bytes.empty());
+  CHECK(variants::get<Signal>(*decoder.next_from_launcher()).number == 15);
+  CHECK(variants::get<Pulse>(*decoder.next_from_launcher()).patience == kMostPatience);
+  CHECK(variants::get<Input>(*decoder.next_from_launcher()).bytes == std::string("\0\n", 2));
+  CHECK(variants::get<Input>(*decoder.next_from_launcher()).bytes.empty());
   CHECK_FALSE(decoder.next_from_launcher().has_value());
 }
 
@@ -156,6 +156,6 @@ TEST_CASE("channel: a later protocol's greeting can be read") {
   decoder.feed(later);
   const auto heard = decoder.next_from_agent();
   REQUIRE(heard.has_value());
-  CHECK(std::get<Hello>(*heard).protocol == "9");
-  CHECK(std::get<Hello>(*heard).version == "2.0");
+  CHECK(variants::get<Hello>(*heard).protocol == "9");
+  CHECK(variants::get<Hello>(*heard).version == "2.0");
 }

@@ -29,7 +29,8 @@ class World {
   std::string step(const FleetEvent& event) {
     std::string words;
     for (const FleetAction& action : fleet_.step(event, now_)) {
-      const std::string word = std::visit([this](const auto& one) { return text(one); }, action);
+      const std::string word =
+          variants::visit([this](const auto& one) { return text(one); }, action);
       if (!word.empty()) words += (words.empty() ? "" : " ") + word;
     }
     return words;

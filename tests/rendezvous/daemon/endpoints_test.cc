@@ -54,9 +54,9 @@ struct Linked {
       : link(
             io, std::move(endpoints),
             [this](const membership::AgentEvent& each) {
-              if (const auto* is_up = std::get_if<event::LinkUp>(&each)) up = *is_up;
-              if (const auto* is_down = std::get_if<event::LinkDown>(&each)) down = *is_down;
-              if (const auto* has_failed = std::get_if<event::LinkFailed>(&each)) {
+              if (const auto* is_up = variants::get_if<event::LinkUp>(&each)) up = *is_up;
+              if (const auto* is_down = variants::get_if<event::LinkDown>(&each)) down = *is_down;
+              if (const auto* has_failed = variants::get_if<event::LinkFailed>(&each)) {
                 failed = *has_failed;
               }
             },

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/variant.h"
 #include "rendezvous/membership/agent_link.h"
 #include "rendezvous/membership/agent_machine.h"
 
@@ -99,28 +100,28 @@ class TestAgent {
     namespace act = membership::agent_action;
     namespace ev = membership::agent_event;
     if (killed_) return;
-    if (auto* connect = std::get_if<act::Connect>(&action)) {
+    if (auto* connect = variants::get_if<act::Connect>(&action)) {
       link_->connect(connect->timeout);
-    } else if (std::get_if<act::CloseLink>(&action) != nullptr) {
+    } else if (variants::get_if<act::CloseLink>(&action) != nullptr) {
       link_->close();
-    } else if (auto* send = std::get_if<act::Send>(&action)) {
+    } else if (auto* send = variants::get_if<act::Send>(&action)) {
       link_->send(send->envelope);
-    } else if (auto* keep_alive = std::get_if<act::SetKeepAlive>(&action)) {
+    } else if (auto* keep_alive = variants::get_if<act::SetKeepAlive>(&action)) {
       link_->set_keep_alive(keep_alive->timeout, keep_alive->interval);
-    } else if (std::get_if<act::BindStore>(&action) != nullptr) {
+    } else if (variants::get_if<act::BindStore>(&action) != nullptr) {
       post(ev::StoreBound{static_cast<std::uint16_t>(next_port_++)});
-    } else if (auto* spawn = std::get_if<act::Spawn>(&action)) {
+    } else if (auto* spawn = variants::get_if<act::Spawn>(&action)) {
       rounds.push_back(spawn->round);
       workers_live = true;
       post(ev::WorkersRunning{spawn->round.round});
-    } else if (std::get_if<act::StopWorkers>(&action) != nullptr) {
+    } else if (variants::get_if<act::StopWorkers>(&action) != nullptr) {
       workers_live = false;
       post(ev::WorkersGone{rounds.back().round});
-    } else if (auto* wanted = std::get_if<act::ReadTail>(&action)) {
+    } else if (auto* wanted = variants::get_if<act::ReadTail>(&action)) {
       if (prints) post(ev::TailRead{prints(*wanted)});
-    } else if (auto* tell = std::get_if<act::Tell>(&action)) {
+    } else if (auto* tell = variants::get_if<act::Tell>(&action)) {
       told.push_back(tell->text);
-    } else if (auto* leave = std::get_if<act::Exit>(&action)) {
+    } else if (auto* leave = variants::get_if<act::Exit>(&action)) {
       exit = *leave;
     }
   }

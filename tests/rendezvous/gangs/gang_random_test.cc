@@ -113,12 +113,12 @@ class RandomWorld {
     check_order(before);
     journal::apply_batch(queue_.take_changes(), rows_);
     for (const auto& action : out) {
-      if (const auto* tell = std::get_if<gang_action::Tell>(&action)) {
+      if (const auto* tell = variants::get_if<gang_action::Tell>(&action)) {
         for (ModelAgent& agent : agents_) {
           if (agent.connection == tell->connection) agent.incoming.push_back(tell->message);
         }
       }
-      if (const auto* close = std::get_if<gang_action::Close>(&action)) {
+      if (const auto* close = variants::get_if<gang_action::Close>(&action)) {
         for (ModelAgent& agent : agents_) {
           if (agent.connection == close->connection) lose_line(agent);
         }
@@ -221,7 +221,7 @@ class RandomWorld {
     if (agent.incoming.empty()) return;
     const QueueMessage message = agent.incoming.front();
     agent.incoming.pop_front();
-    if (const auto* start = std::get_if<StartPart>(&message)) {
+    if (const auto* start = variants::get_if<StartPart>(&message)) {
       const auto [held, is_new] =
           agent.held.try_emplace(start->gang, HeldPart{start->gang, start->slots, false, 0, ""});
       if (is_new && draw(8) == 0) {
@@ -233,13 +233,13 @@ class RandomWorld {
       } else {
         say(agent, PartStarted{start->gang});
       }
-    } else if (const auto* stop = std::get_if<StopPart>(&message)) {
+    } else if (const auto* stop = variants::get_if<StopPart>(&message)) {
       const auto held = agent.held.find(stop->gang);
       if (held == agent.held.end() || held->second.ended) return;
       held->second.ended = true;
       held->second.exit_code = 143;
       say(agent, PartEnded{stop->gang, 143, ""});
-    } else if (const auto* forget = std::get_if<ForgetPart>(&message)) {
+    } else if (const auto* forget = variants::get_if<ForgetPart>(&message)) {
       const auto held = agent.held.find(forget->gang);
       if (held != agent.held.end() && held->second.ended) agent.held.erase(held);
     }
@@ -251,9 +251,9 @@ class RandomWorld {
     agent.outgoing.pop_front();
     const ConnectionId from = *agent.connection;
     feed([&](GangActions& out) {
-      if (const auto* started = std::get_if<PartStarted>(&message)) {
+      if (const auto* started = variants::get_if<PartStarted>(&message)) {
         queue_.part_started(from, started->gang, time(), out);
-      } else if (const auto* ended = std::get_if<PartEnded>(&message)) {
+      } else if (const auto* ended = variants::get_if<PartEnded>(&message)) {
         queue_.part_ended(from, *ended, time(), out);
       }
     });

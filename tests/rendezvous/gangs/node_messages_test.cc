@@ -18,33 +18,33 @@ TEST_CASE("Node messages: what is said is what is heard") {
   hello.uid = 1000;
   hello.slots = 4;
   hello.gangs = {{"a", 2, true, 9, "why"}};
-  const auto heard = std::get<NodeHello>(decode_node_message(encode(NodeMessage(hello))));
+  const auto heard = variants::get<NodeHello>(decode_node_message(encode(NodeMessage(hello))));
   CHECK(heard.node == "n1");
   CHECK(heard.uid == 1000);
   REQUIRE(heard.gangs.size() == 1);
   CHECK(heard.gangs[0].ended);
   CHECK(heard.gangs[0].exit_code == 9);
   const auto ended = decode_node_message(encode(NodeMessage(PartEnded{"a", 3, "no directory"})));
-  CHECK(std::get<PartEnded>(ended).reason == "no directory");
+  CHECK(variants::get<PartEnded>(ended).reason == "no directory");
   StartPart start;
   start.gang = "a";
   start.arguments = {"--", "train"};
   start.environment = {"A=1"};
   const auto begun = decode_queue_message(encode(QueueMessage(start)));
-  CHECK(std::get<StartPart>(begun).arguments == start.arguments);
+  CHECK(variants::get<StartPart>(begun).arguments == start.arguments);
   const auto asked = decode_queue_message(encode(QueueMessage(OutputRequest{7, "a", 1, 2, 3, 4})));
-  CHECK(std::get<OutputRequest>(asked).request == 7);
-  CHECK(std::get<OutputRequest>(asked).err == 2);
+  CHECK(variants::get<OutputRequest>(asked).request == 7);
+  CHECK(variants::get<OutputRequest>(asked).err == 2);
 }
 
 TEST_CASE("Node messages: of a hello of other versions nothing else is read") {
   const auto hello = [](const char* protocols) {
-    return std::get<NodeHello>(decode_node_message(
+    return variants::get<NodeHello>(decode_node_message(
         concat(R"({"type":"hello",)", protocols, R"(,"node":"n1","gangs":[],"slots":7})")));
   };
   CHECK(hello(R"("protocol":9,"oldest_protocol":1)").slots == 7);
   CHECK(hello(R"("protocol":1)").slots == 7);
-  const auto newer = std::get<NodeHello>(decode_node_message(
+  const auto newer = variants::get<NodeHello>(decode_node_message(
       R"({"type":"hello","protocol":9,"oldest_protocol":8,"slots":"many","gangs":7})"));
   CHECK(to_string(newer.protocols) == "versions 8 to 9");
   CHECK_FALSE(newest_in_both(newer.protocols, kNodeProtocols));
@@ -54,9 +54,8 @@ TEST_CASE("Node messages: of a hello of other versions nothing else is read") {
 }
 
 TEST_CASE("Node messages: fields that are not known are skipped, other types are not") {
-  CHECK(
-      std::get<PartStarted>(decode_node_message(R"({"type":"started","gang":"a","new":1})")).gang ==
-      "a");
+  CHECK(variants::get<PartStarted>(decode_node_message(R"({"type":"started","gang":"a","new":1})"))
+            .gang == "a");
   CHECK_THROWS_WITH(decode_node_message(R"({"type":"started","gang":1})"),
                     Contains("makes no sense"));
   CHECK_THROWS_WITH(decode_node_message(R"({"type":"dance"})"), Contains("no message \"dance\""));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/variant.h"
 #include "rendezvous/gangs/gang_queue.h"
 
 namespace ddprun::gangs::testing {
@@ -13,13 +14,13 @@ namespace ddprun::gangs::testing {
 using namespace std::chrono_literals;
 
 inline std::string said(const QueueMessage& message) {
-  if (const auto* start = std::get_if<StartPart>(&message)) {
+  if (const auto* start = variants::get_if<StartPart>(&message)) {
     return "start " + start->gang + " " + start->nodes + "x" + start->workers;
   }
-  if (const auto* stop = std::get_if<StopPart>(&message)) return "stop " + stop->gang;
-  if (const auto* forget = std::get_if<ForgetPart>(&message)) return "forget " + forget->gang;
-  if (std::holds_alternative<NodeRefused>(message)) return "refused";
-  return std::holds_alternative<Welcome>(message) ? "welcome" : "output";
+  if (const auto* stop = variants::get_if<StopPart>(&message)) return "stop " + stop->gang;
+  if (const auto* forget = variants::get_if<ForgetPart>(&message)) return "forget " + forget->gang;
+  if (variants::holds_alternative<NodeRefused>(message)) return "refused";
+  return variants::holds_alternative<Welcome>(message) ? "welcome" : "output";
 }
 
 class QueueScript {
@@ -131,11 +132,11 @@ class QueueScript {
  private:
   void take(const GangActions& actions) {
     for (const auto& action : actions) {
-      if (const auto* tell = std::get_if<gang_action::Tell>(&action)) {
+      if (const auto* tell = variants::get_if<gang_action::Tell>(&action)) {
         const std::string text = said(tell->message);
         if (text != "welcome") told_.push_back(names[tell->connection] + ": " + text);
       }
-      if (const auto* close = std::get_if<gang_action::Close>(&action)) {
+      if (const auto* close = variants::get_if<gang_action::Close>(&action)) {
         told_.push_back(names[close->connection] + ": closed");
       }
     }

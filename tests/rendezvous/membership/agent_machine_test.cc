@@ -208,7 +208,7 @@ TEST_CASE(
   CHECK(node.said<WorkersRunning>() != nullptr);
   CHECK(node.said<StepTimes>() != nullptr);
   CHECK(std::count_if(node.actions.begin(), node.actions.end(), [](const AgentAction& action) {
-          return std::holds_alternative<agent_action::Send>(action);
+          return variants::holds_alternative<agent_action::Send>(action);
         }) == 2);
 }
 

@@ -6,9 +6,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "common/variant.h"
 #include "rendezvous/membership/agent_machine.h"
 #include "tests/support/catch.h"
 
@@ -68,7 +68,7 @@ struct AgentNode {
   const Action* last() const {
     const Action* found = nullptr;
     for (const auto& action : actions) {
-      if (const auto* match = std::get_if<Action>(&action)) found = match;
+      if (const auto* match = variants::get_if<Action>(&action)) found = match;
     }
     return found;
   }
@@ -76,9 +76,9 @@ struct AgentNode {
   const Message* said() const {
     const Message* found = nullptr;
     for (const auto& action : actions) {
-      const auto* send = std::get_if<agent_action::Send>(&action);
+      const auto* send = variants::get_if<agent_action::Send>(&action);
       if (send == nullptr) continue;
-      if (const auto* match = std::get_if<Message>(&send->envelope.message)) found = match;
+      if (const auto* match = variants::get_if<Message>(&send->envelope.message)) found = match;
     }
     return found;
   }

@@ -216,45 +216,46 @@ class RandomNode {
     if (stopping_ && !machine_.next_deadline())
       violated("it waits for its workers without a deadline");
     const auto deadline = machine_.next_deadline();
-    if (std::holds_alternative<agent_event::Timer>(event) && deadline && *deadline <= now_) {
+    if (variants::holds_alternative<agent_event::Timer>(event) && deadline && *deadline <= now_) {
       violated("its timer is due at once again");
     }
   }
   void perform(const AgentAction& action) {
     using namespace agent_action;
     if (answers_) return check_answer(action);
-    if (const auto* wanted = std::get_if<ReadTail>(&action)) wanted_.push_back(wanted->request);
-    if (std::holds_alternative<Connect>(action)) {
+    if (const auto* wanted = variants::get_if<ReadTail>(&action))
+      wanted_.push_back(wanted->request);
+    if (variants::holds_alternative<Connect>(action)) {
       if (open_ || connecting_) violated("it connects twice");
       connecting_ = true;
-    } else if (std::holds_alternative<CloseLink>(action)) {
+    } else if (variants::holds_alternative<CloseLink>(action)) {
       open_ = connecting_ = false;
-    } else if (std::holds_alternative<Send>(action)) {
+    } else if (variants::holds_alternative<Send>(action)) {
       if (!open_) violated("it sends without a connection");
-    } else if (std::holds_alternative<BindStore>(action)) {
+    } else if (variants::holds_alternative<BindStore>(action)) {
       binding_ = true;
-    } else if (const auto* start = std::get_if<Spawn>(&action)) {
+    } else if (const auto* start = variants::get_if<Spawn>(&action)) {
       if (live_ && !given_up_) violated("it starts workers while others live");
       if (start->round.round <= round_) violated("it starts a round again");
       round_ = start->round.round;
       live_ = true;
       given_up_ = stopping_ = false;
       ++num_spawns_;
-    } else if (std::holds_alternative<StopWorkers>(action)) {
+    } else if (variants::holds_alternative<StopWorkers>(action)) {
       if (!live_) violated("it stops no workers");
       stopping_ = true;
-    } else if (const auto* tell = std::get_if<Tell>(&action)) {
+    } else if (const auto* tell = variants::get_if<Tell>(&action)) {
       if (tell->text.find("could not be stopped") != std::string::npos) {
         given_up_ = true;
         live_ = stopping_ = false;
       }
-    } else if (std::holds_alternative<Exit>(action)) {
+    } else if (variants::holds_alternative<Exit>(action)) {
       if (live_) violated("it exits while workers live");
     }
   }
   void check_answer(const AgentAction& action) {
-    const auto* send = std::get_if<agent_action::Send>(&action);
-    const auto* tail = send ? std::get_if<Tail>(&send->envelope.message) : nullptr;
+    const auto* send = variants::get_if<agent_action::Send>(&action);
+    const auto* tail = send ? variants::get_if<Tail>(&send->envelope.message) : nullptr;
     if (tail == nullptr || tail->request != *answers_ || send->envelope.seq != 0 || !open_) {
       violated("a tail that was read has an effect");
     }

@@ -25,7 +25,7 @@ struct Owner {
   void perform(const AgentAction& action) {
     performed.push_back(action.index());
     if (drop_at_first) return runner.drop();
-    if (std::holds_alternative<agent_action::BindStore>(action)) {
+    if (variants::holds_alternative<agent_action::BindStore>(action)) {
       runner.handle(agent_event::StoreBound{1});
       CHECK_FALSE(joined());  // its turn comes later
     }

@@ -137,7 +137,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
 TEST_CASE("Codec: what steps consist of arrives, an older agent, which doesn't say it, is heard") {
   StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
   const auto back = [](const std::string& text) {
-    return *std::get<StepTimes>(decode_agent_message(text).message).training;
+    return *variants::get<StepTimes>(decode_agent_message(text).message).training;
   };
   const std::string old_text = encode(AgentEnvelope{0, 0, times});
   CHECK(old_text.find("step_parts") == std::string::npos);
@@ -229,13 +229,13 @@ TEST_CASE("Codec: the time of a death and the list of victims are bounded") {
   end.victims.assign(20, std::string(100'000, 'x'));
   const std::string text = encode(RendezvousEnvelope{1, 0, end});
   CHECK(text.size() < 60'000);
-  CHECK(std::get<JobEnd>(decode_rendezvous_message(text).message).victims.size() == 9);
+  CHECK(variants::get<JobEnd>(decode_rendezvous_message(text).message).victims.size() == 9);
 }
 
 TEST_CASE("Codec: a ledger comes whole or not at all, and an older rendezvous has none") {
   const auto back = [](const JobEnd& end) {
     const std::string text = encode(RendezvousEnvelope{1, 0, end});
-    return std::get<JobEnd>(decode_rendezvous_message(text).message).ledger;
+    return variants::get<JobEnd>(decode_rendezvous_message(text).message).ledger;
   };
   JobEnd end;
   CHECK(encode(RendezvousEnvelope{1, 0, end}).find("ledger") == std::string::npos);
@@ -298,7 +298,7 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
 
 TEST_CASE("Codec: a Join of another version is decoded, so that it can be refused by name") {
   const auto envelope = decode_agent_message(R"({"type":"join","seq":0,"ack":0,"version":9})");
-  CHECK(std::get<Join>(envelope.message).version == 9);
+  CHECK(variants::get<Join>(envelope.message).version == 9);
 }
 
 TEST_CASE(
@@ -314,7 +314,7 @@ TEST_CASE(
     CHECK_NOTHROW(decode_agent_message(without(name)));
   }
   const auto envelope = decode_agent_message(without("exclude_after"));
-  CHECK(std::get<Join>(envelope.message).settings.exclude_after == 0);
+  CHECK(variants::get<Join>(envelope.message).settings.exclude_after == 0);
   CHECK_THAT(error_of(without("max_nodes")), Contains("\"max_nodes\" is missing"));
 }
 
@@ -325,7 +325,7 @@ TEST_CASE("Codec: a worker's output can't break a message") {
   failed.failure.last_lines.back() = "the last";
   const std::string text = encode(AgentEnvelope{1, 0, failed});
   CHECK(text.size() < kMaxMessageBytes);
-  const auto back = std::get<WorkerFailed>(decode_agent_message(text).message);
+  const auto back = variants::get<WorkerFailed>(decode_agent_message(text).message);
   CHECK(back.failure.last_lines.size() == 20);
   CHECK(back.failure.last_lines.back() == "the last");
   CHECK(back.failure.note == "caf\xEF\xBF\xBD \xEF\xBF\xBD\xEF\xBF\xBD");
@@ -338,7 +338,7 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   const std::string text =
       encode(AgentEnvelope{1, 0, Inspection{1, 1, std::vector<RankReport>(100, report)}});
   CHECK(text.size() < kMaxMessageBytes / 2);
-  const auto back = std::get<Inspection>(decode_agent_message(text).message);
+  const auto back = variants::get<Inspection>(decode_agent_message(text).message);
   CHECK(back.ranks.size() == kMaxReportedRanks);
   CHECK(back.ranks[0].frames.size() == kMaxFrames);
   CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
@@ -350,7 +350,7 @@ TEST_CASE("Codec: of the lines that a rank wrote the last ones are sent, within 
     const std::string text = encode(AgentEnvelope{0, 0, tail});
     CHECK(text.size() < 2 * (kMaxTailBytes + kMaxShownBytes));
     CHECK(encode(decode_agent_message(text)) == text);
-    return std::get<Tail>(decode_agent_message(text).message).lines;
+    return variants::get<Tail>(decode_agent_message(text).message).lines;
   };
   tail.lines.back() = "the last";
   CHECK(back().size() == kMaxTailLines);
@@ -363,7 +363,7 @@ TEST_CASE("Codec: of the lines that a rank wrote the last ones are sent, within 
   // And of a hostile agent no more is taken.
   std::string text = R"({"type":"tail","seq":0,"ack":0,"request":1,"note":"","lines":["")";
   for (int i = 0; i < 63; ++i) text += ",\"" + std::string(15'000, 'x') + "\"";
-  const auto taken = std::get<Tail>(decode_agent_message(text + "]}").message).lines;
+  const auto taken = variants::get<Tail>(decode_agent_message(text + "]}").message).lines;
   CHECK(taken.size() == 15);
   CHECK_THAT(error_of(text + R"(,"one too many"]})"), Contains("has more than 64 elements"));
 }
@@ -375,7 +375,7 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
       R"("node_rank":0,"pid":1,"exit_code":1,"signal":0,"hung":false,"lasting":false,"died_at_us":0,"clock_error_us":0,"ended_at":0,"traceback":[],"error_file":"","out_of_memory":"","log_files":[],"error_fields":")" +
       big('f') + R"(","host":")" + big('h') + R"(","note":")" + big('n') + R"(","last_lines":[)";
   for (int i = 0; i < 14; ++i) text += (i == 0 ? "\"" : ",\"") + big('x') + '"';
-  const auto failed = std::get<WorkerFailed>(decode_agent_message(text + "]}}").message);
+  const auto failed = variants::get<WorkerFailed>(decode_agent_message(text + "]}}").message);
   CHECK(failed.failure.host.size() <= 259);
   CHECK(failed.failure.note.size() <= 4099);
   CHECK(failed.failure.error_fields.size() <= kMaxErrorFieldsBytes + 3);
@@ -390,7 +390,7 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   text = encode(AgentEnvelope{0, 0, join});
   for (const char* word : {"HOST", "TOPO", "PROG", "ROLE"})
     text.replace(text.find(word), 4, big('j'));
-  const auto joined = std::get<Join>(decode_agent_message(text).message);
+  const auto joined = variants::get<Join>(decode_agent_message(text).message);
   CHECK(joined.host.size() <= 259);
   CHECK(joined.topology.size() <= 1027);
   CHECK(joined.program.size() <= 1027);

@@ -44,7 +44,7 @@ struct HangScript : Script {
   int count_inspects(const std::string& name) {
     int count = 0;
     for (const auto& message : agents[name].received) {
-      if (std::holds_alternative<Inspect>(message)) ++count;
+      if (variants::holds_alternative<Inspect>(message)) ++count;
     }
     return count;
   }
@@ -92,7 +92,7 @@ TEST_CASE("Records: every node whose workers run is asked once, before the round
   const auto asked = [&](const std::string& name) {
     return std::count_if(
         j.agents[name].received.begin(), j.agents[name].received.end(),
-        [](const auto& message) { return std::holds_alternative<Record>(message); });
+        [](const auto& message) { return variants::holds_alternative<Record>(message); });
   };
   j.says("1", RecordsWanted{7});
   CHECK(asked("2") == 0);
@@ -105,7 +105,7 @@ TEST_CASE("Records: every node whose workers run is asked once, before the round
     CHECK(asked(name) == 1);
     CHECK(j.last<Record>(name)->round == 1);
     REQUIRE(j.last<StopRound>(name) != nullptr);
-    CHECK(std::holds_alternative<Record>(*(j.agents[name].received.end() - 2)));
+    CHECK(variants::holds_alternative<Record>(*(j.agents[name].received.end() - 2)));
   }
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
@@ -135,7 +135,7 @@ TEST_CASE(
   const auto verdicts = [&] {
     std::vector<HangVerdict> told;
     for (const auto& message : j.agents["1"].received) {
-      if (const auto* verdict = std::get_if<HangVerdict>(&message)) told.push_back(*verdict);
+      if (const auto* verdict = variants::get_if<HangVerdict>(&message)) told.push_back(*verdict);
     }
     return told;
   };

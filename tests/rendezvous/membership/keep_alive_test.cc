@@ -25,7 +25,7 @@ TEST_CASE_METHOD(Pinging,
   now += 1s;
   const auto answer = keep_alive.ponged(ping, now);
   REQUIRE(answer);
-  CHECK(std::get<agent_event::LinkAnswered>(*answer).sent_at == sent);
+  CHECK(variants::get<agent_event::LinkAnswered>(*answer).sent_at == sent);
   CHECK_FALSE(keep_alive.is_silent(sent + 2999ms));
   CHECK(keep_alive.is_silent(sent + 3s));
   CHECK(keep_alive.next(now) == now + 1s);
@@ -52,7 +52,7 @@ TEST_CASE_METHOD(Pinging, "KeepAlive: the second pong has the rendezvous' clock"
   const std::string pong = KeepAlive::clock_pong(keep_alive.ping(now), 77s);
   const auto sample = keep_alive.ponged(pong, now + 2ms);
   REQUIRE(sample);
-  const auto& sampled = std::get<agent_event::ClockSampled>(*sample);
+  const auto& sampled = variants::get<agent_event::ClockSampled>(*sample);
   CHECK(sampled.sent == now);
   CHECK(sampled.answered == 77s);
   CHECK(sampled.received == now + 2ms);

@@ -34,7 +34,7 @@ std::string text_of(const NodeReport& report) {
 }
 
 std::optional<NodeReport> back(const std::string& text) {
-  return std::get<StepTimes>(decode_agent_message(text).message).monitor;
+  return variants::get<StepTimes>(decode_agent_message(text).message).monitor;
 }
 
 // What it is refused with; "": it is not.

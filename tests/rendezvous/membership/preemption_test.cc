@@ -144,7 +144,7 @@ TEST_CASE("Preemption: warnings of all nodes at once cost one message to each") 
   for (const char* name : {"1", "2", "3", "4"}) {
     const auto& received = j.agents[name].received;
     CHECK(std::count_if(received.begin(), received.end(), [](const RendezvousMessage& each) {
-            return std::holds_alternative<Preempt>(each);
+            return variants::holds_alternative<Preempt>(each);
           }) == 1);
   }
 }

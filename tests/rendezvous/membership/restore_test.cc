@@ -178,7 +178,7 @@ TEST_CASE("Restore: rows that make no sense cost their job alone, whatever is wr
       INFO(key << " = " << text);
       const Actions actions = table.restore(rows, Clock::duration::zero(), before.now);
       REQUIRE_FALSE(actions.empty());
-      const auto* log = std::get_if<action::Log>(&actions.front());
+      const auto* log = variants::get_if<action::Log>(&actions.front());
       REQUIRE(log != nullptr);
       if (table.idle()) CHECK_THAT(log->text, Contains("of the journal is lost"));
     }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "common/variant.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/machine.h"
@@ -116,7 +117,8 @@ class Script {
     after->now = now + clock_shift;
     after->last_connection = last_connection;
     for (const Action& action : after->table.restore(rows, clock_shift, after->now)) {
-      if (const auto* log = std::get_if<action::Log>(&action)) after->logs.push_back(log->text);
+      if (const auto* log = variants::get_if<action::Log>(&action))
+        after->logs.push_back(log->text);
     }
     return after;
   }
@@ -140,7 +142,7 @@ class Script {
   const Message* last(const std::string& name) {
     const Message* found = nullptr;
     for (const auto& message : agents[name].received) {
-      if (const auto* match = std::get_if<Message>(&message)) found = match;
+      if (const auto* match = variants::get_if<Message>(&message)) found = match;
     }
     return found;
   }
@@ -173,21 +175,22 @@ class Script {
   void step(const Event& event) { perform(table.step(event, now)); }
   void perform(const Actions& actions) {
     for (const Action& action : actions) {
-      if (const auto* log = std::get_if<action::Log>(&action)) logs.push_back(log->text);
-      if (const auto* start = std::get_if<action::RoundStarted>(&action)) starts.push_back(*start);
-      if (const auto* said = std::get_if<action::TailSaid>(&action)) tails.push_back(*said);
-      if (const auto* over = std::get_if<action::RoundOver>(&action))
+      if (const auto* log = variants::get_if<action::Log>(&action)) logs.push_back(log->text);
+      if (const auto* start = variants::get_if<action::RoundStarted>(&action))
+        starts.push_back(*start);
+      if (const auto* said = variants::get_if<action::TailSaid>(&action)) tails.push_back(*said);
+      if (const auto* over = variants::get_if<action::RoundOver>(&action))
         round_ends.push_back(over->end);
       for (auto& [name, agent] : agents) {
-        const auto* send = std::get_if<action::Send>(&action);
+        const auto* send = variants::get_if<action::Send>(&action);
         if (send != nullptr && send->connection == agent.connection) {
           REQUIRE(agent.channel.receive(send->envelope.seq, send->envelope.ack) != Arrival::kGap);
           agent.received.push_back(send->envelope.message);
-          if (const auto* welcome = std::get_if<Welcome>(&send->envelope.message)) {
+          if (const auto* welcome = variants::get_if<Welcome>(&send->envelope.message)) {
             agent.session = welcome->session;
           }
         }
-        const auto* close = std::get_if<action::Close>(&action);
+        const auto* close = variants::get_if<action::Close>(&action);
         if (close != nullptr && close->connection == agent.connection) agent.closed = true;
       }
     }

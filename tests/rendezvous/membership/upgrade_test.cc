@@ -59,8 +59,8 @@ TEST_CASE("Upgrade: the journal of the first ddprund that kept one is read") {
   back.envelope = {0, 3, join};
   bool welcome = false;
   for (const Action& action : table.step(back, now)) {
-    const auto* send = std::get_if<action::Send>(&action);
-    welcome |= send != nullptr && std::holds_alternative<Welcome>(send->envelope.message);
+    const auto* send = variants::get_if<action::Send>(&action);
+    welcome |= send != nullptr && variants::holds_alternative<Welcome>(send->envelope.message);
   }
   CHECK(welcome);
 }
@@ -115,7 +115,7 @@ TEST_CASE("Upgrade: of a row any field may be missing, and any other be there") 
       JobTable table(journalled(), [] { return std::string("s"); });
       INFO(key << " without \"" << name << "\": " << rows[key]);
       const Actions actions = table.restore(rows, Clock::duration::zero(), before.now);
-      const auto* log = std::get_if<action::Log>(&actions.front());
+      const auto* log = variants::get_if<action::Log>(&actions.front());
       INFO((log == nullptr ? "" : log->text));
       REQUIRE_FALSE(table.idle());
       ++num_tried;
@@ -158,7 +158,7 @@ TEST_CASE("Upgrade: a newer agent that speaks our version, too, is taken in with
   json::object text = json::parse(encode(AgentEnvelope{0, 0, join})).as_object();
   text["of a later version"] = "x";
   const AgentEnvelope envelope = decode_agent_message(json::serialize(text));
-  j.join("1", std::get<Join>(envelope.message));
+  j.join("1", variants::get<Join>(envelope.message));
   REQUIRE(j.last<Welcome>("1") != nullptr);
   CHECK(j.last<Welcome>("1")->version == kProtocolVersion);
   CHECK(j.round("1") == 1);
@@ -212,9 +212,9 @@ TEST_CASE("Upgrade: a rendezvous of version 1 takes this agent in, which runs as
 TEST_CASE("Upgrade: what only a newer agent says needs no field that we know") {
   const auto envelope = decode_agent_message(
       R"({"type":"join","seq":0,"ack":0,"version":9,"oldest_version":8,"settings":7})");
-  CHECK_FALSE(common_version(std::get<Join>(envelope.message)));
+  CHECK_FALSE(common_version(variants::get<Join>(envelope.message)));
   const auto alone = decode_agent_message(R"({"type":"join","seq":0,"ack":0,"version":9})");
-  CHECK_FALSE(common_version(std::get<Join>(alone.message)));
+  CHECK_FALSE(common_version(variants::get<Join>(alone.message)));
 }
 
 TEST_CASE("Upgrade: a rendezvous of a pair ends the agent as one that speaks another version") {

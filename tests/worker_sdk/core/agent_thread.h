@@ -23,11 +23,11 @@ class AgentThread : public IoThread {
     pages_.begin_round(round, num_workers);
     agent::AgentSocketEvents events;
     events.said = [this](int local_rank, const agent::WorkerLine& line) {
-      if (std::holds_alternative<agent::WaitForPlace>(line)) {
+      if (variants::holds_alternative<agent::WaitForPlace>(line)) {
         pages_.begin_round(place_round_, pages_.num_workers());
         socket_->assign(local_rank, place_);
       }
-      if (std::holds_alternative<agent::AsksToRecover>(line)) go_on_if_all_ask();
+      if (variants::holds_alternative<agent::AsksToRecover>(line)) go_on_if_all_ask();
       const std::lock_guard lock(mutex_);
       said_.emplace_back(local_rank, line);
       changed_.notify_all();

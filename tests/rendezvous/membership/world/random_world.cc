@@ -68,17 +68,17 @@ void RandomWorld::restart_rendezvous() {
 void RandomWorld::step(const Event& event) {
   std::vector<ConnectionId> closed;
   for (const Action& action : rendezvous_.step(event, now_)) {
-    if (const auto* send = std::get_if<action::Send>(&action)) {
+    if (const auto* send = variants::get_if<action::Send>(&action)) {
       const auto found = by_connection_.find(send->connection);
       const bool arrives = found != by_connection_.end() && !restarts_in_next_step_;
       if (arrives) receive(*found->second, send->envelope);
-    } else if (const auto* close = std::get_if<action::Close>(&action)) {
+    } else if (const auto* close = variants::get_if<action::Close>(&action)) {
       closed.push_back(close->connection);
-    } else if (std::holds_alternative<action::RoundStarted>(action)) {
+    } else if (variants::holds_alternative<action::RoundStarted>(action)) {
       ++num_rounds_;
-    } else if (std::holds_alternative<action::JobOver>(action)) {
+    } else if (variants::holds_alternative<action::JobOver>(action)) {
       ++num_ends_;
-    } else if (std::holds_alternative<action::TailSaid>(action)) {
+    } else if (variants::holds_alternative<action::TailSaid>(action)) {
       ++num_tails_;
     }
   }
@@ -104,9 +104,9 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
     case Arrival::kNew:
       break;
   }
-  if (const auto* welcome = std::get_if<Welcome>(&envelope.message)) {
+  if (const auto* welcome = variants::get_if<Welcome>(&envelope.message)) {
     agent.session = welcome->session;
-  } else if (const auto* start = std::get_if<StartRound>(&envelope.message)) {
+  } else if (const auto* start = variants::get_if<StartRound>(&envelope.message)) {
     if (agent.live_round != 0 && !agent.is_liar) {
       violated(concat("round ", start->round, " starts on ", agent.name, " where round ",
                       agent.live_round, " lives"));
@@ -114,26 +114,26 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
     agent.live_round = start->round;
     agent.asked_to_stop = false;
     agent.leaves_by.reset();
-  } else if (const auto* preempt = std::get_if<Preempt>(&envelope.message)) {
+  } else if (const auto* preempt = variants::get_if<Preempt>(&envelope.message)) {
     if (preempt->round == agent.live_round) agent.leaves_by = now_ + preempt->notice;
-  } else if (const auto* stop = std::get_if<StopRound>(&envelope.message)) {
+  } else if (const auto* stop = variants::get_if<StopRound>(&envelope.message)) {
     if (stop->round == agent.live_round) agent.asked_to_stop = true;
-  } else if (const auto* inspect = std::get_if<Inspect>(&envelope.message)) {
+  } else if (const auto* inspect = variants::get_if<Inspect>(&envelope.message)) {
     check_live_round(agent, inspect->round, "inspect");
     agent.asked_to_inspect |= inspect->round == agent.live_round;
     agent.inquiry = inspect->inquiry;
-  } else if (const auto* record = std::get_if<Record>(&envelope.message)) {
+  } else if (const auto* record = variants::get_if<Record>(&envelope.message)) {
     check_live_round(agent, record->round, "record");
-  } else if (const auto* verdict = std::get_if<HangVerdict>(&envelope.message)) {
+  } else if (const auto* verdict = variants::get_if<HangVerdict>(&envelope.message)) {
     check_live_round(agent, verdict->round, "hang_verdict");
-  } else if (std::get_if<JobEnd>(&envelope.message) != nullptr ||
-             std::get_if<Refused>(&envelope.message) != nullptr) {
-    const auto* end = std::get_if<JobEnd>(&envelope.message);
+  } else if (variants::get_if<JobEnd>(&envelope.message) != nullptr ||
+             variants::get_if<Refused>(&envelope.message) != nullptr) {
+    const auto* end = variants::get_if<JobEnd>(&envelope.message);
     if (end != nullptr && end->reason.find(kStale) != std::string::npos) {
       violated("a message of another round ended the job");
     }
     agent.live_round = 0;
-    const auto* refused = std::get_if<Refused>(&envelope.message);
+    const auto* refused = variants::get_if<Refused>(&envelope.message);
     if (refused != nullptr && refused->message.find("is in use by") != std::string::npos) {
       agent.instance += "+";  // started again later, there may be a place for it then
       return;

@@ -91,9 +91,9 @@ void RandomWorld::join(Agent& agent) {
 }
 
 void RandomWorld::say(Agent& agent, AgentMessage message) {
-  const bool plain = std::holds_alternative<Stalled>(message) ||
-                     std::holds_alternative<Inspection>(message) ||
-                     std::holds_alternative<StepTimes>(message);
+  const bool plain = variants::holds_alternative<Stalled>(message) ||
+                     variants::holds_alternative<Inspection>(message) ||
+                     variants::holds_alternative<StepTimes>(message);
   agent.last_sent = plain && chance(90) ? agent.channel.plain(std::move(message))
                                         : agent.channel.number(std::move(message));
   step(event::Message{*agent.connection, agent.last_sent, {}});

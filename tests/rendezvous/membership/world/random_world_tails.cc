@@ -27,8 +27,8 @@ void RandomWorld::ask_for_tail() {
   const auto found = by_connection_.find(route.connection.value_or(0));
   if (found == by_connection_.end()) return;
   for (const Action& each : actions) {
-    const auto* send = std::get_if<action::Send>(&each);
-    const auto* wanted = send ? std::get_if<TailWanted>(&send->envelope.message) : nullptr;
+    const auto* send = variants::get_if<action::Send>(&each);
+    const auto* wanted = send ? variants::get_if<TailWanted>(&send->envelope.message) : nullptr;
     if (wanted == nullptr) continue;
     check_live_round(*found->second, wanted->round, "tail_wanted");
     receive(*found->second, send->envelope);

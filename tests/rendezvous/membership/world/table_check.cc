@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
@@ -15,8 +14,8 @@ namespace {
 template <typename Message, typename Then>
 void each_sent(const Actions& actions, const Then& then) {
   for (const Action& each : actions) {
-    const auto* send = std::get_if<action::Send>(&each);
-    const auto* message = send ? std::get_if<Message>(&send->envelope.message) : nullptr;
+    const auto* send = variants::get_if<action::Send>(&each);
+    const auto* message = send ? variants::get_if<Message>(&send->envelope.message) : nullptr;
     if (message != nullptr) then(send->connection, *message);
   }
 }
@@ -40,10 +39,10 @@ void TableCheck::violated(std::string what) {
 
 void TableCheck::heard(const event::Message& message) {
   const auto known = peers_.find(message.connection);
-  if (known != peers_.end() && std::holds_alternative<Leave>(message.envelope.message)) {
+  if (known != peers_.end() && variants::holds_alternative<Leave>(message.envelope.message)) {
     known->second.leaves = true;
   }
-  const auto* join = std::get_if<Join>(&message.envelope.message);
+  const auto* join = variants::get_if<Join>(&message.envelope.message);
   if (join == nullptr) return;
   const std::string& addr =
       join->advertised_addr.empty() ? message.facts.peer_addr : join->advertised_addr;
@@ -77,11 +76,12 @@ std::optional<std::string> TableCheck::stepped(const JobTable& table, const Even
   check_tails(event, actions);
   bool looks = looks_always_;
   each_sent<JobEnd>(actions, [&](ConnectionId, const JobEnd&) { looks = true; });
-  for (const Action& each : actions) looks |= std::holds_alternative<action::RoundStarted>(each);
+  for (const Action& each : actions)
+    looks |= variants::holds_alternative<action::RoundStarted>(each);
   const std::vector<JobStatus> jobs = looks ? table.status() : std::vector<JobStatus>();
   if (looks) take_back_exclusions(jobs);
   for (const Action& each : actions) {
-    const auto* started = std::get_if<action::RoundStarted>(&each);
+    const auto* started = variants::get_if<action::RoundStarted>(&each);
     if (started != nullptr) check_round(started->run_id, started->round, actions);
   }
   if (!looks) return problem_;
@@ -212,11 +212,11 @@ void TableCheck::check_ends(const std::vector<JobStatus>& jobs, const Actions& a
 // ---- what ranks print ----
 
 void TableCheck::check_tails(const Event& event, const Actions& actions) {
-  const auto* message = std::get_if<event::Message>(&event);
-  const auto* told = message ? std::get_if<Tail>(&message->envelope.message) : nullptr;
+  const auto* message = variants::get_if<event::Message>(&event);
+  const auto* told = message ? variants::get_if<Tail>(&message->envelope.message) : nullptr;
   int num_said = 0;
   for (const Action& action : actions) {
-    const auto* said = std::get_if<action::TailSaid>(&action);
+    const auto* said = variants::get_if<action::TailSaid>(&action);
     if (said == nullptr) continue;
     ++num_said;
     if (told == nullptr || said->connection != message->connection ||
@@ -239,8 +239,9 @@ std::optional<std::string> TableCheck::asked_for_tail(const std::string& run_id,
     if (!route.why_not.empty() && actions.empty()) return std::nullopt;
     return "nobody is asked, without a reason";
   }
-  const auto* send = actions.size() == 1 ? std::get_if<action::Send>(&actions.front()) : nullptr;
-  const auto* wanted = send ? std::get_if<TailWanted>(&send->envelope.message) : nullptr;
+  const auto* send =
+      actions.size() == 1 ? variants::get_if<action::Send>(&actions.front()) : nullptr;
+  const auto* wanted = send ? variants::get_if<TailWanted>(&send->envelope.message) : nullptr;
   if (wanted == nullptr || send->connection != *route.connection || send->envelope.seq != 0) {
     return "a question is no message of its own";
   }
@@ -362,12 +363,12 @@ std::optional<std::string> TableCheck::ignored(const std::string& before, const 
                                                const Actions& actions, bool may_close) {
   if (before.find(" ended ") != std::string::npos) return std::nullopt;  // it may confirm the end
   for (const Action& each : actions) {
-    if (may_close && std::holds_alternative<action::Close>(each)) return std::nullopt;
+    if (may_close && variants::holds_alternative<action::Close>(each)) return std::nullopt;
   }
   for (const Action& each : actions) {
     // What a rank printed is for who asks, if anybody does: the job is not concerned.
-    if (!std::holds_alternative<action::Log>(each) &&
-        !std::holds_alternative<action::TailSaid>(each)) {
+    if (!variants::holds_alternative<action::Log>(each) &&
+        !variants::holds_alternative<action::TailSaid>(each)) {
       return "the rendezvous acted on it";
     }
   }

@@ -40,7 +40,7 @@ struct Start {
     }
   }
   StartRound& told(std::size_t which) {
-    return std::get<StartRound>(std::get<action::Send>(actions[which]).envelope.message);
+    return variants::get<StartRound>(variants::get<action::Send>(actions[which]).envelope.message);
   }
   std::string problem(TableCheck check) {
     return check.stepped(script.table, event::Tick{}, actions, script.now).value_or("");

@@ -10,9 +10,9 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
+#include "common/variant.h"
 #include "rendezvous/membership/machine.h"
 
 namespace ddprun::membership::testing {
@@ -25,8 +25,8 @@ struct EndFrame {};  // the other side has closed
 struct LateFrame {
   AgentEnvelope envelope;
 };
-using UpFrame = std::variant<AgentEnvelope, LateFrame, PingFrame, EndFrame>;
-using DownFrame = std::variant<RendezvousEnvelope, PingFrame, EndFrame>;
+using UpFrame = variants::variant<AgentEnvelope, LateFrame, PingFrame, EndFrame>;
+using DownFrame = variants::variant<RendezvousEnvelope, PingFrame, EndFrame>;
 
 class VirtualNetwork {
  public:

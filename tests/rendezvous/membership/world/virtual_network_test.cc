@@ -24,7 +24,7 @@ struct Net {
   }
   template <typename Frame>
   static std::string text(const Frame& frame) {
-    if (const auto* ping = std::get_if<PingFrame>(&frame)) return " " + ping->payload;
+    if (const auto* ping = variants::get_if<PingFrame>(&frame)) return " " + ping->payload;
     return " end";
   }
   std::string ms() const { return std::to_string((now - Clock::time_point(1h)) / 1ms); }

@@ -224,18 +224,18 @@ void VirtualNode::arrived(ConnectionId connection, DownFrame frame) {
     held_frames_.emplace_back(connection, std::move(frame));
     return;
   }
-  if (const auto* pong = std::get_if<PingFrame>(&frame)) {
+  if (const auto* pong = variants::get_if<PingFrame>(&frame)) {
     last_sign_ = ground_.now;
     if (auto news = keep_alive_.ponged(pong->payload, ground_.now)) node_->hear(std::move(*news));
-  } else if (std::holds_alternative<EndFrame>(frame)) {
+  } else if (variants::holds_alternative<EndFrame>(frame)) {
     down(false, "the peer closed the connection");
   } else {
-    hear(std::move(std::get<RendezvousEnvelope>(frame)));
+    hear(std::move(variants::get<RendezvousEnvelope>(frame)));
   }
 }
 
 void VirtualNode::hear(RendezvousEnvelope envelope) {
-  const bool welcome = std::holds_alternative<Welcome>(envelope.message);
+  const bool welcome = variants::holds_alternative<Welcome>(envelope.message);
   numbers_.in(envelope);
   if (welcome) {
     welcome_ = true;
@@ -265,7 +265,7 @@ void VirtualNode::say_late(bool to_rendezvous, std::uint64_t draw) {
   } else {
     RendezvousMessage message = late_rendezvous_message(draw, round);
     if (ground_.bug.kind == BugKind::kStaleMessage && ground_.bug.message == type_of(message)) {
-      const bool starts = std::holds_alternative<StartRound>(message);
+      const bool starts = variants::holds_alternative<StartRound>(message);
       *round_of(message) = node_->round() + (starts ? 1 : 0);
     }
     node_->hear_late({0, 0, std::move(message)});

@@ -132,22 +132,22 @@ void VirtualWorld::hear(ConnectionId connection, UpFrame frame) {
   const int host = network_.host_of(connection);
   const ConnectionFacts facts{concat("10.", host >> 16, '.', (host >> 8) & 255, '.', host & 255),
                               "10.255.255.1", 0, false};
-  if (const auto* ping = std::get_if<PingFrame>(&frame)) {
+  if (const auto* ping = variants::get_if<PingFrame>(&frame)) {
     const auto clock =
         std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch());
     network_.send_down(connection, PingFrame{ping->payload}, now_);
     network_.send_down(connection, PingFrame{KeepAlive::clock_pong(ping->payload, clock)}, now_);
     feed(event::Heard{connection});
-  } else if (std::holds_alternative<EndFrame>(frame)) {
+  } else if (variants::holds_alternative<EndFrame>(frame)) {
     open_.erase(connection);
     network_.close_at_rendezvous(connection, now_);
     feed(event::Closed{connection});
-  } else if (auto* late = std::get_if<LateFrame>(&frame)) {
+  } else if (auto* late = variants::get_if<LateFrame>(&frame)) {
     // As the wire leaves it: it may be longer than it may be.
     feed(event::Message{connection, decode_agent_message(encode(late->envelope)), facts}, true);
   } else {
     open_[connection] = true;
-    feed(event::Message{connection, std::move(std::get<AgentEnvelope>(frame)), facts});
+    feed(event::Message{connection, std::move(variants::get<AgentEnvelope>(frame)), facts});
   }
 }
 
@@ -162,23 +162,23 @@ void VirtualWorld::feed(const Event& event, bool is_late) {
 }
 
 void VirtualWorld::step(const Event& event, bool is_late) {
-  if (const auto* message = std::get_if<event::Message>(&event)) {
+  if (const auto* message = variants::get_if<event::Message>(&event)) {
     log_.count(now_, network_.host_of(message->connection), message->envelope.message.index() + 1);
   }
   for (const Action& each : rendezvous_.step(event, now_, is_late)) perform(each);
 }
 
 void VirtualWorld::perform(const Action& todo) {
-  if (const auto* send = std::get_if<action::Send>(&todo)) {
+  if (const auto* send = variants::get_if<action::Send>(&todo)) {
     if (open_.count(send->connection) == 0) return;
     network_.send_down(send->connection, send->envelope, now_);
-  } else if (const auto* close = std::get_if<action::Close>(&todo)) {
+  } else if (const auto* close = variants::get_if<action::Close>(&todo)) {
     if (open_.erase(close->connection) == 0) return;
     network_.close_at_rendezvous(close->connection, now_);
     waiting_.emplace_back(event::Closed{close->connection});
-  } else if (const auto* started = std::get_if<action::RoundStarted>(&todo)) {
+  } else if (const auto* started = variants::get_if<action::RoundStarted>(&todo)) {
     log_.note(now_, -1, "the rendezvous starts a round", started->round);
-  } else if (std::holds_alternative<action::JobOver>(todo)) {
+  } else if (variants::holds_alternative<action::JobOver>(todo)) {
     log_.note(now_, -1, "the rendezvous ends the job");
   }
 }

@@ -28,18 +28,18 @@ void WorldRendezvous::violated_if(const std::optional<std::string>& wrong) const
 Actions WorldRendezvous::step(const Event& event, Clock::time_point now, bool is_late) {
   Event given = event;
   std::string type, before;  // of what must change nothing
-  if (auto* message = std::get_if<event::Message>(&given)) {
+  if (auto* message = variants::get_if<event::Message>(&given)) {
     check_.heard(*message);
     const std::uint64_t* round = round_of(message->envelope.message);
     const auto live = check_.live_round_of(message->connection);
     const bool is_stale = (round != nullptr && live && *round != *live) ||
-                          std::holds_alternative<Tail>(message->envelope.message);
+                          variants::holds_alternative<Tail>(message->envelope.message);
     if (is_late || is_stale) {
       type = type_of(message->envelope.message);
       before = TableCheck::fingerprint(*table_);
     }
     plant_in(*message);
-  } else if (const auto* closed = std::get_if<event::Closed>(&given)) {
+  } else if (const auto* closed = variants::get_if<event::Closed>(&given)) {
     check_.closed(closed->connection);
   }
   Actions actions = table_->step(given, now);
@@ -59,7 +59,7 @@ void WorldRendezvous::restart(Clock::time_point now) {
   check_.restarted();
   table_ = make_table();
   for (const Action& action : table_->restore(journal_, Clock::duration::zero(), now)) {
-    const auto* log = std::get_if<action::Log>(&action);
+    const auto* log = variants::get_if<action::Log>(&action);
     if (log != nullptr && log->level == LogLevel::kError) options_.violated(log->text);
   }
   keep();
@@ -108,7 +108,7 @@ std::optional<Clock::time_point> WorldRendezvous::next_deadline() const {
 
 void WorldRendezvous::plant_in(event::Message& message) const {
   if (options_.bug.kind == PlantedBug::Kind::kBudget) {
-    auto* join = std::get_if<Join>(&message.envelope.message);
+    auto* join = variants::get_if<Join>(&message.envelope.message);
     if (join != nullptr) ++join->settings.max_restarts;
   } else if (options_.bug.kind == PlantedBug::Kind::kStaleMessage &&
              options_.bug.message == type_of(message.envelope.message)) {
@@ -123,10 +123,10 @@ void WorldRendezvous::plant_in(Actions& actions) {
   const Kind kind = options_.bug.kind;
   if (has_shown_) return;
   for (Action& each : actions) {
-    auto* send = std::get_if<action::Send>(&each);
+    auto* send = variants::get_if<action::Send>(&each);
     if (send == nullptr) continue;
-    auto* start = std::get_if<StartRound>(&send->envelope.message);
-    auto* end = std::get_if<JobEnd>(&send->envelope.message);
+    auto* start = variants::get_if<StartRound>(&send->envelope.message);
+    auto* end = variants::get_if<JobEnd>(&send->envelope.message);
     const bool is_second = start != nullptr && start->round > 1 && start->node_rank == 1;
     if (is_second && kind == Kind::kRankTwice) {
       start->node_rank = start->first_global_rank = 0;
