@@ -17,8 +17,8 @@ struct CommandTraits {
   std::vector<std::string> flags;   // of the scheduler: before the job's own
 };
 
-// ddprun, its flags in the order of docs/submit.md, PROGRAM and its arguments. No value of
-// `environment` is in it.
+// ddprun, its flags in the order of docs/submit.md (those of [restarts] by name), PROGRAM and its
+// arguments. No value of `environment` is in it.
 std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits& traits);
 
 // "2", "2:4"; empty: the job says nothing.
