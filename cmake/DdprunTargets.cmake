@@ -59,7 +59,10 @@ set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 # one thing and has one place, or wants a better name.
 function(ddprun_compile_together target)
   if(DDPRUN_BUILD_ONCE)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
+    if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
+      set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
+    endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       # It takes each source for a header, whose anonymous namespaces would be trouble.
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
