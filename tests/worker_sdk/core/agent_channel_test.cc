@@ -92,24 +92,24 @@ TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside t
   CHECK_THAT(content_of(file), test::Contains("\"failure\":null"));
   CHECK_THAT(content_of(file), test::Contains("\"kind\":\"barrier\""));
   REQUIRE(agent.await_said(2).size() == 2);
-  CHECK(std::get<agent::Recorded>(agent.await_said(2)[1].second).file == file);
-  CHECK(std::get<agent::Recorded>(agent.await_said(2)[1].second).number == 1);
+  CHECK(variants::get<agent::Recorded>(agent.await_said(2)[1].second).file == file);
+  CHECK(variants::get<agent::Recorded>(agent.await_said(2)[1].second).number == 1);
 
   // A failure's file stays, and the agent hears of the failure.
   session.progress().operation_failed({}, Error(ErrorCode::kTimeout, "say \"it\""), {1}, 2,
                                       std::chrono::milliseconds(5));
   const auto said = agent.await_said(4);
   REQUIRE(said.size() == 4);
-  CHECK(std::get<agent::Recorded>(said[3].second).file == file);
-  const auto& failed = std::get<agent::OperationFailed>(said[2].second);
+  CHECK(variants::get<agent::Recorded>(said[3].second).file == file);
+  const auto& failed = variants::get<agent::OperationFailed>(said[2].second);
   CHECK(failed.file == file);
   CHECK(failed.message == "say \"it\"");
   CHECK(failed.missing == std::vector<int>{1});
   CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
   agent.ask_for_records();  // answered, and the file is left alone
   REQUIRE(agent.await_said(5).size() == 5);
-  CHECK(std::get<agent::Recorded>(said[3].second).number == 0);
-  CHECK(std::get<agent::Recorded>(agent.await_said(5)[4].second).number == 2);
+  CHECK(variants::get<agent::Recorded>(said[3].second).number == 0);
+  CHECK(variants::get<agent::Recorded>(agent.await_said(5)[4].second).number == 2);
   CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
 }
 
@@ -140,10 +140,10 @@ TEST_CASE("AgentChannel: events arrive as they were said, whatever is in a reaso
   CHECK(channel.stop_job(std::string(9000, '"'), 9));
   const auto said = agent.await_said(3);
   REQUIRE(said.size() == 3);
-  CHECK(std::get<agent::FirstStep>(said[0].second).step == 17);
-  CHECK(std::get<agent::ExcludeNode>(said[1].second).reason ==
+  CHECK(variants::get<agent::FirstStep>(said[0].second).step == 17);
+  CHECK(variants::get<agent::ExcludeNode>(said[1].second).reason ==
         "say \"\\\" and bad \xEF\xBF\xBD bytes: é");
-  CHECK(std::get<agent::StopJob>(said[2].second).exit_code == 9);
+  CHECK(variants::get<agent::StopJob>(said[2].second).exit_code == 9);
 }
 
 TEST_CASE("Session: from_env waits for the place of a spare's worker, and takes it") {
@@ -377,7 +377,7 @@ TEST_CASE("Session: an agent that was silent is joined at a later step, nothing 
   CHECK(session.stop_job("done", 3));
   const auto said = agent.await_said(2);
   REQUIRE(said.size() == 2);
-  CHECK(std::get<agent::FirstStep>(said[0].second).step == step);
+  CHECK(variants::get<agent::FirstStep>(said[0].second).step == step);
 }
 
 TEST_CASE("Session: steps, phases and the operations of its communicators land in the page") {
@@ -402,8 +402,8 @@ TEST_CASE("Session: steps, phases and the operations of its communicators land i
   CHECK(session.stop_job("done", 3));
   const auto said = agent.await_said(3);
   REQUIRE(said.size() == 3);
-  CHECK(std::get<agent::FirstStep>(said[0].second).step == 3);
-  CHECK(std::get<agent::ExcludeNode>(said[1].second).reason == "hot");
+  CHECK(variants::get<agent::FirstStep>(said[0].second).step == 3);
+  CHECK(variants::get<agent::ExcludeNode>(said[1].second).reason == "hot");
 }
 
 TEST_CASE("Session: asked to stop it leaves at the next boundary, the device's work done before") {
