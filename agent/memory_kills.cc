@@ -19,7 +19,7 @@ constexpr char kVmstat[] = "/proc/vmstat";
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
 // Empty where it can't be read.
-std::string text_of(const std::string& path) {
+std::string file_text(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string text;
   std::array<char, 16384> buffer;
@@ -41,7 +41,7 @@ std::string in_units(std::uint64_t bytes) {
 MemoryKills::MemoryKills(std::string root) : root_(std::move(root)) {}
 
 std::optional<std::uint64_t> MemoryKills::read_kills(const std::string& path) const {
-  return oom_kills(text_of(root_ + path));
+  return oom_kills(file_text(root_ + path));
 }
 
 std::optional<MemoryKills::Count> MemoryKills::count_of(const MemoryCgroup& cgroup) const {
@@ -54,8 +54,8 @@ std::optional<MemoryKills::Count> MemoryKills::count_of(const MemoryCgroup& cgro
 }
 
 void MemoryKills::begin_round() {
-  if (mountinfo_.empty()) mountinfo_ = text_of(root_ + "/proc/self/mountinfo");
-  cgroup_ = memory_cgroup(text_of(root_ + "/proc/self/cgroup"), mountinfo_);
+  if (mountinfo_.empty()) mountinfo_ = file_text(root_ + "/proc/self/mountinfo");
+  cgroup_ = memory_cgroup(file_text(root_ + "/proc/self/cgroup"), mountinfo_);
   own_ = cgroup_ ? count_of(*cgroup_) : std::nullopt;
   hosts_.reset();
   if (own_) return;
@@ -66,7 +66,7 @@ void MemoryKills::workers_run(const std::vector<pid_t>& pids) {
   if (own_) return;
   const auto pid = std::find_if(pids.begin(), pids.end(), [](pid_t each) { return each > 0; });
   if (pid == pids.end()) return;
-  auto theirs = memory_cgroup(text_of(concat(root_, "/proc/", *pid, "/cgroup")), mountinfo_);
+  auto theirs = memory_cgroup(file_text(concat(root_, "/proc/", *pid, "/cgroup")), mountinfo_);
   if (!theirs) return;
   own_ = count_of(*theirs);
   cgroup_ = std::move(theirs);
@@ -77,7 +77,7 @@ std::optional<std::uint64_t> MemoryKills::limit() const {
   std::optional<std::uint64_t> least;
   for (const std::string& directory : cgroup_->directories) {
     const auto bytes =
-        memory_limit_bytes(text_of(concat(root_, directory, "/", cgroup_->limit_file())));
+        memory_limit_bytes(file_text(concat(root_, directory, "/", cgroup_->limit_file())));
     if (bytes) least = std::min(least.value_or(*bytes), *bytes);
   }
   return least;

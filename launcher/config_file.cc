@@ -34,7 +34,7 @@ struct Complaint {
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
-std::string text_of(const toml::node& node, const std::string& what) {
+std::string string_in(const toml::node& node, const std::string& what) {
   const auto* value = node.as_string();
   if (!value) complain(node.source(), what);
   return value->get();
@@ -66,15 +66,15 @@ void take(const toml::key& key, const toml::node& node, ConfigFile& config) {
   const std::string name(key.str());
   if (name == "rdzv_endpoint") {
     config.rdzv_endpoint =
-        text_of(node, "rdzv_endpoint wants \"HOST:PORT\" or \"HOST:PORT,HOST:PORT\"");
+        string_in(node, "rdzv_endpoint wants \"HOST:PORT\" or \"HOST:PORT,HOST:PORT\"");
   } else if (name == "hosts") {
     const toml::array* hosts = node.as_array();
     if (!hosts) complain(node.source(), "hosts wants [\"host1\", \"host2\"]");
     for (const toml::node& host : *hosts) {
-      config.hosts.push_back(text_of(host, "hosts wants [\"host1\", \"host2\"]"));
+      config.hosts.push_back(string_in(host, "hosts wants [\"host1\", \"host2\"]"));
     }
   } else if (name == "topology") {
-    config.topology = text_of(node, "topology wants \"SWITCH.SWITCH\", widest first");
+    config.topology = string_in(node, "topology wants \"SWITCH.SWITCH\", widest first");
   } else if (const Option* option = find_option(name); option && !option->only_typed) {
     config.options.push_back(
         {option->name, value_of(node, *option), static_cast<int>(key.source().begin.line)});

@@ -10,7 +10,7 @@
 #     --nightly  all parts with the slow tests under AddressSanitizer, clang-tidy over all files, then
 #                scripts/soak.sh with its full counts
 #   Parts:
-#     checks   arrows, test names, formatting (seconds; installs clang-format only)
+#     checks   arrows, names, formatting (seconds; installs clang-format only)
 #     asan     build with AddressSanitizer and UBSan, tests without LibTorch
 #     release  the release build and its tests, PyTorch's included; where asan runs too, the tests that
 #              measure nothing are asan's alone
@@ -164,6 +164,7 @@ part_checks() {
   scripts/check_arrows.py --self-test && scripts/check_arrows.py || status=1
   scripts/check_test_names.py --self-test && scripts/check_test_names.py || status=1
   scripts/check_skips.py --self-test || status=1
+  scripts/check_hidden_names.py || status=1
   scripts/format.sh --check || status=1
   return $status
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxDescriptors = 4096;  // of one process
 
-std::uint64_t resident_bytes(pid_t pid) {
+std::uint64_t bytes_in_memory(pid_t pid) {
   static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
   std::uint64_t size = 0, resident = 0;
@@ -57,7 +57,7 @@ std::vector<std::optional<WorkerUse>> WorkerUseReader::look(const std::vector<pi
     WorkerUse& use = worker->last;
     use.cpu = facts->cpu;
     use.resident_bytes = 0;
-    for (const pid_t pid : family) use.resident_bytes += resident_bytes(pid);
+    for (const pid_t pid : family) use.resident_bytes += bytes_in_memory(pid);
     if (is_due) {
       since = now;
       if (!std::exchange(asked, true)) connections = tcp_socket_bytes();

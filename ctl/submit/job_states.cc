@@ -20,7 +20,7 @@ namespace {
 
 std::string time_text(const std::optional<WallTime>& at) { return at ? utc_text(*at) : ""; }
 
-json::value time_value(const std::optional<WallTime>& at) {
+json::value wall_time_value(const std::optional<WallTime>& at) {
   return at ? json::value(utc_text(*at)) : json::value(nullptr);
 }
 
@@ -47,9 +47,9 @@ json::object to_object(const JobState& state) {
   json::array nodes;
   for (const std::string& node : state.nodes) nodes.emplace_back(node);
   all["nodes"] = std::move(nodes);
-  all["submitted"] = time_value(state.submitted);
-  all["began"] = time_value(state.began);
-  all["ended"] = time_value(state.ended);
+  all["submitted"] = wall_time_value(state.submitted);
+  all["began"] = wall_time_value(state.began);
+  all["ended"] = wall_time_value(state.ended);
   all["reason"] = state.reason;
   return all;
 }
@@ -67,7 +67,7 @@ void print_row(std::ostream& table, const std::vector<std::string>& cells) {
   table << text << '\n';
 }
 
-std::string ranks_text(const RankRow& row) {
+std::string ranks_of_row(const RankRow& row) {
   if (row.num_workers == 0) return "spare";
   if (!row.num_workers) {
     return row.first_global_rank ? concat("ranks from ", *row.first_global_rank, " on")
@@ -187,7 +187,7 @@ std::string plan_text(const Plan& plan) {
   text << "# " << plan.how << ":\n" << plan.text << (plan.text.ends_with('\n') ? "" : "\n");
   text << "# ranks:\n";
   for (const RankRow& row : plan.ranks) {
-    text << std::left << std::setw(24) << one_line(row.node) << ' ' << ranks_text(row) << '\n';
+    text << std::left << std::setw(24) << one_line(row.node) << ' ' << ranks_of_row(row) << '\n';
   }
   for (const std::string& note : plan.notes) text << "# " << one_line(note) << '\n';
   return text.str();

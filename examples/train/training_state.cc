@@ -19,7 +19,7 @@ constexpr const char* kOrderKey = "gradient_order";
 constexpr std::size_t kNumbersPerEpoch = 6;
 
 template <typename Number>
-std::string to_text(Number number) {
+std::string number_text(Number number) {
   char text[64];  // the shortest that reads back as the same number
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
@@ -62,9 +62,9 @@ class Reader {
 std::string epochs_to_text(const std::vector<EpochResult>& epochs) {
   std::string text;
   for (const EpochResult& each : epochs) {
-    text += to_text(each.epoch) + ' ' + to_text(each.train_loss) + ' ' + to_text(each.test_loss) +
-            ' ' + to_text(each.test_accuracy) + ' ' + to_text(each.seconds) + ' ' +
-            to_text(each.samples_per_second) + '\n';
+    text += number_text(each.epoch) + ' ' + number_text(each.train_loss) + ' ' +
+            number_text(each.test_loss) + ' ' + number_text(each.test_accuracy) + ' ' +
+            number_text(each.seconds) + ' ' + number_text(each.samples_per_second) + '\n';
   }
   return text;
 }
@@ -97,20 +97,20 @@ std::vector<EpochResult> epochs_from_text(std::string_view text) {
 // A cosine's length is the whole training's.
 std::string optimizer_text(const Options& options) {
   std::string text = concat(
-      to_string(options.optimizer), " --weight-decay=", to_text(options.weight_decay),
-      " --clip-norm=", to_text(options.clip_norm), " --schedule=", to_string(options.schedule),
-      " --warmup-steps=", to_text(options.warmup_steps), " --amp=", to_string(options.amp));
+      to_string(options.optimizer), " --weight-decay=", number_text(options.weight_decay),
+      " --clip-norm=", number_text(options.clip_norm), " --schedule=", to_string(options.schedule),
+      " --warmup-steps=", number_text(options.warmup_steps), " --amp=", to_string(options.amp));
   if (options.optimizer == OptimizerChoice::kSgd)
-    text += " --momentum=" + to_text(options.momentum);
+    text += " --momentum=" + number_text(options.momentum);
   if (options.schedule == ScheduleChoice::kCosine)
-    text += " --epochs=" + to_text(options.num_epochs);
+    text += " --epochs=" + number_text(options.num_epochs);
   return text;
 }
 
 // Ranks that are threads train as ranks that are processes do.
 std::string local_steps_text(const Options& options) {
   if (options.mode == ModeChoice::kAsync)
-    return "--mode=async --staleness=" + to_text(options.staleness);
+    return "--mode=async --staleness=" + number_text(options.staleness);
   if (options.sync_every <= 1) return "";
   return concat("--sync-every=", options.sync_every, " --sync-after=", options.sync_after,
                 options.sync_optimizer ? " --sync-optimizer" : "");
@@ -177,7 +177,7 @@ RunIdentity identity_of(const Options& options, const DataSet& data) {
 
 std::string first_difference(const RunIdentity& there, const RunIdentity& here) {
   const auto differ = [](const char* what, const auto& a, const auto& b) {
-    return concat(what, " is ", to_text(a), " there, ", to_text(b), " here");
+    return concat(what, " is ", number_text(a), " there, ", number_text(b), " here");
   };
   if (there.batch_size != here.batch_size) {
     return differ("--batch-size", there.batch_size, here.batch_size);
@@ -221,25 +221,25 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
 
 Metadata to_metadata(const TrainingState& state) {
   return {{kVersionKey, std::string(kVersion)},
-          {"batch_size", to_text(state.run.batch_size)},
-          {"accumulate", to_text(state.run.accumulate)},
+          {"batch_size", number_text(state.run.batch_size)},
+          {"accumulate", number_text(state.run.accumulate)},
           {"uneven_inputs", state.run.uneven_inputs},
           {"optimizer", state.run.optimizer},
-          {"lr", to_text(state.run.lr)},
-          {"gamma", to_text(state.run.gamma)},
+          {"lr", number_text(state.run.lr)},
+          {"gamma", number_text(state.run.gamma)},
           {"compress", state.run.compress},
           {"ignore_parameters", state.run.ignore_parameters},
-          {"seed", to_text(state.run.seed)},
-          {"num_images", to_text(state.run.num_images)},
-          {"image_checksum", to_text(state.run.image_checksum)},
+          {"seed", number_text(state.run.seed)},
+          {"num_images", number_text(state.run.num_images)},
+          {"image_checksum", number_text(state.run.image_checksum)},
           {"local_steps", state.run.local_steps},
-          {"batch_norm", to_text(state.run.batch_norm)},
-          {"num_threads", to_text(state.num_threads)},
-          {"step", to_text(state.step)},
+          {"batch_norm", number_text(state.run.batch_norm)},
+          {"num_threads", number_text(state.num_threads)},
+          {"step", number_text(state.step)},
           {"epochs", epochs_to_text(state.epochs)},
-          {"samples", to_text(state.samples)},
-          {"loss_sum", to_text(state.loss_sum)},
-          {"seconds", to_text(state.seconds)},
+          {"samples", number_text(state.samples)},
+          {"loss_sum", number_text(state.loss_sum)},
+          {"seconds", number_text(state.seconds)},
           {kOrderKey, comma_list(state.gradient_order)}};
 }
 

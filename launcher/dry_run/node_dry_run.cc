@@ -19,7 +19,7 @@
 namespace ddprun::launcher {
 namespace {
 
-const char* to_string(RendezvousMode mode) {
+const char* mode_name(RendezvousMode mode) {
   return mode == RendezvousMode::kLocal    ? "local"
          : mode == RendezvousMode::kStatic ? "static"
                                            : "elastic";
@@ -120,7 +120,7 @@ DryRun dry_run_of_node(const Preparation& ready) {
   const RendezvousPlan& meeting = plan.rendezvous;
   DryRun result;
   result.config = plan.config;
-  result.mode = to_string(meeting.mode);
+  result.mode = mode_name(meeting.mode);
   result.endpoint = meeting.endpoint.port == 0 ? meeting.endpoint.host + ":<a free port>"
                                                : to_string(meeting.endpoints());
   result.origin = meeting.origin;

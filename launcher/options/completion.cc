@@ -101,7 +101,7 @@ std::vector<std::string> flags(bool only_with_value) {
 }
 
 // In single quotes, where `also` are letters that want a "\" there.
-std::string shell_quoted(std::string_view text, std::string_view also = {}) {
+std::string single_quoted(std::string_view text, std::string_view also = {}) {
   std::string result;
   for (const char letter : text) {
     if (letter == '\'') {
@@ -140,12 +140,12 @@ std::string zsh() {
     std::string action;
     if (!option.is_switch()) {
       const std::string words = joined(value_words(option));
-      action =
-          "=:" + shell_quoted(option.value, ":\\") + ":" + (words.empty() ? "" : "(" + words + ")");
+      action = "=:" + single_quoted(option.value, ":\\") + ":" +
+               (words.empty() ? "" : "(" + words + ")");
       if (wants_file(option)) action += "_files";
       if (wants_directory(option)) action += "_files -/";
     }
-    const std::string help = "[" + shell_quoted(option.help, "[]:\\") + "]";
+    const std::string help = "[" + single_quoted(option.help, "[]:\\") + "]";
     const std::string equals = action.empty() ? "" : "=";
     const std::string rest = action.empty() ? "" : action.substr(1);
     specs += "    '*--" + option.name + equals + help + rest + "' \\\n";
@@ -172,7 +172,7 @@ std::string fish() {
     } else if (!option.is_switch()) {
       script += words.empty() ? " -x" : " -xa '" + words + "'";
     }
-    script += " -d '" + shell_quoted(option.help) + "'\n";
+    script += " -d '" + single_quoted(option.help) + "'\n";
   }
   return script;
 }

@@ -24,18 +24,18 @@ constexpr std::size_t kMostRounds = 100;
 constexpr std::size_t kMostArguments = 1'000;
 
 // Valid UTF-8 of a bounded length, whatever a program's arguments or another node's words are.
-json::value text_of(const std::string& text) {
+json::value text_value(const std::string& text) {
   return json::value(membership::clean_utf8(text, membership::kMaxShownBytes));
 }
 
 json::value text_or_null(const std::string& text) {
-  return text.empty() ? json::value(nullptr) : text_of(text);
+  return text.empty() ? json::value(nullptr) : text_value(text);
 }
 
 json::array texts_of(const std::vector<std::string>& texts, std::size_t most) {
   json::array array;
   for (const std::string& text : texts) {
-    if (array.size() < most) array.push_back(text_of(text));
+    if (array.size() < most) array.push_back(text_value(text));
   }
   return array;
 }
@@ -48,7 +48,7 @@ json::object failure_of(const membership::WorkerFailure& failure) {
   const bool by_signal = failure.signal_number != 0;
   const bool has_code = !by_signal && !failure.hung;
   json::object out;
-  out["host"] = text_of(failure.host);
+  out["host"] = text_value(failure.host);
   out["node_rank"] = failure.node_rank;
   out["global_rank"] = failure.global_rank;
   out["local_rank"] = failure.local_rank;
@@ -122,8 +122,8 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   out["exit_code"] = verdict.exit_code;
   out["reason"] = text_or_null(verdict.reason);
   json::object job;
-  job["id"] = text_of(options_.job_id);
-  job["program"] = text_of(options_.program);
+  job["id"] = text_value(options_.job_id);
+  job["program"] = text_value(options_.program);
   job["arguments"] = texts_of(options_.arguments, kMostArguments);
   job["min_nodes"] = options_.min_nodes;
   job["max_nodes"] = options_.max_nodes;
@@ -158,7 +158,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
     rounds.push_back(std::move(one));
   }
   json::object here;
-  here["host"] = text_of(options_.host);
+  here["host"] = text_value(options_.host);
   here["node_rank"] = node_rank >= 0 ? json::value(node_rank) : json::value(nullptr);
   here["pid"] = options_.pid;
   here["num_workers"] = options_.num_workers;

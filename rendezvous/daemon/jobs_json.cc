@@ -83,7 +83,7 @@ json::array step_times_array(const std::vector<membership::RankStepTime>& times)
   return rows;
 }
 
-json::value time_value(const std::optional<Clock::time_point>& at, const Moment& now) {
+json::value moment_value(const std::optional<Clock::time_point>& at, const Moment& now) {
   if (!at) return nullptr;
   const std::string text =
       utc_text(now.wall - std::chrono::duration_cast<WallTime::duration>(now.at - *at));
@@ -98,8 +98,8 @@ json::object finished_object(const membership::FinishedJob& job, const Moment& n
   object["reason"] = job.reason;
   object["first_failure"] = job.first_failure;
   object["summary"] = job.summary;
-  object["began"] = time_value(job.began, now);
-  object["ended"] = time_value(job.ended, now);
+  object["began"] = moment_value(job.began, now);
+  object["ended"] = moment_value(job.ended, now);
   object["rounds"] = job.rounds;
   object["restarts"] = job.rounds > 0 ? job.rounds - 1 : 0;
   object["failures"] = job.failures;

@@ -34,7 +34,7 @@ void need(bool done, const char* what) {
   throw Error(ErrorCode::kSystem, concat(what, ": ", reason != nullptr ? reason : "failed"));
 }
 
-std::string text_of(BIO* bio) {
+std::string pem_text(BIO* bio) {
   char* data = nullptr;
   const long size = BIO_get_mem_data(bio, &data);
   return {data, static_cast<std::size_t>(size)};
@@ -47,7 +47,7 @@ Certificate to_pem(X509* cert, EVP_PKEY* key) {
   need(::PEM_write_bio_PKCS8PrivateKey(of_key.get(), key, nullptr, nullptr, 0, nullptr, nullptr) ==
            1,
        "writing a key");
-  return {text_of(of_cert.get()), text_of(of_key.get())};
+  return {pem_text(of_cert.get()), pem_text(of_key.get())};
 }
 
 void add_extension(X509* cert, X509* issuer, int kind, const std::string& value) {

@@ -17,7 +17,7 @@ namespace ddprun::torch_adapter {
 namespace {
 
 // As safetensors has it.
-std::string dtype_name(at::ScalarType dtype) {
+std::string scalar_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kDouble:
       return "F64";
@@ -48,12 +48,12 @@ std::string dtype_name(at::ScalarType dtype) {
 // `tensor` as a file describes it; without its bytes.
 TensorBytes outline(const NamedTensor& each) {
   return {.name = each.name,
-          .dtype = dtype_name(each.tensor.scalar_type()),
+          .dtype = scalar_name(each.tensor.scalar_type()),
           .shape = each.tensor.sizes().vec(),
           .bytes = {}};
 }
 
-std::string describe(const TensorBytes& tensor) {
+std::string tensor_text(const TensorBytes& tensor) {
   return concat(tensor.dtype, " ", at::IntArrayRef(tensor.shape));
 }
 
@@ -138,7 +138,7 @@ std::string first_difference(const std::vector<TensorBytes>& there,
     if (found == left.end()) return concat("it has no ", mine.name);
     const TensorBytes& saved = *found->second;
     if (saved.dtype != mine.dtype || saved.shape != mine.shape) {
-      return concat(mine.name, " is ", describe(saved), " there, ", describe(mine), " here");
+      return concat(mine.name, " is ", tensor_text(saved), " there, ", tensor_text(mine), " here");
     }
     left.erase(found);
   }

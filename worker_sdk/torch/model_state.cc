@@ -15,7 +15,7 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-std::string describe(const at::Tensor& tensor) {
+std::string shape_text(const at::Tensor& tensor) {
   std::string text = concat(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
   if (!tensor.is_contiguous()) text += concat(" with strides ", tensor.strides());
   if (!tensor.requires_grad()) text += ", no gradient";
@@ -69,10 +69,10 @@ void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
   if (communicator.size() == 1) return;
   std::vector<ModelEntry> entries = std::move(more);
   for (const auto& each : state.parameters) {
-    entries.push_back({"parameter " + each.name, describe(each.tensor)});
+    entries.push_back({"parameter " + each.name, shape_text(each.tensor)});
   }
   for (const auto& each : state.buffers) {
-    entries.push_back({"buffer " + each.name, describe(each.tensor)});
+    entries.push_back({"buffer " + each.name, shape_text(each.tensor)});
   }
   const std::string mine = encode_model(entries);
   std::string rank_zeros = mine;

@@ -18,12 +18,12 @@ constexpr std::int64_t kAlignment = 64;
 constexpr std::size_t kTravelsAloneBytes = 1 << 20;
 constexpr std::int64_t kStagingBytes = 64 << 20;  // that those which travel together take
 
-std::int64_t size_of(const at::Tensor& tensor) {
+std::int64_t dense_size(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
-std::int64_t padded_size_of(const at::Tensor& tensor) {
-  return (size_of(tensor) + kAlignment - 1) / kAlignment * kAlignment;
+std::int64_t padded_size(const at::Tensor& tensor) {
+  return (dense_size(tensor) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 at::Tensor empty_bytes(std::int64_t size, c10::Device device) {
@@ -44,9 +44,9 @@ void broadcast_together(const std::vector<at::Tensor>& tensors, std::int64_t siz
   std::vector<at::Tensor> places;
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor place = staging.narrow(0, offset, size_of(tensor));
+    const at::Tensor place = staging.narrow(0, offset, dense_size(tensor));
     places.push_back(place.view(tensor.scalar_type()).view(tensor.sizes()));
-    offset += padded_size_of(tensor);
+    offset += padded_size(tensor);
     if (communicator.rank() == root) places.back().copy_(tensor);
   }
   communicator.broadcast(bytes_of(staging), root);
@@ -106,7 +106,7 @@ void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communi
       continue;
     }
     together.push_back(tensor);
-    size += padded_size_of(tensor);
+    size += padded_size(tensor);
     if (size < kStagingBytes) continue;
     broadcast_together(together, size, root, communicator, device);
     together.clear();

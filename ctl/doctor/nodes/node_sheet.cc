@@ -13,7 +13,7 @@ namespace {
 
 namespace json = boost::json;
 
-std::string text_of(const json::object& object, const char* key) {
+std::string text_at(const json::object& object, const char* key) {
   const json::value* value = object.if_contains(key);
   return value && value->is_string() ? std::string(value->get_string()) : "";
 }
@@ -40,13 +40,13 @@ std::vector<Item> items_of(const json::object& object, const char* key, Read rea
 
 Finding finding_of(const json::object& object) {
   Finding finding;
-  finding.check = text_of(object, "check");
-  finding.group = text_of(object, "group");
-  finding.why = text_of(object, "why");
-  finding.outcome.verdict = verdict_named(text_of(object, "verdict"));
-  finding.outcome.seen = text_of(object, "seen");
-  finding.outcome.wanted = text_of(object, "wanted");
-  finding.outcome.fix = text_of(object, "fix");
+  finding.check = text_at(object, "check");
+  finding.group = text_at(object, "group");
+  finding.why = text_at(object, "why");
+  finding.outcome.verdict = verdict_named(text_at(object, "verdict"));
+  finding.outcome.seen = text_at(object, "seen");
+  finding.outcome.wanted = text_at(object, "wanted");
+  finding.outcome.fix = text_at(object, "fix");
   return finding;
 }
 
@@ -110,10 +110,10 @@ std::optional<NodeSheet> parse_sheet(const std::string& text) {
   if (!page) return std::nullopt;
   NodeSheet sheet;
   sheet.node_rank = whole_of(*page, "node");
-  sheet.host = text_of(*page, "host");
-  sheet.address = text_of(*page, "address");
+  sheet.host = text_at(*page, "host");
+  sheet.address = text_at(*page, "address");
   sheet.port = whole_of(*page, "port");
-  sheet.interface = text_of(*page, "interface");
+  sheet.interface = text_at(*page, "interface");
   sheet.mtu = whole_of(*page, "mtu");
   sheet.speed_mbits = static_cast<long long>(number_of(*page, "speed"));
   if (const json::value* versions = page->if_contains("versions");
@@ -132,11 +132,11 @@ std::optional<NodeReach> parse_reach(const std::string& text) {
   NodeReach reach;
   reach.node_rank = whole_of(*page, "node");
   reach.greetings = items_of<Greeting>(*page, "greetings", [](const json::object& each) {
-    return Greeting{whole_of(each, "peer"), text_of(each, "failure"), number_of(each, "offset"),
+    return Greeting{whole_of(each, "peer"), text_at(each, "failure"), number_of(each, "offset"),
                     number_of(each, "error")};
   });
   reach.names = items_of<NameProblem>(*page, "names", [](const json::object& each) {
-    return NameProblem{whole_of(each, "peer"), text_of(each, "what")};
+    return NameProblem{whole_of(each, "peer"), text_at(each, "what")};
   });
   return reach;
 }
@@ -145,9 +145,9 @@ std::optional<PairMeasure> parse_measure(const std::string& text) {
   const auto page = parse_object(text);
   if (!page) return std::nullopt;
   return PairMeasure{whole_of(*page, "from"),   whole_of(*page, "to"),
-                     text_of(*page, "failure"), number_of(*page, "round_trip"),
+                     text_at(*page, "failure"), number_of(*page, "round_trip"),
                      number_of(*page, "out"),   number_of(*page, "in"),
-                     text_of(*page, "frames")};
+                     text_at(*page, "frames")};
 }
 
 }  // namespace ddprun::doctor

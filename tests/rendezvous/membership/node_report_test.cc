@@ -27,7 +27,7 @@ NodeReport whole_report() {
   return report;
 }
 
-std::string text_of(const NodeReport& report) {
+std::string report_text(const NodeReport& report) {
   StepTimes times{4, {}};
   times.monitor = report;
   return encode(AgentEnvelope{0, 0, times});
@@ -53,13 +53,13 @@ std::string error_of(std::string text, const std::string& part, const std::strin
 }  // namespace
 
 TEST_CASE("Codec: a node's readings survive the way, an older agent, which says none, is heard") {
-  CHECK(back(text_of(whole_report())) == whole_report());
-  CHECK(back(text_of(NodeReport())) == NodeReport());
+  CHECK(back(report_text(whole_report())) == whole_report());
+  CHECK(back(report_text(NodeReport())) == NodeReport());
   CHECK_FALSE(back(encode(AgentEnvelope{0, 0, StepTimes{4, {}}})));
 }
 
 TEST_CASE("Codec: a node's readings that are hostile are refused, or within their bounds") {
-  const std::string text = text_of(whole_report());
+  const std::string text = report_text(whole_report());
   CHECK_THAT(error_of(text, "\"cpus\":64", "\"cpus\":-1"), Contains("\"cpus\""));
   CHECK_THAT(error_of(text, "\"memory_bytes\":5", "\"memory_bytes\":-5"), Contains("memory_bytes"));
   CHECK_THAT(error_of(text, "\"name\":\"eth0\"", "\"name\":7"), Contains("\"name\""));
@@ -76,7 +76,7 @@ TEST_CASE("Codec: a node's readings that are hostile are refused, or within thei
   wild.interfaces[0].name = std::string(500, '\x1b');
   wild.interfaces.resize(50);
   wild.gpus.resize(50);
-  const auto tame = back(text_of(wild));
+  const auto tame = back(report_text(wild));
   REQUIRE(tame);
   CHECK(tame->cpu == 0.0);
   CHECK(tame->retransmit_rate == 1e15);
@@ -89,7 +89,7 @@ TEST_CASE("Codec: a node's readings that are hostile are refused, or within thei
   largest.interfaces.assign(kMaxReportedInterfaces,
                             {std::string(500, 'x'), 1.23456789e14, 1.2345e14});
   largest.gpus.assign(kMaxReportedGpus, whole_report().gpus[0]);
-  CHECK(text_of(largest).size() < 4096);
+  CHECK(report_text(largest).size() < 4096);
 }
 
 TEST_CASE("AgentMachine: a node is told of while there is a rendezvous, with workers or without") {

@@ -9,7 +9,9 @@
 namespace ddprun::host {
 namespace {
 
-std::size_t pieces_of(std::size_t total, std::size_t piece) { return (total + piece - 1) / piece; }
+std::size_t num_pieces_of(std::size_t total, std::size_t piece) {
+  return (total + piece - 1) / piece;
+}
 
 std::uint32_t number(std::size_t pieces) { return static_cast<std::uint32_t>(pieces); }
 
@@ -85,7 +87,7 @@ void NodeCollectives::all_reduce_staged(const Call& call, const TensorView& buff
   const auto self = static_cast<std::size_t>(me());
   const std::size_t element = size_of(buffer.dtype);
   const std::size_t piece_count = kPipelinePieceBytes / element;
-  const std::size_t num_pieces = pieces_of(buffer.count, piece_count);
+  const std::size_t num_pieces = num_pieces_of(buffer.count, piece_count);
   const auto length_of = [&](std::size_t piece) {
     return std::min(piece_count, buffer.count - piece * piece_count);
   };
@@ -152,7 +154,7 @@ void NodeCollectives::broadcast(const Call& call, const TensorView& buffer, int 
     steps_.finish_pieces(0, 1);
     return;
   }
-  const std::size_t num_pieces = pieces_of(size_bytes, kPipelinePieceBytes);
+  const std::size_t num_pieces = num_pieces_of(size_bytes, kPipelinePieceBytes);
   for (std::size_t piece = 0; piece < num_pieces; ++piece) {
     const std::size_t offset = piece * kPipelinePieceBytes;
     const std::size_t length = std::min(kPipelinePieceBytes, size_bytes - offset);
@@ -201,7 +203,7 @@ void NodeCollectives::all_gather(const Call& call, const TensorView& input,
     steps_.finish_pieces(0, 1);
     return;
   }
-  const std::size_t num_pieces = pieces_of(size_bytes, kPipelinePieceBytes);
+  const std::size_t num_pieces = num_pieces_of(size_bytes, kPipelinePieceBytes);
   const auto length_of = [&](std::size_t piece) {
     return std::min(kPipelinePieceBytes, size_bytes - piece * kPipelinePieceBytes);
   };
@@ -259,7 +261,7 @@ void NodeCollectives::reduce_scatter_staged(const Call& call, const TensorView& 
   const auto world = static_cast<std::size_t>(num_local());
   const std::size_t element = size_of(input.dtype);
   const std::size_t piece_count = kPipelinePieceBytes / element / world;
-  const std::size_t num_pieces = pieces_of(output.count, piece_count);
+  const std::size_t num_pieces = num_pieces_of(output.count, piece_count);
   const auto length_of = [&](std::size_t piece) {
     return std::min(piece_count, output.count - piece * piece_count);
   };

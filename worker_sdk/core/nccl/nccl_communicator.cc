@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kBarrierBytes = 64;
 
-std::string describe(const char* operation, const TensorView& buffer) {
+std::string call_text(const char* operation, const TensorView& buffer) {
   return std::string(operation) + " of " + std::to_string(buffer.count) + " " +
          to_string(buffer.dtype);
 }
@@ -115,7 +115,7 @@ void NcclCommunicator::end() {
 WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {
   check_buffer("all_reduce", buffer);
   return start_work(facts(CollectiveKind::kAllReduce, buffer, op),
-                    describe("all_reduce", buffer) + " " + to_string(op), options,
+                    call_text("all_reduce", buffer) + " " + to_string(op), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->all_reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
                                                op, comm, stream);
@@ -126,7 +126,7 @@ WorkPtr NcclCommunicator::broadcast(TensorView buffer, int root, const CallOptio
   check_buffer("broadcast", buffer);
   check_rank("broadcast", "root", root);
   return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root),
-                    describe("broadcast", buffer) + " from rank " + std::to_string(root), options,
+                    call_text("broadcast", buffer) + " from rank " + std::to_string(root), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->broadcast(buffer.data, buffer.data, buffer.count, buffer.dtype,
                                               root, comm, stream);
@@ -138,7 +138,7 @@ WorkPtr NcclCommunicator::all_gather(TensorView input, TensorView output,
   check_buffer("all_gather", input);
   check_buffer("all_gather", output);
   check_parts("all_gather", input, output);
-  return start_work(facts(CollectiveKind::kAllGather, input), describe("all_gather", input),
+  return start_work(facts(CollectiveKind::kAllGather, input), call_text("all_gather", input),
                     options, [&](Comm comm, Stream stream) {
                       return nccl_->all_gather(input.data, output.data, input.count, input.dtype,
                                                comm, stream);
@@ -151,7 +151,7 @@ WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, Re
   check_buffer("reduce_scatter", output);
   check_parts("reduce_scatter", output, input);
   return start_work(facts(CollectiveKind::kReduceScatter, output, op),
-                    describe("reduce_scatter", input) + " " + to_string(op), options,
+                    call_text("reduce_scatter", input) + " " + to_string(op), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->reduce_scatter(input.data, output.data, output.count,
                                                    output.dtype, op, comm, stream);
@@ -162,7 +162,7 @@ WorkPtr NcclCommunicator::send(TensorView buffer, int peer, const CallOptions& o
   check_buffer("send", buffer);
   check_peer("send", peer);
   return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer),
-                    describe("send", buffer) + " to rank " + std::to_string(peer), options,
+                    call_text("send", buffer) + " to rank " + std::to_string(peer), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
                                          stream);
@@ -173,7 +173,7 @@ WorkPtr NcclCommunicator::recv(TensorView buffer, int peer, const CallOptions& o
   check_buffer("recv", buffer);
   check_peer("recv", peer);
   return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer),
-                    describe("recv", buffer) + " from rank " + std::to_string(peer), options,
+                    call_text("recv", buffer) + " from rank " + std::to_string(peer), options,
                     [&](Comm comm, Stream stream) {
                       return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
                                          stream);
