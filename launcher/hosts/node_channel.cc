@@ -102,6 +102,9 @@ bool NodeChannel::take(std::size_t num_bytes) {
 bool NodeChannel::is_own(const channel::FromAgent& message) {
   if (variants::holds_alternative<channel::Hello>(message)) {
     heartbeat_.expect(keep_alive_, Clock::now());
+    // Before the job, even where that waits to be written: without it the agent expects no pulse,
+    // and a line that is cut now would leave the workers there.
+    if (keep_alive_.count() > 0) send(channel::Pulse{keep_alive_});
     await_pulse();
   } else if (variants::holds_alternative<channel::End>(message)) {
     heartbeat_.expect(std::chrono::milliseconds{0}, Clock::now());
