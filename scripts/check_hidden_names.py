@@ -5,7 +5,7 @@
 Sources of a target may be compiled as one file (docs/architecture.md). Then every other source of the
 target calls the hiding function, too, and no compiler says so where the arguments fit both.
 
-    scripts/check_hidden_names.py [--self-test]     exit status 1 and a line each
+    scripts/check_hidden_names.py     exit status 1 and a line each; it tests itself first
 """
 import collections
 import glob
@@ -66,8 +66,6 @@ def self_test():
 
 def main():
     self_test()
-    if "--self-test" in sys.argv[1:]:
-        return 0
     files = {}
     for path in (p for top in TOPS for end in ("h", "cc")
                  for p in glob.glob(f"{top}/**/*.{end}", root_dir=ROOT, recursive=True)):

@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/monitor/worker_use.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
-#include <string>
 #include <utility>
 
 #include "agent/hang/socket_bytes.h"
+#include "common/process_facts.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kMaxDescriptors = 4096;  // of one process
-
-std::uint64_t bytes_in_memory(pid_t pid) {
-  static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
-  std::uint64_t size = 0, resident = 0;
-  return file >> size >> resident ? resident * page_bytes : 0;
-}
 
 void count_sockets(const std::vector<pid_t>& family, const std::optional<SocketBytes>& connections,
                    WorkerUse& use) {
@@ -57,7 +47,7 @@ std::vector<std::optional<WorkerUse>> WorkerUseReader::look(const std::vector<pi
     WorkerUse& use = worker->last;
     use.cpu = facts->cpu;
     use.resident_bytes = 0;
-    for (const pid_t pid : family) use.resident_bytes += bytes_in_memory(pid);
+    for (const pid_t pid : family) use.resident_bytes += resident_bytes(pid).value_or(0);
     if (is_due) {
       since = now;
       if (!std::exchange(asked, true)) connections = tcp_socket_bytes();
