@@ -2,9 +2,7 @@
 #include "common/bounded_call.h"
 
 #include <condition_variable>
-#include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "common/error.h"
@@ -13,39 +11,48 @@
 
 namespace ddprun {
 
+struct BoundedCall::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool returned = false;  // Guarded by mutex
+};
+
+BoundedCall::BoundedCall(std::function<void()> call)
+    : state_(std::make_shared<State>()),
+      thread_(
+          start_quiet_thread("ddprun-bounded", [state = state_, call = std::move(call)]() mutable {
+            call();
+            call = nullptr;  // what it owns goes before the caller hears of the end
+            std::lock_guard lock(state->mutex);
+            state->returned = true;
+            state->changed.notify_all();
+          })) {}
+
+BoundedCall::~BoundedCall() {
+  bool returned = false;
+  {
+    std::lock_guard lock(state_->mutex);
+    returned = state_->returned;
+  }
+  if (returned) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+bool BoundedCall::returns_before(Deadline deadline) {
+  std::unique_lock lock(state_->mutex);
+  return state_->changed.wait_until(lock, deadline.at(), [this] { return state_->returned; });
+}
+
 bool returns_before(Deadline deadline, std::function<void()> call) {
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool returned = false;
-  };
-  // Second owner: the thread, which may outlive this call.
-  auto state = std::make_shared<State>();
-  auto body = [state, call = std::move(call)]() mutable {
-    call();
-    call = nullptr;  // what it owns goes before the caller hears of the end
-    std::lock_guard lock(state->mutex);
-    state->returned = true;
-    state->changed.notify_all();
-  };
-  std::thread thread;
   try {
-    thread = start_quiet_thread("ddprun-bounded", std::move(body));
+    return BoundedCall(std::move(call)).returns_before(deadline);
   } catch (const Error& error) {
     log_warning(error.what());
     return false;
   }
-  bool returned = false;
-  {
-    std::unique_lock lock(state->mutex);
-    returned = state->changed.wait_until(lock, deadline.at(), [&] { return state->returned; });
-  }
-  if (returned) {
-    thread.join();
-  } else {
-    thread.detach();
-  }
-  return returned;
 }
 
 }  // namespace ddprun

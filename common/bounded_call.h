@@ -3,14 +3,34 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <thread>
 
 #include "common/clock.h"
 
 namespace ddprun {
 
-// Runs `call` on a thread of its own. True: it returned before the deadline. False: it still runs;
-// its thread is abandoned, so `call` must own (by value) all that it touches; or there was no
-// thread for it, which is logged.
+class BoundedCall {
+ public:
+  // Starts `call`, which must own (by value) all that it touches: its thread may be left behind.
+  // Throws Error(kResourceExhausted) where there is no thread.
+  explicit BoundedCall(std::function<void()> call);
+  // A call that still runs is left behind.
+  ~BoundedCall();
+  BoundedCall(const BoundedCall&) = delete;
+  BoundedCall& operator=(const BoundedCall&) = delete;
+
+  // Waits for its end, until the deadline at most. What the call owned is gone by then.
+  bool returns_before(Deadline deadline);
+
+ private:
+  struct State;
+  const std::shared_ptr<State> state_;  // second owner: the thread
+  std::thread thread_;
+};
+
+// Runs `call` as BoundedCall does. True: it returned before the deadline. False: it still runs, or
+// there was no thread for it, which is logged.
 bool returns_before(Deadline deadline, std::function<void()> call);
 
 }  // namespace ddprun

@@ -18,7 +18,7 @@ using nccl::UniqueId;
 FakeNccl::Entry::Entry(FakeNccl& fake, Comm comm, const char* function) : fake_(fake) {
   Lock lock(fake_.mutex_);
   rank_ = fake_.find(comm);
-  if (!rank_ || rank_->busy || rank_->in_progress) {
+  if (!rank_ || rank_->busy) {
     ++fake_.num_violations_;
     rank_ = nullptr;
     result_ = Result::kInvalidUsage;
@@ -27,13 +27,12 @@ FakeNccl::Entry::Entry(FakeNccl& fake, Comm comm, const char* function) : fake_(
   rank_->busy = true;
   result_ = fake_.take_fault(rank_->rank, function);
   if (result_ != Result::kSuccess) return;
-  if (!fake_.hang_if_told(lock, rank_->rank, function, rank_.get())) {
+  if (!fake_.hang_if_told(lock, rank_->rank, function)) {
     // Room for a second thread to walk in, were it let.
     lock.unlock();
     for (int i = 0; i < 20; ++i) std::this_thread::yield();
     lock.lock();
   }
-  if (rank_->aborted) result_ = Result::kInternalError;
 }
 
 FakeNccl::Entry::~Entry() {
@@ -42,24 +41,11 @@ FakeNccl::Entry::~Entry() {
   fake_.changed_.notify_all();
 }
 
-Result FakeNccl::Entry::answer() {
-  Lock lock(fake_.mutex_);
-  if (result_ != Result::kSuccess || fake_.in_progress_polls_ == 0) return result_;
-  rank_->polls_left = fake_.in_progress_polls_;
-  rank_->in_progress = true;
-  return Result::kInProgress;
-}
-
 FakeNccl::~FakeNccl() {
   for (const auto& [data, size_bytes] : buffers_) std::free(data);
 }
 
 // ---- Faults and counters ----
-
-void FakeNccl::set_in_progress_polls(int num_polls) {
-  Lock lock(mutex_);
-  in_progress_polls_ = num_polls;
-}
 
 void FakeNccl::fail_next(int rank, const std::string& function, Result result) {
   Lock lock(mutex_);
@@ -73,17 +59,12 @@ void FakeNccl::inject_async_error(int rank, Result error) {
 
 void FakeNccl::hang_next(int rank, const std::string& function) {
   Lock lock(mutex_);
-  hangs_[{rank, function}] = true;
-}
-
-void FakeNccl::hang_next_for_good(int rank, const std::string& function) {
-  Lock lock(mutex_);
-  hangs_[{rank, function}] = false;
+  hangs_.insert({rank, function});
 }
 
 void FakeNccl::release_hangs() {
   Lock lock(mutex_);
-  ++num_hang_releases_;
+  is_released_ = true;
   changed_.notify_all();
 }
 
@@ -134,6 +115,12 @@ void FakeNccl::forget_live_buffers() {
   buffers_.clear();
 }
 
+void FakeNccl::forget_live_comms() {
+  Lock lock(mutex_);
+  comms_.clear();
+  registered_.clear();
+}
+
 int FakeNccl::num_registered() const {
   Lock lock(mutex_);
   return static_cast<int>(registered_.size());
@@ -156,14 +143,6 @@ int FakeNccl::num_running(int rank) const {
   return count;
 }
 
-bool FakeNccl::is_finalizing(int rank) const {
-  Lock lock(mutex_);
-  for (const auto& [comm, one] : comms_) {
-    if (one->rank == rank && one->finalizing) return true;
-  }
-  return false;
-}
-
 Result FakeNccl::take_fault(int rank, const std::string& function) {
   const auto found = faults_.find({rank, function});
   if (found == faults_.end()) return Result::kSuccess;
@@ -172,21 +151,18 @@ Result FakeNccl::take_fault(int rank, const std::string& function) {
   return result;
 }
 
-bool FakeNccl::hang_if_told(Lock& lock, int number, const std::string& function, Rank* rank) {
-  const auto found = hangs_.find({number, function});
-  if (found == hangs_.end()) return false;
-  const bool abort_frees = found->second;
-  hangs_.erase(found);
-  const int num_releases = num_hang_releases_;
-  if (rank != nullptr) rank->stuck = !abort_frees;
-  changed_.notify_all();
-  ++num_hanging_;
-  changed_.wait(lock, [&] {
-    return num_hang_releases_ != num_releases || (abort_frees && rank != nullptr && rank->aborted);
-  });
-  --num_hanging_;
-  if (rank != nullptr) rank->stuck = false;
+bool FakeNccl::hang_if_told(Lock& lock, int rank, const std::string& function) {
+  if (hangs_.erase({rank, function}) == 0) return false;
+  wait_for_others(lock, [] { return false; });
   return true;
+}
+
+bool FakeNccl::wait_for_others(Lock& lock, const std::function<bool()>& have_come) {
+  ++num_hanging_;
+  changed_.wait(lock, [&] { return have_come() || is_released_; });
+  --num_hanging_;
+  changed_.notify_all();
+  return have_come();
 }
 
 std::shared_ptr<FakeNccl::Rank> FakeNccl::find(Comm comm) {
@@ -199,7 +175,7 @@ std::shared_ptr<FakeNccl::Rank> FakeNccl::find(Comm comm) {
 Result FakeNccl::get_unique_id(UniqueId* id) {
   Lock lock(mutex_);
   if (const Result fault = take_fault(0, "get_unique_id"); fault != Result::kSuccess) return fault;
-  hang_if_told(lock, 0, "get_unique_id", nullptr);
+  hang_if_told(lock, 0, "get_unique_id");
   const std::string text = "fake unique id " + std::to_string(++num_ids_);
   std::memset(id->bytes, 0, UniqueId::kSizeBytes);
   std::memcpy(id->bytes, text.data(), text.size());
@@ -234,7 +210,7 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank) {
   if (const Result fault = take_fault(rank, "comm_init_rank"); fault != Result::kSuccess) {
     return fault;
   }
-  hang_if_told(lock, rank, "comm_init_rank", nullptr);
+  hang_if_told(lock, rank, "comm_init_rank");
   const auto found = groups_.find(key);
   if (found == groups_.end() || rank < 0 || rank >= size) return Result::kInvalidArgument;
   if (!found->second) {
@@ -247,68 +223,36 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank) {
   if (group.joined[static_cast<std::size_t>(rank)]) return Result::kInvalidUsage;  // id used twice
   group.joined[static_cast<std::size_t>(rank)] = true;
   ++group.num_joined;
-  *comm = make_comm(found->second, rank);
-  return Result::kInProgress;
+  changed_.notify_all();
+  const auto whole = found->second;
+  if (!wait_for_others(lock, [&] { return whole->complete(); })) return Result::kInternalError;
+  *comm = make_comm(whole, rank);
+  return Result::kSuccess;
 }
 
 Comm FakeNccl::make_comm(const std::shared_ptr<Group>& group, int rank) {
   auto made = std::make_shared<Rank>();
   made->group = group;
   made->rank = rank;
-  made->polls_left = in_progress_polls_;
   const auto comm = reinterpret_cast<Comm>(made.get());
   comms_[comm] = std::move(made);
   return comm;
 }
 
 Result FakeNccl::comm_async_error(Comm comm, Result* state) {
-  Lock lock(mutex_);
-  const auto rank = find(comm);
-  if (!rank) {
-    ++num_violations_;
-    return Result::kInvalidArgument;
-  }
-  *state = Result::kInProgress;
-  if (hang_if_told(lock, rank->rank, "comm_async_error", rank.get()) && rank->aborted) {
-    return Result::kInternalError;
-  }
-  const auto injected = async_errors_.find(rank->rank);
-  if (injected != async_errors_.end()) {
-    *state = injected->second;
-  } else if (rank->failed != Result::kSuccess) {
-    *state = rank->failed;
-  } else if (rank->group->error != Result::kSuccess) {
-    *state = rank->group->error;
-  } else if (!rank->group->complete() || (rank->finalizing && rank->num_running > 0) ||
-             (rank->split && !rank->split->done)) {
-    // still connecting, still flushing, or still splitting
-  } else if (rank->polls_left > 0) {
-    --rank->polls_left;
-  } else {
-    rank->in_progress = false;
-    rank->split = nullptr;
-    *state = Result::kSuccess;
-  }
-  return Result::kSuccess;
-}
-
-Result FakeNccl::comm_finalize(Comm comm) {
-  Entry entry(*this, comm, "comm_finalize");
+  Entry entry(*this, comm, "comm_async_error");
   if (!entry.ok()) return entry.result();
   Lock lock(mutex_);
-  entry.rank()->finalizing = true;
-  entry.rank()->in_progress = true;
-  return Result::kInProgress;
+  const auto injected = async_errors_.find(entry.rank()->rank);
+  *state = injected != async_errors_.end() ? injected->second : entry.rank()->group->error;
+  return Result::kSuccess;
 }
 
 Result FakeNccl::comm_destroy(Comm comm) {
   Entry entry(*this, comm, "comm_destroy");
   if (!entry.ok()) return entry.result();
   Lock lock(mutex_);
-  if (!entry.rank()->finalizing) {
-    ++num_violations_;
-    return Result::kInvalidUsage;
-  }
+  changed_.wait(lock, [&] { return entry.rank()->num_running == 0; });
   comms_.erase(comm);
   return Result::kSuccess;
 }
@@ -316,21 +260,17 @@ Result FakeNccl::comm_destroy(Comm comm) {
 Result FakeNccl::comm_abort(Comm comm) {
   Lock lock(mutex_);
   const auto rank = find(comm);
-  if (!rank) {
+  if (!rank || rank->busy) {
     ++num_violations_;
     return Result::kInvalidArgument;
   }
   ++num_aborts_;
+  rank->busy = true;
   changed_.wait(lock, [this] { return !aborts_hang_; });
   rank->aborted = true;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return !rank->busy || rank->stuck; });
-  if (rank->split && !rank->split->done) {
-    *rank->split->places.at(rank->rank).made = make_half_made(rank->rank);
-    leave_split(*rank);
-  }
   registered_.erase(comm);
   comms_.erase(comm);
+  changed_.notify_all();
   return Result::kSuccess;
 }
 
@@ -372,7 +312,7 @@ Result FakeNccl::comm_register(Comm comm, void* data, std::size_t, void** handle
     registered_.insert(comm);
   }
   *handle = data;
-  return entry.answer();
+  return Result::kSuccess;
 }
 
 Result FakeNccl::comm_deregister(Comm comm, void*) {

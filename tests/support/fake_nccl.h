@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,10 +18,10 @@
 
 namespace ddprun::test {
 
-// As the real one: init, splits and collectives wait for every rank; an id is good for one
-// communicator; a communicator takes one thread at a time and no call while one is in progress;
-// abort makes the operations under way pass with rubbish in their buffers. Faults are set by the
-// test. Any thread.
+// As the real one, blocking: init and splits return when every rank has come, collectives when they
+// are on the stream, where they wait for every rank; an id is good for one communicator; a
+// communicator takes one thread at a time, an abort included; abort makes the operations under way
+// pass with rubbish in their buffers. Faults are set by the test. Any thread.
 class FakeNccl : public nccl::NcclApi {
  public:
   explicit FakeNccl(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
@@ -28,38 +29,34 @@ class FakeNccl : public nccl::NcclApi {
 
   // ---- Faults and what the test may look at ----
 
-  // Each call with a communicator answers kInProgress, as do this many polls after it.
-  void set_in_progress_polls(int num_polls);
-  // The next call of `function` on this rank returns `result` and does nothing else. Of
-  // "comm_split_later": it begins, and fails afterwards.
+  // The next call of `function` on this rank returns `result` and does nothing else.
   void fail_next(int rank, const std::string& function, nccl::Result result);
   // What comm_async_error says from now on, on every communicator of this rank.
   void inject_async_error(int rank, nccl::Result error);
-  // The next call of `function` on this rank blocks until its communicator is aborted, or until
-  // release_hangs(): then it does what it should.
-  // get_unique_id counts as rank 0's.
+  // The next call of `function` on this rank blocks until release_hangs(): then it does what it
+  // should. get_unique_id counts as rank 0's.
   void hang_next(int rank, const std::string& function);
-  // Likewise, but no abort frees it, nor waits for it.
-  void hang_next_for_good(int rank, const std::string& function);
+  // Ends what hangs; inits and splits that wait for a rank fail, now and from now on.
   void release_hangs();
-  int num_hanging() const;  // calls inside
+  int num_hanging() const;  // calls inside, those that wait for a rank included
   // comm_abort blocks until release_aborts().
   void hang_aborts();
   void release_aborts();
   void set_has_mem_alloc(bool has);
   void set_has_init_rank_scalable(bool has);
 
-  // Two threads in one communicator, a call while one was in progress, a freed communicator used,
-  // memory freed that an operation under way uses.
+  // Two threads in one communicator, a freed communicator used, memory freed that an operation
+  // under way uses.
   int num_violations() const;
   int num_live_comms() const;
   int num_live_buffers() const;  // mem_alloc
-  void forget_live_buffers();    // they were left behind on purpose
+  // They were left behind on purpose.
+  void forget_live_comms();
+  void forget_live_buffers();
   int num_registered() const;
   int num_aborts() const;
-  int num_ids() const;                 // get_unique_id calls
-  int num_running(int rank) const;     // operations on streams
-  bool is_finalizing(int rank) const;  // comm_finalize was called
+  int num_ids() const;              // get_unique_id calls
+  int num_running(int rank) const;  // operations on streams
 
   // ---- NcclApi ----
   int version() override { return 22809; }
@@ -72,7 +69,6 @@ class FakeNccl : public nccl::NcclApi {
                                        const nccl::UniqueId* ids, int num_ids) override;
   nccl::Result comm_split(nccl::Comm comm, int color, int key, nccl::Comm* made) override;
   nccl::Result comm_async_error(nccl::Comm comm, nccl::Result* state) override;
-  nccl::Result comm_finalize(nccl::Comm comm) override;
   nccl::Result comm_destroy(nccl::Comm comm) override;
   nccl::Result comm_abort(nccl::Comm comm) override;
   nccl::Result all_reduce(const void* input, void* output, std::size_t count, DType dtype,
@@ -109,16 +105,16 @@ class FakeNccl : public nccl::NcclApi {
   nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank);
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
-  nccl::Comm make_half_made(int rank);  // good for comm_abort only
-  static void leave_split(Rank& rank);
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
   void run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call);
   void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
   void run_point_to_point(Lock& lock, Rank& rank, const Call& call);
   static void compute(const Slot& slot);
   nccl::Result take_fault(int rank, const std::string& function);  // mutex_ held
-  // False: no hang was asked for. `rank` is nullptr where there is no communicator yet.
-  bool hang_if_told(Lock& lock, int number, const std::string& function, Rank* rank);
+  // False: no hang was asked for.
+  bool hang_if_told(Lock& lock, int rank, const std::string& function);
+  // False: release_hangs() came first.
+  bool wait_for_others(Lock& lock, const std::function<bool()>& have_come);
   std::shared_ptr<Rank> find(nccl::Comm comm);  // mutex_ held
 
   const std::shared_ptr<FakeCuda> cuda_;
@@ -128,13 +124,12 @@ class FakeNccl : public nccl::NcclApi {
   std::map<std::string, std::shared_ptr<Group>> groups_;  // by unique id
   std::map<nccl::Comm, std::shared_ptr<Rank>> comms_;
   std::map<std::pair<int, std::string>, nccl::Result> faults_;
-  std::map<std::pair<int, std::string>, bool> hangs_;  // whether an abort frees it
-  int num_hang_releases_ = 0;
+  std::set<std::pair<int, std::string>> hangs_;
+  bool is_released_ = false;  // release_hangs() was called
   int num_hanging_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<void*, std::size_t> buffers_;
   std::multiset<const void*> in_use_;  // by operations on streams that have not ended
-  int in_progress_polls_ = 0;
   int num_ids_ = 0;
   int num_violations_ = 0;
   std::multiset<nccl::Comm> registered_;  // once for each of its buffers

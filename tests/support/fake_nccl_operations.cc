@@ -25,7 +25,7 @@ Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call cal
     if (collective) seq = ++entry.rank()->num_calls;
   }
   cuda_->enqueue(stream, [this, rank = entry.rank(), seq, call] { run(rank, seq, call); });
-  return entry.answer();
+  return Result::kSuccess;
 }
 
 void FakeNccl::run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call) {

@@ -37,7 +37,7 @@ struct FakeNccl::Split {
   struct Place {
     int color = 0;
     int key = 0;
-    nccl::Comm* made = nullptr;
+    nccl::Comm made = nullptr;
   };
   std::map<int, Place> places;  // by rank of the parent
   bool done = false;
@@ -64,28 +64,19 @@ struct FakeNccl::Rank {
   int rank = 0;
   std::uint64_t num_calls = 0;
   std::uint64_t num_splits = 0;
-  std::shared_ptr<Split> split;                  // under way; second owner: the group
-  nccl::Result failed = nccl::Result::kSuccess;  // what its last split ended with
-  int num_running = 0;                           // tasks on streams
-  int polls_left = 0;                            // kInProgress answers to give
-  bool in_progress = true;                       // until a poll has said otherwise
-  bool finalizing = false;
+  int num_running = 0;  // tasks on streams
   bool aborted = false;
-  bool busy = false;   // a thread is inside
-  bool stuck = false;  // that thread stays, whatever is aborted
+  bool busy = false;  // a thread is inside
 };
 
 // A call inside a communicator. Counts a violation where another thread is inside, or the
-// communicator is gone or in progress.
+// communicator is gone.
 class FakeNccl::Entry {
  public:
   Entry(FakeNccl& fake, nccl::Comm comm, const char* function);
   ~Entry();
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
-
-  // After success: kInProgress where the test wants it.
-  nccl::Result answer();
 
   bool ok() const { return result_ == nccl::Result::kSuccess; }
   nccl::Result result() const { return result_; }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FakeNccl's splits. As the real one's, the handle of what is made is written by whichever thread
-// has made it, and also where that is good for nothing but an abort.
+// FakeNccl's splits.
 #include <algorithm>
 #include <tuple>
 
@@ -17,24 +16,18 @@ Result FakeNccl::comm_split(Comm comm, int color, int key, Comm* made) {
   Lock lock(mutex_);
   if (color < 0) return Result::kInvalidArgument;
   Rank& rank = *entry.rank();
-  rank.in_progress = true;
-  rank.polls_left = in_progress_polls_;
-  *made = nullptr;
-  if (const Result fault = take_fault(rank.rank, "comm_split_later"); fault != Result::kSuccess) {
-    rank.failed = fault;
-    *made = make_half_made(rank.rank);
-    return Result::kInProgress;
-  }
-  auto& split = rank.group->splits[++rank.num_splits];
-  if (!split) split = std::make_shared<Split>();
-  rank.split = split;
-  split->places[rank.rank] = {color, key, made};
+  auto& place = rank.group->splits[++rank.num_splits];
+  if (!place) place = std::make_shared<Split>();
+  const std::shared_ptr<Split> split = place;
+  split->places[rank.rank] = {color, key};
   if (static_cast<int>(split->places.size()) == rank.group->size) {
-    const std::shared_ptr<Split> whole = split;
     rank.group->splits.erase(rank.num_splits);
-    finish(*whole);
+    finish(*split);
+    changed_.notify_all();
   }
-  return Result::kInProgress;
+  if (!wait_for_others(lock, [&] { return split->done; })) return Result::kInternalError;
+  *made = split->places.at(rank.rank).made;
+  return Result::kSuccess;
 }
 
 void FakeNccl::finish(Split& split) {
@@ -47,25 +40,11 @@ void FakeNccl::finish(Split& split) {
     auto group = std::make_shared<Group>();
     group->size = group->num_joined = static_cast<int>(end - begin);
     for (std::size_t i = begin; i < end; ++i) {
-      *split.places.at(std::get<2>(order[i])).made = make_comm(group, static_cast<int>(i - begin));
+      split.places.at(std::get<2>(order[i])).made = make_comm(group, static_cast<int>(i - begin));
     }
     begin = end;
   }
-  split.places.clear();  // NCCL writes there no more
   split.done = true;
-}
-
-Comm FakeNccl::make_half_made(int rank) {
-  auto group = std::make_shared<Group>();
-  group->size = group->num_joined = 1;
-  const Comm comm = make_comm(group, rank);
-  comms_.at(comm)->failed = Result::kInternalError;
-  return comm;
-}
-
-void FakeNccl::leave_split(Rank& rank) {
-  rank.split->places.erase(rank.rank);  // so that it is never whole
-  rank.split = nullptr;
 }
 
 }  // namespace ddprun::test

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "worker_sdk/core/agent_channel.h"
 #include "worker_sdk/core/agent_contact.h"
+#include "worker_sdk/core/nccl/setup_steps.h"
 #include "worker_sdk/core/session.h"
 
 namespace ddprun {
@@ -32,6 +33,9 @@ bool Session::offer_recovery() {
 std::unique_ptr<Session> Session::recover(Communicator* failed) {
   if (!may_recover()) {
     give_up(ErrorCode::kUnsupported, "Session::offer_recovery was not taken");
+  }
+  if (nccl::CommMaking::is_any_left_behind()) {
+    give_up(ErrorCode::kUnsupported, "NCCL has not come back from making a communicator");
   }
   if (failed) failed->abort("it leaves the round to go on in the next one");
   WorkerEnv env;

@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends the NCCL communicator itself, within a deadline.
+// Ends the NCCL communicator itself, within a deadline. Nobody is inside it, nor comes in.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "common/clock.h"
-#include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
 #include "worker_sdk/core/nccl/nccl_options.h"
 
 namespace ddprun::nccl {
 
-// ncclCommAbort, also of what a split that had not ended has half made, before the deadline; then
-// whoever is still inside `gate`, which has been closed, has to leave NCCL before it, too, or in
-// leaving_time() where that is later. Else options.on_hung_abort. False: it hangs.
-bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, CommGate& gate,
-                const NcclOptions& options, Deadline deadline);
+// ncclCommAbort. False: it did not return before the deadline, and hung() was called.
+bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
+                Deadline deadline);
 
-// What a call that an abort has freed gets at least to come back: a quarter of the shorter one of
-// abort_timeout and destroy_timeout.
-std::chrono::milliseconds leaving_time(const NcclOptions& options);
+// ncclCommDestroy of a healthy one that has nothing under way. False: it did not return before the
+// deadline, and is left behind.
+bool destroy_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
+                  Deadline deadline);
 
-// Flushes and frees a healthy communicator in which nobody is; aborts it where flushing takes until
-// `flushed` (a peer is gone or still has operations that it needs us for). Either ends within
-// destroy_timeout after that. False: it hangs.
-bool finish_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
-                 Deadline flushed);
+// options.on_hung_abort: `what`, a call of NCCL, did not return since `begun`.
+void hung(const NcclOptions& options, const std::string& what, Clock::time_point begun);
 
 }  // namespace ddprun::nccl

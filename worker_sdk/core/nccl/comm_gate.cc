@@ -5,42 +5,29 @@
 
 namespace ddprun::nccl {
 
-CommGate::Pass::Pass(CommGate& gate) : gate_(gate) {
-  std::lock_guard lock(gate_.mutex_);
+CommGate::Pass::Pass(CommGate& gate, IfBusy if_busy) : gate_(gate) {
+  std::unique_lock lock(gate_.mutex_);
+  if (if_busy == IfBusy::kWait) {
+    gate_.changed_.wait(lock, [&] { return !gate_.is_inside_ || gate_.comm_ == nullptr; });
+  }
+  if (gate_.is_inside_ || gate_.comm_ == nullptr) return;
   comm_ = gate_.comm_;
-  ++gate_.num_inside_;
+  gate_.is_inside_ = true;
 }
 
 CommGate::Pass::~Pass() {
+  if (comm_ == nullptr) return;
   std::lock_guard lock(gate_.mutex_);
-  if (--gate_.num_inside_ == 0) gate_.left_.notify_all();
+  gate_.is_inside_ = false;
+  gate_.changed_.notify_all();
 }
 
 Comm CommGate::take(Deadline deadline) {
   std::unique_lock lock(mutex_);
   Comm taken = std::exchange(comm_, nullptr);
-  left_.wait_until(lock, deadline.at(), [this] { return num_inside_ == 0; });
-  return taken;
-}
-
-bool CommGate::empties_before(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  return left_.wait_until(lock, deadline.at(), [this] { return num_inside_ == 0; });
-}
-
-void CommGate::begin_split(std::shared_ptr<Comm> child) {
-  std::lock_guard lock(mutex_);
-  child_ = std::move(child);
-}
-
-bool CommGate::end_split() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(child_, nullptr) != nullptr;
-}
-
-std::shared_ptr<Comm> CommGate::take_child() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(child_, nullptr);
+  changed_.notify_all();
+  const bool is_empty = changed_.wait_until(lock, deadline.at(), [this] { return !is_inside_; });
+  return is_empty ? taken : nullptr;
 }
 
 }  // namespace ddprun::nccl

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner of the ncclComm_t: lets callers in until the watchdog takes the handle away to end it, so
-// that no NCCL call starts on a communicator that is being freed. Likewise of one that a split of
-// it is making.
+// Owner of the ncclComm_t. NCCL takes one thread at a time in a communicator, and an abort only
+// when nobody is inside: this enforces both (docs/nccl.md, "Who may call what").
 #pragma once
 
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 
 #include "common/clock.h"
@@ -13,14 +11,18 @@
 
 namespace ddprun::nccl {
 
+// Any thread.
 class CommGate {
  public:
   explicit CommGate(Comm comm) : comm_(comm) {}
 
-  // One caller inside. comm() is nullptr when the handle has been taken.
+  enum class IfBusy { kWait, kTurnBack };
+
+  // The one caller inside. comm() is nullptr where the gate is closed, and with kTurnBack where
+  // somebody else is inside.
   class Pass {
    public:
-    explicit Pass(CommGate& gate);
+    explicit Pass(CommGate& gate, IfBusy if_busy = IfBusy::kWait);
     ~Pass();
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
@@ -28,32 +30,18 @@ class CommGate {
 
    private:
     CommGate& gate_;
-    Comm comm_;
+    Comm comm_ = nullptr;
   };
 
-  // Closes the gate and returns the handle, nullptr when it was taken before. Waits until callers
-  // have left, at most until the deadline: a caller that hangs inside NCCL is freed by the abort
-  // that follows, which is the one call that NCCL allows then.
+  // Closes the gate, and returns the handle when nobody is inside any more. nullptr: at the
+  // deadline somebody still is, or it was taken before.
   Comm take(Deadline deadline);
-
-  // Whether nobody is inside, at the deadline at the latest.
-  bool empties_before(Deadline deadline);
-
-  // From now on NCCL may write at `child` the handle of a communicator that it makes of this one:
-  // whoever aborts this one has that one to abort afterwards. One at a time.
-  void begin_split(std::shared_ptr<Comm> child);
-  // It is made: the caller's. False: take_child() came first.
-  bool end_split();
-  // What a split under way writes to; null: none is. NCCL is done with it when this one's abort has
-  // returned.
-  std::shared_ptr<Comm> take_child();
 
  private:
   std::mutex mutex_;
-  std::condition_variable left_;
-  Comm comm_;                    // Guarded by mutex_
-  int num_inside_ = 0;           // Guarded by mutex_
-  std::shared_ptr<Comm> child_;  // Guarded by mutex_; second owner: the call that splits
+  std::condition_variable changed_;
+  Comm comm_;               // Guarded by mutex_; nullptr: closed
+  bool is_inside_ = false;  // Guarded by mutex_
 };
 
 }  // namespace ddprun::nccl

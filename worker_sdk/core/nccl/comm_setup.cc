@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/comm_setup.h"
 
-#include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "common/bounded_call.h"
 #include "common/exit_bound.h"
 #include "rendezvous/store/store_timeout.h"
-#include "worker_sdk/core/nccl/comm_end.h"
-#include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/peer_board.h"
 #include "worker_sdk/core/nccl/setup_steps.h"
@@ -23,6 +22,8 @@ using std::chrono::milliseconds;
 constexpr char kHasId = 'I';
 constexpr char kHasError = 'E';
 
+constexpr milliseconds kComingBack{500};  // for a call that has nobody to wait for any more
+
 std::string root_key(const NcclOptions& options, int root) {
   return options.key_prefix + "id/" + std::to_string(root);
 }
@@ -32,11 +33,23 @@ int root_rank(const NcclOptions& options, int root, int num_roots) {
 }
 
 UniqueId fresh_id(const Libraries& libraries, const NcclOptions& options, Deadline deadline) {
-  const auto id = std::make_shared<UniqueId>();
-  const Result result = call_before(deadline, libraries, options, "ncclGetUniqueId",
-                                    [id](NcclApi& nccl) { return nccl.get_unique_id(id.get()); });
-  if (result == Result::kSuccess) return *id;
-  throw nccl_error(*libraries.nccl, nullptr, result, options.rank, "ncclGetUniqueId");
+  const auto begun = Clock::now();
+  // Second owner: the call, which may be left behind.
+  const auto made = std::make_shared<std::pair<UniqueId, Result>>();
+  const auto call = [made, libraries, device = options.device] {
+    libraries.cuda->set_device(device);
+    made->second = libraries.nccl->get_unique_id(&made->first);
+  };
+  if (!returns_before(deadline, call)) {
+    bound_exit(options.exit_timeout);
+    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
+    throw Error(ErrorCode::kTimeout, "rank " + std::to_string(options.rank) +
+                                         ": ncclGetUniqueId did not return within " +
+                                         std::to_string(waited.count()) +
+                                         " ms: NCCL, the GPU or its network hangs");
+  }
+  if (made->second == Result::kSuccess) return made->first;
+  throw nccl_error(*libraries.nccl, nullptr, made->second, options.rank, "ncclGetUniqueId");
 }
 
 void publish_ids(const Libraries& libraries, store::Store& store, const NcclOptions& options,
@@ -95,31 +108,22 @@ std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, const Set
   throw timed_out(setup);
 }
 
-// Begins a communicator, which set_up_comm then owns, in `comm`.
-void begin_init(const Libraries& libraries, const NcclOptions& options,
-                const std::vector<UniqueId>& ids, Deadline deadline, Comm* comm) {
-  const auto made = std::make_shared<Comm>(nullptr);
-  // A call that returns too late ends itself what it made: whoever sets this second has it.
-  const auto is_settled = std::make_shared<std::atomic<bool>>(false);
-  const auto call = [made, is_settled, ids, size = options.size,
-                     rank = options.rank](NcclApi& nccl) {
-    const Result result = ids.size() == 1
-                              ? nccl.comm_init_rank(made.get(), size, ids[0], rank)
-                              : nccl.comm_init_rank_scalable(made.get(), size, rank, ids.data(),
-                                                             static_cast<int>(ids.size()));
-    if (is_settled->exchange(true) && *made != nullptr) nccl.comm_abort(*made);
-    return result;
+CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids) {
+  return [ids = std::move(ids), size = options.size, rank = options.rank](NcclApi& nccl,
+                                                                          Comm* comm) {
+    if (ids.size() == 1) return nccl.comm_init_rank(comm, size, ids[0], rank);
+    return nccl.comm_init_rank_scalable(comm, size, rank, ids.data(), static_cast<int>(ids.size()));
   };
-  Result result = Result::kInProgress;
+}
+
+void tell_others(store::Store& store, PeerBoard& board, const Error& error) {
+  if (error.code() == ErrorCode::kConnectionLost) return;
   try {
-    result = call_before(deadline, libraries, options, "ncclCommInitRank", call);
+    store.set_timeout(kBriefLook);
+    board.post_gave_up(error.what());
   } catch (const Error&) {
-    if (is_settled->exchange(true)) *comm = *made;
-    throw;
+    // The store is gone as well: the first error is the one that helps.
   }
-  *comm = *made;
-  if (result == Result::kSuccess || result == Result::kInProgress) return;
-  throw nccl_error(*libraries.nccl, nullptr, result, options.rank, "ncclCommInitRank");
 }
 
 }  // namespace
@@ -131,31 +135,20 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
   PeerBoard board(store, options.key_prefix, options.rank, options.size);
   const SetUp setup{options, "NCCL set-up", deadline, options.init_timeout, board};
   const Libraries libraries{cuda, nccl};
-  Comm comm = nullptr;
-  std::shared_ptr<CommGate> gate;  // second owner: a query
+  std::optional<CommMaking> making;
   try {
     board.post_waiting(0);  // operation 0 is the set-up
     const int num_roots = num_roots_for(*nccl, options);
     publish_ids(libraries, store, options, num_roots, deadline);
     const auto ids = collect_ids_or_name_missing(store, setup, num_roots);
-    begin_init(libraries, options, ids, deadline, &comm);
-    gate = std::make_shared<CommGate>(comm);
     store.set_timeout(kBriefLook);
-    wait_until_ready(nccl, gate, setup);
-    return comm;
+    making.emplace(libraries, options, "ncclCommInitRank", init_call(options, ids));
+    return making->wait(setup);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kConnectionLost) {
-      try {
-        store.set_timeout(kBriefLook);
-        board.post_gave_up(error.what());
-      } catch (const Error&) {
-        // The store is gone as well: the first error is the one that helps.
-      }
-    }
-    if (comm != nullptr) {
-      if (!gate) gate = std::make_shared<CommGate>(comm);
-      gate->take(Deadline::after(milliseconds(0)));
-      abort_comm(nccl, comm, *gate, options, Deadline::after(options.abort_timeout));
+    tell_others(store, board, error);
+    if (making) {
+      // NCCL often comes back by itself once the others' connections are gone.
+      making->returns_before(Deadline::after(kComingBack));
       bound_exit(options.exit_timeout);
     }
     throw;

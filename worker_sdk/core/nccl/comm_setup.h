@@ -12,13 +12,13 @@
 namespace ddprun::nccl {
 
 // Collective. Rank 0 (above max_ranks_per_root: several roots) makes a fresh unique id and shares
-// it through the store; then NCCL's non-blocking init is polled until it ends. The calling thread's
-// device must be options.device.
+// it through the store; NCCL then connects them on a thread of its own. The calling thread's device
+// must be options.device.
 //
-// Throws Error(kTimeout) when init_timeout passed, naming ranks that never came, or a
-// call of NCCL that did not return (ncclGetUniqueId: half of the time); Error(kPeerLost) naming a
-// rank that gave up; Error(kUnsupported) for more ranks than the library can connect;
-// else what NCCL said. The half-made communicator is aborted then, and the other ranks are told.
+// Throws Error(kTimeout) when init_timeout passed, naming ranks that never came, or ncclGetUniqueId
+// where it did not return in half of the time; Error(kPeerLost) naming a rank that gave up; else
+// what NCCL said. The other ranks are told, and the process' exit is bounded. NCCL may still be
+// inside then: CommMaking::is_any_left_behind().
 Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
                  store::Store& store, const NcclOptions& options);
 

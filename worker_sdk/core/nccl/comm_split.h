@@ -14,8 +14,7 @@
 
 namespace ddprun::nccl {
 
-// The communicator that is split. While it is, no other call is in progress on it, except its
-// watchdog's.
+// The communicator that is split. Its gate is closed to all others meanwhile.
 struct SplitParent {
   const NcclOptions& options;
   std::shared_ptr<CommGate> gate;    // second owner: the call that splits, which may be left behind
@@ -33,11 +32,9 @@ struct SplitPart {
 // Collective over the parent's ranks; one store request, and one each peer_check_interval after
 // the first. The calling thread's device must be the parent's.
 //
-// Throws Error(kTimeout) when part.timeout passed, naming ranks of the parent that never came, or
-// ncclCommSplit itself where it did not return; Error(kPeerLost) naming a rank that gave up; else
-// what NCCL said, or why the parent failed. The other ranks are told. The parent can't be used any
-// more then, for NCCL takes no call while a split is under way: it has to be aborted, which ends
-// what was half made, too (CommGate::take_child).
+// Throws Error(kTimeout) when part.timeout passed, naming ranks of the parent that never came;
+// Error(kPeerLost) naming a rank that gave up; else what NCCL said, or why the parent failed. The
+// other ranks are told. The parent can't be used any more then: NCCL may still be inside it.
 Comm split_comm(const Libraries& libraries, store::Store& store, const SplitParent& parent,
                 const SplitPart& part);
 

@@ -33,15 +33,14 @@ struct UniqueId {
 using Comm = struct OpaqueComm*;      // ncclComm_t
 using Stream = struct OpaqueStream*;  // cudaStream_t; nullptr: the legacy default stream
 
-// Oldest library that has what NcclCommunicator can't do without (non-blocking init, abort).
+// Oldest library that has what NcclCommunicator can't do without (ncclCommSplit).
 inline constexpr int kMinVersion = 21800;
 
 // NCCL's number (2 * 10000 + minor * 100 + patch) as "2.28.9".
 std::string version_text(int version);
 
-// Communicators are non-blocking (config.blocking = 0): every function that takes one may return
-// kInProgress, to be polled with comm_async_error. One thread at a time per communicator, except
-// comm_async_error and comm_abort.
+// Communicators are blocking (config.blocking = 1): a call returns when the host has done its part.
+// One thread at a time per communicator, comm_async_error and comm_abort included.
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
@@ -56,12 +55,11 @@ class NcclApi {
   virtual Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
                                          int num_ids) = 0;
   // The ranks of one color, ordered by key, then by rank, become a communicator with `comm`'s
-  // configuration, which shares nothing with it. *made is written when comm_async_error(comm) says
-  // kSuccess, or, of one that is only good for comm_abort, when it says an error or
-  // comm_abort(comm) has returned.
+  // configuration, which shares nothing with it.
   virtual Result comm_split(Comm comm, int color, int key, Comm* made) = 0;
+  // Never blocks. kInProgress: NCCL works on something.
   virtual Result comm_async_error(Comm comm, Result* state) = 0;
-  virtual Result comm_finalize(Comm comm) = 0;
+  // Flushes, too.
   virtual Result comm_destroy(Comm comm) = 0;
   virtual Result comm_abort(Comm comm) = 0;
 

@@ -8,14 +8,8 @@
 #include "common/bounded_call.h"
 #include "common/log.h"
 #include "worker_sdk/core/nccl/errors.h"
-#include "worker_sdk/core/nccl/pause.h"
 
 namespace ddprun::nccl {
-namespace {
-
-constexpr std::chrono::milliseconds kRegisterTimeout{10'000};
-
-}  // namespace
 
 NcclBuffer::NcclBuffer(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
                        std::shared_ptr<CommGate> gate, std::shared_ptr<StreamDrain> drain,
@@ -37,24 +31,10 @@ NcclBuffer::NcclBuffer(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> n
 
 void NcclBuffer::register_with_comm() {
   NcclApi& nccl = *memory_.nccl;
-  const auto deadline = Deadline::after(kRegisterTimeout);
-  Pause pause;
   void* handle = nullptr;
-  Result result = Result::kInProgress;
-  for (bool is_begun = false;; is_begun = true) {
-    {
-      const CommGate::Pass pass(*memory_.gate);  // let go in between: an abort waits for it
-      if (pass.comm() == nullptr) return;
-      if (!is_begun) {
-        result = nccl.comm_register(pass.comm(), memory_.data, memory_.size_bytes, &handle);
-      } else {
-        const Result answer = nccl.comm_async_error(pass.comm(), &result);
-        if (answer != Result::kSuccess) result = answer;
-      }
-    }
-    if (result != Result::kInProgress || deadline.expired()) break;
-    pause.take(deadline);
-  }
+  const CommGate::Pass pass(*memory_.gate);
+  if (pass.comm() == nullptr) return;
+  const Result result = nccl.comm_register(pass.comm(), memory_.data, memory_.size_bytes, &handle);
   if (result == Result::kSuccess) {
     memory_.registration = handle;
   } else {

@@ -2,7 +2,7 @@
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 
 #include <algorithm>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "common/bounded_call.h"
@@ -245,7 +245,7 @@ Comm NcclCommunicator::split_comm(const SplitPart& part) {
     return nccl::split_comm({cuda_, nccl_}, *options_.split_store, {options_, gate_, failure_},
                             part);
   } catch (const Error& error) {
-    fail(error);  // NCCL takes nothing but an abort of a communicator whose split has not ended
+    fail(error);  // NCCL may still be inside
   }
 }
 
@@ -298,35 +298,25 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
   CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
   if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
-  Result result;
-  {
-    CommGate::Pass pass(*gate_);
-    if (pass.comm() == nullptr) throw_gone();
-    result = launch(pass.comm(), stream_);
-  }
-  settle(result, operation->name());
+  call_nccl(operation->name(), launch);
   const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
   if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
   operation->mark_launched();
   return operation;
 }
 
-void NcclCommunicator::settle(Result result, std::string_view what) {
-  std::chrono::microseconds pause{10};
-  for (;;) {
-    failure_->throw_if_set();
-    if (result == Result::kSuccess) return;
-    CommGate::Pass pass(*gate_);
+void NcclCommunicator::call_nccl(std::string_view what, const Launch& launch) {
+  std::optional<Error> error;
+  {
+    const CommGate::Pass pass(*gate_);
     if (pass.comm() == nullptr) throw_gone();
-    if (result != Result::kInProgress) {
-      fail(nccl_error(*nccl_, pass.comm(), result, options_.rank, what));
+    const Result result = launch(pass.comm(), stream_);
+    if (result != Result::kSuccess) {
+      error = nccl_error(*nccl_, pass.comm(), result, options_.rank, what);
     }
-    std::this_thread::sleep_for(pause);  // NCCL can be asked, but not waited for
-    pause = std::min(pause * 2, std::chrono::microseconds(1'000));
-    Result state = Result::kInProgress;
-    result = nccl_->comm_async_error(pass.comm(), &state);
-    if (result == Result::kSuccess) result = state;
   }
+  if (error) fail(*error);
+  failure_->throw_if_set();
 }
 
 void NcclCommunicator::fail(const Error& error) {

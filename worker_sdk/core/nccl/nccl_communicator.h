@@ -27,8 +27,8 @@ struct SplitPart;
 // As Communicator says, and: buffers are on options.device. Work::wait() orders the caller's
 // current stream behind the operation and returns at once (blocking_wait: when the result is
 // there); an error that comes later is thrown by the next call. Any failure ends the communicator
-// on this rank, and the others are told; so does a split that NCCL has begun and that fails. Calls
-// from several threads at a time are serialised, their order is then undefined.
+// on this rank, and the others are told; so does a split that fails. Calls from several threads at
+// a time are serialised, their order is then undefined.
 class NcclCommunicator : public Communicator {
  public:
   // Collective. The store is used during this call only; its time-out is restored. Throws
@@ -90,8 +90,8 @@ class NcclCommunicator : public Communicator {
                      const Launch& launch);
   // nccl::split_comm, before which no operation starts here; a failure is set and thrown.
   Comm split_comm(const SplitPart& part);
-  // Waits while NCCL answers kInProgress; a failure is set and thrown.
-  void settle(Result result, std::string_view what);
+  // Calls `launch` inside the gate; a failure is set and thrown.
+  void call_nccl(std::string_view what, const Launch& launch);
   [[noreturn]] void fail(const Error& error);
   [[noreturn]] void throw_gone();  // the watchdog has taken the ncclComm_t
 

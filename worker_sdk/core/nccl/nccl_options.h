@@ -34,10 +34,10 @@ struct NcclOptions {
   std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
   std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
 
-  // From the moment that something failed: to say so, and to abort. Of a healthy communicator: to
-  // flush.
+  // From the moment that something failed: to say so, and to abort. Of a healthy communicator: for
+  // operations under way to end.
   std::chrono::milliseconds abort_timeout = kAbortTimeout;
-  // Of a healthy one, after that: to destroy it, or, where it can't be flushed, to abort it.
+  // Of a healthy one, after that: to destroy it, or, where its operations don't end, to abort it.
   std::chrono::milliseconds destroy_timeout = kDestroyTimeout;
   // Afterwards: to free what the communicator had on the device. After a failure: also for each
   // buffer, until one is not taken back.
@@ -45,10 +45,6 @@ struct NcclOptions {
   // For the process' exit handlers, once something failed or its abort or destroy hangs: the
   // shortest of all communicators.
   std::chrono::milliseconds exit_timeout = kExitTimeout;
-
-  // ncclCommGetAsyncError, which never blocks, says NCCL: after this time it hangs, which is a
-  // failure.
-  std::chrono::milliseconds query_timeout{2'000};
 
   // Empty: follow_stream() says it; until then the legacy default stream.
   CurrentStream current_stream;
@@ -68,9 +64,9 @@ struct NcclOptions {
   // other ranks learn of this one's end from NCCL alone.
   std::function<std::unique_ptr<store::Store>()> connect_store;
 
-  // ncclCommAbort did not return in its time, or a call that it should have freed: nothing on this
-  // GPU can be trusted to end, not even the process's own exit handlers. Default: one log line,
-  // then _exit(75).
+  // After a failure a call of NCCL did not return in its time, ncclCommAbort included: nothing on
+  // this GPU can be trusted to end, not even the process's own exit handlers. Default: one log
+  // line, then _exit(75).
   std::function<void(std::string_view message)> on_hung_abort;
 
   // Counts operations, and says when the agent knows of a lost peer; second owner: the session.

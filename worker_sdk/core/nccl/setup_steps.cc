@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/setup_steps.h"
 
+#include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
-#include "common/bounded_call.h"
-#include "common/exit_bound.h"
-#include "worker_sdk/core/nccl/async_query.h"
-#include "worker_sdk/core/nccl/pause.h"
+#include "worker_sdk/core/nccl/comm_end.h"
 
 namespace ddprun::nccl {
 namespace {
 
 using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{10};  // how often the agent's word and the parent's failure are seen
+
+std::atomic<int> num_left_behind{0};
 
 std::string begin_of_message(const SetUp& setup) {
   return "rank " + std::to_string(setup.options.rank) + ": " + setup.what;
@@ -23,51 +26,74 @@ std::optional<PeerNotice> who_gave_up(const SetUp& setup) {
   return setup.parent_board != nullptr ? setup.parent_board->gave_up() : std::nullopt;
 }
 
-}  // namespace
-
-Result call_before(Deadline deadline, const Libraries& libraries, const NcclOptions& options,
-                   const std::string& what, std::function<Result(NcclApi&)> call) {
-  const auto begun = Clock::now();
-  const auto result = std::make_shared<Result>(Result::kInternalError);
-  const auto body = [libraries, device = options.device, result, call = std::move(call)] {
-    libraries.cuda->set_device(device);
-    *result = call(*libraries.nccl);
-  };
-  if (returns_before(deadline, body)) return *result;
-  bound_exit(options.exit_timeout);
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
-  throw Error(ErrorCode::kTimeout, "rank " + std::to_string(options.rank) + ": " + what +
-                                       " did not return within " + std::to_string(waited.count()) +
-                                       " ms: NCCL, the GPU or its network hangs");
+// Throws what ends the wait, if anything does. `looks_at_store`: what another rank said, too.
+void throw_if_over(const SetUp& setup, bool looks_at_store) {
+  const NcclOptions& options = setup.options;
+  if (setup.failure != nullptr) {
+    if (const auto error = setup.failure->get()) throw Error(*error);
+  }
+  if (options.progress && options.progress->peer_lost()) {
+    throw agent_says_peer_lost(options.rank, setup.what);
+  }
+  if (setup.deadline.expired()) throw timed_out(setup);
+  if (!looks_at_store) return;
+  if (const auto notice = who_gave_up(setup)) {
+    throw Error(ErrorCode::kPeerLost, begin_of_message(setup) + ": rank " +
+                                          std::to_string(notice->rank) +
+                                          " gave up: " + notice->reason);
+  }
 }
 
-void wait_until_ready(const std::shared_ptr<NcclApi>& nccl, const std::shared_ptr<CommGate>& gate,
-                      const SetUp& setup) {
-  const NcclOptions& options = setup.options;
-  AsyncQuery query(nccl, gate, options.rank, setup.what, options.query_timeout);
-  Pause pause;
-  auto next_look = Deadline::after(options.peer_check_interval);
-  for (;;) {
-    const auto answer = query.ask();
-    if (setup.failure != nullptr) {
-      if (const auto error = setup.failure->get()) throw Error(*error);
-    }
-    if (answer && answer->error) throw Error(*answer->error);
-    if (answer && answer->state == Result::kSuccess) return;
-    if (options.progress && options.progress->peer_lost()) {
-      throw agent_says_peer_lost(options.rank, setup.what);
-    }
-    if (setup.deadline.expired()) throw timed_out(setup);
-    if (next_look.expired()) {
-      if (const auto notice = who_gave_up(setup)) {
-        throw Error(ErrorCode::kPeerLost, begin_of_message(setup) + ": rank " +
-                                              std::to_string(notice->rank) +
-                                              " gave up: " + notice->reason);
-      }
-      next_look = Deadline::after(options.peer_check_interval);
-    }
-    pause.take(setup.deadline);
+}  // namespace
+
+struct CommMaking::State {
+  // The call's until it has returned.
+  Comm comm = nullptr;
+  Result result = Result::kInternalError;
+  // Set by the call's end and by the end of who waits for it: who comes second has the
+  // communicator.
+  std::atomic<bool> is_one_gone{false};
+};
+
+CommMaking::CommMaking(const Libraries& libraries, const NcclOptions& options, std::string name,
+                       Make make)
+    : nccl_(libraries.nccl),
+      options_(options),
+      name_(std::move(name)),
+      state_(std::make_shared<State>()),
+      call_([libraries, device = options.device, state = state_, make = std::move(make)] {
+        libraries.cuda->set_device(device);
+        state->result = make(*libraries.nccl, &state->comm);
+        if (!state->is_one_gone.exchange(true)) return;
+        if (state->result == Result::kSuccess) libraries.nccl->comm_abort(state->comm);
+        --num_left_behind;
+      }) {}
+
+CommMaking::~CommMaking() {
+  if (is_taken_) return;
+  ++num_left_behind;
+  if (!state_->is_one_gone.exchange(true)) return;
+  --num_left_behind;
+  if (state_->result == Result::kSuccess) {
+    abort_comm(nccl_, state_->comm, options_, Deadline::after(options_.abort_timeout));
   }
+}
+
+bool CommMaking::is_any_left_behind() { return num_left_behind > 0; }
+
+Comm CommMaking::wait(const SetUp& setup) {
+  auto next_look = Deadline::after(options_.peer_check_interval);
+  while (!call_.returns_before(Deadline(std::min(setup.deadline.at(), Clock::now() + kLook)))) {
+    const bool is_time = next_look.expired();
+    throw_if_over(setup, is_time);
+    if (is_time) next_look = Deadline::after(options_.peer_check_interval);
+  }
+  if (state_->result != Result::kSuccess) {
+    throw_if_over(setup, false);  // may be why NCCL failed
+    throw nccl_error(*nccl_, nullptr, state_->result, options_.rank, name_);
+  }
+  is_taken_ = true;
+  return state_->comm;
 }
 
 Error timed_out(const SetUp& setup) {

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What making an NCCL communicator and splitting one have in common: calls that may hang, and the
-// wait until NCCL has ended them, within one deadline.
+// What making an NCCL communicator and splitting one have in common: a blocking call that may never
+// return, and what may end the wait for it.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "common/bounded_call.h"
 #include "common/clock.h"
-#include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
@@ -28,11 +27,6 @@ struct Libraries {
   std::shared_ptr<NcclApi> nccl;
 };
 
-// `call` on a thread that is left behind where it doesn't return before the deadline: then
-// Error(kTimeout), and the process' exit is bounded. It must own all that it touches.
-Result call_before(Deadline deadline, const Libraries& libraries, const NcclOptions& options,
-                   const std::string& what, std::function<Result(NcclApi&)> call);
-
 // A set-up under way, of options.size ranks.
 struct SetUp {
   const NcclOptions& options;
@@ -44,12 +38,41 @@ struct SetUp {
   const Failure* failure = nullptr;   // of that communicator: ends the wait
 };
 
-// Polls until NCCL has ended well what was begun on the gate's communicator. Throws
-// Error(kTimeout) naming ranks that never came, Error(kPeerLost) naming one that gave up or because
-// the agent says that one has died, else what NCCL said or why `failure` is set. A gate that
-// somebody closed ends the wait, too.
-void wait_until_ready(const std::shared_ptr<NcclApi>& nccl, const std::shared_ptr<CommGate>& gate,
-                      const SetUp& setup);
+// ncclCommInitRank or ncclCommSplit on a thread of its own, which lives until the call is done.
+class CommMaking {
+ public:
+  // Returns what NCCL returned, and writes the handle. Owns all that it touches.
+  using Make = std::function<Result(NcclApi& nccl, Comm* comm)>;
+
+  // `name`: NCCL's, of the call. Throws Error(kResourceExhausted) where there is no thread.
+  CommMaking(const Libraries& libraries, const NcclOptions& options, std::string name, Make make);
+  // A call that is still inside NCCL is left behind; its thread aborts what it makes.
+  ~CommMaking();
+  CommMaking(const CommMaking&) = delete;
+  CommMaking& operator=(const CommMaking&) = delete;
+
+  // What was made, the caller's from now on. Throws Error(kTimeout) naming ranks that never came,
+  // Error(kPeerLost) naming one that gave up or because the agent says that one has died, else what
+  // NCCL said or why setup.failure is set. Ranks that were lost are looked for every
+  // peer_check_interval.
+  Comm wait(const SetUp& setup);
+
+  bool returns_before(Deadline deadline) { return call_.returns_before(deadline); }
+
+  // Whether a call of this process was left behind and has not come back. NCCL spins in it, so the
+  // process is not to make another communicator.
+  static bool is_any_left_behind();
+
+ private:
+  struct State;
+
+  const std::shared_ptr<NcclApi> nccl_;
+  const NcclOptions& options_;
+  const std::string name_;
+  const std::shared_ptr<State> state_;  // second owner: the call
+  bool is_taken_ = false;               // wait() has returned what was made
+  BoundedCall call_;
+};
 
 // Error(kTimeout) that names who never came, or says where to look.
 Error timed_out(const SetUp& setup);

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/quiet_thread.h"
 #include "worker_sdk/core/nccl/comm_end.h"
+#include "worker_sdk/core/nccl/pause.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -38,7 +39,6 @@ Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
       options_(std::move(options)),
       gate_(std::move(gate)),
       failure_(std::move(failure)),
-      query_(nccl_, gate_, options_.rank, "asynchronous error", options_.query_timeout),
       talk_(std::make_shared<Talk>()),
       thread_(start_quiet_thread("ddprun-nccl", [this] { run(); })) {}
 
@@ -121,8 +121,13 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
 }
 
 void Watchdog::check_async_error() {
-  const auto answer = query_.ask();
-  if (answer && answer->error) failure_->set(*answer->error);
+  const CommGate::Pass pass(*gate_, CommGate::IfBusy::kTurnBack);  // the next look comes soon
+  if (pass.comm() == nullptr) return;
+  Result state = Result::kInProgress;
+  const Result result = nccl_->comm_async_error(pass.comm(), &state);
+  if (result != Result::kSuccess) state = result;
+  if (state == Result::kSuccess || state == Result::kInProgress) return;
+  failure_->set(nccl_error(*nccl_, pass.comm(), state, options_.rank, "asynchronous error"));
 }
 
 // What NCCL itself has said before stays: where it is more than a lost peer the GPU is in doubt.
@@ -199,27 +204,39 @@ void Watchdog::tell_recorder() {
   log_warning("rank ", options_.rank, ": the flight recorder was not written in time");
 }
 
+void Watchdog::flush() {
+  const auto deadline = Deadline::after(options_.abort_timeout);
+  Pause pause;
+  while (!failure_->is_set() && oldest_pending() && !deadline.expired()) {
+    check_async_error();
+    pause.take(deadline);
+  }
+}
+
 void Watchdog::end() {
+  flush();
   const bool failed = failure_->is_set();
   oldest_pending();  // with a failure set, every operation still pending becomes failed
   if (failed) {
     if (!agent_told_) tell_peers();  // first: a hung abort may end the process
     tell_recorder();
   }
-  // A caller that hangs inside NCCL is freed by the abort alone, which needs its part of the time.
-  const auto whole = failed ? end_of_abort() : Deadline::after(options_.abort_timeout);
-  Comm comm = gate_->take(Deadline::after((whole.remaining() - for_abort()) / 2));
-  if (comm != nullptr) {
-    if (failed) {
-      ended_well_ = abort_comm(nccl_, comm, *gate_, options_, end_of_abort());
-    } else if (gate_->empties_before(Deadline::after(milliseconds(0)))) {
-      ended_well_ = finish_comm(nccl_, comm, options_, whole);
-    } else {  // somebody hangs inside NCCL, which takes one call at a time, but an abort always
-      const auto last = Deadline::after(options_.destroy_timeout - leaving_time(options_));
-      ended_well_ = abort_comm(nccl_, comm, *gate_, options_, last);
-    }
-  }
+  ended_well_ = end_comm();
   if (failed || !ended_well_) bound_exit(options_.exit_timeout);
+}
+
+bool Watchdog::end_comm() {
+  const bool failed = failure_->is_set();
+  const auto last = failed ? end_of_abort() : Deadline::after(options_.destroy_timeout);
+  const auto begun = Clock::now();
+  // Who is inside may come back; an abort beside it would free what it is using.
+  const Comm comm = gate_->take(Deadline::after(last.remaining() * 3 / 4));
+  if (comm == nullptr) {
+    hung(options_, "a call that is inside NCCL", begun);
+    return false;
+  }
+  if (failed || oldest_pending()) return abort_comm(nccl_, comm, options_, last);
+  return destroy_comm(nccl_, comm, options_, last);
 }
 
 milliseconds Watchdog::store_limit() const {

@@ -15,7 +15,6 @@
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/flight_recorder.h"
-#include "worker_sdk/core/nccl/async_query.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_options.h"
@@ -42,8 +41,8 @@ class Watchdog {
   // Something failed: look now. Any thread, never blocks.
   void wake();
 
-  // False while or after ncclCommAbort, or a call that it should have freed, hung: stream and
-  // events must be left alone. After the end.
+  // False where a call of NCCL hung at the end: stream and events must be left alone. After the
+  // end.
   bool ended_well() const { return ended_well_; }
 
   // Stops the thread as the destructor does.
@@ -58,9 +57,13 @@ class Watchdog {
   Error timed_out(const Operation& oldest, Deadline latest);
   void tell_peers();     // why this rank ended
   void tell_recorder();  // likewise; half of what is left for it
+  // Waits for the operations under way of a healthy communicator, abort_timeout at most.
+  void flush();
   void end();
-  // A failure's time: whatever is told to others ends after 5/8 of abort_timeout, then callers have
-  // a moment to leave NCCL, and the last quarter is the abort's.
+  // False: a call of NCCL hung.
+  bool end_comm();
+  // A failure's time: whatever is told to others ends after 5/8 of abort_timeout; of what is left,
+  // whoever is inside NCCL has three quarters to leave it, and the abort the rest.
   std::chrono::milliseconds for_abort() const;
   std::chrono::milliseconds store_limit() const;  // 2 s, or a quarter of abort_timeout
   Clock::time_point failed_since() const;         // now where nothing failed
@@ -80,7 +83,6 @@ class Watchdog {
   const std::shared_ptr<Failure> failure_;
 
   // Watchdog thread only.
-  AsyncQuery query_;
   struct Talk;
   std::shared_ptr<Talk> talk_;  // with the store; null: it is gone. Second owner: a call under way
   int num_left_behind_ = 0;

@@ -67,7 +67,6 @@ struct World {
     options.key_prefix = std::string(kPrefix) + "/nccl/";
     options.max_ranks_per_root = kRanksPerRoot;
     options.peer_check_interval = std::chrono::milliseconds(600'000);  // nobody is late
-    options.query_timeout = std::chrono::milliseconds(60'000);         // of CPU there is little
     options.split_store = connection;
     return options;
   }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -143,20 +144,28 @@ TEST_CASE(
 
 TEST_CASE("NcclCommunicator: an abort while NCCL registers a buffer frees nothing under it") {
   Rig rig;
-  rig.run_with(
-      1, [](NcclOptions& options) { options.abort_timeout = milliseconds(1'000); },
-      [&](NcclCommunicator& comm, Stream) {
-        comm.barrier({});
-        rig.fake->set_in_progress_polls(1'000'000'000);
-        std::thread aborts([&] {
-          while (rig.fake->num_registered() == 0) std::this_thread::yield();
-          comm.abort("enough");
-        });
-        const Error error = error_of([&] { comm.allocate(64); });
-        aborts.join();
-        expect(error.code() == ErrorCode::kAborted, error.what());
-      });
+  std::promise<void> reported;
+  const auto change = [&](NcclOptions& options) {
+    options.abort_timeout = milliseconds(400);
+    options.on_hung_abort = [&](std::string_view) { reported.set_value(); };
+  };
+  rig.run_with(1, change, [&](NcclCommunicator& comm, Stream) {
+    comm.barrier({});
+    rig.fake->hang_next(0, "comm_register");
+    std::thread aborts([&] {
+      while (rig.fake->num_hanging() == 0) std::this_thread::yield();
+      comm.abort("enough");
+      reported.get_future().wait();
+      rig.fake->release_hangs();
+    });
+    const Error error = error_of([&] { comm.allocate(64); });
+    aborts.join();
+    expect(error.code() == ErrorCode::kAborted, error.what());
+  });
   CHECK(rig.fake->num_violations() == 0);
+  CHECK(rig.fake->num_aborts() == 0);
+  rig.fake->forget_live_comms();
+  rig.fake_cuda->forget_live_objects();
 }
 
 }  // namespace

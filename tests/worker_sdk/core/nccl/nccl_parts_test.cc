@@ -109,37 +109,53 @@ TEST_CASE("PeerBoard: who has not said that it waits") {
   CHECK(board.not_waiting(8) == std::vector<int>({0, 1, 2, 3}));
 }
 
-TEST_CASE("CommGate: take returns when the callers inside have left") {
+TEST_CASE("CommGate: one caller at a time is inside") {
   int memory = 0;
-  nccl::CommGate gate(reinterpret_cast<nccl::Comm>(&memory));
+  const auto comm = reinterpret_cast<nccl::Comm>(&memory);
+  nccl::CommGate gate(comm);
+  std::atomic<bool> has_left{false};
+  std::thread second;
+  {
+    const nccl::CommGate::Pass first(gate);
+    CHECK(first.comm() == comm);
+    CHECK(nccl::CommGate::Pass(gate, nccl::CommGate::IfBusy::kTurnBack).comm() == nullptr);
+    second = std::thread([&] {
+      const nccl::CommGate::Pass pass(gate);
+      if (pass.comm() != comm || !has_left) std::abort();
+    });
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // it waits by now
+    has_left = true;
+  }
+  second.join();
+}
+
+TEST_CASE("CommGate: take closes the gate, and has the handle once nobody is inside") {
+  int memory = 0;
+  const auto comm = reinterpret_cast<nccl::Comm>(&memory);
+  nccl::CommGate gate(comm);
   std::atomic<bool> inside{false}, left{false};
   std::thread caller([&] {
     const nccl::CommGate::Pass pass(gate);
     inside = true;
-    while (nccl::CommGate::Pass(gate).comm() != nullptr) std::this_thread::yield();
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // take waits by now
     left = true;
   });
   while (!inside) std::this_thread::yield();
-  gate.take(Deadline::after(milliseconds(60'000)));
+  CHECK(gate.take(Deadline::after(milliseconds(60'000))) == comm);
   CHECK(left.load());
   caller.join();
+  CHECK(nccl::CommGate::Pass(gate).comm() == nullptr);
 }
 
-TEST_CASE("CommGate: take waits for callers inside, to its deadline, and closes the gate") {
+TEST_CASE("CommGate: take gives up at its deadline, and who waits is turned back") {
   int memory = 0;
-  const auto comm = reinterpret_cast<nccl::Comm>(&memory);
-  nccl::CommGate gate(comm);
-  {
-    nccl::CommGate::Pass pass(gate);
-    CHECK(pass.comm() == comm);
-    CHECK(gate.take(Deadline::after(milliseconds(20))) == comm);
-    nccl::CommGate::Pass late(gate);
-    CHECK(late.comm() == nullptr);
-    CHECK_FALSE(gate.empties_before(Deadline::after(milliseconds(20))));
-  }
-  CHECK(gate.empties_before(Deadline::after(milliseconds(0))));
+  nccl::CommGate gate(reinterpret_cast<nccl::Comm>(&memory));
+  const nccl::CommGate::Pass pass(gate);
+  std::thread waits([&] {
+    if (nccl::CommGate::Pass(gate).comm() != nullptr) std::abort();
+  });
   CHECK(gate.take(Deadline::after(milliseconds(20))) == nullptr);
+  waits.join();
 }
 
 TEST_CASE("returns_before: tells a call that hangs from one that ends") {

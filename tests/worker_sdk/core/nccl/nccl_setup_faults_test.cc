@@ -8,24 +8,11 @@
 #include "tests/support/catch.h"
 #include "tests/support/no_more_threads.h"
 #include "tests/support/slow_store.h"
-#include "tests/worker_sdk/core/nccl/lone_child.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
+#include "worker_sdk/core/nccl/setup_steps.h"
 
 namespace ddprun::test {
 namespace {
-
-TEST_CASE("NcclCommunicator: kInProgress is polled, in set-up, operations and registration") {
-  Rig rig;
-  rig.fake->set_in_progress_polls(3);
-  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
-    DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
-    array.write({1, 2, 3, 4});
-    for (int i = 0; i < 5; ++i) comm.all_reduce(array.view(), ReduceOp::kAverage, {});
-    comm.allocate(256);
-    comm.barrier({});
-    expect(array.read() == std::vector<double>({1, 2, 3, 4}), "the average");
-  });
-}
 
 TEST_CASE("NcclCommunicator: without a unique id every rank hears rank 0's reason at once") {
   Rig rig;
@@ -55,113 +42,50 @@ TEST_CASE("returns_before: where there is no thread for it, the call has not ret
   CHECK_FALSE(returns_before(Deadline::after(milliseconds(10'000)), [] {}));
 }
 
-TEST_CASE("NcclCommunicator: a rank whose set-up is refused is named by the others at once") {
+TEST_CASE("NcclCommunicator: a rank whose set-up fails is named by the others at once") {
+  const auto [result, code] = GENERATE(std::pair(Result::kSystemError, ErrorCode::kSystem),
+                                       std::pair(Result::kRemoteError, ErrorCode::kPeerLost));
   Rig rig;
-  rig.fake->fail_next(1, "comm_init_rank", Result::kSystemError);
+  rig.fake->fail_next(1, "comm_init_rank", result);
   const auto begin = std::chrono::steady_clock::now();
-  rig.run(3, [&](const NcclOptions& options) {
+  rig.run(3, [&, code = code](const NcclOptions& options) {
     const Error error = error_of([&] { rig.join(options); });
-    if (options.rank == 1) {
-      expect(error.code() == ErrorCode::kSystem, error.what());
-    } else {
-      expect(error.code() == ErrorCode::kPeerLost, error.what());
+    expect(error.code() == (options.rank == 1 ? code : ErrorCode::kPeerLost), error.what());
+    if (options.rank != 1) {  // NCCL still waits for rank 1, but this call does not
       expect(contains(error.what(), "rank 1 gave up: rank 1: ncclCommInitRank"), error.what());
     }
   });
   CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
-  CHECK(rig.fake->num_aborts() == 2);
 }
 
-TEST_CASE("NcclCommunicator: a call of set-up that hangs is left behind at its time, and is told") {
-  const struct {
-    const char* function;
-    const char* name;
-  } cases[] = {{"get_unique_id", "ncclGetUniqueId"}, {"comm_init_rank", "ncclCommInitRank"}};
-  for (const auto& one : cases) {
-    CAPTURE(one.name);
-    Rig rig;
-    rig.fake->hang_next(0, one.function);
-    const auto begin = std::chrono::steady_clock::now();
-    rig.run(2, [&](NcclOptions options) {
-      if (options.rank == 0) options.init_timeout = milliseconds(300);
-      const Error error = error_of([&] { rig.join(options); });
-      const bool is_here = options.rank == 0;
-      expect(error.code() == (is_here ? ErrorCode::kTimeout : ErrorCode::kPeerLost), error.what());
-      expect(contains(error.what(), std::string("rank 0: ") + one.name + " did not return within "),
-             error.what());
-    });
-    CHECK(std::chrono::steady_clock::now() - begin < milliseconds(20'000));
-    // One that comes back too late has nobody else who would end what it made.
-    const int num_before = rig.fake->num_aborts();
-    rig.fake->release_hangs();
-    const bool makes_one = one.function == std::string("comm_init_rank");
-    CHECK(num_before == (makes_one ? 1 : 0));  // rank 1's
-    if (makes_one) {
-      while (rig.fake->num_aborts() == num_before) std::this_thread::yield();
-    }
-    while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
-  }
-}
-
-TEST_CASE("NcclCommunicator: a query that hangs in set-up ends it, and is told") {
+TEST_CASE("NcclCommunicator: an ncclGetUniqueId that hangs is left behind at its time, and told") {
   Rig rig;
-  rig.fake->hang_next(1, "comm_async_error");  // until the abort
+  rig.fake->hang_next(0, "get_unique_id");
+  const auto begin = std::chrono::steady_clock::now();
   rig.run(2, [&](NcclOptions options) {
-    options.size = 3;  // rank 2 never comes
-    options.query_timeout = milliseconds(100);
+    if (options.rank == 0) options.init_timeout = milliseconds(300);
     const Error error = error_of([&] { rig.join(options); });
-    if (options.rank == 1) {
-      expect(error.code() == ErrorCode::kSystem, error.what());
-      expect(contains(error.what(),
-                      "rank 1: NCCL set-up: ncclCommGetAsyncError did not return within 100 ms"),
-             error.what());
-    } else {
-      expect(error.code() == ErrorCode::kPeerLost, error.what());
-      expect(contains(error.what(), "rank 1 gave up: rank 1: NCCL set-up"), error.what());
-    }
+    const bool is_here = options.rank == 0;
+    expect(error.code() == (is_here ? ErrorCode::kTimeout : ErrorCode::kPeerLost), error.what());
+    expect(contains(error.what(), "rank 0: ncclGetUniqueId did not return within "), error.what());
   });
-  CHECK(rig.fake->num_aborts() == 2);
+  CHECK(std::chrono::steady_clock::now() - begin < milliseconds(20'000));
 }
 
-TEST_CASE("NcclCommunicator: a query of set-up that the abort does not free ends the process") {
-  const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
-    options.query_timeout = milliseconds(100);
-    options.abort_timeout = options.destroy_timeout = milliseconds(200);
-    rig.fake->hang_next_for_good(0, "comm_async_error");
-    rig.join(options);
+TEST_CASE("NcclCommunicator: a set-up that NCCL ends too late leaves no communicator") {
+  Rig rig;
+  rig.fake->hang_next(0, "comm_init_rank");
+  rig.run(1, [&](NcclOptions options) {
+    options.init_timeout = milliseconds(100);
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == ErrorCode::kTimeout, error.what());
+    expect(
+        contains(error.what(), "NCCL set-up of 1 ranks did not end within 100 ms; all ranks came"),
+        error.what());
   });
-  CHECK(status == 75);
-  CHECK(took < milliseconds(10'000));
-}
-
-TEST_CASE("NcclCommunicator: an asynchronous error in set-up ends it, and is told to the others") {
-  const struct {
-    Result result;
-    ErrorCode code;
-    const char* words;
-    const char* of_rank_0;  // what rank 0, which waits for rank 2, says then
-  } cases[] = {{Result::kSystemError, ErrorCode::kSystem, "NCCL set-up: unhandled system error",
-                "rank 1 gave up: rank 1: NCCL set-up: unhandled system error"},
-               // NCCL shows a lost peer only to the ranks that were connected with it.
-               {Result::kRemoteError, ErrorCode::kPeerLost, "NCCL set-up: remote process exited",
-                "rank 1 gave up: rank 1: NCCL set-up: remote process exited"}};
-  for (const auto& one : cases) {
-    Rig rig;
-    rig.fake->inject_async_error(1, one.result);
-    rig.run(2, [&](NcclOptions options) {
-      options.size = 3;  // rank 2 never comes
-      const Error error = error_of([&] { rig.join(options); });
-      if (options.rank == 1) {
-        expect(error.code() == one.code, error.what());
-        expect(contains(error.what(), one.words), error.what());
-        expect(contains(error.what(), "details from the fake"), error.what());
-      } else {
-        expect(error.code() == ErrorCode::kPeerLost, error.what());
-        expect(contains(error.what(), one.of_rank_0), error.what());
-      }
-    });
-    CHECK(rig.fake->num_aborts() == 2);
-  }
+  rig.fake->release_hangs();
+  while (nccl::CommMaking::is_any_left_behind()) std::this_thread::yield();
+  CHECK(rig.fake->num_aborts() == 1);
 }
 
 TEST_CASE("NcclCommunicator: each communicator has an id of its own, a reused one is refused") {

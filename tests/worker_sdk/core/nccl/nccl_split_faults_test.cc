@@ -9,6 +9,7 @@
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/lone_child.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
+#include "worker_sdk/core/nccl/setup_steps.h"
 
 namespace ddprun::test {
 namespace {
@@ -29,14 +30,17 @@ int num_times(const std::string& text, const std::string& part) {
   return count;
 }
 
-TEST_CASE("NcclCommunicator split: kInProgress is polled, of the parent and of the group") {
-  Rig rig;
-  rig.fake->set_in_progress_polls(3);
-  rig.run_communicators(4, [&](NcclCommunicator& world, Stream) {
-    const auto group = world.split({world.rank()}, {.name = "g"});
-    group->barrier();
-    world.barrier({});
-  });
+// NCCL stays inside a split whose ranks don't all come: by default that ends the process.
+void stays_alive(NcclOptions& options) {
+  options.abort_timeout = milliseconds(400);
+  options.on_hung_abort = [](std::string_view) {};
+}
+
+void forget_what_is_left(Rig& rig) {
+  rig.fake->release_hangs();
+  while (nccl::CommMaking::is_any_left_behind()) std::this_thread::yield();
+  rig.fake->forget_live_comms();
+  rig.fake_cuda->forget_live_objects();
 }
 
 TEST_CASE("NcclCommunicator split: ranks that can't be are refused, and the parent stays good") {
@@ -59,7 +63,7 @@ TEST_CASE("NcclCommunicator split: ranks that can't be are refused, and the pare
 TEST_CASE("NcclCommunicator split: a rank that does not come is named in time, the parent ends") {
   Rig rig;
   std::barrier all_have_seen(3);
-  rig.run_communicators(3, [&](NcclCommunicator& world, Stream) {
+  rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
     if (world.rank() == 2) return all_have_seen.arrive_and_wait();
     const bool is_first = world.rank() == 0;
     if (is_first) rig.store.clone()->get("round1/comm0/split/tp/0/waiting/0");  // rank 1 is there
@@ -74,27 +78,14 @@ TEST_CASE("NcclCommunicator split: a rank that does not come is named in time, t
     expect_ended(world, error);
     all_have_seen.arrive_and_wait();
   });
+  forget_what_is_left(rig);
 }
 
-TEST_CASE("NcclCommunicator split: a call that hangs is left behind at its time, and is told") {
-  Rig rig;
-  rig.run_communicators(2, [&](NcclCommunicator& world, Stream) {
-    if (world.rank() == 1) rig.fake->hang_next(1, "comm_split");
-    const auto timeout = milliseconds(world.rank() == 1 ? 300 : 30'000);
-    const Error error = error_of_split(world, {0, 1}, timeout);
-    expect(error.code() == (world.rank() == 1 ? ErrorCode::kTimeout : ErrorCode::kPeerLost),
-           error.what());
-    expect(contains(error.what(), "rank 1: ncclCommSplit did not return within "), error.what());
-    expect_ended(world, error);
-  });
-  CHECK(rig.fake->num_aborts() >= 2);
-}
-
-TEST_CASE("NcclCommunicator split: a call that the abort does not free ends the process") {
+TEST_CASE("NcclCommunicator split: one that stays inside NCCL ends the process") {
   const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
     options.abort_timeout = options.destroy_timeout = milliseconds(200);
     const auto world = rig.join(options);
-    rig.fake->hang_next_for_good(0, "comm_split");
+    rig.fake->hang_next(0, "comm_split");
     error_of_split(*world, {0}, milliseconds(200));
   });
   CHECK(status == 75);
@@ -102,14 +93,10 @@ TEST_CASE("NcclCommunicator split: a call that the abort does not free ends the 
 }
 
 TEST_CASE("NcclCommunicator split: what NCCL refuses on one rank is heard by the others at once") {
-  const bool is_later = GENERATE(false, true);
-  CAPTURE(is_later);
   Rig rig;
   const auto begin = Clock::now();
-  rig.run_communicators(3, [&](NcclCommunicator& world, Stream) {
-    if (world.rank() == 1) {
-      rig.fake->fail_next(1, is_later ? "comm_split_later" : "comm_split", Result::kSystemError);
-    }
+  rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
+    if (world.rank() == 1) rig.fake->fail_next(1, "comm_split", Result::kSystemError);
     const Error error = error_of_split(world, {world.rank()});
     expect(error.code() == (world.rank() == 1 ? ErrorCode::kSystem : ErrorCode::kPeerLost),
            error.what());
@@ -119,11 +106,12 @@ TEST_CASE("NcclCommunicator split: what NCCL refuses on one rank is heard by the
     expect_ended(world, error);
   });
   CHECK(Clock::now() - begin < milliseconds(10'000));
+  forget_what_is_left(rig);
 }
 
 TEST_CASE("NcclCommunicator split: an abort of the parent ends it, here and on the others") {
   Rig rig;
-  rig.run_communicators(3, [&](NcclCommunicator& world, Stream) {
+  rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
     if (world.rank() == 2) {  // never comes
       world.abort("enough");
       return;
@@ -132,20 +120,20 @@ TEST_CASE("NcclCommunicator split: an abort of the parent ends it, here and on t
     expect(error.code() == ErrorCode::kPeerLost, error.what());
     expect(contains(error.what(), "rank 2 was aborted: enough"), error.what());
   });
-  rig.run(1, [&](NcclOptions options) {
-    options.key_prefix = "again/";
-    options.size = 1;
-    const auto world = rig.join(options);
-    rig.fake->hang_next(0, "comm_split");
+  forget_what_is_left(rig);
+  Rig alone;
+  alone.run_with(1, stays_alive, [&](NcclCommunicator& world, Stream) {
+    alone.fake->hang_next(0, "comm_split");
     std::thread other([&] {
-      while (rig.fake->num_hanging() == 0) std::this_thread::yield();
-      world->abort("enough");
+      while (alone.fake->num_hanging() == 0) std::this_thread::yield();
+      world.abort("enough");
     });
-    const Error error = error_of_split(*world, {0});
+    const Error error = error_of_split(world, {0});
     other.join();
     expect(error.code() == ErrorCode::kAborted, error.what());
-    expect_ended(*world, error);
+    expect_ended(world, error);
   });
+  forget_what_is_left(alone);
 }
 
 TEST_CASE("NcclCommunicator split: a lost store is the error") {

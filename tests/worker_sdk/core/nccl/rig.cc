@@ -45,6 +45,8 @@ Rig::Rig(int num_fake_devices) {
 
 Rig::~Rig() {
   if (!fake) return;
+  fake->release_hangs();
+  while (fake->num_hanging() > 0) std::this_thread::yield();
   DDPRUN_CHECK(fake->num_violations() == 0);
   DDPRUN_CHECK(fake->num_live_comms() == 0);
   DDPRUN_CHECK(fake->num_live_buffers() == 0);
