@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "common/check.h"
 #include "tests/support/fake_stream.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr nccl::CudaResult kInvalidValue = 1;
 constexpr nccl::CudaResult kOutOfMemory = 2;
 constexpr nccl::CudaResult kInvalidDevice = 101;
+constexpr nccl::CudaResult kCaptureUnsupported = 900;
+constexpr nccl::CudaResult kCaptureIsolation = 905;
+constexpr nccl::CudaResult kCapturedEvent = 907;
 
 // CUDA's current device is a property of the thread.
 thread_local int current_device = 0;
@@ -100,7 +104,36 @@ std::shared_ptr<FakeCuda::FakeEvent> FakeCuda::find_event(nccl::Event event) {
 }
 
 void FakeCuda::enqueue(nccl::Stream stream, std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    if (captures(stream)) return capture_->graph.push_back(std::move(task));
+  }
   find(stream)->enqueue(std::move(task));
+}
+
+bool FakeCuda::captures(nccl::Stream stream) const {
+  return capture_ && capture_->streams.contains(stream);
+}
+
+nccl::CudaResult FakeCuda::break_capture(nccl::CudaResult result) {
+  if (capture_) capture_->is_broken = true;
+  return result;
+}
+
+void FakeCuda::begin_capture(nccl::Stream stream) {
+  std::lock_guard lock(mutex_);
+  DDPRUN_CHECK(!capture_ && streams_.contains(stream));
+  capture_.emplace().streams.insert(stream);
+}
+
+std::optional<FakeCuda::Graph> FakeCuda::end_capture() {
+  std::lock_guard lock(mutex_);
+  const auto ended = std::exchange(capture_, std::nullopt);
+  return ended->is_broken ? std::nullopt : std::optional(ended->graph);
+}
+
+void FakeCuda::replay(const Graph& graph, nccl::Stream stream) {
+  for (const auto& task : graph) enqueue(stream, task);
 }
 
 int FakeCuda::num_live_objects() const {
@@ -161,13 +194,33 @@ nccl::CudaResult FakeCuda::stream_destroy(nccl::Stream stream) {
 }
 
 nccl::CudaResult FakeCuda::stream_synchronize(nccl::Stream stream) {
+  {
+    std::lock_guard lock(mutex_);
+    if (captures(stream)) return break_capture(kCaptureUnsupported);
+  }
   find(stream)->synchronize();
   return fault("stream_synchronize");
+}
+
+nccl::CudaResult FakeCuda::stream_is_capturing(nccl::Stream stream, bool* is_capturing) {
+  if (const auto result = fault("stream_is_capturing")) return result;
+  std::lock_guard lock(mutex_);
+  *is_capturing = captures(stream);
+  return nccl::kCudaSuccess;
 }
 
 nccl::CudaResult FakeCuda::stream_wait_event(nccl::Stream stream, nccl::Event event) {
   if (const auto result = fault("stream_wait_event")) return result;
   const auto found = find_event(event);
+  {
+    std::lock_guard lock(mutex_);
+    if (captured_events_.contains(event)) {
+      if (!capture_) return kCapturedEvent;
+      capture_->streams.insert(stream);
+      return nccl::kCudaSuccess;
+    }
+    if (captures(stream)) return break_capture(kCaptureIsolation);
+  }
   std::shared_ptr<FakeEvent::Mark> mark;
   {
     std::lock_guard lock(found->mutex);
@@ -193,12 +246,21 @@ nccl::CudaResult FakeCuda::event_create(nccl::Event* event) {
 nccl::CudaResult FakeCuda::event_destroy(nccl::Event event) {
   if (const auto result = fault("event_destroy")) return result;
   std::lock_guard lock(mutex_);
+  captured_events_.erase(event);
   return events_.erase(event) == 1 ? nccl::kCudaSuccess : kInvalidValue;
 }
 
 nccl::CudaResult FakeCuda::event_record(nccl::Event event, nccl::Stream stream) {
   if (const auto result = fault("event_record")) return result;
   const auto found = find_event(event);
+  {
+    std::lock_guard lock(mutex_);
+    captured_events_.erase(event);
+    if (captures(stream)) {
+      captured_events_.insert(event);
+      return nccl::kCudaSuccess;
+    }
+  }
   auto mark = std::make_shared<FakeEvent::Mark>();
   {
     std::lock_guard lock(found->mutex);
@@ -215,6 +277,10 @@ nccl::CudaResult FakeCuda::event_record(nccl::Event event, nccl::Stream stream) 
 nccl::CudaResult FakeCuda::event_query(nccl::Event event) {
   if (const auto result = fault("event_query")) return result;
   const auto found = find_event(event);
+  {
+    std::lock_guard lock(mutex_);
+    if (captured_events_.contains(event)) return break_capture(kCapturedEvent);
+  }
   std::lock_guard lock(found->mutex);
   if (!found->mark) return nccl::kCudaSuccess;
   std::lock_guard mark_lock(found->mark->mutex);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,6 +43,14 @@ class FakeCuda : public nccl::CudaApi {
   // default stream.
   void enqueue(nccl::Stream stream, std::function<void()> task);
 
+  // Capture of a graph on a stream that was created, one at a time, and on each stream that waits
+  // for an event of it. What is enqueued there runs in replay() alone, in the order of the calls.
+  using Graph = std::vector<std::function<void()>>;
+  void begin_capture(nccl::Stream stream);
+  // nullopt: broken, as by a query or a wait that CUDA forbids in a capture.
+  std::optional<Graph> end_capture();
+  void replay(const Graph& graph, nccl::Stream stream);
+
   // Streams, events and allocations that nobody has freed.
   int num_live_objects() const;
   // What is alive now was left behind on purpose. Returns when all that was enqueued has run.
@@ -55,6 +64,7 @@ class FakeCuda : public nccl::CudaApi {
   nccl::CudaResult stream_destroy(nccl::Stream stream) override;
   nccl::CudaResult stream_synchronize(nccl::Stream stream) override;
   nccl::CudaResult stream_wait_event(nccl::Stream stream, nccl::Event event) override;
+  nccl::CudaResult stream_is_capturing(nccl::Stream stream, bool* is_capturing) override;
   nccl::CudaResult event_create(nccl::Event* event) override;
   nccl::CudaResult event_destroy(nccl::Event event) override;
   nccl::CudaResult event_record(nccl::Event event, nccl::Stream stream) override;
@@ -72,7 +82,15 @@ class FakeCuda : public nccl::CudaApi {
     nccl::CudaResult result;
     int num_good_calls;  // still to come
   };
+  struct Capture {
+    std::set<nccl::Stream> streams;
+    Graph graph;
+    bool is_broken = false;
+  };
   nccl::CudaResult fault(const std::string& function);
+  // mutex_ is held.
+  bool captures(nccl::Stream stream) const;
+  nccl::CudaResult break_capture(nccl::CudaResult result);
   std::shared_ptr<FakeStream> find(nccl::Stream stream);
   void synchronize_streams(int device);
 
@@ -90,6 +108,8 @@ class FakeCuda : public nccl::CudaApi {
   std::map<nccl::Event, std::shared_ptr<FakeEvent>> events_;  // Guarded by mutex_
   std::map<void*, std::size_t> allocations_;                  // Guarded by mutex_
   std::shared_ptr<FakeEvent> find_event(nccl::Event event);
+  std::optional<Capture> capture_;         // Guarded by mutex_
+  std::set<nccl::Event> captured_events_;  // Guarded by mutex_: last recorded in a capture
 };
 
 }  // namespace ddprun::test

@@ -142,6 +142,9 @@ class LightCuda : public nccl::CudaApi {
   CudaResult stream_destroy(Stream) override { return kDone; }
   CudaResult stream_synchronize(Stream) override { return kDone; }
   CudaResult stream_wait_event(Stream, Event) override { return kDone; }
+  CudaResult stream_is_capturing(Stream, bool* capturing) override {
+    return *capturing = false, kDone;
+  }
   CudaResult event_create(Event* event) override {
     return *event = reinterpret_cast<Event>(this), kDone;
   }

@@ -32,11 +32,16 @@ class CudaApi {
   virtual CudaResult stream_destroy(Stream stream) = 0;
   virtual CudaResult stream_synchronize(Stream stream) = 0;
   virtual CudaResult stream_wait_event(Stream stream, Event event) = 0;
+  // A graph is captured on it: what is launched there does not run now. Of the legacy default
+  // stream, while a blocking stream captures, CUDA answers with an error.
+  virtual CudaResult stream_is_capturing(Stream stream, bool* is_capturing) = 0;
 
   virtual CudaResult event_create(Event* event) = 0;  // no timing
   virtual CudaResult event_destroy(Event event) = 0;
   virtual CudaResult event_record(Event event, Stream stream) = 0;
-  virtual CudaResult event_query(Event event) = 0;  // kCudaNotReady: work is still under way
+  // kCudaNotReady: work is still under way. Leaves alone what another thread captures, as do the
+  // two of memory below.
+  virtual CudaResult event_query(Event event) = 0;
 
   virtual CudaResult memory_allocate(void** data, std::size_t size_bytes) = 0;
   virtual CudaResult memory_free(void* data) = 0;

@@ -61,6 +61,22 @@ class Driver {
   Uuid uuid_ = nullptr;
 };
 
+// While it lives this thread's calls are not held to be unsafe beside a capture. Without it a query
+// of the watchdog breaks the graph that the program captures in CUDA's strict (default) mode.
+class Relaxed {
+ public:
+  using Exchange = cudaError_t (*)(cudaStreamCaptureMode*);
+
+  explicit Relaxed(Exchange exchange) : exchange_(exchange) { exchange_(&mode_); }
+  ~Relaxed() { exchange_(&mode_); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  const Exchange exchange_;
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then: the one before
+};
+
 #define DDPRUN_CUDA(name, signature) \
   using Type_##name = signature;     \
   Type_##name name = reinterpret_cast<Type_##name>(library_.require(#name))
@@ -91,6 +107,12 @@ class LoadedCuda : public CudaApi {
   CudaResult stream_wait_event(Stream stream, Event event) override {
     return cudaStreamWaitEvent(raw(stream), raw(event), 0);
   }
+  CudaResult stream_is_capturing(Stream stream, bool* is_capturing) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const auto result = cudaStreamIsCapturing(raw(stream), &status);
+    *is_capturing = status != cudaStreamCaptureStatusNone;  // a broken capture, too
+    return result;
+  }
 
   CudaResult event_create(Event* event) override {
     return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event), cudaEventDisableTiming);
@@ -99,12 +121,19 @@ class LoadedCuda : public CudaApi {
   CudaResult event_record(Event event, Stream stream) override {
     return cudaEventRecord(raw(event), raw(stream));
   }
-  CudaResult event_query(Event event) override { return cudaEventQuery(raw(event)); }
+  CudaResult event_query(Event event) override {
+    const Relaxed relaxed(cudaThreadExchangeStreamCaptureMode);
+    return cudaEventQuery(raw(event));
+  }
 
   CudaResult memory_allocate(void** data, std::size_t size_bytes) override {
+    const Relaxed relaxed(cudaThreadExchangeStreamCaptureMode);
     return cudaMalloc(data, size_bytes);
   }
-  CudaResult memory_free(void* data) override { return cudaFree(data); }
+  CudaResult memory_free(void* data) override {
+    const Relaxed relaxed(cudaThreadExchangeStreamCaptureMode);
+    return cudaFree(data);
+  }
   CudaResult memory_set(void* data, int byte, std::size_t size_bytes, Stream stream) override {
     return cudaMemsetAsync(data, byte, size_bytes, raw(stream));
   }
@@ -128,6 +157,8 @@ class LoadedCuda : public CudaApi {
   DDPRUN_CUDA(cudaStreamDestroy, cudaError_t (*)(cudaStream_t));
   DDPRUN_CUDA(cudaStreamSynchronize, cudaError_t (*)(cudaStream_t));
   DDPRUN_CUDA(cudaStreamWaitEvent, cudaError_t (*)(cudaStream_t, cudaEvent_t, unsigned));
+  DDPRUN_CUDA(cudaStreamIsCapturing, cudaError_t (*)(cudaStream_t, cudaStreamCaptureStatus*));
+  DDPRUN_CUDA(cudaThreadExchangeStreamCaptureMode, Relaxed::Exchange);
   DDPRUN_CUDA(cudaEventCreateWithFlags, cudaError_t (*)(cudaEvent_t*, unsigned));
   DDPRUN_CUDA(cudaEventDestroy, cudaError_t (*)(cudaEvent_t));
   DDPRUN_CUDA(cudaEventRecord, cudaError_t (*)(cudaEvent_t, cudaStream_t));
