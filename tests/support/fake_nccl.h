@@ -106,7 +106,8 @@ class FakeNccl : public nccl::NcclApi {
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
-  void run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call);
+  void begin(Rank& rank, const Call& call);  // mutex_ held
+  void run(Lock& lock, Rank& rank, const Call& call);
   void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
   void run_point_to_point(Lock& lock, Rank& rank, const Call& call);
   static void compute(const Slot& slot);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeNccl's collectives and messages: what a call checks, and what runs on the streams.
 #include <cstring>
+#include <utility>
 
 #include "tests/support/elements.h"
 #include "tests/support/fake_nccl_parts.h"
@@ -14,28 +15,34 @@ using nccl::Stream;
 Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call call) {
   Entry entry(*this, comm, function);
   if (!entry.ok()) return entry.result();
-  std::uint64_t seq = 0;
   {
     Lock lock(mutex_);
-    ++entry.rank()->num_running;
-    for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
-      in_use_.insert(memory);
-    }
-    const bool collective = call.kind != Call::Kind::kSend && call.kind != Call::Kind::kRecv;
-    if (collective) seq = ++entry.rank()->num_calls;
+    begin(*entry.rank(), call);
   }
-  cuda_->enqueue(stream, [this, rank = entry.rank(), seq, call] { run(rank, seq, call); });
+  // A task of a graph runs at each replay.
+  const auto has_begun = std::make_shared<bool>(true);
+  cuda_->enqueue(stream, [this, rank = entry.rank(), call, has_begun] {
+    Lock lock(mutex_);
+    if (!std::exchange(*has_begun, false)) begin(*rank, call);
+    run(lock, *rank, call);
+  });
   return Result::kSuccess;
 }
 
-void FakeNccl::run(const std::shared_ptr<Rank>& rank, std::uint64_t seq, const Call& call) {
-  Lock lock(mutex_);
-  if (seq == 0) {
-    run_point_to_point(lock, *rank, call);
-  } else {
-    run_collective(lock, *rank, seq, call);
+void FakeNccl::begin(Rank& rank, const Call& call) {
+  ++rank.num_running;
+  for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
+    in_use_.insert(memory);
   }
-  --rank->num_running;
+}
+
+void FakeNccl::run(Lock& lock, Rank& rank, const Call& call) {
+  if (call.kind == Call::Kind::kSend || call.kind == Call::Kind::kRecv) {
+    run_point_to_point(lock, rank, call);
+  } else {
+    run_collective(lock, rank, ++rank.num_calls, call);
+  }
+  --rank.num_running;
   for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
     in_use_.erase(in_use_.find(memory));
   }

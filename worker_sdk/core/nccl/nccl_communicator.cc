@@ -181,6 +181,7 @@ WorkPtr NcclCommunicator::recv(TensorView buffer, int peer, const CallOptions& o
 }
 
 void NcclCommunicator::barrier(const CallOptions& options) {
+  refuse_capture("barrier");
   const auto operation =
       start(facts(CollectiveKind::kBarrier, {}), "barrier", options, [&](Comm comm, Stream stream) {
         return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32, ReduceOp::kSum,
@@ -190,6 +191,7 @@ void NcclCommunicator::barrier(const CallOptions& options) {
 }
 
 std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
+  refuse_capture("allocate");
   std::unique_ptr<NcclBuffer> buffer;
   {
     std::lock_guard lock(launch_mutex_);
@@ -218,6 +220,7 @@ std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
 
 std::unique_ptr<Communicator> NcclCommunicator::split(const std::vector<int>& ranks,
                                                       const SplitOptions& options) {
+  refuse_capture("split");
   NcclOptions its = options_;
   its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
   if (!options_.split_store) {
@@ -282,8 +285,11 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
                                                              const CallOptions& options,
                                                              const Launch& launch) {
   const int rank = options_.rank;
+  const Stream caller = caller_->on(options_.device);
+  // Of an operation that becomes part of a graph nothing happens now, so nothing is watched.
+  const bool captured = is_captured(caller);
   facts.sequence = num_operations_ + 1;
-  WorkerProgress* const counted = options_.progress.get();
+  WorkerProgress* const counted = captured ? nullptr : options_.progress.get();
   const FlightRecorder::Ticket ticket =
       counted != nullptr ? counted->recorder().schedule(facts) : 0;
   auto operation = std::make_shared<Operation>(
@@ -294,15 +300,30 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
     counted->collective_begun(facts.kind);
     counted->recorder().start(ticket);
   }
-  watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
-  CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
+  // The watchdog counts it when it has ended, and sees it where CUDA hangs.
+  if (!captured) watchdog_->watch(operation);
+  CudaResult ordered = cuda_->event_record(caller_ready_, caller);
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
   if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   call_nccl(operation->name(), launch);
   const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
   if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
-  operation->mark_launched();
+  if (captured) {
+    operation->mark_captured();
+  } else {
+    operation->mark_launched();
+  }
   return operation;
+}
+
+bool NcclCommunicator::is_captured(Stream stream) const {
+  bool is_capturing = false;
+  return cuda_->stream_is_capturing(stream, &is_capturing) == kCudaSuccess && is_capturing;
+}
+
+void NcclCommunicator::refuse_capture(const char* operation) const {
+  if (!is_captured(caller_->on(options_.device))) return;
+  throw refused(operation, "the caller's stream captures a CUDA graph, and this waits on the host");
 }
 
 void NcclCommunicator::call_nccl(std::string_view what, const Launch& launch) {

@@ -29,6 +29,10 @@ struct SplitPart;
 // there); an error that comes later is thrown by the next call. Any failure ends the communicator
 // on this rank, and the others are told; so does a split that fails. Calls from several threads at
 // a time are serialised, their order is then undefined.
+//
+// An operation that starts while the caller's stream captures a CUDA graph becomes part of it: its
+// Work counts as done at once, no deadline is watched, and each replay runs it. barrier(),
+// allocate() and split() throw Error(kInvalidArgument) then.
 class NcclCommunicator : public Communicator {
  public:
   // Collective. The store is used during this call only; its time-out is restored. Throws
@@ -93,7 +97,9 @@ class NcclCommunicator : public Communicator {
   // Calls `launch` inside the gate; a failure is set and thrown.
   void call_nccl(std::string_view what, const Launch& launch);
   [[noreturn]] void fail(const Error& error);
-  [[noreturn]] void throw_gone();  // the watchdog has taken the ncclComm_t
+  bool is_captured(Stream stream) const;             // a CUDA graph is captured on it
+  void refuse_capture(const char* operation) const;  // … on the caller's: kInvalidArgument
+  [[noreturn]] void throw_gone();                    // the watchdog has taken the ncclComm_t
 
   Error in_group(const Error& error) const;  // the same, with the group before its text
   // Error(kInvalidArgument), with the group, this rank and the operation's name before `problem`.

@@ -61,6 +61,11 @@ Operation::Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> e
 
 Operation::~Operation() { events_->give_back(event_); }
 
+void Operation::mark_captured() {
+  std::lock_guard lock(mutex_);
+  state_ = State::kDone;
+}
+
 Operation::State Operation::poll() {
   std::lock_guard lock(mutex_);
   if (state_ != State::kPending) return state_;

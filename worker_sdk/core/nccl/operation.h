@@ -67,6 +67,9 @@ class Operation {
   // The event has been recorded behind the operation; before this it says nothing.
   void mark_launched() { launched_.store(true, std::memory_order_release); }
 
+  // It is part of a CUDA graph: done, as far as anybody waits for it.
+  void mark_captured();
+
   // Looks at the event. A CUDA error sets the communicator's failure. Any thread.
   State poll();
 

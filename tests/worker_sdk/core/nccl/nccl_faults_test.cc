@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <barrier>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -388,6 +389,40 @@ TEST_CASE("NcclCommunicator: a device that can't be selected in wait() ends the 
            "it stays failed");
   });
   CHECK(rig.fake->num_aborts() == 1);
+}
+
+TEST_CASE("NcclCommunicator: an operation becomes part of the CUDA graph that is captured") {
+  Rig rig;
+  rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 2);
+    array.write({1, 2});
+    std::optional<FakeCuda::Graph> graph;
+    for (const int turn : {0, 1}) {  // the fake captures one graph at a time
+      comm.barrier({});
+      if (turn != comm.rank()) continue;
+      rig.fake_cuda->begin_capture(stream);
+      const auto work =
+          comm.all_reduce(array.view(), ReduceOp::kSum, within(milliseconds(1), true));
+      expect(work->is_completed(), "nobody waits for it");
+      work->wait();
+      for (const char* refused : {"barrier", "allocate", "split"}) {
+        const Error error = error_of([&] {
+          if (refused[0] == 'b') comm.barrier({});
+          if (refused[0] == 'a') comm.allocate(8);
+          comm.split({comm.rank()}, {.name = "g"});
+        });
+        expect(error.code() == ErrorCode::kInvalidArgument, error.what());
+        expect(contains(error.what(), refused + std::string(": the caller's stream captures")),
+               error.what());
+      }
+      graph = rig.fake_cuda->end_capture();
+    }
+    comm.barrier({});  // the watchdog has looked meanwhile
+    expect(graph.has_value(), "nothing broke the capture");
+    for (int i = 0; i < 2; ++i) rig.fake_cuda->replay(*graph, stream);
+    expect(array.read() == std::vector<double>({4, 8}), "each replay is a sum of two ranks");
+    comm.barrier({});
+  });
 }
 
 }  // namespace
