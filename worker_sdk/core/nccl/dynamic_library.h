@@ -12,13 +12,16 @@ struct LibrarySearch {
   const char* override_variable;     // environment variable with the full path of the file
   std::vector<std::string> names;    // sonames, best first
   std::vector<std::string> folders;  // tried after the dynamic linker's own path
+  bool may_be_second = false;        // two in one process do no harm
 };
 
 // Stays loaded for the life of the process: NCCL and CUDA run threads and exit handlers of their
 // own.
 class DynamicLibrary {
  public:
-  // Throws Error(kUnsupported) with every path tried and the dynamic linker's answer.
+  // The override, else a copy that is loaded already, else a file. Throws Error(kUnsupported) with
+  // every path tried and the dynamic linker's answer; for an override beside another copy that is
+  // loaded, unless may_be_second.
   static DynamicLibrary open(const LibrarySearch& search);
 
   // nullptr: the library has no such function.

@@ -180,6 +180,7 @@ std::shared_ptr<CudaApi> load_cuda() {
   search.what = "the CUDA runtime";
   search.override_variable = env::kCudartLibrary;
   search.names = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"};
+  search.may_be_second = true;  // runtimes of one process share the driver's context
   search.folders = {DDPRUN_CUDART_LIBRARY_DIR};
   return std::make_shared<LoadedCuda>(DynamicLibrary::open(search));
 }

@@ -14,7 +14,7 @@ namespace ddprun::nccl {
 // already (LibTorch's), the dynamic linker's path, the library folder beside the headers of the
 // build. Throws Error(kUnsupported): built without the CUDA headers, a library that can't be loaded
 // (with the linker's own words for each try), a function that is missing, a version before
-// kMinVersion.
+// kMinVersion, $DDPRUN_NCCL_LIBRARY beside another NCCL that is loaded.
 std::shared_ptr<CudaApi> load_cuda();
 std::shared_ptr<NcclApi> load_nccl();
 

@@ -6,10 +6,15 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <thread>
 
 #include "common/env_names.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
+#include "tests/support/temp_directory.h"
+#include "worker_sdk/core/nccl/dynamic_library.h"
 
 namespace ddprun::test {
 namespace {
@@ -61,6 +66,50 @@ TEST_CASE("load_cuda: another thread's queries and memory leave a graph's captur
   }).join();
   CHECK(raw_result == cudaErrorStreamCaptureUnsupported);
   CHECK(end(nullptr, nullptr) == cudaErrorStreamCaptureInvalidated);
+}
+
+// A library that is loaded while this lives, a copy of the fake under another name.
+class Loaded {
+ public:
+  explicit Loaded(const std::string& path) {
+    std::filesystem::copy_file(DDPRUN_FAKE_CUDART, path);
+    handle_ = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(handle_ != nullptr);
+  }
+  ~Loaded() { ::dlclose(handle_); }
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+
+ private:
+  void* handle_;
+};
+
+nccl::LibrarySearch search_for(const std::string& name) {
+  nccl::LibrarySearch search;
+  search.what = "the test library";
+  search.override_variable = "DDPRUN_TEST_LIBRARY";
+  search.names = {name};
+  return search;
+}
+
+TEST_CASE("DynamicLibrary: an override is refused beside another copy that is loaded") {
+  const TempDirectory directory;
+  const std::string first = directory.path("libthis.so.2"), second = directory.path("other.so");
+  std::filesystem::copy_file(DDPRUN_FAKE_CUDART, second);
+  const Loaded loaded(first);
+  auto search = search_for("libthis.so.2");
+  ::setenv("DDPRUN_TEST_LIBRARY", second.c_str(), 1);
+  const Error error = error_of([&] { nccl::DynamicLibrary::open(search); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK_THAT(error.what(), Contains("DDPRUN_TEST_LIBRARY=" + second + " can't be used beside " +
+                                    first + ", which this process has loaded already"));
+  CHECK_THAT(error.what(), Contains("LD_PRELOAD=" + second));
+  search.may_be_second = true;
+  CHECK(nccl::DynamicLibrary::open(search).path() == second);
+  search.may_be_second = false;
+  ::setenv("DDPRUN_TEST_LIBRARY", first.c_str(), 1);  // the loaded one itself
+  CHECK(nccl::DynamicLibrary::open(search).path() == first);
+  ::unsetenv("DDPRUN_TEST_LIBRARY");
 }
 
 }  // namespace
