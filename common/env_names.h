@@ -66,6 +66,9 @@ inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
 inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
 inline constexpr char kDebug[] = "DDPRUN_DEBUG";  // "collectives": compare calls before NCCL's
+// For tests alone; a build without tests and bench doesn't read it
+// (worker_sdk/core/nccl/test_gpu.h).
+inline constexpr char kTestGpu[] = "DDPRUN_TEST_GPU";
 
 // Read by ddprun: the file to load in place of the NVML that a search would find.
 inline constexpr char kNvmlLibrary[] = "DDPRUN_NVML_LIBRARY";

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "worker_sdk/core/nccl/test_gpu.h"
 
 namespace ddprun {
 namespace {
@@ -72,12 +73,13 @@ BackendVerdict decode_verdict(const std::string& text) {
 // Why the ranks can't use NCCL, naming the first one that stands in the way; empty: they can.
 std::string obstacle(const std::vector<DeviceOffer>& offers) {
   std::map<std::string, int> rank_of_device;
+  const bool may_share = nccl::test_gpu().shared;
   for (const auto& offer : offers) {
     if (offer.device_id.empty()) {
       return rank_text(offer.rank) + " has no GPU of its own: " + offer.reason;
     }
     const auto [found, fresh] = rank_of_device.emplace(offer.device_id, offer.rank);
-    if (!fresh) {
+    if (!fresh && !may_share) {
       return rank_text(offer.rank) + " would share its GPU with " + rank_text(found->second);
     }
   }

@@ -9,6 +9,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "worker_sdk/core/nccl/test_gpu.h"
 
 namespace ddprun {
 namespace {
@@ -136,7 +137,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
 
   result.rank = *rank;
   result.local_rank = *local_rank;
-  result.device = *device;
+  result.device = nccl::test_gpu(lookup(env::kTestGpu)).shared ? 0 : *device;
   result.world_size = *world;
   result.local_world_size = *local_world;
   result.node_rank = *node_rank;

@@ -51,6 +51,18 @@ TEST_CASE("WorkerEnv: the flight recorder holds 2,000 operations unless it is sa
   CHECK(read(variables).num_recorded == 7);
 }
 
+TEST_CASE("WorkerEnv: DDPRUN_TEST_GPU=shared puts every rank on device 0") {
+  Variables variables = torchrun_variables();
+  CHECK(read(variables).device == 1);
+  variables[env::kTestGpu] = "shared,watchdog_us=100";
+  CHECK(read(variables).device == 0);
+  CHECK(read(variables).local_rank == 1);
+  for (const char* wrong : {"sharde", "watchdog_us=0", "watchdog_us=", "shared,,"}) {
+    variables[env::kTestGpu] = wrong;
+    CHECK(contains(error_of(variables), "DDPRUN_TEST_GPU: unknown key \""));
+  }
+}
+
 TEST_CASE("WorkerEnv: DDPRUN_DEBUG=collectives compares calls, no other word will do") {
   Variables variables = torchrun_variables();
   CHECK_FALSE(read(variables).debug_collectives);

@@ -10,6 +10,7 @@
 #include "common/quiet_thread.h"
 #include "worker_sdk/core/nccl/comm_end.h"
 #include "worker_sdk/core/nccl/pause.h"
+#include "worker_sdk/core/nccl/test_gpu.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -39,6 +40,7 @@ Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
       options_(std::move(options)),
       gate_(std::move(gate)),
       failure_(std::move(failure)),
+      busy_interval_(test_gpu().watchdog.value_or(kBusyInterval)),
       talk_(std::make_shared<Talk>()),
       thread_(start_quiet_thread("ddprun-nccl", [this] { run(); })) {}
 
@@ -71,7 +73,7 @@ void Watchdog::run() {
     look();
     if (failure_->is_set()) break;
     std::unique_lock lock(mutex_);
-    const auto until = Clock::now() + (pending_.empty() ? kIdleInterval : kBusyInterval);
+    const auto until = Clock::now() + (pending_.empty() ? kIdleInterval : busy_interval_);
     const bool was_idle = pending_.empty();
     wake_.wait_until(lock, until,
                      [&] { return woken_ || stopping_ || (was_idle && !pending_.empty()); });

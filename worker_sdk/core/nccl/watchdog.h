@@ -81,6 +81,7 @@ class Watchdog {
   const NcclOptions options_;
   const std::shared_ptr<CommGate> gate_;
   const std::shared_ptr<Failure> failure_;
+  const std::chrono::microseconds busy_interval_;  // with operations under way
 
   // Watchdog thread only.
   struct Talk;
