@@ -3,15 +3,13 @@
 // sum and prints the bus bandwidth, beside that of NCCL called as nccl-tests calls it, in turn; the
 // last line is the largest size's as JSON.
 // Ranks may share a GPU here, which Session would refuse.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <vector>
 
+#include "bench/nccl/bare_nccl.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "worker_sdk/core/nccl/errors.h"
@@ -43,55 +41,6 @@ void check_sum(nccl::CudaApi& cuda, nccl::NcclCommunicator& comm, TensorView buf
     }
   }
 }
-
-// NCCL's own all-reduce without anything of ours around it: the peer.
-class BareNccl {
- public:
-  BareNccl(nccl::CudaApi& cuda, nccl::NcclApi& library, store::Store& store, int rank, int size)
-      : cuda_(cuda), library_(library) {
-    constexpr char kKey[] = "nccl_bandwidth/bare";
-    nccl::UniqueId id;
-    if (rank == 0) {
-      check(library_.get_unique_id(&id));
-      store.set(kKey, std::string_view(id.bytes, sizeof id.bytes));
-    } else {
-      const std::string bytes = store.get(kKey);
-      std::memcpy(id.bytes, bytes.data(), std::min(bytes.size(), sizeof id.bytes));
-    }
-    check(library_.comm_init_rank(&comm_, size, id, rank));
-    nccl::check_cuda(cuda_, cuda_.stream_create_high_priority(&stream_), rank, "cudaStreamCreate");
-  }
-  ~BareNccl() {
-    library_.comm_abort(comm_);
-    cuda_.stream_destroy(stream_);
-  }
-  BareNccl(const BareNccl&) = delete;
-  BareNccl& operator=(const BareNccl&) = delete;
-
-  void all_reduce(TensorView buffer) {
-    check(library_.all_reduce(buffer.data, buffer.data, buffer.count, buffer.dtype, ReduceOp::kSum,
-                              comm_, stream_));
-  }
-  nccl::Stream stream() const { return stream_; }
-
- private:
-  // Waits while NCCL is still about it.
-  void check(nccl::Result result) {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-    while (result == nccl::Result::kInProgress && !deadline.expired()) {
-      std::this_thread::yield();
-      if (library_.comm_async_error(comm_, &result) != nccl::Result::kSuccess) break;
-    }
-    if (result != nccl::Result::kSuccess) {
-      throw Error(ErrorCode::kProtocol, "bare NCCL: " + library_.error_text(result));
-    }
-  }
-
-  nccl::CudaApi& cuda_;
-  nccl::NcclApi& library_;
-  nccl::Comm comm_ = nullptr;
-  nccl::Stream stream_ = nullptr;
-};
 
 // Median-free on purpose: the mean of 20 all-reduces after 5 to warm up, as nccl-tests does.
 // `start` begins one; all of them are over when `stream` is idle.
@@ -129,7 +78,7 @@ void measure(std::size_t max_mib) {
   TensorView buffer;
   buffer.data = memory->data();
   buffer.device = Device{Device::Kind::kCuda, options.device};
-  BareNccl bare(*cuda, *library, session->store(), options.rank, options.size);
+  bench::BareNccl bare(*cuda, *library, session->store(), options.rank, options.size);
   CallOptions async;
   async.async = true;
   for (std::size_t mib = 1; mib <= max_mib; mib *= 4) {
@@ -138,8 +87,8 @@ void measure(std::size_t max_mib) {
     // The caller's stream, which is the default one, waits for each.
     const double seconds = seconds_per_all_reduce(
         *comm, *cuda, nullptr, [&] { comm->all_reduce(buffer, ReduceOp::kSum, async)->wait(); });
-    const double peer =
-        seconds_per_all_reduce(*comm, *cuda, bare.stream(), [&] { bare.all_reduce(buffer); });
+    const double peer = seconds_per_all_reduce(*comm, *cuda, bare.stream(),
+                                               [&] { bare.all_reduce(buffer, ReduceOp::kSum); });
     const double gigabytes = static_cast<double>(buffer.size_bytes()) / 1e9;
     const double bus = 2.0 * (comm->size() - 1) / comm->size();
     if (comm->rank() == 0) {

@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdamW's step over 10 M float32 parameters in 200 tensors, one thread: FlatOptimizer over DDP's
-// buckets and without DDP, and torch::optim::AdamW, in turn. Prints the medians as one JSON line:
-// {"buckets_ms": …, "tensors_ms": …, "torch_ms": …}.
+// buckets and without DDP, and torch::optim::AdamW, in turn; the same of clipping. Prints the
+// medians as one JSON line: {"buckets_ms": …, "tensors_ms": …, "torch_ms": …, …}.
+// optimizer_torch.py has PyTorch's fused one.
 //
-//   optimizer_bench [STEPS]   default 30
+//   optimizer_bench [STEPS [cpu|cuda]]   default 30, cpu; cuda: one rank under ddprun
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "bench/median.h"
 #include "common/clock.h"
+#include "common/error.h"
+#include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/gradient_clipping.h"
+#include "worker_sdk/torch/load_cuda.h"
 
 using namespace ddprun;
 
@@ -34,22 +42,29 @@ struct WideImpl : torch::nn::Module {
     }
   }
   torch::Tensor forward(const torch::Tensor& x) {
-    torch::Tensor sum = torch::zeros({});
+    torch::Tensor sum = torch::zeros({}, x.options());
     for (const torch::Tensor& parameter : parameters()) sum = sum + (parameter * x).sum();
     return sum;
   }
 };
 TORCH_MODULE(Wide);
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int num_steps = argc > 1 ? std::max(1, std::atoi(argv[1])) : 30;
-  torch::set_num_threads(1);
-  const torch::Tensor x = torch::randn({kRows, kColumns});
+void run(int num_steps, bool on_gpu) {
+  std::unique_ptr<Session> session;
+  torch::Device device(torch::kCPU);
+  if (on_gpu) {
+    session = Session::from_env();
+    const std::string why = load_cuda();
+    if (!why.empty()) throw Error(ErrorCode::kUnsupported, "no CUDA here: " + why);
+    device = {torch::kCUDA, static_cast<c10::DeviceIndex>(session->env().device)};
+  }
+  const c10::DeviceGuard on_device(device);
+  const auto communicator =
+      on_gpu ? session->make_communicator(BackendChoice::kNccl) : make_solo_communicator();
+  const torch::Tensor x = torch::randn({kRows, kColumns}).to(device);
 
   Wide over_buckets, over_tensors, in_torch;
-  const auto communicator = make_solo_communicator();
+  for (Wide each : {over_buckets, over_tensors, in_torch}) each->to(device);
   DistributedDataParallel ddp(*over_buckets, *communicator);
   FlatOptimizer buckets({{trainable_parameters(*over_buckets), AdamWRule{}}}, &ddp);
   for (int i = 0; i < 2; ++i) {  // the second backward has the final buckets
@@ -61,17 +76,49 @@ int main(int argc, char** argv) {
   torch::optim::AdamW reference(in_torch->parameters(), torch::optim::AdamWOptions());
   in_torch->forward(x).backward();
 
-  const std::vector<std::function<void()>> sides = {
-      [&] { buckets.step(); }, [&] { tensors.step(); }, [&] { reference.step(); }};
-  std::vector<std::vector<double>> times_ms(sides.size());
+  struct Side {
+    const char* name;
+    std::function<void()> run;
+    std::vector<double> times_ms{};
+  };
+  constexpr double kMaxNorm = 1e9;
+  Side sides[] = {
+      {"buckets", [&] { buckets.step(); }},
+      {"tensors", [&] { tensors.step(); }},
+      {"torch", [&] { reference.step(); }},
+      {"clip", [&] { clip_gradient_norm(tensors.gradients(), {.max_norm = kMaxNorm}); }},
+      {"torch_clip", [&] { torch::nn::utils::clip_grad_norm_(in_torch->parameters(), kMaxNorm); }}};
+  const auto finish = [&] {
+    if (on_gpu) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  };
   for (int step = -3; step < num_steps; ++step) {  // three to warm up
-    for (std::size_t side = 0; side < sides.size(); ++side) {
+    for (Side& side : sides) {
+      finish();
       const Clock::time_point start = Clock::now();
-      sides[side]();
+      side.run();
+      finish();
       const std::chrono::duration<double, std::milli> took = Clock::now() - start;
-      if (step >= 0) times_ms[side].push_back(took.count());
+      if (step >= 0) side.times_ms.push_back(took.count());
     }
   }
-  std::printf("{\"buckets_ms\": %.4f, \"tensors_ms\": %.4f, \"torch_ms\": %.4f}\n",
-              bench::median(times_ms[0]), bench::median(times_ms[1]), bench::median(times_ms[2]));
+  const char* separator = "{";
+  for (const Side& side : sides) {
+    std::printf("%s\"%s_ms\": %.4f", separator, side.name, bench::median(side.times_ms));
+    separator = ", ";
+  }
+  std::printf("}\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  torch::set_num_threads(1);
+  try {
+    run(argc > 1 ? std::max(1, std::atoi(argv[1])) : 30,
+        argc > 2 && argv[2] == std::string("cuda"));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "optimizer_bench: %s\n", error.what());
+    return 1;
+  }
 }

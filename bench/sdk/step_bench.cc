@@ -4,7 +4,7 @@
 // by ddprun; rank 0 prints the median as one JSON line: {"step_ms": …, "exposed_ms": …,
 // "gradient_mib": …, "ranks": …}. step_ddp.py is the same in Python.
 //
-//   step_bench resnet18|mlp STEPS [COMPRESSION [cpu|cuda]]
+//   step_bench resnet18|mlp|gpt2 STEPS [COMPRESSION [cpu|cuda]]
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <malloc.h>
@@ -22,6 +22,7 @@
 #include "common/error.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/ddp/hooks/compression.h"
+#include "worker_sdk/torch/autocast.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/load_cuda.h"
@@ -32,6 +33,7 @@ namespace {
 
 constexpr int kWarmUpSteps = 5;
 constexpr std::int64_t kImagesPerRank = 16, kRowsPerRank = 64;
+constexpr std::int64_t kTextsPerRank = 8, kTokens = 512, kVocabulary = 50'257, kWidth = 768;
 
 torch::nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel,
                        std::int64_t stride) {
@@ -84,6 +86,73 @@ torch::nn::Sequential mlp() {
                                torch::nn::Linear(124, 10));
 }
 
+// A layer of Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.
+struct LayerImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    constexpr std::int64_t kHeads = 12;
+    const std::int64_t texts = x.size(0), tokens = x.size(1);
+    const auto parts = attention(norm1(x))
+                           .view({texts, tokens, 3, kHeads, kWidth / kHeads})
+                           .permute({2, 0, 3, 1, 4})
+                           .unbind();
+    const torch::Tensor seen =
+        at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0, true);
+    x = x + projection(seen.transpose(1, 2).reshape({texts, tokens, kWidth}));
+    return x + down(at::gelu(up(norm2(x)), "tanh"));
+  }
+  torch::nn::LayerNorm norm1 = register_module("norm1", norm()),
+                       norm2 = register_module("norm2", norm());
+  torch::nn::Linear attention = register_module("attention", torch::nn::Linear(kWidth, 3 * kWidth));
+  torch::nn::Linear projection = register_module("projection", torch::nn::Linear(kWidth, kWidth));
+  torch::nn::Linear up = register_module("up", torch::nn::Linear(kWidth, 4 * kWidth));
+  torch::nn::Linear down = register_module("down", torch::nn::Linear(4 * kWidth, kWidth));
+
+  static torch::nn::LayerNorm norm() {
+    return torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth}));
+  }
+};
+TORCH_MODULE(Layer);
+
+// GPT-2 small: 124 M parameters; what a token is and what comes next have the same weights.
+struct Gpt2Impl : torch::nn::Module {
+  Gpt2Impl() {
+    torch::nn::init::normal_(words->weight, 0, 0.02);
+    for (int i = 0; i < 12; ++i) layers->push_back(Layer());
+    register_module("layers", layers);
+    register_module("norm", norm);
+  }
+  torch::Tensor forward(const torch::Tensor& ids) {
+    const torch::Tensor places = torch::arange(ids.size(1), ids.options());
+    const torch::Tensor x = norm(layers->forward(words(ids) + positions(places)));
+    return torch::linear(x, words->weight).flatten(0, 1);
+  }
+  torch::nn::Embedding words = register_module("words", torch::nn::Embedding(kVocabulary, kWidth));
+  torch::nn::Embedding positions = register_module("positions", torch::nn::Embedding(1024, kWidth));
+  torch::nn::Sequential layers;
+  torch::nn::LayerNorm norm = LayerImpl::norm();
+};
+TORCH_MODULE(Gpt2);
+
+struct Task {
+  torch::nn::Sequential net = nullptr;
+  torch::Tensor x, labels;
+  bool autocast = false;  // to bfloat16
+};
+
+Task make_task(const std::string& model) {
+  if (model == "resnet18") {
+    return {resnet18(), torch::randn({kImagesPerRank, 3, 32, 32}),
+            torch::randint(10, {kImagesPerRank}, torch::kLong)};
+  }
+  if (model == "mlp") {
+    return {mlp(), torch::randn({kRowsPerRank, 1024}),
+            torch::randint(10, {kRowsPerRank}, torch::kLong)};
+  }
+  return {torch::nn::Sequential(Gpt2()),
+          torch::randint(kVocabulary, {kTextsPerRank, kTokens}, torch::kLong),
+          torch::randint(kVocabulary, {kTextsPerRank * kTokens}, torch::kLong), true};
+}
+
 double milliseconds(Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
@@ -108,14 +177,11 @@ void run(const std::string& model, int num_steps, const std::string& compression
   const c10::DeviceGuard on_device(device);
   const auto communicator =
       session->make_communicator(on_gpu ? BackendChoice::kNccl : BackendChoice::kHost);
-  const bool is_resnet = model == "resnet18";
   torch::manual_seed(1);
-  torch::nn::Sequential net = is_resnet ? resnet18() : mlp();
+  const Task task = make_task(model);
+  torch::nn::Sequential net = task.net;
   net->to(device);
-  const torch::Tensor x =
-      (is_resnet ? torch::randn({kImagesPerRank, 3, 32, 32}) : torch::randn({kRowsPerRank, 1024}))
-          .to(device);
-  const torch::Tensor labels = torch::randint(10, {x.size(0)}, torch::kLong).to(device);
+  const torch::Tensor x = task.x.to(device), labels = task.labels.to(device);
   DdpOptions options;
   options.comm_hook = make_comm_hook(parse_compression(compression));
   DistributedDataParallel ddp(*net, *communicator, options);
@@ -125,7 +191,11 @@ void run(const std::string& model, int num_steps, const std::string& compression
   for (int step = -kWarmUpSteps; step < num_steps; ++step) {
     const Clock::time_point start = Clock::now();
     ddp.before_forward();
-    const torch::Tensor loss = torch::cross_entropy_loss(net->forward(x), labels);
+    torch::Tensor loss;
+    {
+      const Autocast mixed(device.type(), torch::kBFloat16, task.autocast);
+      loss = torch::cross_entropy_loss(net->forward(x), labels);
+    }
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
@@ -148,8 +218,8 @@ void run(const std::string& model, int num_steps, const std::string& compression
 int main(int argc, char** argv) {
   const std::string model = argc > 1 ? argv[1] : "";
   const int num_steps = argc > 2 ? std::atoi(argv[2]) : 0;
-  if ((model != "resnet18" && model != "mlp") || num_steps < 1) {
-    std::fprintf(stderr, "usage: step_bench resnet18|mlp STEPS [COMPRESSION [cpu|cuda]]\n");
+  if ((model != "resnet18" && model != "mlp" && model != "gpt2") || num_steps < 1) {
+    std::fprintf(stderr, "usage: step_bench resnet18|mlp|gpt2 STEPS [COMPRESSION [cpu|cuda]]\n");
     return 2;
   }
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as train: activations come and go in each step

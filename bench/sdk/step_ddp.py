@@ -3,7 +3,7 @@
 """step_bench.cc in Python, for bench/run.py: the same nets, inputs and optimiser under PyTorch's
 DistributedDataParallel with gloo, or on GPUs with NCCL, one compute thread per rank.
 
-    torchrun … bench/sdk/step_ddp.py resnet18|mlp STEPS [none|bf16 [cpu|cuda]]
+    torchrun … bench/sdk/step_ddp.py resnet18|mlp|gpt2 STEPS [none|bf16 [cpu|cuda]]
 """
 import json
 import os
@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 WARM_UP_STEPS, IMAGES_PER_RANK, ROWS_PER_RANK = 5, 16, 64
+TEXTS_PER_RANK, TOKENS, VOCABULARY, WIDTH, HEADS = 8, 512, 50257, 768, 12
 
 
 def conv(inputs, outputs, kernel, stride):
@@ -50,6 +51,42 @@ def mlp():
                          nn.Linear(2048, 124), nn.ReLU(), nn.Linear(124, 10))
 
 
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.attention, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        q, k, v = self.attention(self.norm1(x)).view(*x.shape[:2], 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4).unbind()
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(seen.transpose(1, 2).reshape(x.shape))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt2(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(1024, WIDTH)
+        nn.init.normal_(self.words.weight, std=0.02)
+        self.layers, self.norm = nn.Sequential(*(Layer() for _ in range(12))), nn.LayerNorm(WIDTH)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        return F.linear(self.norm(self.layers(x)), self.words.weight).flatten(0, 1)
+
+
+def task(model):
+    """Net, input, labels."""
+    if model == "resnet18":
+        return resnet18(), torch.randn(IMAGES_PER_RANK, 3, 32, 32), torch.randint(10, (IMAGES_PER_RANK,))
+    if model == "mlp":
+        return mlp(), torch.randn(ROWS_PER_RANK, 1024), torch.randint(10, (ROWS_PER_RANK,))
+    return (Gpt2(), torch.randint(VOCABULARY, (TEXTS_PER_RANK, TOKENS)),
+            torch.randint(VOCABULARY, (TEXTS_PER_RANK * TOKENS,)))
+
+
 def main(model, num_steps, compression="none", kind="cpu"):
     torch.set_num_threads(1)
     device = torch.device("cpu")
@@ -58,9 +95,7 @@ def main(model, num_steps, compression="none", kind="cpu"):
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if kind == "cuda" else "gloo")
     torch.manual_seed(1)
-    net = (resnet18() if model == "resnet18" else mlp()).to(device)
-    x = torch.randn(IMAGES_PER_RANK, 3, 32, 32) if model == "resnet18" else torch.randn(ROWS_PER_RANK, 1024)
-    x, labels = x.to(device), torch.randint(10, (len(x),)).to(device)
+    net, x, labels = (each.to(device) for each in task(model))
     ddp = DistributedDataParallel(net, gradient_as_bucket_view=True)
     if compression == "bf16":
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -69,7 +104,8 @@ def main(model, num_steps, compression="none", kind="cpu"):
     times = []
     for step in range(-WARM_UP_STEPS, int(num_steps)):
         begin = time.perf_counter()
-        loss = F.cross_entropy(ddp(x), labels)
+        with torch.autocast(device.type, torch.bfloat16, enabled=model == "gpt2"):
+            loss = F.cross_entropy(ddp(x), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

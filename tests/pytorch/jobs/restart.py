@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gloo job in which the last rank dies in the middle of every round but the last (the argument is
-the number of restarts). Each round must find its peers afresh and work until then."""
+"""A job in which the last rank dies in the middle of every round but the last: restart.py RESTARTS
+[gloo|nccl]. Each round must find its peers afresh and work until then."""
 import os
 import signal
 import sys
@@ -12,11 +12,15 @@ import torch.distributed as dist
 def main():
     restarts = int(sys.argv[1])
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    dist.init_process_group("gloo")
+    backend = sys.argv[2] if len(sys.argv) > 2 else "gloo"
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(backend)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     dist.new_group(list(range(world_size)))
     for step in range(5):
-        value = torch.full([1000], float(rank + attempt + step))
+        value = torch.full([1000], float(rank + attempt + step), device=device)
         dist.all_reduce(value)
         assert value[0] == sum(range(world_size)) + world_size * (attempt + step), (attempt, value[0])
     print(f"attempt {attempt}: rank {rank} works", flush=True)
