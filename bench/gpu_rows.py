@@ -1,71 +1,100 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that need a GPU: a rank on each that the machine has. Elsewhere they are skipped."""
-import os
-import shutil
-import subprocess
+"""The rows of docs/benchmarks.md that need a GPU, out of what scripts/gpu_check.sh found.
 
-import measure
+    bench/gpu_rows.py RESULTS     RESULTS: its results.json
+"""
+import json
+import sys
+
+import run
 from row import OURS, Goal, Row
 
-TORCH, NCCL = "Python DDP, NCCL", "NCCL alone"
-STEP, LARGEST = "median step (ms)", "256 MiB (ms)"
+TORCH, NCCL, FUSED, LIBTORCH = "PyTorch", "NCCL alone", "PyTorch, fused", "LibTorch"
+STEPS = {"step.resnet18_": "ResNet-18, 16 images (ms)", "step.mlp_": "MLP of 25 MiB (ms)",
+         "step.gpt2_": "GPT-2 small, 8 × 512 tokens (ms)", "step.two_": "ResNet-18, 2 ranks on one GPU (ms)"}
+OVER_BUCKETS, WITHOUT_DDP, CLIPPING = "AdamW over DDP's buckets (ms)", "AdamW without DDP (ms)", "clipping (ms)"
 
 
-def num_gpus():
-    """Throws Skipped where there is none."""
-    if not shutil.which("nvidia-smi"):
-        raise measure.Skipped("no GPU")
-    done = subprocess.run(["nvidia-smi", "-L"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    gpus = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
-    if done.returncode != 0 or not gpus:
-        raise measure.Skipped("no GPU: " + (done.stdout + done.stderr).strip().split("\n")[0])
-    return len(gpus)
+def figures(results, prefix):
+    """Of the steps that went well and whose names begin so."""
+    return [figure for step in results["steps"] if step["name"].startswith(prefix) and step["outcome"] == "ok"
+            for figure in step["figures"]]
 
 
-def _ours(name, *arguments):
-    ranks = num_gpus()
-    return measure.json_of([measure.program("ddprun"), "--standalone", f"--nproc_per_node={ranks}", "--log-line-prefix-template=",
-                            measure.program(name), *arguments])
+def collected(*found):
+    """(side, metric, value), … as bench/run.py has them."""
+    samples = {}
+    for side, metric, value in found:
+        samples.setdefault(side, {}).setdefault(metric, []).append(value)
+    return samples
 
 
-def _step():
-    return {STEP: _ours("step_bench", "resnet18", "50", "none", "cuda")["step_ms"]}
+def steps(results):
+    return collected(*((side, metric, each["step_ms"]) for prefix, metric in STEPS.items()
+                       for side, name in ((OURS, "ours"), (TORCH, "torch")) for each in figures(results, prefix + name)))
 
 
-def _step_of_torch():
-    ranks = num_gpus()
-    script = os.path.join(measure.HERE, "sdk/step_ddp.py")
-    found = measure.json_of(measure.torchrun() + ["--standalone", f"--nproc_per_node={ranks}", script, "resnet18", "50",
-                                                  "none", "cuda"])
-    return {STEP: found["step_ms"]}
+def optimizers(results):
+    found = []
+    for each in figures(results, "step.adamw_ours"):
+        found += [(OURS, OVER_BUCKETS, each["buckets_ms"]), (OURS, WITHOUT_DDP, each["tensors_ms"]), (OURS, CLIPPING, each["clip_ms"]),
+                  (LIBTORCH, OVER_BUCKETS, each["torch_ms"]), (LIBTORCH, WITHOUT_DDP, each["torch_ms"]),
+                  (LIBTORCH, CLIPPING, each["torch_clip_ms"])]
+    for each in figures(results, "step.adamw_torch"):
+        found += [(FUSED, OVER_BUCKETS, each["fused_ms"]), (FUSED, WITHOUT_DDP, each["fused_ms"])]
+    return collected(*found)
 
 
-def _all_reduce_sides():
-    """The program runs both in turn; each repetition starts it once."""
-    runs = []
-
-    def ours():
-        runs.append(_ours("nccl_bandwidth"))
-        metrics = {LARGEST: runs[-1]["ours_us"] / 1000}
-        if runs[-1]["ranks"] > 1:
-            metrics["bus (GB/s)"] = runs[-1]["bus_gb_per_s"]
-        return metrics
-
-    def alone():
-        num_gpus()
-        if not runs:
-            raise measure.Missing("nccl_bandwidth has not run")
-        return {LARGEST: runs[-1]["nccl_us"] / 1000}
-
-    return {OURS: ours, NCCL: alone}
+def size_text(num_bytes):
+    return f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes >> 10} KiB"
 
 
-def rows():
+def all_reduces(results):
+    found = []
+    for each in figures(results, "host."):
+        metric = f"{size_text(each['bytes'])}, {each['op']}, {each['ranks']} rank{'s' if each['ranks'] > 1 else ''} (µs)"
+        found += [(side, metric, each[key]) for side, key in ((OURS, "ours_us"), (NCCL, "bare_us"), (TORCH, "torch_us")) if key in each]
+    return collected(*found)
+
+
+def rows(results):
+    """With their samples."""
+    host = all_reduces(results)
     return [
-        Row("gpu-step", "a step of ResNet-18 on 32 × 32 images, 16 per rank, a rank on each GPU", {OURS: _step, TORCH: _step_of_torch},
-            [Goal(STEP, 1.0, TORCH)], note="SGD with momentum, float32; medians of 50 steps after 5, each waited for"),
-        Row("gpu-all-reduce", "all-reduce of float32 over NCCL, a rank on each GPU", _all_reduce_sides(),
-            [Goal(LARGEST, round(1 / 0.98, 2), NCCL)],
-            note="both in one process, in turn; the mean of 20 after 5, as nccl-tests has it; 1.02 × the time is 0.98 × the bandwidth. "
-                 "With one rank there is no bus"),
+        (Row("gpu-step", "a training step, a rank on each GPU", dict.fromkeys((OURS, TORCH)),
+             [Goal(metric, 1.0, TORCH) for metric in list(STEPS.values())[:3]],
+             note="both with DDP on NCCL and SGD with momentum, in turn, each step waited for; ResNet-18 on 32 × 32 images and the MLP in "
+                  "float32, GPT-2 with bfloat16 by autocast; medians. Two ranks on one GPU take turns on it: no measure of speed"),
+         steps(results)),
+        (Row("gpu-adamw", "AdamW's step, 10 M float32 parameters in 200 tensors on a GPU", dict.fromkeys((OURS, FUSED, LIBTORCH)),
+             [Goal(OVER_BUCKETS, 1.0, FUSED), Goal(WITHOUT_DDP, 1.0, FUSED), Goal(CLIPPING, 1.0, LIBTORCH)],
+             note="medians of 30, each waited for; LibTorch's is torch::optim::AdamW and torch::nn::utils::clip_grad_norm_"),
+         optimizers(results)),
+        (Row("gpu-all-reduce", "what an all-reduce of float32 costs the thread that starts it", dict.fromkeys((OURS, NCCL, TORCH)),
+             [Goal(metric, 1.0, TORCH) for metric in host.get(OURS, {})],
+             note="the time in the call, without the device's; two ranks share a GPU; medians, ours and NCCL's in one process, in turn"),
+         host),
     ]
+
+
+def main(path):
+    with open(path, encoding="utf-8") as f:
+        results = json.load(f)
+    cards, versions = results["cards"], (figures(results, "look.torch") or [{}])[0]
+    measured = f"{results['date']}. {len(cards)} × {cards[0]}, driver {results['driver']}, {results['cores']} cores"
+    if versions:
+        measured += f", PyTorch {versions['torch']}, NCCL {versions['nccl']}"
+    with open(run.DOCUMENT, encoding="utf-8") as f:
+        document = f.read()
+    for row, samples in rows(results):
+        if OURS in samples:
+            document = run.replace(document, row.name, run.section(row, samples, measured))
+    with open(run.DOCUMENT, "w", encoding="utf-8") as f:
+        f.write(document)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: bench/gpu_rows.py RESULTS")
+    main(sys.argv[1])

@@ -4,7 +4,6 @@ import agent_load_rows
 import allreduce_rows
 import doctor_rows
 import elastic_rows
-import gpu_rows
 import hang_rows
 import inplace_rows
 import launcher_rows
@@ -25,4 +24,4 @@ def all_rows():
     return (launcher_rows.rows() + output_rows.rows() + ssh_rows.rows() + elastic_rows.rows() + inplace_rows.rows() + hang_rows.rows() + scale_rows.rows() + doctor_rows.rows() + submit_rows.rows() + service_rows.rows() + metrics_rows.rows() + agent_load_rows.rows()
             + page_rows.rows()
             + store_rows.rows() + survival_rows.rows() + allreduce_rows.rows() + train_rows.rows()
-            + sdk_rows.rows() + gpu_rows.rows())
+            + sdk_rows.rows())

@@ -102,12 +102,12 @@ def table(row, samples):
     return "\n".join(lines)
 
 
-def section(row, samples, repeats):
+def section(row, samples, measured):
+    """`measured`: when, where and how often."""
     missing = [f"\n{side}: {reason}.\n" for side, reason in samples.items() if isinstance(reason, str)]
     note = f"\n{row.note}.\n" if row.note else ""
-    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return (f"### {row.name}: {row.what}\n\n{table(row, samples)}\n{note}{''.join(missing)}\n"
-            f"{repeats} repetitions, {date}. {measure.machine()}.\n")
+            f"{measured}.\n")
 
 
 def replace(text, name, content):
@@ -140,7 +140,8 @@ def main():
             continue
         repeats = min(row.repeats, 2) if args.quick else row.repeats
         every[row.name] = samples = run_row(row, repeats)
-        text = section(row, samples, repeats)
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        text = section(row, samples, f"{repeats} repetitions, {date}. {measure.machine()}")
         if is_skipped(samples):
             text = f"### {row.name}: {row.what}\n\n{samples[OURS]}.\n"
         print(text, flush=True)

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds what scripts/gpu_check.sh runs, here, where no GPU is needed, and gathers it into
+# .gpu/pack.tar.xz for a machine that has a driver, Python and PyTorch, and may have no compiler and
+# no network. There: scripts/gpu_check.sh --carried .gpu
+#
+#   scripts/gpu_pack.sh --torch DIR   DIR: the `torch` folder of the wheel that the other machine has;
+#                                     unpacked is enough. Headers of CUDA and NCCL have to be here
+#
+# The build folder is build/gpu.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+torch_dir=""
+case ${1:-} in
+  --torch) torch_dir=${2:?--torch needs a folder} ;;
+  --torch=*) torch_dir=${1#*=} ;;
+  -h|--help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
+version=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$torch_dir/version.py") ||
+  { echo "gpu_pack: --torch needs the \`torch\` folder of a wheel" >&2; exit 2; }
+
+# Programs look for libraries beside them, and for those of these libraries (DT_RPATH does, DT_RUNPATH
+# doesn't).
+# shellcheck disable=SC2016  # $ORIGIN is the dynamic linker's
+cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_WITH_CUDA=ON \
+  -DDDPRUN_BUILD_TESTS=ON -DDDPRUN_BUILD_BENCH=ON "-DDDPRUN_TORCH_ROOT=$(realpath "$torch_dir")" -U DDPRUN_TORCH_DIR \
+  '-DCMAKE_BUILD_RPATH=$ORIGIN/../lib' -DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags | grep -E -- '--   (CUDA|NCCL|LibTorch)'
+cmake --build build/gpu --target gpu_programs
+
+pack=$(mktemp -d)
+trap 'rm -rf "$pack"' EXIT
+mkdir "$pack/bin" "$pack/lib"
+while read -r program; do strip -g -o "$pack/bin/$program" "build/gpu/bin/$program"; done <build/gpu/gpu_programs
+# Of libraries all but those of glibc, GCC, NVIDIA and PyTorch, which are there.
+ldd build/gpu/bin/* 2>/dev/null | awk '/=> \//{print $3}' | sort -u |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |
+  xargs -r cp -Lt "$pack/lib"
+echo "$version" >"$pack/torch_version"
+git describe --always --dirty --abbrev=8 >"$pack/commit" 2>/dev/null || echo "no commit" >"$pack/commit"
+mkdir -p .gpu
+tar -C "$pack" -c . | xz -T0 -6 >.gpu/pack.tar.xz
+echo "gpu_pack: $(du -h .gpu/pack.tar.xz | cut -f1) for PyTorch $version: .gpu/pack.tar.xz"

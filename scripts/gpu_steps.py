@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of scripts/gpu_check.sh.
+
+    scripts/gpu_steps.py BIN [--deadline S] [--jobs N] [--only REGEX] [--without-torch] [SECTION…]
+
+Run it with the Python whose PyTorch is the peer; BIN is the folder of the programs. A step has a limit of
+its own, and no process of it is left when it ends. Lines of its output that are JSON objects are its
+figures. $OUT (default .gpu/out) gets results.json and each step's log.
+"""
+import argparse
+import concurrent.futures
+import dataclasses
+import datetime
+import glob
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PYTHON = sys.executable
+
+
+@dataclasses.dataclass
+class Step:
+    name: str
+    limit: int  # seconds
+    command: list
+    libraries: str = "native"  # what LD_LIBRARY_PATH has: "native": NCCL and the CUDA runtime; "torch": LibTorch; "": nothing
+    environment: dict = dataclasses.field(default_factory=dict)
+    wanted: object = (0,)  # exit statuses that are well
+    says: str = ""  # a pattern that has to be in the output
+    peer: bool = False  # another's program: it can't fail the check
+    find: object = None  # the figures, out of those in the output and the step's folder
+
+
+class Machine:
+    """The programs, the PyTorch and the GPUs that are here."""
+
+    def __init__(self, programs, cards):
+        """`cards`: lines "name, driver's version"."""
+        self.programs = os.path.abspath(programs)
+        found = importlib.util.find_spec("torch")
+        self.torch = os.path.dirname(found.origin) if found and found.origin else ""
+        site = os.path.dirname(self.torch)
+        wheels = sorted(os.path.dirname(path) for name in ("libnccl.so.2", "libcudart.so.*")
+                        for path in glob.glob(f"{site}/nvidia/*/lib/{name}"))
+        self.paths = {"native": ":".join(dict.fromkeys(wheels)), "torch": os.path.join(self.torch, "lib"), "": ""}
+        self.cards, self.drivers = zip(*(line.rsplit(", ", 1) for line in cards))
+        self.num_gpus = len(cards)
+
+    def program(self, name):
+        return os.path.join(self.programs, name)
+
+    def ddprun(self, ranks, *command):
+        return [self.program("ddprun"), "--standalone", f"--nproc-per-node={ranks}", "--log-line-prefix-template=", *command]
+
+    def torchrun(self, ranks, *command):
+        return [PYTHON, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", *command]
+
+    def environment(self, step):
+        base = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")}
+        path = ":".join(filter(None, (self.paths[step.libraries], base.get("LD_LIBRARY_PATH"))))
+        return {**base, **({"LD_LIBRARY_PATH": path} if path else {}), "PYTHON_EXEC": PYTHON, "PYTHONUNBUFFERED": "1",
+                "PYTHONDONTWRITEBYTECODE": "1", "XDG_CONFIG_HOME": "/nonexistent", **step.environment}
+
+
+# Ranks on GPU 0. NCCL before 2.30.3 takes ranks of different host ids for different machines.
+SHARED = {"CUDA_VISIBLE_DEVICES": "0", "DDPRUN_TEST_GPU": "shared", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+
+
+def own_host(*command):
+    return ["sh", "-c", 'export NCCL_HOSTID=rank$RANK; exec "$@"', "sh", *command]
+
+
+def own_host_and_gpu_0(*command):
+    """For PyTorch's programs."""
+    return ["sh", "-c", 'export NCCL_HOSTID=rank$RANK LOCAL_RANK=0; exec "$@"', "sh", *command]
+
+
+def doctor_figures(figures, num_gpus):
+    """What the driver and NVML say of this machine is its own affair; that each check finds it out is ours."""
+    found = {each["check"]: each for each in figures[-1]["findings"]}
+    wrong = [name for name, each in found.items()
+             if each["verdict"] == "unknown" or "can't be used" in each["seen"] or (name == "gpu_driver" and each["verdict"] == "skipped")]
+    if not found["gpu_count"]["seen"].startswith(f"{num_gpus} answer"):
+        wrong.append("gpu_count")
+    if wrong:
+        raise ValueError("not found out: " + ", ".join(wrong))
+    return [{name: each["verdict"] for name, each in found.items() if each["verdict"] != "skipped"}]
+
+
+def train_figures(_, folder):
+    with open(os.path.join(folder, "train.json"), encoding="utf-8") as f:
+        found = json.load(f)
+    step = found["steps"]
+    return [{**{key: found[key] for key in ("world_size", "backend", "device", "test_accuracy", "wall_seconds")},
+             "samples_per_second": round(found["epochs"][-1]["samples_per_second"]),
+             "data_share": round(step["loader"]["median"] / step["step"]["median"], 3)}]
+
+
+def look(m):
+    yield Step("smi", 30, ["nvidia-smi"])
+    yield Step("torch", 60, [PYTHON, "-c", "import json, torch; print(json.dumps({'torch': torch.__version__, 'gpus': torch.cuda.device_count(), "
+                             "'nccl': '.'.join(map(str, torch.cuda.nccl.version()))}))"], "")
+    yield Step("libraries", 30, [m.program("nccl_bandwidth"), "--version"], says="^NCCL ")
+    yield Step("launcher", 30, m.ddprun("gpu", "--dry-run", m.program("nccl_host")), "")
+    yield Step("doctor", 60, [m.program("ddprunctl"), "doctor", "--only=gpu,nccl", "--timeout=30", "--json"], wanted=range(4),
+               find=lambda figures, _: doctor_figures(figures, m.num_gpus))
+
+
+def one(m):
+    """A rank on each GPU."""
+    n, train = m.num_gpus, [m.program("train"), f"--data={ROOT}/data/digits"]
+    yield Step("communicator", 120, [m.program("nccl_communicator_gpu_test")])
+    yield Step("worker", 90, m.ddprun(n, m.program("gpu_worker")), "torch")
+    yield Step("train", 60, m.ddprun(n, *train, "--epochs=3", "--json=train.json"), "torch", find=train_figures)
+    yield Step("train_bf16_loader", 60, m.ddprun(n, *train, "--epochs=3", "--amp=bf16", "--batch-norm", "--optimizer=adam",
+                                                 "--loader-threads=2", "--json=train.json"), "torch", find=train_figures)
+    yield Step("train_fp16_clip", 60, m.ddprun(n, *train, "--epochs=1", "--amp=fp16", "--clip-norm=1", "--optimizer=adamw",
+                                               "--json=train.json"), "torch", find=train_figures)
+    zero = m.ddprun(n, *train, "--zero=2", "--optimizer=adamw", "--checkpoint-dir=saved", "--json=train.json")
+    yield Step("train_zero2_checkpoint", 90, ["sh", "-c", '"$@" --epochs=1 && "$@" --epochs=2', "sh", *zero], "torch", find=train_figures)
+    yield Step("bandwidth", 60, m.ddprun(n, m.program("nccl_bandwidth")))
+
+
+def two(m):
+    """Two ranks on GPU 0: whether it is right, never how fast."""
+    host, train = m.program("nccl_host"), own_host(m.program("train"), f"--data={ROOT}/data/digits", "--epochs=1", "--json=train.json")
+    yield Step("pair", 60, m.ddprun(2, m.program("nccl_pair_worker")), environment=SHARED)
+    yield Step("worker", 90, m.ddprun(2, *own_host(m.program("gpu_worker"))), "torch", SHARED)
+    yield Step("train", 60, m.ddprun(2, *train, "--backend=nccl"), "torch", SHARED, find=train_figures)
+    yield Step("train_zero2_fp16", 60, m.ddprun(2, *train, "--backend=nccl", "--zero=2", "--optimizer=adamw", "--amp=fp16", "--clip-norm=1"),
+               "torch", SHARED, find=train_figures)
+    yield Step("falls_back", 60, m.ddprun(2, m.program("train"), f"--data={ROOT}/data/digits", "--epochs=1"), "torch",
+               {"CUDA_VISIBLE_DEVICES": "0"}, says="using the host backend, not NCCL")
+    yield Step("doctor_full", 60, m.ddprun(2, *own_host(m.program("ddprunctl"), "doctor", "--tier=full", "-v")), environment=SHARED,
+               wanted=range(4), says="^(ok|warn) +all_reduce")
+    yield Step("absent", 60, m.ddprun(2, *own_host(host, "absent", "3", "8")), environment=SHARED)
+    yield Step("die", 60, m.ddprun(2, "--max-restarts=1", *own_host(host, "die", "60")), environment=SHARED)
+    threads = {"CUDA_VISIBLE_DEVICES": "0", "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "4"}
+    version = subprocess.run([m.program("nccl_bandwidth"), "--version"], env=m.environment(Step("", 0, [])), text=True, timeout=60,
+                             capture_output=True, check=False).stdout if os.path.exists(m.program("nccl_bandwidth")) else ""
+    if int((re.search(r"\((\d+)\)", version) or [0, 0])[1]) >= 23003:
+        yield Step("four_threads", 120, [m.program("nccl_communicator_gpu_test")], environment=threads)
+
+
+def step(m):
+    """Training steps and optimisers beside PyTorch's, in turn."""
+    n, torch_step = m.num_gpus, os.path.join(ROOT, "bench/sdk/step_ddp.py")
+    for model, steps, repeats in (("resnet18", "30", 3), ("mlp", "100", 3), ("gpt2", "20", 1)):
+        for i in range(1, repeats + 1):
+            yield Step(f"{model}_ours_{i}", 60, m.ddprun(n, m.program("step_bench"), model, steps, "none", "cuda"), "torch")
+            yield Step(f"{model}_torch_{i}", 60, m.torchrun(n, torch_step, model, steps, "none", "cuda"), "", peer=True)
+    yield Step("adamw_ours", 60, m.ddprun(1, m.program("optimizer_bench"), "30", "cuda"), "torch")
+    yield Step("adamw_torch", 60, [PYTHON, os.path.join(ROOT, "bench/sdk/optimizer_torch.py")], "", peer=True)
+    yield Step("two_ours", 60, m.ddprun(2, *own_host(m.program("step_bench"), "resnet18", "20", "none", "cuda")), "torch", SHARED)
+    yield Step("two_torch", 60, m.torchrun(2, "--no-python", *own_host_and_gpu_0(PYTHON, torch_step, "resnet18", "20", "none", "cuda")), "",
+               SHARED, peer=True)
+
+
+def host(m):
+    """What an all-reduce costs the thread that starts it; two ranks share GPU 0."""
+    sizes, alone, peer = "4096x200,65536x200,1048576x64,26214400x24", "4096x400,26214400x40", os.path.join(ROOT, "bench/nccl/host_time.py")
+    yield Step("two_ours", 60, m.ddprun(2, *own_host(m.program("nccl_host"), "host", sizes)), environment=SHARED)
+    yield Step("two_torch", 60, m.torchrun(2, "--no-python", *own_host_and_gpu_0(PYTHON, peer, sizes)), "", SHARED, peer=True)
+    for name in ("sum", "average"):
+        more = [alone] + ([name] if name == "average" else [])
+        yield Step(f"one_ours_{name}", 40, m.ddprun(1, m.program("nccl_host"), "host", *more))
+        yield Step(f"one_torch_{name}", 40, m.torchrun(1, peer, *more), "", peer=True)
+
+
+def plain(m):
+    """PyTorch's own programs under ddprun and torchrun. A rank dies while the other waits for it on the GPU."""
+    job = own_host_and_gpu_0(PYTHON, os.path.join(ROOT, "tests/pytorch/jobs/restart.py"), "1", "nccl")
+    yield Step("ddp", 60, m.ddprun(m.num_gpus, os.path.join(ROOT, "bench/sdk/step_ddp.py"), "resnet18", "30", "none", "cuda"), "")
+    yield Step("kill", 40, m.ddprun(2, "--max-restarts=1", *job), "", SHARED, says="attempt 1: rank 1 works")
+    yield Step("kill_torchrun", 40, m.torchrun(2, "--max-restarts=1", "--no-python", *job), "", SHARED, peer=True)
+
+
+def stress(m):
+    """The watchdog looks a hundred times as often as it would."""
+    often = {**SHARED, "DDPRUN_TEST_GPU": "shared,watchdog_us=100"}
+    yield Step("watchdog", 60, m.ddprun(2, *own_host(m.program("nccl_host"), "stress", "4096", "10000000", "20")), environment=often)
+
+
+SECTIONS = {"look": look, "one": one, "two": two, "step": step, "host": host, "plain": plain, "stress": stress}
+AT_ONCE = ("look", "one", "two", "plain")  # no figure of theirs is a time to compare
+
+
+def kill_marked(mark):
+    """Ends what carries the mark in its environment."""
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            with open(path, "rb") as f:
+                if mark.encode() in f.read().split(b"\0"):
+                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def figures_of(text):
+    for line in text.splitlines():
+        if line.startswith("{"):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+
+def verdict(step, status, text, folder):
+    """What became of it, and its figures."""
+    try:
+        figures = list(figures_of(text))
+        if status is None:
+            return f"over its limit of {step.limit} s", figures
+        if status not in step.wanted:
+            return status if isinstance(status, str) else f"status {status}", figures
+        if any("more ranks than GPUs" not in line for line in re.findall("SKIPPED: .*", text)):
+            return "skipped: " + re.search("SKIPPED: (.*)", text)[1], figures
+        if step.says and not re.search(step.says, text, re.M):
+            return f"it didn't say \"{step.says}\"", figures
+        return "ok", step.find(figures, folder) if step.find else figures
+    except (OSError, ValueError, LookupError) as error:
+        return f"no figures: {error}", []
+
+
+class Run:
+    def __init__(self, machine, out, deadline):
+        self.machine, self.out, self.end = machine, out, time.monotonic() + deadline
+        self.begin = time.monotonic()
+        self.results, self.lock = [], threading.Lock()
+        os.makedirs(os.path.join(out, "logs"), exist_ok=True)
+
+    def step(self, step):
+        left = self.end - time.monotonic() - 3
+        if left < min(step.limit, 10):
+            self.add(step, "not run: the deadline", 0, [], "")
+            return
+        step.limit = int(min(step.limit, left))
+        mark, log = f"GPU_STEP={step.name}.{os.getpid()}", os.path.join(self.out, "logs", step.name + ".txt")
+        environment = {**self.machine.environment(step), "GPU_STEP": mark.partition("=")[2]}
+        begin, status = time.monotonic(), None
+        with tempfile.TemporaryDirectory(prefix="gpu_step.", ignore_cleanup_errors=True) as folder:
+            with open(log, "wb") as f:
+                try:
+                    process = subprocess.Popen(step.command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=f,
+                                               stderr=subprocess.STDOUT, start_new_session=True)
+                    status = process.wait(step.limit)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                except OSError as error:
+                    status = str(error)
+            kill_marked(mark)
+            with open(log, encoding="utf-8", errors="replace") as f:
+                text = f.read(1_000_000)
+            outcome, figures = verdict(step, status, text, folder)
+        self.add(step, outcome, time.monotonic() - begin, figures, text)
+
+    def add(self, step, outcome, seconds, figures, text):
+        said = " ".join(json.dumps(each, ensure_ascii=False) for each in figures)
+        lines = [f"{step.name}: {outcome}, {seconds:.1f} s" + (f": {said[:600]}" if said else "")]
+        if outcome != "ok":
+            lines += ["    | " + line[:240] for line in [line for line in text.splitlines() if line.strip()][-4:]]
+        with self.lock:
+            self.results.append({"name": step.name, "outcome": outcome, "seconds": round(seconds, 1), "peer": step.peer, "figures": figures})
+            print("\n".join(lines), flush=True)
+            self.save()
+
+    def save(self):
+        m = self.machine
+        found = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"), "cards": m.cards, "driver": m.drivers[0],
+                 "cores": os.cpu_count(), "seconds": round(time.monotonic() - self.begin), "steps": self.results}
+        with open(os.path.join(self.out, "results.json"), "w", encoding="utf-8") as f:
+            json.dump(found, f, indent=1, ensure_ascii=False)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="The steps of scripts/gpu_check.sh.")
+    parser.add_argument("programs", metavar="BIN", help="the folder of the programs")
+    parser.add_argument("--deadline", type=int, default=540, metavar="S", help="of all steps; what doesn't fit isn't run")
+    parser.add_argument("--jobs", type=int, default=3, metavar="N", help="steps at once where no time is compared")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only steps whose SECTION.NAME matches")
+    parser.add_argument("--without-torch", action="store_true", help="no step that needs LibTorch")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=" ".join(SECTIONS))
+    arguments = parser.parse_intermixed_args()
+    unknown = set(arguments.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are: {' '.join(SECTIONS)}")
+    cards = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], text=True, check=True,
+                           stdout=subprocess.PIPE, timeout=60).stdout.strip().splitlines()
+    machine = Machine(arguments.programs, cards)
+    run = Run(machine, os.path.abspath(os.environ.get("OUT") or os.path.join(ROOT, ".gpu/out")), arguments.deadline)
+    started = []
+    for section in arguments.sections or SECTIONS:
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs if section in AT_ONCE else 1) as pool:
+            for each in SECTIONS[section](machine):
+                each.name = f"{section}.{each.name}"
+                if re.search(arguments.only, each.name) and not (arguments.without_torch and each.libraries == "torch"):
+                    started.append(pool.submit(run.step, each))
+    for each in started:
+        each.result()  # or what went wrong in here
+    failed = [f"{each['name']} ({each['outcome']})" for each in run.results if each["outcome"] != "ok" and not each["peer"]]
+    total = f"{len(run.results)} steps in {time.monotonic() - run.begin:.0f} s; {run.out}"
+    print(f"gpu_check: FAILED: {'; '.join(failed)} ({total})" if failed else f"gpu_check: passed: {total}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

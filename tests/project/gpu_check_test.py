@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/gpu_check.sh and its steps, where there is no GPU: nvidia-smi is gone, or a script here."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
+sys.path[:0] = [os.path.join(SOURCE, "tests/support"), os.path.join(SOURCE, "scripts")]
+import gpu_steps  # noqa: E402
+import runner  # noqa: E402
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.tools = os.path.join(folder.name, "tools")
+        os.mkdir(self.tools)
+        for name in ("bash", "cat", "cut", "dirname", "env", "mktemp", "rm", "sed", "sh", "timeout", "wc"):
+            os.symlink(shutil.which(name), os.path.join(self.tools, name))
+        os.symlink(sys.executable, os.path.join(self.tools, "python3"))
+
+    def check(self, *arguments):
+        environment = {"PATH": self.tools, "OUT": self.folder}
+        done = subprocess.run([os.path.join(SOURCE, "scripts/gpu_check.sh"), *arguments], env=environment, text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        return done.returncode, done.stdout
+
+    def with_a_card(self):
+        with open(os.path.join(self.tools, "nvidia-smi"), "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho a card, 580.1\n")
+        os.chmod(f.name, 0o755)
+
+    def test_without_a_gpu_it_ends_with_77(self):
+        for arguments in (["--carried", ".gpu", "--deadline", "60", "look"], ["--no-setup"]):
+            self.assertEqual(self.check(*arguments), (77, "gpu_check: SKIPPED: no GPU: no NVIDIA driver on this machine (nvidia-smi not found)\n"))
+
+    def test_an_unknown_argument_is_one_line_and_2(self):
+        self.assertEqual(self.check("everything"), (2, "gpu_check: unknown argument 'everything' (--help)\n"))
+
+    def test_without_a_pack_it_says_what_makes_one(self):
+        self.with_a_card()
+        status, text = self.check("--carried", self.folder)
+        self.assertEqual(status, 1, text)
+        self.assertIn(f"gpu_check: FAILED: {self.folder} holds no pack (scripts/gpu_pack.sh makes one)", text)
+
+    def outcomes(self, *steps, deadline=60):
+        machine = gpu_steps.Machine(self.folder, ["a card, 580.1"])
+        run = gpu_steps.Run(machine, self.folder, deadline)
+        for step in steps:
+            run.step(step)
+        with open(os.path.join(self.folder, "results.json"), encoding="utf-8") as f:
+            return {each["name"]: each for each in json.load(f)["steps"]}
+
+    def test_what_becomes_of_a_step(self):
+        def shell(name, text, **more):
+            return gpu_steps.Step(name, 20, ["sh", "-c", text], "", **more)
+        found = self.outcomes(
+            shell("well", "echo '{\"ms\": 1.5}'; echo text"), shell("fails", "exit 3"), shell("may fail", "exit 3", wanted=(0, 3)),
+            shell("skips", "echo SKIPPED: no driver"), shell("lacks ranks", "echo 'SKIPPED: more ranks than GPUs (1)'"),
+            shell("is silent", "true", says="^all well"), gpu_steps.Step("isn't there", 20, ["/nonexistent"]))
+        self.assertEqual({name: each["outcome"] for name, each in found.items()},
+                         {"well": "ok", "fails": "status 3", "may fail": "ok", "skips": "skipped: no driver", "lacks ranks": "ok",
+                          "is silent": 'it didn\'t say "^all well"',
+                          "isn't there": "[Errno 2] No such file or directory: '/nonexistent'"})
+        self.assertEqual(found["well"]["figures"], [{"ms": 1.5}])
+
+    def test_a_step_that_hangs_leaves_no_process(self):
+        pid = os.path.join(self.folder, "pid")
+        found = self.outcomes(gpu_steps.Step("hangs", 1, ["sh", "-c", f"setsid sleep 100 & echo $! >{pid}; sleep 100"], ""))
+        self.assertEqual(found["hangs"]["outcome"], "over its limit of 1 s")
+        with open(pid, encoding="utf-8") as f:
+            self.assertFalse(os.path.exists(f"/proc/{f.read().strip()}/exe"))
+
+    def test_what_does_not_fit_the_deadline_is_not_run(self):
+        self.assertEqual(self.outcomes(gpu_steps.Step("late", 20, ["true"]), deadline=5)["late"]["outcome"], "not run: the deadline")
+
+    def test_every_section_names_programs_that_the_pack_has(self):
+        with open(os.path.join(SOURCE, "bench/CMakeLists.txt"), encoding="utf-8") as f:
+            packed = f.read()
+        machine = gpu_steps.Machine(self.folder, ["a card, 580.1"])
+        for section in gpu_steps.SECTIONS.values():
+            for step in section(machine):
+                for word in step.command:
+                    if word.startswith(self.folder):
+                        self.assertRegex(packed, rf"\b{os.path.basename(word)}\b")
+                    elif word.startswith(SOURCE) and not word.endswith("data/digits"):
+                        self.assertTrue(os.path.exists(word), word)
+
+
+if __name__ == "__main__":
+    runner.main()
