@@ -128,6 +128,7 @@ def one(m):
                                                "--json=train.json"), "torch", find=train_figures)
     zero = m.ddprun(n, *train, "--zero=2", "--optimizer=adamw", "--checkpoint-dir=saved", "--json=train.json")
     yield Step("train_zero2_checkpoint", 90, ["sh", "-c", '"$@" --epochs=1 && "$@" --epochs=2', "sh", *zero], "torch", find=train_figures)
+    yield Step("graph", 60, m.ddprun(n, m.program("nccl_host"), "graph", "16"))
     yield Step("bandwidth", 60, m.ddprun(n, m.program("nccl_bandwidth")))
 
 
@@ -143,6 +144,7 @@ def two(m):
                {"CUDA_VISIBLE_DEVICES": "0"}, says="using the host backend, not NCCL")
     yield Step("doctor_full", 60, m.ddprun(2, *own_host(m.program("ddprunctl"), "doctor", "--tier=full", "-v")), environment=SHARED,
                wanted=range(4), says="^(ok|warn) +all_reduce")
+    yield Step("graph", 60, m.ddprun(2, *own_host(host, "graph", "16")), environment={**SHARED, "DDPRUN_TEST_GPU": "shared,watchdog_us=100"})
     yield Step("absent", 60, m.ddprun(2, *own_host(host, "absent", "3", "8")), environment=SHARED)
     yield Step("die", 60, m.ddprun(2, "--max-restarts=1", *own_host(host, "die", "60")), environment=SHARED)
     threads = {"CUDA_VISIBLE_DEVICES": "0", "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "4"}

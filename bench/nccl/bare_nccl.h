@@ -3,13 +3,10 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
 
-#include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/nccl/errors.h"
@@ -50,16 +47,9 @@ class BareNccl {
   nccl::Stream stream() const { return stream_; }
 
  private:
-  // Waits while NCCL is still about it.
   void check(nccl::Result result) {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
-    while (result == nccl::Result::kInProgress && !deadline.expired()) {
-      std::this_thread::yield();
-      if (library_.comm_async_error(comm_, &result) != nccl::Result::kSuccess) break;
-    }
-    if (result != nccl::Result::kSuccess) {
-      throw Error(ErrorCode::kProtocol, "bare NCCL: " + library_.error_text(result));
-    }
+    if (result == nccl::Result::kSuccess) return;
+    throw Error(ErrorCode::kProtocol, "bare NCCL: " + library_.error_text(result));
   }
 
   nccl::CudaApi& cuda_;

@@ -5,8 +5,11 @@
 //
 //   host BYTESxCOUNT,… [average]  µs in the call, ours and bare NCCL in turn, 8 calls at a time
 //   stress BYTES COUNT SECONDS    all-reduces without a pause; the sums are looked at
+//   graph COUNT                   so many all-reduces, captured in a CUDA graph and replayed
 //   absent TIMEOUT_S SLEEP_S      rank 1 sleeps instead of joining the sixth all-reduce
 //   die TIMEOUT_S                 rank 1 kills itself there, in the first round
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -174,6 +177,76 @@ void stress(World& world, std::size_t size_bytes, int count, double seconds) {
               size_bytes, spent, 1e6 * spent / std::max(1, done));
 }
 
+// CUDA's own functions, of the runtime that is loaded; CUDA 11.4 and later.
+struct GraphApi {
+  template <typename Function>
+  static Function find(const char* name) {
+    for (const char* library : {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"}) {
+      void* const handle = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+      void* const found = handle != nullptr ? ::dlsym(handle, name) : nullptr;
+      if (found != nullptr) return reinterpret_cast<Function>(found);
+    }
+    throw Error(ErrorCode::kUnsupported, std::string("no CUDA runtime is loaded that has ") + name);
+  }
+
+  static constexpr int kStrictMode = 0;  // cudaStreamCaptureModeGlobal, PyTorch's
+  int (*begin)(nccl::Stream, int) = find<int (*)(nccl::Stream, int)>("cudaStreamBeginCapture");
+  int (*end)(nccl::Stream, void**) = find<int (*)(nccl::Stream, void**)>("cudaStreamEndCapture");
+  int (*instantiate)(void**, void*, unsigned long long) =
+      find<int (*)(void**, void*, unsigned long long)>("cudaGraphInstantiateWithFlags");
+  int (*launch)(void*, nccl::Stream) = find<int (*)(void*, nccl::Stream)>("cudaGraphLaunch");
+};
+
+// Captures beside a watchdog that has operations under way; each replay has to give the maximum.
+void graph(World& world, int count) {
+  const GraphApi api;
+  const TensorView data = world.zeros(1 << 12), large = world.zeros(64 << 20);
+  nccl::Stream stream = nullptr;
+  world.check(world.cuda->stream_create_high_priority(&stream), "cudaStreamCreate");
+  world.ours->follow_stream([stream](int) { return stream; });
+  const auto copy = [&](void* to, const void* from) {
+    world.check(world.cuda->memory_copy(to, from, data.size_bytes(), stream), "cudaMemcpyAsync");
+    world.check(world.cuda->stream_synchronize(stream), "cudaStreamSynchronize");
+  };
+  const auto reduce_all = [&] {
+    for (int i = 0; i < count; ++i) world.all_reduce(data, ReduceOp::kMax);
+  };
+  reduce_all();  // NCCL connects now, not in the capture
+  void* captured = nullptr;
+  void* executable = nullptr;
+  for (int i = 0; i < 8; ++i) world.all_reduce(large, ReduceOp::kSum);
+  world.check(api.begin(stream, GraphApi::kStrictMode), "cudaStreamBeginCapture");
+  reduce_all();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the watchdog looks, three times
+  world.check(api.end(stream, &captured), "cudaStreamEndCapture");
+  world.check(api.instantiate(&executable, captured, 0), "cudaGraphInstantiate");
+  double eager_us = 0, replayed_us = 0;
+  constexpr int kRepeats = 50;
+  for (int i = 0; i < kRepeats; ++i) {
+    std::vector<float> values(data.count, static_cast<float>(world.session->rank() + i));
+    copy(data.data, values.data());
+    world.ours->barrier({});
+    auto begin = Clock::now();
+    world.check(api.launch(executable, stream), "cudaGraphLaunch");
+    world.check(world.cuda->stream_synchronize(stream), "cudaStreamSynchronize");
+    replayed_us += 1e6 * seconds_since(begin);
+    copy(values.data(), data.data);
+    const auto wanted = static_cast<float>(world.session->world_size() - 1 + i);
+    if (std::count(values.begin(), values.end(), wanted) != static_cast<long>(values.size())) {
+      throw Error(ErrorCode::kProtocol, "the maximum is not " + std::to_string(wanted));
+    }
+    world.ours->barrier({});
+    begin = Clock::now();
+    reduce_all();
+    world.check(world.cuda->stream_synchronize(stream), "cudaStreamSynchronize");
+    eager_us += 1e6 * seconds_since(begin);
+  }
+  world.ours->barrier({});
+  if (world.session->rank() != 0) return;
+  std::printf("{\"all_reduces\": %d, \"bytes\": %zu, \"eager_us\": %.1f, \"replayed_us\": %.1f}\n",
+              count, data.size_bytes(), eager_us / kRepeats, replayed_us / kRepeats);
+}
+
 void say(const Session& session, Clock::time_point begin, const std::string& what) {
   std::printf("{\"rank\": %d, \"at_s\": %.2f, \"what\": \"%s\"}\n", session.rank(),
               seconds_since(begin), json_text(what, 2'000).c_str());
@@ -228,7 +301,7 @@ void trouble(bool dies, double timeout_s, double sleep_s) {
 int usage() {
   std::fprintf(stderr,
                "usage: nccl_host host BYTESxCOUNT,... [average] | stress BYTES COUNT SECONDS | "
-               "absent TIMEOUT_S SLEEP_S | die TIMEOUT_S\n");
+               "graph COUNT | absent TIMEOUT_S SLEEP_S | die TIMEOUT_S\n");
   return 2;
 }
 
@@ -243,6 +316,9 @@ int main(int argc, char** argv) {
     } else if (mode == "stress" && argc > 4) {
       World world;
       stress(world, std::strtoul(argv[2], nullptr, 10), std::atoi(argv[3]), std::atof(argv[4]));
+    } else if (mode == "graph" && argc > 2) {
+      World world;
+      graph(world, std::atoi(argv[2]));
     } else if (mode == "absent" && argc > 3) {
       trouble(false, std::atof(argv[2]), std::atof(argv[3]));
     } else if (mode == "die" && argc > 2) {
