@@ -36,7 +36,10 @@ at::Tensor Images::labels(const at::Tensor& indices) const {
 
 std::vector<at::Tensor> Images::batch(const std::vector<std::int64_t>& indices) const {
   const c10::NoGradGuard no_grad;
-  const at::Tensor chosen = at::tensor(indices, at::kLong).to(device());
+  at::Tensor chosen = at::tensor(indices, at::kLong);
+  // Out of pinned memory the copy doesn't wait for the step before, which the GPU is still about.
+  if (device().is_cuda()) chosen = chosen.pin_memory();
+  chosen = chosen.to(device(), /*non_blocking=*/true);
   return {pixels(chosen), labels(chosen)};
 }
 
