@@ -43,6 +43,11 @@ std::uint64_t value_of(const std::string& text, const std::string& name) {
 
 }  // namespace
 
+bool is_empty_cgroup(const CgroupTree& tree, const std::string& directory) {
+  const auto events = tree.read(directory + "/cgroup.events");
+  return !events || value_of(*events, "populated") == 0;
+}
+
 bool remove_cgroups(CgroupTree& tree, const std::string& directory) {
   return remove_below(tree, directory, 0);
 }
@@ -108,10 +113,7 @@ int RoundCgroup::worker_fd(int local_rank) const {
 
 void RoundCgroup::kill() { tree_->write(directory_ + "/cgroup.kill", "1"); }
 
-bool RoundCgroup::is_empty() const {
-  const auto events = tree_->read(directory_ + "/cgroup.events");
-  return !events || value_of(*events, "populated") == 0;
-}
+bool RoundCgroup::is_empty() const { return is_empty_cgroup(*tree_, directory_); }
 
 bool RoundCgroup::remove() { return remove_cgroups(*tree_, directory_); }
 

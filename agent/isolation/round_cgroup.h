@@ -58,6 +58,10 @@ class RoundCgroup {
   std::vector<UniqueFd> leaves_;  // by local rank
 };
 
+// No process is in it or below it, not even one that is ending and so can't be moved out. A cgroup
+// that isn't there is empty, too.
+bool is_empty_cgroup(const CgroupTree& tree, const std::string& directory);
+
 // Removes a cgroup with all below it. False: not all of them are empty.
 bool remove_cgroups(CgroupTree& tree, const std::string& directory);
 

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,13 +18,16 @@ namespace ddprun::agent {
 namespace {
 
 constexpr char kRoundPrefix[] = "ddprun-round-";
-constexpr std::chrono::milliseconds kLeftoverPatience{1'000};
+constexpr std::chrono::milliseconds kPatience{1'000};  // with what was killed, or is ending
 
-// Whether it became empty: each change of cgroup.events is told as POLLPRI.
+// Whether it became empty. Each change of cgroup.events since the descriptor was read is told as
+// POLLPRI.
 bool becomes_empty(const CgroupTree& tree, const std::string& directory, Deadline deadline) {
   const UniqueFd events = tree.open(directory + "/cgroup.events");
   while (events) {
-    if (processes_in(tree, directory).empty()) return true;
+    char ignored;
+    [[maybe_unused]] const ssize_t size = ::pread(events.get(), &ignored, 1, 0);
+    if (is_empty_cgroup(tree, directory)) return true;
     if (deadline.expired()) return false;
     pollfd change{events.get(), POLLPRI, 0};
     ::poll(&change, 1, deadline.poll_timeout_ms());
@@ -86,13 +90,18 @@ void WorkerCgroups::end_leftovers() {
     const std::string round = directory + "/" + name;
     const UniqueFd fd = tree_->open(round);
     if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    tree_->write(round + "/cgroup.kill", "1");
-    if (!becomes_empty(*tree_, round, Deadline::after(kLeftoverPatience))) {
+    if (!end_round(round)) {
       log_warning("an earlier job's processes can't be killed: ",
                   to_text(*tree_, processes_in(*tree_, round)), " (", round, ")");
     }
-    remove_cgroups(*tree_, round);
   }
+}
+
+bool WorkerCgroups::end_round(const std::string& round) {
+  tree_->write(round + "/cgroup.kill", "1");
+  const bool is_empty = becomes_empty(*tree_, round, Deadline::after(kPatience));
+  remove_cgroups(*tree_, round);
+  return is_empty;
 }
 
 std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
@@ -103,18 +112,23 @@ std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
   do {
     name = concat(kRoundPrefix, own_, "-", ++num_rounds_);
   } while (std::find(there.begin(), there.end(), name) != there.end());
-  return std::make_shared<RoundCgroup>(tree_, directory + "/" + name, plan_);
+  auto round = std::make_shared<RoundCgroup>(tree_, directory + "/" + name, plan_);
+  rounds_.push_back(round->directory());
+  return round;
 }
 
 // What a ddprun in a supervisor's leaf has enabled stays: another one there may be about to use it.
 void WorkerCgroups::close() {
   if (!moved_) return;
   const std::string& directory = plan_.place.directory;
+  // A warden may be at one still: nobody waits for that of a spare's workers.
+  for (const std::string& round : std::exchange(rounds_, {})) end_round(round);
   auto others = tree_->children(directory);
   std::erase(others, kSupervisor);
-  const auto pids = processes_in(*tree_, supervisor_);
-  auto family = processes_below(*tree_, own_);  // helpers that are about to end
+  // Helpers that are about to end. First, or one that ends in between would be a stranger.
+  auto family = processes_below(*tree_, own_);
   family.push_back(own_);
+  const auto pids = processes_in(*tree_, supervisor_);
   const bool is_ours = std::all_of(pids.begin(), pids.end(), [&](pid_t pid) {
     return std::find(family.begin(), family.end(), pid) != family.end();
   });
@@ -124,6 +138,8 @@ void WorkerCgroups::close() {
   }
   moved_ = false;
   for (const pid_t pid : pids) tree_->write(directory + "/cgroup.procs", std::to_string(pid));
+  // The kernel moves no process and no thread that is ending, and says nothing of it.
+  becomes_empty(*tree_, supervisor_, Deadline::after(kPatience));
   remove_cgroups(*tree_, supervisor_);
 }
 

@@ -28,12 +28,14 @@ class WorkerCgroups {
   std::shared_ptr<RoundCgroup> begin_round();
 
   // Back to where ddprun was when this moved it, unless others have come to depend on what was made
-  // here. No round's cgroup is in use any more.
+  // here. No round's cgroup is in use any more: what is still in one is killed. Waits a second at
+  // most for each cgroup whose processes are ending.
   void close();
 
  private:
   void enable_controllers();
   void end_leftovers();
+  bool end_round(const std::string& round);  // false: its processes can't be killed
 
   const std::shared_ptr<CgroupTree> tree_;
   const IsolationPlan plan_;
@@ -42,6 +44,7 @@ class WorkerCgroups {
   bool moved_ = false;
   std::vector<std::string> enabled_;  // by this
   int num_rounds_ = 0;
+  std::vector<std::string> rounds_;  // directories; most of them are gone
 };
 
 // Moves a process into the leaf of `directory` that is for ddprun, made where it isn't there: what

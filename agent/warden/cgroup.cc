@@ -5,20 +5,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 namespace ddprun::agent::warden {
 namespace {
 
 constexpr char kPrefix[] = "ddprun-warden-";
-constexpr int kRemoveTries = 50;  // of 1 ms: what was killed leaves within microseconds
+constexpr int kPatienceMs = 50;  // what was killed leaves within microseconds
 
 // The file as a string of its own (free it); null where it can't be read.
 char* contents_of(const char* path) {
@@ -61,19 +61,31 @@ void for_each_below(int directory_fd, Visit visit) {
   closedir(directory);
 }
 
-bool remove_directory(int parent, const char* name, int depth = 0) {
+// Until no process is in it or below it. Each change of cgroup.events since it was read is told as
+// POLLPRI.
+void wait_until_empty(int directory) {
+  const int fd = openat(directory, "cgroup.events", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  pollfd change{fd, POLLPRI, 0};
+  do {
+    char text[256];
+    const ssize_t size = pread(fd, text, sizeof text - 1, 0);
+    text[size < 0 ? 0 : size] = '\0';
+    if (!strstr(text, "populated 1")) break;
+  } while (poll(&change, 1, kPatienceMs) > 0);
+  close(fd);
+}
+
+void remove_directory(int parent, const char* name, int depth = 0) {
   constexpr int kMaxDepth = 16;  // ddprun under ddprun under …
-  const timespec pause{0, 1'000'000};
-  for (int i = 0; i < kRemoveTries; ++i) {
-    if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return true;
-    if (errno != EBUSY || depth == kMaxDepth) return false;
-    // Processes that are just ending, or what they have made in it: all of it is ours.
-    const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    for_each_below(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
-    if (fd >= 0) close(fd);
-    nanosleep(&pause, nullptr);
-  }
-  return false;
+  if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY || depth == kMaxDepth) return;
+  // Processes that are just ending, or what they have made in it: all of it is ours.
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (depth == 0) wait_until_empty(fd);
+  for_each_below(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
+  close(fd);
+  unlinkat(parent, name, AT_REMOVEDIR);
 }
 
 // Who holds the lock is a warden that lives, in whatever pid namespace.

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cgroups (v2) in a directory of the test's own that answer as the kernel's do: a cgroup with
 // processes gives on no controllers, one that is made has the files of those that were given on,
-// one with processes or others below it can't be removed.
+// one with processes or others below it can't be removed, and a process that is ending can't be
+// moved, but nothing says so.
 #pragma once
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "agent/isolation/cgroup_place.h"
 #include "agent/isolation/cgroup_tree.h"
+#include "common/log.h"
 
 namespace ddprun::test {
 
@@ -68,6 +72,14 @@ class FakeCgroups : public agent::RealCgroupTree {
     return 0;
   }
 
+  std::optional<std::string> read(const std::string& path, int* error_number) const override {
+    auto said = agent::RealCgroupTree::read(path, error_number);
+    const bool is_events = said && path.ends_with("/cgroup.events");
+    if (is_events) said = concat("populated ", is_populated(path), "\nfrozen 0\n");
+    if (was_read) was_read(path);
+    return said;
+  }
+
   int write(const std::string& path, const std::string& value) override {
     const std::string directory = path.substr(0, path.rfind('/'));
     const std::string name = path.substr(path.rfind('/') + 1);
@@ -93,6 +105,12 @@ class FakeCgroups : public agent::RealCgroupTree {
     return 0;
   }
 
+  UniqueFd open(const std::string& path) const override {
+    UniqueFd file = agent::RealCgroupTree::open(path);
+    if (was_opened) was_opened(path);
+    return file;
+  }
+
   bool is_marked_delegated(const std::string& directory) const override {
     return std::find(delegated.begin(), delegated.end(), directory) != delegated.end();
   }
@@ -112,8 +130,22 @@ class FakeCgroups : public agent::RealCgroupTree {
   std::map<std::string, std::string> devices;  // path → "8:0"
   int read_only = 0;                           // errno value of each wish to write
   std::vector<std::string> written;            // "path value"
+  std::vector<std::string> ending;             // processes
+  // What happens next; called with the path.
+  std::function<void(const std::string&)> was_read;
+  std::function<void(const std::string&)> was_opened;
 
  private:
+  // Whether there is a process in the cgroup of this file, or below.
+  bool is_populated(const std::string& file) const {
+    const auto directory = std::filesystem::path(root_ + file).parent_path();
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+      if (entry.path().filename() != "cgroup.procs") continue;
+      if (std::filesystem::file_size(entry.path()) > 0) return true;
+    }
+    return false;
+  }
+
   int give_on(const std::string& directory, const std::string& value) {
     const std::string name = value.substr(1);
     auto given = agent::words_of(text(directory + "/cgroup.subtree_control"));
@@ -130,6 +162,7 @@ class FakeCgroups : public agent::RealCgroupTree {
   }
 
   int move(const std::string& directory, const std::string& pid) {
+    if (std::find(ending.begin(), ending.end(), pid) != ending.end()) return 0;
     if (!agent::words_of(text(directory + "/cgroup.subtree_control")).empty()) return EBUSY;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root_ + kMount)) {
       if (entry.path().filename() != "cgroup.procs") continue;

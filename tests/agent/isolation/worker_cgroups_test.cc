@@ -5,6 +5,7 @@
 #include <sys/file.h>
 
 #include <functional>
+#include <utility>
 
 #include "common/error.h"
 #include "tests/support/catch.h"
@@ -98,6 +99,56 @@ TEST_CASE("worker cgroups: helpers that still end go back, too, a stranger doesn
   node.tree->put(kJob + "/ddprun-supervisor/cgroup.procs", "100\n101\n");
   cgroups.close();
   CHECK(node.text("cgroup.procs") == "100\n101\n");
+  CHECK(node.tree->children(kJob).empty());
+}
+
+TEST_CASE("worker cgroups: a helper that is ending, and so can't be moved, is waited for") {
+  LimitedNode node;
+  WorkerCgroups cgroups = node.cgroups();
+  const std::string leaf = kJob + "/ddprun-supervisor";
+  node.tree->put("/proc/100/task/100/children", "101 ");
+  node.tree->put("/proc/101/stat",
+                 "101 (ddprun-stacks) R 100 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+  node.tree->put(leaf + "/cgroup.procs", "100\n101\n");
+  node.tree->ending = {"101"};
+  node.tree->was_opened = [&](const std::string& path) {
+    if (path == leaf + "/cgroup.events") node.tree->put(leaf + "/cgroup.procs", "");
+  };
+  cgroups.close();
+  CHECK(node.text("cgroup.procs") == "100\n");
+  CHECK(node.tree->children(kJob).empty());
+}
+
+TEST_CASE("worker cgroups: a helper that ends during the look at the leaf is no stranger") {
+  LimitedNode node;
+  WorkerCgroups cgroups = node.cgroups();
+  const std::string leaf = kJob + "/ddprun-supervisor";
+  const std::string zeros = " 100 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+  node.tree->put("/proc/100/task/100/children", "101 ");
+  node.tree->put("/proc/101/stat", "101 (ddprun-stacks) R" + zeros);
+  node.tree->put(leaf + "/cgroup.procs", "100\n101\n");
+  bool has_ended = false;
+  node.tree->was_read = [&](const std::string& path) {
+    if (path != leaf + "/cgroup.procs" || std::exchange(has_ended, true)) return;
+    node.tree->put(path, "100\n");
+    node.tree->put("/proc/101/stat", "101 (ddprun-stacks) Z" + zeros);
+  };
+  cgroups.close();
+  CHECK(node.tree->children(kJob).empty());
+}
+
+TEST_CASE("worker cgroups: at the end a round whose warden is at it still is waited for") {
+  LimitedNode node;
+  WorkerCgroups cgroups = node.cgroups();
+  const auto round = cgroups.begin_round();
+  const std::string worker = round->directory() + "/worker-1/cgroup.procs";
+  node.tree->put(worker, "103\n");
+  node.tree->was_opened = [&](const std::string& path) {
+    const bool is_killed = node.text(round->name() + "/cgroup.kill") == "1\n";
+    if (is_killed && path == round->directory() + "/cgroup.events") node.tree->put(worker, "");
+  };
+  cgroups.close();
+  CHECK(node.text("cgroup.procs") == "100\n");
   CHECK(node.tree->children(kJob).empty());
 }
 
