@@ -22,6 +22,7 @@ set(ddprun_public_headers
   worker_sdk/core/worker_env.h
   worker_sdk/core/worker_progress.h
   worker_sdk/ddp/async_parameters.h
+  worker_sdk/ddp/average_plan.h
   worker_sdk/ddp/bucket_plan.h
   worker_sdk/ddp/bucket_shards.h
   worker_sdk/ddp/comm_hook.h

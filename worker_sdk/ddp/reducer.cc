@@ -24,6 +24,7 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
     : communicator_(communicator),
       parameters_(std::move(parameters)),
       limits_(limits_for(communicator.backend(), limits)),
+      average_(average_plan(communicator.backend(), communicator.size())),
       sharding_(std::move(sharding)) {
   for (const ParameterSpec& parameter : parameters_) {
     if (!(parameter.device == parameters_.front().device)) {
@@ -42,7 +43,7 @@ Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> paramete
 
 // Buckets for good, for what a rank has of the optimiser's state goes with its part of them.
 void Reducer::divide() {
-  DDPRUN_CHECK(sharding_.stage != ZeroStage::kGradients || sharding_.collect);
+  DDPRUN_CHECK(sharding_.stage != ZeroStage::kGradients || sharding_.before_sending);
   order_.resize(parameters_.size());
   std::iota(order_.rbegin(), order_.rend(), std::size_t{0});
   rebuilt_ = true;
@@ -183,16 +184,15 @@ void Reducer::launch_complete_buckets() {
 }
 
 WorkPtr Reducer::launch(std::size_t number) {
+  if (sharding_.stage == ZeroStage::kGradients && number >= kNumPlaces) {
+    works_[number - kNumPlaces]->wait();  // its place is free then
+  }
+  if (sharding_.before_sending) sharding_.before_sending(number);
   if (pipeline_) return pipeline_->launch(number);
   if (sharding_.stage == ZeroStage::kOff) {
-    return communicator_.all_reduce(bucket(number), ReduceOp::kAverage, {.async = true});
+    return communicator_.all_reduce(bucket(number), average_.op, {.async = true});
   }
-  if (sharding_.stage == ZeroStage::kGradients) {
-    if (number >= kNumPlaces) works_[number - kNumPlaces]->wait();  // its place is free then
-    sharding_.collect(number);
-  }
-  return communicator_.reduce_scatter(bucket(number), shard(number), ReduceOp::kAverage,
-                                      {.async = true});
+  return communicator_.reduce_scatter(bucket(number), shard(number), average_.op, {.async = true});
 }
 
 void Reducer::finalize(std::string_view advice) {

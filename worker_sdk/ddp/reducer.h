@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/ddp/bucket_plan.h"
 #include "worker_sdk/ddp/comm_hook.h"
 #include "worker_sdk/ddp/zero_stage.h"
@@ -27,9 +28,9 @@ class HookPipeline;
 // How the averages are shared out (docs/zero.md). Off: every rank has all, as above.
 struct ReducerSharding {
   ZeroStage stage = ZeroStage::kOff;
-  // kGradients: called when bucket `number` and all before it are complete: copies its gradients to
-  // where Reducer::gradient() says, for them to be sent.
-  std::function<void(std::size_t number)> collect{};
+  // Called when bucket `number` and all before it are complete, just before it is sent. kGradients:
+  // copies its gradients to where Reducer::gradient() says.
+  std::function<void(std::size_t number)> before_sending{};
 };
 
 // When each thing happened in the last finished iteration, for reports and for the proof of
@@ -88,6 +89,10 @@ class Reducer {
   const BucketLayout& layout() const { return layout_; }
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
 
+  // What every gradient in a bucket is to be multiplied by, by the caller, before it is sent: by
+  // its copy into the slot, or at last in ReducerSharding::before_sending. 1: by nothing.
+  double factor() const { return pipeline_ ? 1 : average_.factor; }
+
   // Where this rank's part of the averages of bucket `number` lies. With a ReducerSharding only.
   TensorView shard(std::size_t number) const;
 
@@ -145,6 +150,7 @@ class Reducer {
   Communicator& communicator_;
   std::vector<ParameterSpec> parameters_;
   BucketLimits limits_;
+  const AveragePlan average_;
   const ReducerSharding sharding_;
   std::unique_ptr<CommBuffer> arena_;
   // kGradients; where in the arena each bucket lies, where in shards_ its shard; bytes.

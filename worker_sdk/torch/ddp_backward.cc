@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -30,11 +31,13 @@ void DdpBase::Impl::on_gradient(std::size_t index) {
     if (!usage_->learning()) mark_unused(usage_->unused());
   }
   if (!defined && usage_->mode() != UsageMode::kAll) return;  // the same as not to be reached
-  if (options_.zero != ZeroStage::kGradients) put_into_slot(index);
-  if (usage_->on_gradient(index)) reducer_->mark_ready(index);
+  const bool is_complete = usage_->on_gradient(index);
+  if (options_.zero != ZeroStage::kGradients) put_into_slot(index, is_complete);
+  if (is_complete) reducer_->mark_ready(index);
 }
 
-void DdpBase::Impl::put_into_slot(std::size_t index) {
+// One that isn't complete is added to there.
+void DdpBase::Impl::put_into_slot(std::size_t index, bool is_complete) {
   const c10::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[index].mutable_grad();
   if (!gradient.defined()) {
@@ -45,18 +48,34 @@ void DdpBase::Impl::put_into_slot(std::size_t index) {
                        " is sparse: use a dense one (sparse(false) in embedding options)"));
   } else if (gradient.is_same(slots_[index])) {
     return;
+  } else if (is_complete) {
+    copy_into_slot(index, gradient);
   } else {
     slots_[index].copy_(gradient);
   }
   gradient = slots_[index];
 }
 
+// With the factor that an average needs, in the one pass.
+void DdpBase::Impl::copy_into_slot(std::size_t index, const at::Tensor& gradient) {
+  copy_times(slots_[index], gradient, reducer_->factor());
+  multiplied_[index] = 1;
+}
+
 // ZeRO-2: until its bucket is sent a gradient lies where autograd put it, and nowhere after.
-void DdpBase::Impl::collect_bucket(std::size_t number) {
+void DdpBase::Impl::before_sending(std::size_t number) {
+  const c10::NoGradGuard no_grad;
+  const double factor = reducer_->factor();
+  std::vector<at::Tensor> rest;  // that were in their slots already
   for (const std::size_t index : reducer_->plan()[number]) {
-    put_into_slot(index);
-    parameters_[index].mutable_grad().reset();
+    if (options_.zero == ZeroStage::kGradients) {
+      put_into_slot(index);
+      parameters_[index].mutable_grad().reset();
+    }
+    const bool is_multiplied = std::exchange(multiplied_[index], 0) != 0;
+    if (!is_multiplied && factor != 1) rest.push_back(slots_[index]);
   }
+  if (!rest.empty()) at::_foreach_mul_(rest, factor);
 }
 
 // What averages there are lies in the shards: nobody is to take this rank's own for them.
@@ -74,7 +93,7 @@ void DdpBase::Impl::mark_unused(const std::vector<std::size_t>& indices) {
     const bool in_slot = gradient.is_same(slots_[index]);
     unused_.push_back({index, in_slot ? gradient.clone() : gradient});
     if (!gradient.defined()) slots_[index].zero_();
-    if (gradient.defined() && !in_slot) slots_[index].copy_(gradient);
+    if (gradient.defined() && !in_slot) copy_into_slot(index, gradient);
     reducer_->mark_ready(index);
   }
 }

@@ -60,9 +60,10 @@ class DdpBase::Impl {
   void on_gradient(std::size_t index);
   void check_still_as_wrapped() const;
   void check_shards_are_used() const;
-  void collect_bucket(std::size_t number);
+  void before_sending(std::size_t number);
   void forget_gradients();
-  void put_into_slot(std::size_t index);
+  void put_into_slot(std::size_t index, bool is_complete = true);
+  void copy_into_slot(std::size_t index, const at::Tensor& gradient);
   void mark_unused(const std::vector<std::size_t>& indices);
   void end_backward_later();
   void end_backward();
@@ -97,6 +98,7 @@ class DdpBase::Impl {
   std::vector<torch::autograd::Node*> accumulators_;  // those of hooks_
 
   std::vector<at::Tensor> slots_;  // each gradient's place in its bucket; changed by the rebuild
+  std::vector<std::uint8_t> multiplied_;  // by index: its slot has the reducer's factor already
   StepRecorder steps_;
   bool averages_ = true;                       // the coming backward does
   bool sends_buffers_ = true;                  // the coming forward does

@@ -84,7 +84,8 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   check_nobody_averages();
   broadcast_tensors(state_, 0, communicator_, device_);
   reducer_.emplace(communicator_, trainable, options_.buckets,
-                   ReducerSharding{options_.zero, [this](std::size_t b) { collect_bucket(b); }});
+                   ReducerSharding{options_.zero, [this](std::size_t b) { before_sending(b); }});
+  multiplied_.resize(parameters_.size());
   usage_.emplace(mode_of(options_), names_);
   if (usage_->mode() == UsageMode::kFindUnused) {
     // The order of arrival changes with the graph: buckets for good, the last parameters first.

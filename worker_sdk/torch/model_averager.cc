@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
@@ -51,16 +52,17 @@ class ModelAverager::Impl {
     const c10::NoGradGuard no_grad;
     is_under_way_ = true;
     own_.clear();
+    const AveragePlan average = average_plan(communicator_.backend(), communicator_.size());
     for (Piece& piece : pieces_) {
       for (std::size_t i = piece.first; i < piece.first + piece.count; ++i) {
-        places_[i].copy_(tensors_[i]);
-        if (keeps_own) own_.push_back(places_[i].clone());
+        torch_adapter::copy_times(places_[i], tensors_[i], average.factor);
+        if (keeps_own) own_.push_back(tensors_[i].clone());
       }
       const TensorView view{.data = address(piece.offset_bytes),
                             .count = piece.size_bytes / size_of(piece.dtype),
                             .dtype = piece.dtype,
                             .device = torch_adapter::comm_device_of(places_[piece.first])};
-      piece.work = communicator_.all_reduce(view, ReduceOp::kAverage, {.async = true});
+      piece.work = communicator_.all_reduce(view, average.op, {.async = true});
       sent_bytes_ += piece.size_bytes;
     }
   }

@@ -92,6 +92,15 @@ TensorView view_of(const at::Tensor& contiguous, const std::string& what) {
           .device = comm_device_of(contiguous)};
 }
 
+void copy_times(const at::Tensor& place, const at::Tensor& source, double factor) {
+  if (factor == 1) {
+    place.copy_(source);
+    return;
+  }
+  at::Tensor out = place;
+  at::mul_out(out, source, at::native::wrapped_scalar_tensor(factor));
+}
+
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
                        c10::Device device) {
   if (communicator.size() == 1 || tensors.empty()) return;

@@ -19,6 +19,9 @@ Device comm_device_of(const at::TensorBase& tensor);
 // A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
 TensorView view_of(const at::Tensor& contiguous, const std::string& what);
 
+// `place` becomes `source` times `factor`, by one kernel. Sizes are the same.
+void copy_times(const at::Tensor& place, const at::Tensor& source, double factor);
+
 // After: every rank's tensors hold root's values. Any dtype, device and layout but sparse; sizes,
 // dtypes and strides are the same on all ranks. Small tensors, and those that are not on `device`
 // (where the communicator wants buffers), travel together.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "common/error.h"
@@ -38,8 +39,8 @@ class RecordingCommunicator : public Communicator {
   };
 
   int rank() const override { return 0; }
-  int size() const override { return 2; }
-  std::string_view backend() const override { return "recording"; }
+  int size() const override { return num_ranks; }
+  std::string_view backend() const override { return name; }
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     calls.push_back({buffer, op, options.async, std::make_shared<RecordingWork>(), {}});
@@ -64,6 +65,8 @@ class RecordingCommunicator : public Communicator {
     return std::make_unique<Buffer>(size_bytes, num_buffers);
   }
 
+  std::string_view name = "recording";  // of the backend
+  int num_ranks = 2;
   std::vector<Call> calls;
   int num_aborts = 0;
   int num_buffers = 0;  // that live

@@ -221,7 +221,30 @@ TEST_CASE("Reducer, ZeRO-1: each bucket is reduce-scattered in its place once it
     CHECK(call.output.data == f.reducer.shard(b).data);
   }
   CHECK(f.reducer.bucket(0).data != f.reducer.bucket(2).data);
-  CHECK(f.collected.empty());
+  CHECK(f.collected == std::vector<std::size_t>{0, 1});
+}
+
+TEST_CASE("Reducer: NCCL sums gradients that were multiplied by a rank's share") {
+  for (const ZeroStage stage : {ZeroStage::kOff, ZeroStage::kOptimizer, ZeroStage::kGradients}) {
+    for (const int num_ranks : {1, 4}) {
+      RecordingCommunicator communicator;
+      communicator.name = "nccl";
+      communicator.num_ranks = num_ranks;
+      std::size_t num_asked = 0;
+      Reducer reducer(communicator, {{.name = "a", .count = 64}}, {},
+                      {stage, [&](std::size_t) {
+                         ++num_asked;
+                         CHECK(communicator.calls.empty());  // it is asked before it is sent
+                       }});
+      CHECK(reducer.factor() == 1.0 / num_ranks);
+      reducer.mark_ready(0);
+      REQUIRE(communicator.calls.size() == 1);
+      CHECK(communicator.calls[0].op == ReduceOp::kSum);
+      CHECK(num_asked == 1);
+    }
+  }
+  RecordingCommunicator other;
+  CHECK(Reducer(other, {{.name = "a", .count = 64}}).factor() == 1);
 }
 
 TEST_CASE(

@@ -39,12 +39,13 @@ class Modes(ranks.RanksTest):
                 self.assertLessEqual(error, tolerance, f"{what}, {name}")
 
     def compare(self, world):
-        ours, theirs = (os.path.join(self.directory, f"{side}{world}") for side in ("ours", "theirs"))
+        ours, summed, theirs = (os.path.join(self.directory, f"{side}{world}") for side in ("ours", "summed", "theirs"))
         self.run_pytorch(world, [TWIN, theirs, *CASES])
         self.run_ranks(world, [WORKER, ours, *CASES])
-        for case, dtype, rank in itertools.product(CASES, TOLERANCE, range(world)):
-            with self.subTest(world=world, case=case, dtype=dtype, rank=rank):
-                p, q = (read(f"{path}.{case}.{dtype}.{rank}") for path in (ours, theirs))
+        self.run_ranks(world, ["env", "LIKE_NCCL=1", WORKER, summed, *CASES])
+        for side, case, dtype, rank in itertools.product((ours, summed), CASES, TOLERANCE, range(world)):
+            with self.subTest(side=side, case=case, dtype=dtype, rank=rank):
+                p, q = (read(f"{path}.{case}.{dtype}.{rank}") for path in (side, theirs))
                 self.check(case, p, q, TOLERANCE[dtype])
         return ours
 

@@ -5,10 +5,7 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include <memory>
-#include <string_view>
-
-#include "worker_sdk/core/communicator.h"
+#include "tests/worker_sdk/torch/forwarding_communicator.h"
 
 namespace ddprun::testing {
 
@@ -43,47 +40,12 @@ class StreamsOfNoGpu final : public c10::impl::DeviceGuardImplInterface {
   static inline thread_local c10::StreamId current = 0;
 };
 
-class ToldOfStreams final : public Communicator {
+class ToldOfStreams final : public ForwardingCommunicator {
  public:
-  explicit ToldOfStreams(Communicator& real) : real_(real) {}
+  using ForwardingCommunicator::ForwardingCommunicator;
   void follow_stream(const CurrentStream& current) override { told = current; }
 
-  int rank() const override { return real_.rank(); }
-  int size() const override { return real_.size(); }
-  std::string_view backend() const override { return real_.backend(); }
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
-    return real_.all_reduce(buffer, op, options);
-  }
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
-    return real_.broadcast(buffer, root, options);
-  }
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
-    return real_.all_gather(input, output, options);
-  }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override {
-    return real_.reduce_scatter(input, output, op, options);
-  }
-  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
-    return real_.send(buffer, peer, options);
-  }
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
-    return real_.recv(buffer, peer, options);
-  }
-  void barrier(const CallOptions& options) override { real_.barrier(options); }
-  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
-    return real_.allocate(size_bytes);
-  }
-  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
-                                      const SplitOptions& options) override {
-    return real_.split(ranks, options);
-  }
-  void abort(std::string_view reason) override { real_.abort(reason); }
-
   CurrentStream told;
-
- private:
-  Communicator& real_;
 };
 
 }  // namespace ddprun::testing

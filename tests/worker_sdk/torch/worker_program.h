@@ -10,6 +10,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "tests/worker_sdk/torch/forwarding_communicator.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 
@@ -38,7 +39,8 @@ std::string error_of(Call call) {
 }
 
 // Calls `run` with the host communicator of the job, or of one rank where there is no launcher;
-// false: the mode is unknown. The process' exit status: 0, 1 after an exception, 2 then.
+// with LIKE_NCCL in the environment, a LikeNccl over it. false: the mode is unknown. The process'
+// exit status: 0, 1 after an exception, 2 then.
 template <typename Run>
 int run_worker(const std::string& program, const std::string& mode, Run run) {
   try {
@@ -50,7 +52,8 @@ int run_worker(const std::string& program, const std::string& mode, Run run) {
     } else {
       communicator = make_solo_communicator();
     }
-    if (!run(*communicator)) {
+    LikeNccl like_nccl(*communicator);
+    if (!run(std::getenv("LIKE_NCCL") ? like_nccl : *communicator)) {
       std::cerr << "unknown mode '" << mode << "'\n";
       return 2;
     }

@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/ddp/bucket_plan.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -81,6 +82,8 @@ void torch_adapter::reduce_gradients(const std::vector<at::Tensor>& parameters, 
   }
   std::vector<std::size_t> order(specs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
+  AveragePlan average{.op = op};
+  if (op == ReduceOp::kAverage) average = average_plan(communicator.backend(), communicator.size());
   const BucketPlan plan = plan_by_arrival(specs, order, limits_for(communicator.backend(), {}));
 
   std::vector<Bucket> buckets;
@@ -88,8 +91,9 @@ void torch_adapter::reduce_gradients(const std::vector<at::Tensor>& parameters, 
     // The next bucket is filled while those before it travel.
     for (const std::vector<std::size_t>& members : plan) {
       buckets.push_back(fill(parameters, members));
+      if (average.factor != 1) buckets.back().memory.mul_(average.factor);
       buckets.back().work = communicator.all_reduce(
-          view_of(buckets.back().memory, specs[members.front()].name), op, {.async = true});
+          view_of(buckets.back().memory, specs[members.front()].name), average.op, {.async = true});
     }
     for (std::size_t i = 0; i < plan.size(); ++i) {
       buckets[i].work->wait();

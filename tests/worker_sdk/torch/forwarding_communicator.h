@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicators that stand in for another one.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun::testing {
+
+// Hands every call on to a communicator that outlives it.
+class ForwardingCommunicator : public Communicator {
+ public:
+  explicit ForwardingCommunicator(Communicator& real) : real_(real) {}
+
+  int rank() const override { return real_.rank(); }
+  int size() const override { return real_.size(); }
+  std::string_view backend() const override { return real_.backend(); }
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    return real_.all_reduce(buffer, op, options);
+  }
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
+    return real_.broadcast(buffer, root, options);
+  }
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
+    return real_.all_gather(input, output, options);
+  }
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    return real_.reduce_scatter(input, output, op, options);
+  }
+  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
+    return real_.send(buffer, peer, options);
+  }
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
+    return real_.recv(buffer, peer, options);
+  }
+  void barrier(const CallOptions& options) override { real_.barrier(options); }
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    return real_.allocate(size_bytes);
+  }
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override {
+    return real_.split(ranks, options);
+  }
+  void abort(std::string_view reason) override { real_.abort(reason); }
+
+ private:
+  Communicator& real_;
+};
+
+// Says that it is NCCL's and refuses averages: what the SDK does on GPUs, without one.
+class LikeNccl final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+
+  std::string_view backend() const override { return "nccl"; }
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    check(op);
+    return ForwardingCommunicator::all_reduce(buffer, op, options);
+  }
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    check(op);
+    return ForwardingCommunicator::reduce_scatter(input, output, op, options);
+  }
+
+ private:
+  static void check(ReduceOp op) {
+    if (op != ReduceOp::kAverage) return;
+    throw Error(ErrorCode::kUnsupported, "an average, where NCCL should sum");
+  }
+};
+
+}  // namespace ddprun::testing
