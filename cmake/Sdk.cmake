@@ -27,6 +27,7 @@ set(ddprun_public_headers
   worker_sdk/ddp/bucket_shards.h
   worker_sdk/ddp/comm_hook.h
   worker_sdk/ddp/distributed_sampler.h
+  worker_sdk/ddp/flat_runs.h
   worker_sdk/ddp/hooks/compression.h
   worker_sdk/ddp/loader.h
   worker_sdk/ddp/lr_schedule.h

@@ -21,7 +21,8 @@ class Optimization::Algorithm {
   virtual ~Algorithm() = default;
   virtual std::vector<at::Tensor> gradients() = 0;
   virtual void clip(const ClipOptions& options) { clip_gradient_norm(gradients(), options); }
-  virtual void step(double lr) = 0;
+  // `overflow`: GradScaler's answer; undefined: there is no scaler.
+  virtual void step(double lr, const at::Tensor& overflow) = 0;
   virtual std::vector<NamedTensor> named_tensors() = 0;
   virtual void loaded(const std::vector<NamedTensor>&) {}
 };
@@ -39,7 +40,8 @@ class Optimization::AdadeltaAlgorithm : public Algorithm {
     return all;
   }
 
-  void step(double lr) override {
+  void step(double lr, const at::Tensor& overflow) override {
+    if (overflow.defined() && overflow.item<float>() != 0) return;
     adadelta_.set_lr(lr);
     adadelta_.step();
   }
@@ -94,9 +96,9 @@ class Optimization::FlatAlgorithm : public Algorithm {
 
   std::vector<at::Tensor> gradients() override { return flat_.gradients(); }
 
-  void step(double lr) override {
+  void step(double lr, const at::Tensor& overflow) override {
     flat_.set_lr(lr);
-    flat_.step();
+    flat_.step(overflow);
   }
 
   std::vector<NamedTensor> named_tensors() override {
@@ -121,9 +123,9 @@ class Optimization::ShardedAlgorithm : public Algorithm {
   std::vector<at::Tensor> gradients() override { return sharded_.gradients(); }
   void clip(const ClipOptions& options) override { sharded_.clip_gradient_norm(options); }
 
-  void step(double lr) override {
+  void step(double lr, const at::Tensor& overflow) override {
     sharded_.set_lr(lr);
-    sharded_.step();
+    sharded_.step(overflow);
   }
 
   std::vector<NamedTensor> named_tensors() override {
@@ -190,11 +192,10 @@ at::Tensor Optimization::scaled(const at::Tensor& loss) const {
 }
 
 void Optimization::step(std::uint64_t step, int epoch) {
-  const bool finite = !scaler_ || scaler_->unscale(algorithm_->gradients());
-  if (finite) {
-    if (options_.clip_norm > 0) algorithm_->clip({.max_norm = options_.clip_norm});
-    algorithm_->step(lr_at(step, epoch));
-  }
+  at::Tensor overflow;
+  if (scaler_) overflow = scaler_->unscale_async(algorithm_->gradients());
+  if (options_.clip_norm > 0) algorithm_->clip({.max_norm = options_.clip_norm});
+  algorithm_->step(lr_at(step, epoch), overflow);
   if (scaler_) scaler_->update();
 }
 

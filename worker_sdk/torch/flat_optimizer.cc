@@ -68,6 +68,7 @@ void FlatOptimizer::add_items(std::vector<ParameterGroup> groups) {
     }
     Storage& home = storages_[storage];
     home.items.push_back(items_.size());
+    takes_overflow_ &= takes_overflow(rules_[group], parameter.tensor);
     home.num_states = std::max(home.num_states, state_names(rules_[group]).size());
     items_.push_back({.parameter = std::move(parameter), .group = group, .storage = storage});
   }
@@ -90,7 +91,9 @@ void FlatOptimizer::follow_buckets() {
               [&](std::size_t a, std::size_t b) { return rank(a) < rank(b); });
     lay_out(storage);
   }
+  settle_skipped();
   gradients_.clear();
+  batches_.clear();
 }
 
 void FlatOptimizer::lay_out(Storage& storage) {
@@ -156,18 +159,31 @@ void FlatOptimizer::refresh() {
   present.reserve(items_.size());
   for (Item& item : items_) present.push_back(dense_gradient(item));
   if (present == gradients_) return;
+  const auto both_or_none = [](std::uintptr_t a, std::uintptr_t b) { return (a == 0) == (b == 0); };
+  if (!std::equal(present.begin(), present.end(), gradients_.begin(), gradients_.end(),
+                  both_or_none)) {
+    settle_skipped();  // from now on it isn't the same for all
+  }
   gradients_ = std::move(present);
   form_batches();
 }
 
 void FlatOptimizer::form_batches() {
-  batches_.clear();
   const std::vector<TensorView> buckets =
       ddp_ ? ddp_->gradient_buckets() : std::vector<TensorView>();
-  for (const Storage& storage : storages_) form_batches(storage, buckets);
+  std::vector<std::vector<FlatRun>> runs;
+  for (const Storage& storage : storages_) runs.push_back(runs_of(storage, buckets));
+  // Without buckets gradients lie elsewhere in each step, and nothing else has changed.
+  if (batches_.empty() || runs != runs_) {
+    batches_.clear();
+    for (std::size_t s = 0; s < storages_.size(); ++s) form_batches(storages_[s], runs[s]);
+    runs_ = std::move(runs);
+  }
+  for (Batch& batch : batches_) point_at_gradients(batch);
 }
 
-void FlatOptimizer::form_batches(const Storage& storage, const std::vector<TensorView>& buckets) {
+std::vector<FlatRun> FlatOptimizer::runs_of(const Storage& storage,
+                                            const std::vector<TensorView>& buckets) {
   std::vector<FlatPiece> pieces;
   for (const std::size_t index : storage.items) {
     const Item& item = items_[index];
@@ -179,64 +195,96 @@ void FlatOptimizer::form_batches(const Storage& storage, const std::vector<Tenso
          .group = item.group,
          .num_updates = static_cast<std::uint64_t>(steps()[index])});
   }
+  return find_runs(pieces, storage.values.element_size());
+}
+
+void FlatOptimizer::form_batches(const Storage& storage, const std::vector<FlatRun>& runs) {
   const std::size_t first_batch = batches_.size();
-  for (const FlatRun& run : find_runs(pieces, storage.values.element_size())) {
-    const FlatPiece& piece = pieces[run.first_piece];
+  for (const FlatRun& run : runs) {
     const std::size_t first_item = storage.items[run.first_piece];
+    const std::size_t group = items_[first_item].group;
     // Those that are updated for the first time by themselves: SGD treats them differently.
     const auto fits = [&](const Batch& batch) {
-      return batch.group == piece.group &&
-             (steps()[batch.items.front()] == 0) == (piece.num_updates == 0);
+      return batch.group == group &&
+             (steps()[batch.items.front()] == 0) == (steps()[first_item] == 0);
     };
     const auto begin = batches_.begin() + static_cast<std::ptrdiff_t>(first_batch);
     auto batch = std::find_if(begin, batches_.end(), fits);
     if (batch == batches_.end()) {
-      batches_.emplace_back().group = piece.group;
+      batches_.emplace_back().group = group;
       batch = batches_.end() - 1;
     }
     const auto count = static_cast<std::int64_t>(run.count);
-    const at::Tensor& gradient = items_[first_item].parameter.tensor.grad();
     batch->values.push_back(piece_of(storage.values, run.offset, count));
-    // Owns nothing: the next forward may free what isn't in a bucket.
-    batch->gradients.push_back(
-        at::from_blob(gradient.mutable_data_ptr(), {count}, storage.values.options()));
     for (std::size_t s = 0; s < storage.num_states; ++s) {
       batch->states[s].push_back(piece_of(storage.states[s], run.offset, count));
     }
-    batch->steps.push_back(steps_[static_cast<std::int64_t>(first_item)]);
+    batch->first_items.push_back(first_item);
     const auto items = storage.items.begin() + static_cast<std::ptrdiff_t>(run.first_piece);
     batch->items.insert(batch->items.end(), items,
                         items + static_cast<std::ptrdiff_t>(run.num_pieces));
   }
 }
 
+void FlatOptimizer::point_at_gradients(Batch& batch) {
+  batch.gradients.clear();
+  for (std::size_t run = 0; run < batch.values.size(); ++run) {
+    const at::Tensor& values = batch.values[run];
+    const at::Tensor& gradient = items_[batch.first_items[run]].parameter.tensor.grad();
+    // Owns nothing: the next forward may free what isn't in a bucket. The device is known: CUDA
+    // need not be asked for it.
+    batch.gradients.push_back(at::for_blob(gradient.mutable_data_ptr(), values.sizes())
+                                  .options(values.options())
+                                  .target_device(values.device())
+                                  .make_tensor());
+  }
+}
+
 float* FlatOptimizer::steps() const { return steps_.mutable_data_ptr<float>(); }
 
-void FlatOptimizer::update(Batch& batch) {
+void FlatOptimizer::update(Batch& batch, const at::Tensor& overflow) {
   const bool is_first = steps()[batch.items.front()] == 0;
   for (const std::size_t item : batch.items) {
     ++steps()[item];
     // What autograd saved of the parameter is out of date now: it notices.
     items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
   }
-  std::vector<at::Tensor> on_device = batch.steps;
-  const at::Device device = batch.values.front().device();
-  if (!device.is_cpu()) {
-    for (at::Tensor& step : on_device) {
-      step = at::full({}, step.item<float>(), step.options().device(device));
-    }
-  }
+  std::vector<float> run_steps;
+  run_steps.reserve(batch.first_items.size());
+  for (const std::size_t item : batch.first_items) run_steps.push_back(steps()[item]);
+  const auto there = [&](const at::Tensor& number) {
+    return number.defined() ? number.to(batch.values.front().device()) : number;
+  };
   apply_rule(rules_[batch.group], {.values = batch.values,
                                    .gradients = batch.gradients,
                                    .states = batch.states,
-                                   .steps = on_device,
-                                   .is_first = is_first});
+                                   .steps = run_steps,
+                                   .is_first = is_first,
+                                   .overflow = there(overflow),
+                                   .skipped = there(skipped_)});
 }
 
-void FlatOptimizer::step() {
+void FlatOptimizer::step(const at::Tensor& overflow) {
   const c10::NoGradGuard no_grad;
+  const bool decides_here = overflow.defined() && !takes_overflow_;
+  if (decides_here && overflow.item<float>() != 0) return;
   refresh();
-  for (Batch& batch : batches_) update(batch);
+  const at::Tensor unread = decides_here ? at::Tensor() : overflow;
+  for (Batch& batch : batches_) update(batch, unread);
+  if (unread.defined()) count_skipped(unread);
+}
+
+void FlatOptimizer::count_skipped(const at::Tensor& overflow) {
+  skipped_ = skipped_.defined() ? skipped_ + overflow.to(skipped_.device()) : overflow.clone();
+}
+
+// Takes what was left out off the numbers of updates. Waits for the device.
+void FlatOptimizer::settle_skipped() {
+  if (!skipped_.defined()) return;
+  const float count = std::exchange(skipped_, at::Tensor()).item<float>();
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (gradients_[i] != 0) steps()[i] -= count;
+  }
 }
 
 void FlatOptimizer::zero_grad() {
@@ -267,6 +315,7 @@ std::vector<at::Tensor> FlatOptimizer::gradients() {
 
 std::vector<NamedState> FlatOptimizer::state() {
   const c10::NoGradGuard no_grad;
+  settle_skipped();
   gradients_.clear();  // the steps may be written to: runs are formed anew
   batches_.clear();
   std::vector<NamedState> all;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "worker_sdk/ddp/bucket_plan.h"
+#include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/named_tensor.h"
 #include "worker_sdk/torch/update_rule.h"
 
@@ -54,8 +55,9 @@ class FlatOptimizer {
 
   // Updates each parameter that has a gradient; those without one are left alone, their state, too.
   // Error(kUnsupported): a sparse gradient. Error(kInvalidArgument): a parameter was moved since
-  // construction.
-  void step();
+  // construction. `overflow`: GradScaler::unscale_async()'s answer; where it is one nothing is
+  // updated. Nobody waits for it on a GPU (but for SGD with momentum and dampening).
+  void step(const at::Tensor& overflow = {});
 
   // Forgets all gradients.
   void zero_grad();
@@ -99,7 +101,8 @@ class FlatOptimizer {
   struct Batch {
     std::size_t group = 0;
     std::vector<std::size_t> items;
-    std::vector<at::Tensor> values, gradients, steps;
+    std::vector<std::size_t> first_items;  // by run
+    std::vector<at::Tensor> values, gradients;
     std::vector<at::Tensor> states[kMaxStates];
   };
 
@@ -109,20 +112,29 @@ class FlatOptimizer {
   void refresh();
   std::uintptr_t dense_gradient(Item& item);
   void form_batches();
-  void form_batches(const Storage& storage, const std::vector<TensorView>& buckets);
-  void update(Batch& batch);
+  std::vector<FlatRun> runs_of(const Storage& storage, const std::vector<TensorView>& buckets);
+  void form_batches(const Storage& storage, const std::vector<FlatRun>& runs);
+  void point_at_gradients(Batch& batch);
+  void update(Batch& batch, const at::Tensor& overflow);
+  void count_skipped(const at::Tensor& overflow);
+  void settle_skipped();
   float* steps() const;
 
   // Constant after construction.
   const DdpBase* const ddp_;
   std::vector<Item> items_;
+  bool takes_overflow_ = true;  // every fused update does
 
   std::vector<UpdateRule> rules_;  // by group
   std::vector<Storage> storages_;
   at::Tensor steps_;  // by item: updates it has had, float32 on the CPU as torch.optim's
-  BucketPlan plan_;   // that the storages follow
+  // How many of them were left out since it was last read, for every item with a gradient: one
+  // float32 where the overflow is. Undefined: none.
+  at::Tensor skipped_;
+  BucketPlan plan_;  // that the storages follow
   // Of the last step; batches_ belong to gradients_, the gradients' addresses.
   std::vector<std::uintptr_t> gradients_;
+  std::vector<std::vector<FlatRun>> runs_;  // by storage
   std::vector<Batch> batches_;
 };
 

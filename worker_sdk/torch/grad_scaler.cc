@@ -42,6 +42,10 @@ GradScaler::GradScaler(c10::Device device, Communicator* communicator,
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return loss * scale_; }
 
 bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
+  return unscale_async(gradients).item<float>() == 0;
+}
+
+at::Tensor GradScaler::unscale_async(const std::vector<at::Tensor>& gradients) {
   const c10::NoGradGuard no_grad;
   std::map<std::pair<at::ScalarType, at::DeviceIndex>, std::vector<at::Tensor>> by_kind;
   for (const at::Tensor& gradient : gradients) {
@@ -59,9 +63,9 @@ bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
   at::Tensor found = at::zeros_like(found_inf_);
   for (auto& [kind, list] : by_kind) {
     const at::Device device = list.front().device();
-    at::Tensor found_there = found.to(device, found.scalar_type(), false, /*copy=*/true);
+    at::Tensor found_there = found.to(device);  // itself, where the gradients are on its device
     at::_amp_foreach_non_finite_check_and_unscale_(list, found_there, inverse.to(device));
-    found = at::maximum(found, found_there.to(found.device()));
+    if (!found_there.is_same(found)) found = at::maximum(found, found_there.to(found.device()));
   }
   if (communicator_ && communicator_->size() > 1) {
     // Averaged gradients are the same on all ranks; those that aren't averaged may differ.
@@ -69,7 +73,7 @@ bool GradScaler::unscale(const std::vector<at::Tensor>& gradients) {
   }
   found_inf_ = at::maximum(found_inf_, found);
   unscaled_ = true;
-  return found.item<float>() == 0;
+  return found;
 }
 
 void GradScaler::update() {

@@ -25,11 +25,12 @@ struct GradScalerOptions {
 // A step:
 //
 //   scaler.scale(loss).backward();
-//   if (scaler.unscale(optimizer.gradients())) {   // clipping belongs in here, too
-//     optimizer.step();
-//   }
+//   const at::Tensor overflow = scaler.unscale_async(optimizer.gradients());
+//   clip_gradient_norm(…);      // if wanted
+//   optimizer.step(overflow);   // FlatOptimizer, ShardedOptimizer
 //   scaler.update();
 //
+// On a GPU nobody waits in it. With another optimiser: if (scaler.unscale(gradients)) step.
 // One thread at a time.
 class GradScaler {
  public:
@@ -40,14 +41,18 @@ class GradScaler {
   // The loss times the scale.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  // Divides the gradients by the scale, in place. False: one of them, on any of the ranks, is inf
-  // or nan; every rank gets the same answer and leaves the update out. Collective, and once for
-  // each optimiser between two update()s. Error(kInvalidArgument): a gradient is float16, whose
-  // parameter should be float32; or it was unscaled already since the last update().
+  // Divides the gradients by the scale, in place. Gives one float32 on the scaler's device. 1: a
+  // gradient, on any of the ranks, is inf or nan; else 0. Every rank gets the same answer and
+  // leaves the update out where it is 1. Collective, and once for each optimiser between two
+  // update()s. Error(kInvalidArgument): a gradient is float16, whose parameter should be float32;
+  // or it was unscaled already since the last update().
+  [[nodiscard]] at::Tensor unscale_async(const std::vector<at::Tensor>& gradients);
+
+  // The same, and waits for the answer. False: an overflow.
   [[nodiscard]] bool unscale(const std::vector<at::Tensor>& gradients);
 
   // Ends the step: the scale shrinks after an overflow, grows after growth_interval steps without.
-  // Error(kInvalidArgument): unscale() was not called.
+  // Error(kInvalidArgument): nothing was unscaled.
   void update();
 
   double current_scale() const;         // waits for the GPU

@@ -77,6 +77,7 @@ at::Tensor ShardedOptimizer::place_in(const at::Tensor& flat, const Item& item) 
 
 void ShardedOptimizer::for_each_state(const std::function<void(const NamedState&)>& use) {
   const c10::NoGradGuard no_grad;
+  settle_skipped();
   for (const Bucket& bucket : buckets_) {
     for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
       const at::Tensor whole = at::empty_like(bucket.all);
@@ -158,6 +159,7 @@ void ShardedOptimizer::load_state(const std::vector<NamedState>& state) {
     }
     bucket.batches.clear();
   }
+  skipped_.reset();
   for (std::size_t i = 0; i < items_.size(); ++i) {
     steps_[static_cast<std::int64_t>(i)].copy_(given.at(key_of(items_[i].parameter.name, kStep)));
   }

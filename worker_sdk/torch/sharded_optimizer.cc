@@ -60,6 +60,7 @@ void ShardedOptimizer::add_items(std::vector<ParameterGroup> groups) {
              "its own");
     }
     item_of_[found->second] = items_.size();
+    takes_overflow_ &= takes_overflow(rules_[group], parameter.tensor);
     items_.push_back({.parameter = std::move(parameter), .group = group});
   }
 }
@@ -147,14 +148,13 @@ void ShardedOptimizer::form_batches(Bucket& bucket) {
     for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
       batch->states[s].push_back(piece_of(bucket.states[s], run.offset, run.count));
     }
-    const std::size_t item = item_of_[bucket.pieces[run.first_piece].parameter];
-    batch->steps.push_back(steps_[static_cast<std::int64_t>(item)]);
+    batch->first_items.push_back(item_of_[bucket.pieces[run.first_piece].parameter]);
   }
 }
 
 float* ShardedOptimizer::steps() const { return steps_.mutable_data_ptr<float>(); }
 
-void ShardedOptimizer::update(Bucket& bucket) {
+void ShardedOptimizer::update(Bucket& bucket, const at::Tensor& overflow) {
   if (bucket.batches.empty()) form_batches(bucket);
   for (const std::size_t item : bucket.items) {
     ++steps()[item];
@@ -164,35 +164,44 @@ void ShardedOptimizer::update(Bucket& bucket) {
   bool any_first = false;
   for (Batch& batch : bucket.batches) {
     any_first |= batch.is_first;
-    std::vector<at::Tensor> on_device = batch.steps;
-    const at::Device device = batch.values.front().device();
-    if (!device.is_cpu()) {
-      for (at::Tensor& step : on_device) {
-        step = at::full({}, step.item<float>(), step.options().device(device));
-      }
-    }
+    std::vector<float> run_steps;
+    for (const std::size_t item : batch.first_items) run_steps.push_back(steps()[item]);
     apply_rule(rules_[batch.group], {.values = batch.values,
                                      .gradients = batch.gradients,
                                      .states = batch.states,
-                                     .steps = on_device,
-                                     .is_first = batch.is_first});
+                                     .steps = run_steps,
+                                     .is_first = batch.is_first,
+                                     .overflow = overflow,
+                                     .skipped = skipped_});
   }
   if (any_first) bucket.batches.clear();
 }
 
-void ShardedOptimizer::step() {
+void ShardedOptimizer::step(const at::Tensor& overflow) {
   const c10::NoGradGuard no_grad;
   DdpBase::Impl& impl = *ddp_.impl_;
   check_in_place();
   if (!impl.has_averages()) return;
+  at::Tensor unread = overflow;
+  if (overflow.defined() && !takes_overflow_) {
+    if (overflow.item<float>() != 0) return;
+    unread.reset();
+  }
+  if (unread.defined()) unread = unread.to(impl.device());
   // A bucket's new values are on their way while the next one is updated.
   std::vector<WorkPtr> works;
   for (Bucket& bucket : buckets_) {
-    update(bucket);
+    update(bucket, unread);
     works.push_back(impl.communicator().all_gather(
         view_of(bucket.values, "parameters"), view_of(bucket.all, "parameters"), {.async = true}));
   }
   for (const WorkPtr& work : works) work->wait();
+  if (unread.defined()) skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
+}
+
+// Takes what was left out off the numbers of updates: all have the same. Waits for the device.
+void ShardedOptimizer::settle_skipped() {
+  if (skipped_.defined()) steps_.sub_(std::exchange(skipped_, at::Tensor()).item<float>());
 }
 
 void ShardedOptimizer::zero_grad() { ddp_.zero_grad(); }

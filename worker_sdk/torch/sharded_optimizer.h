@@ -38,8 +38,9 @@ class ShardedOptimizer {
 
   // Updates all parameters by the averages of the last backward; nothing happens where there are
   // none since zero_grad(). Collective. Error(kInvalidArgument): a parameter was moved since
-  // construction. Else the communicator's errors.
-  void step();
+  // construction. Else the communicator's errors. `overflow`: as FlatOptimizer's, the same on all
+  // ranks.
+  void step(const at::Tensor& overflow = {});
 
   // Forgets all gradients.
   void zero_grad();
@@ -87,7 +88,8 @@ class ShardedOptimizer {
   struct Batch {
     std::size_t group = 0;
     bool is_first = false;
-    std::vector<at::Tensor> values, gradients, steps;
+    std::vector<std::size_t> first_items;  // by run
+    std::vector<at::Tensor> values, gradients;
     std::vector<at::Tensor> states[kMaxStates];
   };
   struct Bucket {
@@ -106,7 +108,8 @@ class ShardedOptimizer {
   void lay_out(std::size_t number);
   void check_in_place() const;
   void form_batches(Bucket& bucket);
-  void update(Bucket& bucket);
+  void update(Bucket& bucket, const at::Tensor& overflow);
+  void settle_skipped();
   void check_state(const StateByName& given) const;
   at::Tensor place_in(const at::Tensor& flat, const Item& item) const;
   float* steps() const;
@@ -115,10 +118,12 @@ class ShardedOptimizer {
   DdpBase& ddp_;
   std::vector<Item> items_;
   std::vector<std::size_t> item_of_;  // by ddp_'s number of a parameter; kNoItem
+  bool takes_overflow_ = true;        // every fused update does
 
   std::vector<UpdateRule> rules_;  // by group
   std::vector<Bucket> buckets_;
-  at::Tensor steps_;  // by item: updates it has had, float32 on the CPU; the same on all ranks
+  at::Tensor steps_;    // by item: updates it has had, float32 on the CPU; the same on all ranks
+  at::Tensor skipped_;  // how many of them were left out since it was last read; undefined: none
 };
 
 }  // namespace ddprun

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 
@@ -54,9 +56,45 @@ void in_tasks(const at::Tensor& array, const Update& update) {
   });
 }
 
-bool has_kernel(const UpdateArrays& arrays) {
-  const at::Tensor& first = arrays.values.front();
-  return first.is_cpu() && first.scalar_type() == at::kFloat;
+bool has_kernel(const at::Tensor& values) {
+  return values.is_cpu() && values.scalar_type() == at::kFloat;
+}
+
+bool has_kernel(const SgdRule&, const at::Tensor& values) { return has_kernel(values); }
+
+template <typename Adam>
+bool has_kernel(const Adam& rule, const at::Tensor& values) {
+  return has_kernel(values) && !rule.amsgrad;
+}
+
+// Whether the first update is unlike the others: it must be known whether it was left out.
+bool first_is_other(const SgdRule& rule) { return rule.momentum != 0 && rule.dampening != 0; }
+
+template <typename Adam>
+bool first_is_other(const Adam&) {
+  return false;
+}
+
+// LibTorch's operations take a tensor for each array; equal ones share it, as a kernel fills each.
+std::vector<at::Tensor> step_tensors(const UpdateArrays& arrays) {
+  const auto options = arrays.values.front().options().dtype(at::kFloat);
+  std::map<float, at::Tensor> made;
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(arrays.steps.size());
+  for (const float step : arrays.steps) {
+    at::Tensor& tensor = made[step];
+    if (!tensor.defined()) {
+      tensor = at::full({}, step, options);
+      if (arrays.skipped.defined()) tensor.sub_(arrays.skipped);
+    }
+    tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+std::optional<at::Tensor> overflow_of(const UpdateArrays& arrays) {
+  if (!arrays.overflow.defined()) return std::nullopt;
+  return arrays.overflow;
 }
 
 float* elements(const at::Tensor& array, std::int64_t begin) {
@@ -93,7 +131,7 @@ void apply_kernel(const Adam& rule, const UpdateArrays& arrays) {
       .one_minus_beta2 = static_cast<float>(1 - rule.beta2),
       .eps = static_cast<float>(rule.eps)};
   for (std::size_t i = 0; i < arrays.values.size(); ++i) {
-    const double num_updates = *arrays.steps[i].template const_data_ptr<float>();
+    const double num_updates = arrays.steps[i];
     step.root_factor = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, num_updates)));
     step.step_size = static_cast<float>(rule.lr / (1 - std::pow(rule.beta1, num_updates)));
     in_tasks(arrays.values[i], [&](std::int64_t begin, std::size_t count) {
@@ -105,24 +143,25 @@ void apply_kernel(const Adam& rule, const UpdateArrays& arrays) {
 }
 
 void apply(const SgdRule& rule, const UpdateArrays& arrays) {
-  if (has_kernel(arrays)) return apply_kernel(rule, arrays);
+  if (has_kernel(rule, arrays.values.front())) return apply_kernel(rule, arrays);
   const bool has_momentum = rule.momentum != 0;
   at::_fused_sgd_(arrays.values, arrays.gradients,
                   has_momentum ? at::TensorList(arrays.states[0]) : at::TensorList(),
                   rule.weight_decay, rule.momentum, rule.lr, rule.dampening, rule.nesterov,
-                  rule.maximize, arrays.is_first);
+                  rule.maximize, arrays.is_first, std::nullopt, overflow_of(arrays));
 }
 
 template <typename Adam>
 void apply(const Adam& rule, const UpdateArrays& arrays) {
-  if (has_kernel(arrays) && !rule.amsgrad) return apply_kernel(rule, arrays);
+  if (has_kernel(rule, arrays.values.front())) return apply_kernel(rule, arrays);
+  const std::vector<at::Tensor> steps = step_tensors(arrays);
   constexpr bool kDecoupled = std::is_same_v<Adam, AdamWRule>;
   const auto fused = [&](auto call) {
     call(at::TensorList(arrays.values), at::TensorList(arrays.gradients),
          at::TensorList(arrays.states[0]), at::TensorList(arrays.states[1]),
-         rule.amsgrad ? at::TensorList(arrays.states[2]) : at::TensorList(),
-         at::TensorList(arrays.steps), rule.lr, rule.beta1, rule.beta2, rule.weight_decay, rule.eps,
-         rule.amsgrad, rule.maximize);
+         rule.amsgrad ? at::TensorList(arrays.states[2]) : at::TensorList(), at::TensorList(steps),
+         rule.lr, rule.beta1, rule.beta2, rule.weight_decay, rule.eps, rule.amsgrad, rule.maximize,
+         std::nullopt, overflow_of(arrays));
   };
   if constexpr (kDecoupled) {
     fused([](auto... each) { at::_fused_adamw_(each...); });
@@ -146,6 +185,11 @@ std::vector<std::string_view> names(const Adam& rule) {
 
 void apply_rule(const UpdateRule& rule, const UpdateArrays& arrays) {
   std::visit([&](const auto& each) { apply(each, arrays); }, rule);
+}
+
+bool takes_overflow(const UpdateRule& rule, const at::Tensor& values) {
+  return std::visit(
+      [&](const auto& each) { return !has_kernel(each, values) && !first_is_other(each); }, rule);
 }
 
 std::vector<std::string_view> state_names(const UpdateRule& rule) {

@@ -17,6 +17,8 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "tests/worker_sdk/torch/counted_calls.h"
+#include "tests/worker_sdk/torch/twin_optimizers.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/autocast.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -310,6 +312,29 @@ void run_checks() {
   expect(clip_gradient_norm({}, {}).item<double>() == 0, "no gradients have no norm");
 }
 
+// What a step would launch, or wait for, on a GPU: float64 takes the way of one.
+void check_calls_of_a_step() {
+  TwinOptimizers adam(AdamWRule{}, torch::kDouble);
+  TwinOptimizers sgd(SgdRule{.momentum = 0.9}, torch::kDouble);
+  GradScaler scaler(c10::kCPU, nullptr);
+  for (int step = 0; step < 3; ++step) {
+    adam.draw(true);  // in other memory each time
+    sgd.draw(true);
+    const CountedCalls calls;
+    adam.unread->step();
+    if (step > 0) {
+      expect(calls.of("_fused_adamw_") == 1, "all parameters are one fused update");
+      expect(calls.of("full") == 1, "parameters with the same step share a tensor of it");
+      expect(calls.of("narrow") + calls.of("slice") == 0, "arrays are the last step's");
+    }
+    const int num_read = calls.of("_local_scalar_dense");  // Adam's on the CPU does
+    sgd.unread->step(scaler.unscale_async(sgd.unread->gradients()));
+    scaler.update();
+    expect(calls.of("_fused_sgd_") == 1, "SGD, too");
+    expect(calls.of("_local_scalar_dense") == num_read, "nobody reads an overflow");
+  }
+}
+
 void run_amp_checks() {
   const torch::Tensor a = torch::ones({2, 2});
   const auto product_type = [&] { return torch::mm(a, a).scalar_type(); };
@@ -513,6 +538,8 @@ int program(int argc, char** argv) {
       }
     } else if (mode == "checks") {
       run_checks();
+      check_unread_overflows(torch::kCPU);
+      check_calls_of_a_step();
       run_amp_checks();
     } else if (mode == "ddp") {
       run_ddp(communicator);
