@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <map>
+#include <tuple>
+
 #include "common/error.h"
 #include "common/log.h"
 
@@ -27,7 +30,9 @@ at::Tensor clip_gradient_norm(const std::vector<at::Tensor>& gradients,
   std::vector<at::Tensor> norms = at::_foreach_norm(gradients, options.norm_type);
   at::ScalarType dtype = gradients.front().scalar_type();
   for (const at::Tensor& norm : norms) dtype = at::promote_types(dtype, norm.scalar_type());
-  for (at::Tensor& norm : norms) norm = norm.to(device, dtype);
+  for (at::Tensor& norm : norms) {
+    if (norm.device() != device || norm.scalar_type() != dtype) norm = norm.to(device, dtype);
+  }
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), options.norm_type);
   clip_to_norm(gradients, total, options);
   return total;
@@ -44,8 +49,19 @@ void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& no
   }
   const at::Tensor scale = (options.max_norm / (norm + 1e-6)).clamp_max(1.0);
   if (norm.device().is_cpu() && scale.item<double>() == 1) return;  // saves a pass
+  using Kind = std::tuple<at::ScalarType, at::DeviceType, at::DeviceIndex>;
+  std::map<Kind, std::vector<at::Tensor>> by_kind;
   for (const at::Tensor& gradient : gradients) {
-    gradient.mul_(scale.to(gradient.device()));
+    const at::Device device = gradient.device();
+    by_kind[{gradient.scalar_type(), device.type(), device.index()}].push_back(gradient);
+  }
+  for (const auto& [kind, list] : by_kind) {
+    // A few kernels take them all where the scale has their dtype. A scale that was rounded to a
+    // short one would be another: these take a kernel each.
+    const at::ScalarType dtype = list.front().scalar_type();
+    const bool is_short = at::isReducedFloatingType(dtype);
+    at::_foreach_mul_(list,
+                      scale.to(list.front().device(), is_short ? scale.scalar_type() : dtype));
   }
 }
 

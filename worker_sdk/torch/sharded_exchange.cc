@@ -30,9 +30,9 @@ std::string key_of(const std::string& parameter, std::string_view state) {
   return concat(parameter, ".", state);
 }
 
-// Of order p over all ranks' tensors together, in float64.
-double norm_over_ranks(const std::vector<at::Tensor>& tensors, double p, Communicator& communicator,
-                       c10::Device device) {
+// Of order p over all ranks' tensors together, in float64; on the device, nobody waits for it.
+at::Tensor norm_over_ranks(const std::vector<at::Tensor>& tensors, double p,
+                           Communicator& communicator, c10::Device device) {
   const bool is_max = std::isinf(p);
   at::Tensor sum = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device));
   if (!tensors.empty()) {
@@ -42,8 +42,8 @@ double norm_over_ranks(const std::vector<at::Tensor>& tensors, double p, Communi
     sum[0].copy_(is_max ? at::nan_to_num(all, INFINITY, INFINITY).max() : all.pow(p).sum());
   }
   communicator.all_reduce(view_of(sum, "a norm"), is_max ? ReduceOp::kMax : ReduceOp::kSum);
-  const double total = sum.item<double>();
-  return is_max ? total : std::pow(total, 1 / p);
+  const at::Tensor total = sum.squeeze(0);
+  return is_max ? total : total.pow(1 / p);
 }
 
 }  // namespace
@@ -58,15 +58,9 @@ at::Tensor ShardedOptimizer::clip_gradient_norm(const ClipOptions& options) {
   }
   const c10::Device device = ddp_.impl_->device();
   const std::vector<at::Tensor> all = gradients();
-  const double total = norm_over_ranks(all, options.norm_type, ddp_.impl_->communicator(), device);
-  if (options.error_if_nonfinite && !std::isfinite(total)) {
-    refuse(concat("the norm of the gradients is ", total, ": they can't be clipped"));
-  }
-  const double scale = options.max_norm / (total + 1e-6);
-  if (!(scale >= 1)) {
-    for (const at::Tensor& gradient : all) gradient.mul_(scale);
-  }
-  return at::full({}, total, at::TensorOptions().dtype(at::kDouble).device(device));
+  at::Tensor total = norm_over_ranks(all, options.norm_type, ddp_.impl_->communicator(), device);
+  clip_to_norm(all, total, options);
+  return total;
 }
 
 // Of a bucket's memory, or of a copy that is laid out like it.

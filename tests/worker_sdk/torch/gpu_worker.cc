@@ -16,11 +16,14 @@
 #include <vector>
 
 #include "common/log.h"
+#include "tests/worker_sdk/torch/twin_optimizers.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
+#include "worker_sdk/torch/grad_scaler.h"
+#include "worker_sdk/torch/gradient_clipping.h"
 #include "worker_sdk/torch/load_cuda.h"
 #include "worker_sdk/torch/pinned_loader.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -155,6 +158,26 @@ void check_training(Communicator& communicator, torch::Device device, bool flat)
   }
 }
 
+// Unscaled and clipped, beside the CPU.
+void check_gradients(Communicator& communicator, torch::Device device) {
+  GradScaler scaler(device, &communicator);
+  std::vector<torch::Tensor> here, there;
+  for (const auto dtype : {torch::kDouble, torch::kFloat}) {
+    here.push_back(torch::randn({70, 30}, dtype));
+    there.push_back((here.back() * scaler.current_scale()).to(device));
+  }
+  expect(scaler.unscale_async(there).item<float>() == 0, "no overflow");
+  const torch::Tensor wanted = clip_gradient_norm(here, {.max_norm = 0.5});
+  const torch::Tensor norm = clip_gradient_norm(there, {.max_norm = 0.5});
+  expect(torch::allclose(norm.cpu(), wanted, 1e-6), "the norm");
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    expect(torch::allclose(there[i].cpu(), here[i], 1e-5, 1e-7), "a clipped gradient");
+  }
+  scaler.update();
+  there[1][3][4] = INFINITY;
+  expect(scaler.unscale_async(there).item<float>() == 1, "an overflow");
+}
+
 void run() {
   const auto session = Session::from_env();
   const torch::Device device(torch::kCUDA, static_cast<c10::DeviceIndex>(session->env().device));
@@ -168,6 +191,10 @@ void run() {
   passed("current_torch_stream");
   for (const int num_threads : {0, 3}) check_loader(device, num_threads);
   passed("PinnedLoader's batches equal those of the CPU");
+  check_unread_overflows(device);
+  passed("an overflow that nobody reads leaves an update out");
+  check_gradients(*communicator, device);
+  passed("gradients are unscaled and clipped as on the CPU");
   for (const bool flat : {false, true}) {
     check_training(*communicator, device, flat);
     passed(flat ? "10 steps with FlatOptimizer equal the CPU's" : "10 steps equal the CPU's");

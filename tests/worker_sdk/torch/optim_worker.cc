@@ -333,6 +333,12 @@ void check_calls_of_a_step() {
     expect(calls.of("_fused_sgd_") == 1, "SGD, too");
     expect(calls.of("_local_scalar_dense") == num_read, "nobody reads an overflow");
   }
+  std::vector<at::Tensor> gradients = adam.unread->gradients();
+  gradients.push_back(torch::ones({3}));  // another dtype
+  const CountedCalls calls;
+  clip_gradient_norm(gradients, {.max_norm = 1e-3});
+  expect(calls.of("_foreach_norm") == 1 && calls.of("_foreach_mul_") == 2,
+         "a norm, and a scaling per dtype");
 }
 
 void run_amp_checks() {
