@@ -18,6 +18,7 @@
 #include "worker_sdk/ddp/parameter_usage.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/model_state.h"
+#include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
 
@@ -67,6 +68,7 @@ class DdpBase::Impl {
   void mark_unused(const std::vector<std::size_t>& indices);
   void end_backward_later();
   void end_backward();
+  void broadcast_buffers(int root);
   std::vector<std::uint8_t> used_anywhere();
   void settle_unused(const std::vector<std::uint8_t>& used);
   void take_back_unused(const std::vector<std::uint8_t>& used);
@@ -84,6 +86,7 @@ class DdpBase::Impl {
   std::vector<NamedTensor> frozen_;  // parameters that require no gradient
   std::vector<at::Tensor> ignored_;  // parameters: only their gradients are forgotten
   std::vector<at::Tensor> buffers_;
+  std::optional<torch_adapter::TensorBroadcast> buffer_broadcast_;  // from the first forward on
   std::vector<at::Tensor> state_;  // all parameters and buffers that are sent
   c10::Device device_ = c10::kCPU;
   std::optional<Reducer> reducer_;

@@ -62,9 +62,7 @@ JoinResult DdpBase::Impl::finish_join() {
 void DdpBase::Impl::shadow(const JoinRound& round) {
   if (round.averages && communicator_.progress()) communicator_.progress()->count_step();
   if (round.averages && reducer_->wants_rebuild()) form_final_buckets();
-  if (options_.broadcast_buffers && sends_buffers_) {
-    broadcast_tensors(buffers_, round.source_rank, communicator_, device_);
-  }
+  if (options_.broadcast_buffers && sends_buffers_) broadcast_buffers(round.source_rank);
   sends_buffers_ = round.averages;
   if (!round.averages) return;
   const c10::NoGradGuard no_grad;

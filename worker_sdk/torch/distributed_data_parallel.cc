@@ -94,11 +94,14 @@ void DdpBase::Impl::before_forward() {
     unused_.clear();
     if (averages_ && reducer_->wants_rebuild()) form_final_buckets();
   }
-  if (options_.broadcast_buffers && sends_buffers_) {
-    broadcast_tensors(buffers_, buffers_from, communicator_, device_);
-  }
+  if (options_.broadcast_buffers && sends_buffers_) broadcast_buffers(buffers_from);
   // As PyTorch: after a local step buffers may differ until the next averaged one has run.
   sends_buffers_ = with_gradients && averages_;
+}
+
+void DdpBase::Impl::broadcast_buffers(int root) {
+  if (!buffer_broadcast_) buffer_broadcast_.emplace(buffers_, device_);
+  buffer_broadcast_->run(root, communicator_);
 }
 
 void DdpBase::Impl::form_final_buckets() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -22,7 +23,14 @@ std::int64_t dense_size(const at::Tensor& tensor) {
   return tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
 }
 
-std::int64_t padded_size(const at::Tensor& tensor) {
+bool travels_alone(const at::Tensor& tensor, c10::Device device) {
+  return tensor.nbytes() >= kTravelsAloneBytes && tensor.device() == device &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+// What it takes of the memory of those that travel together.
+std::int64_t staging_size(const at::Tensor& tensor, c10::Device device) {
+  if (travels_alone(tensor, device)) return 0;
   return (dense_size(tensor) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -35,23 +43,6 @@ TensorView bytes_of(const at::Tensor& dense) {
           .count = dense.nbytes(),
           .dtype = DType::kUInt8,
           .device = comm_device_of(dense)};
-}
-
-// `size` bytes with their padding.
-void broadcast_together(const std::vector<at::Tensor>& tensors, std::int64_t size, int root,
-                        Communicator& communicator, c10::Device device) {
-  const at::Tensor staging = empty_bytes(size, device);
-  std::vector<at::Tensor> places;
-  std::int64_t offset = 0;
-  for (const at::Tensor& tensor : tensors) {
-    const at::Tensor place = staging.narrow(0, offset, dense_size(tensor));
-    places.push_back(place.view(tensor.scalar_type()).view(tensor.sizes()));
-    offset += padded_size(tensor);
-    if (communicator.rank() == root) places.back().copy_(tensor);
-  }
-  communicator.broadcast(bytes_of(staging), root);
-  if (communicator.rank() == root) return;
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].copy_(places[i]);
 }
 
 at::Tensor bytes_from(const void* data, std::size_t size, c10::Device device) {
@@ -101,27 +92,76 @@ void copy_times(const at::Tensor& place, const at::Tensor& source, double factor
   at::mul_out(out, source, at::native::wrapped_scalar_tensor(factor));
 }
 
-void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
-                       c10::Device device) {
-  if (communicator.size() == 1 || tensors.empty()) return;
-  const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> together;
+TensorBroadcast::TensorBroadcast(std::vector<at::Tensor> tensors, c10::Device device)
+    : tensors_(std::move(tensors)), device_(device) {}
+
+void TensorBroadcast::lay_out() {
+  alone_.clear();
+  kinds_.clear();
   std::int64_t size = 0;
-  for (const at::Tensor& tensor : tensors) {
+  for (const at::Tensor& tensor : tensors_) size += staging_size(tensor, device_);
+  staging_ = empty_bytes(size, device_);
+  std::int64_t offset = 0;
+  for (const at::Tensor& tensor : tensors_) {
     if (tensor.numel() == 0) continue;
-    const bool is_large = tensor.nbytes() >= kTravelsAloneBytes;
-    if (is_large && tensor.device() == device && tensor.is_non_overlapping_and_dense()) {
-      communicator.broadcast(bytes_of(tensor), root);
+    if (travels_alone(tensor, device_)) {
+      alone_.push_back(tensor);
       continue;
     }
-    together.push_back(tensor);
-    size += padded_size(tensor);
+    const auto is_its = [&](const Kind& kind) {
+      return kind.tensors.front().scalar_type() == tensor.scalar_type() &&
+             kind.tensors.front().device() == tensor.device();
+    };
+    auto kind = std::find_if(kinds_.begin(), kinds_.end(), is_its);
+    if (kind == kinds_.end()) kind = kinds_.insert(kinds_.end(), Kind());
+    const at::Tensor place = staging_.narrow(0, offset, dense_size(tensor));
+    kind->tensors.push_back(tensor);
+    kind->places.push_back(place.view(tensor.scalar_type()).view(tensor.sizes()));
+    offset += staging_size(tensor, device_);
+  }
+}
+
+// False: a tensor was given other sizes since, or moved.
+bool TensorBroadcast::fits() const {
+  for (const Kind& kind : kinds_) {
+    for (std::size_t i = 0; i < kind.tensors.size(); ++i) {
+      const at::Tensor &tensor = kind.tensors[i], &place = kind.places[i];
+      if (tensor.sizes() != place.sizes() || tensor.scalar_type() != place.scalar_type() ||
+          tensor.device() != kind.tensors.front().device()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void TensorBroadcast::run(int root, Communicator& communicator) {
+  if (communicator.size() == 1) return;
+  const c10::NoGradGuard no_grad;
+  if (!staging_.defined() || !fits()) lay_out();
+  for (const at::Tensor& tensor : alone_) communicator.broadcast(bytes_of(tensor), root);
+  if (kinds_.empty()) return;
+  if (communicator.rank() == root) {
+    for (const Kind& kind : kinds_) at::_foreach_copy_(kind.places, kind.tensors);
+  }
+  communicator.broadcast(bytes_of(staging_), root);
+  if (communicator.rank() == root) return;
+  for (const Kind& kind : kinds_) at::_foreach_copy_(kind.tensors, kind.places);
+}
+
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
+                       c10::Device device) {
+  if (communicator.size() == 1) return;
+  std::vector<at::Tensor> some;
+  std::int64_t size = 0;
+  for (const at::Tensor& tensor : tensors) {
+    some.push_back(tensor);
+    size += staging_size(tensor, device);
     if (size < kStagingBytes) continue;
-    broadcast_together(together, size, root, communicator, device);
-    together.clear();
+    TensorBroadcast(std::exchange(some, {}), device).run(root, communicator);
     size = 0;
   }
-  if (!together.empty()) broadcast_together(together, size, root, communicator, device);
+  TensorBroadcast(std::move(some), device).run(root, communicator);
 }
 
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device) {

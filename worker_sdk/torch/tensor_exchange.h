@@ -28,6 +28,29 @@ void copy_times(const at::Tensor& place, const at::Tensor& source, double factor
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,
                        c10::Device device);
 
+// broadcast_tensors() of the same tensors again and again: keeps the memory in which they travel.
+class TensorBroadcast {
+ public:
+  TensorBroadcast(std::vector<at::Tensor> tensors, c10::Device device);
+  void run(int root, Communicator& communicator);
+
+ private:
+  // Of one dtype and device: one kernel copies them.
+  struct Kind {
+    std::vector<at::Tensor> tensors, places;
+  };
+  void lay_out();
+  bool fits() const;
+
+  // Constant after construction.
+  const std::vector<at::Tensor> tensors_;
+  const c10::Device device_;
+
+  std::vector<at::Tensor> alone_;
+  at::Tensor staging_;
+  std::vector<Kind> kinds_;
+};
+
 // After: `bytes` is root's, whatever its size was. `device`: where the communicator wants buffers.
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device);
 

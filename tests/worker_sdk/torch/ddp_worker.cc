@@ -21,6 +21,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "examples/train/idx_file.h"
+#include "tests/worker_sdk/torch/counted_calls.h"
 #include "tests/worker_sdk/torch/stream_parts.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
@@ -361,6 +362,21 @@ void check_buffers(Communicator& communicator) {
   ddp(torch::full({4, 2}, 7.0F));  // rank 0's 7 before it, and the mean stays 7
   expect(std::abs(norm->running_mean[0].item<float>() - 7) < 1e-5,
          "forward starts with rank 0's buffers");
+
+  torch::nn::Sequential several(torch::nn::BatchNorm1d(2), torch::nn::BatchNorm1d(2));
+  DistributedDataParallel sends(*several, communicator);
+  for (int step = 0; step < 3; ++step) {  // buckets are formed anew in the second
+    for (torch::Tensor& buffer : several->buffers()) buffer.fill_(communicator.rank() + step);
+    const CountedCalls calls;
+    sends.before_forward();
+    expect(step < 2 || communicator.size() == 1 ||
+               (calls.of("_foreach_copy_") == 2 && calls.of("narrow") + calls.of("empty") == 0),
+           "a copy per dtype, and nothing else once it is set up");
+    for (const torch::Tensor& buffer : several->buffers()) {
+      expect(buffer.eq(step).all().item<bool>(), "all buffers are rank 0's");
+    }
+    sends(torch::ones({4, 2})).sum().backward();
+  }
 
   torch::nn::BatchNorm1d own(2);
   DistributedDataParallel keeps(*own, communicator, {.broadcast_buffers = false});
