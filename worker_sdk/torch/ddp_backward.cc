@@ -113,10 +113,13 @@ void DdpBase::Impl::end_backward() {
   if (usage_->mode() == UsageMode::kFindUnused) {  // reached by the forward, but not by the loss
     for (std::size_t index = 0; index < parameters_.size(); ++index) mark_unused({index});
   }
-  std::vector<std::uint8_t> used;
-  if (reducer_->is_complete()) used = used_anywhere();
+  at::Tensor answer;
+  if (reducer_->is_complete()) answer = ask_for_usage();
   reducer_->finalize(usage_->advice());
   const auto parts = steps_.step_ends(reducer_->trace());
+  // What this rank has used itself was used: it waits for no answer then.
+  std::vector<std::uint8_t> used;
+  if (!unused_.empty() || usage_->mode() == UsageMode::kStatic) used = used_anywhere(answer);
   take_back_unused(used);
   scale_averages();
   settle_unused(used);
@@ -131,11 +134,17 @@ void DdpBase::Impl::end_backward() {
   }
 }
 
-// By parameter. Collective where it isn't known: kAll needs not know, kStatic only once.
-std::vector<std::uint8_t> DdpBase::Impl::used_anywhere() {
-  if (usage_->mode() == UsageMode::kAll || !statically_used_.empty()) return statically_used_;
-  std::vector<std::uint8_t> used = usage_->used();
-  reduce_bytes(used, ReduceOp::kMax, communicator_, device_);
+// Which parameters any rank has used, for used_anywhere(). Collective where it isn't known, else
+// undefined: kAll needs not know, kStatic only once. Nobody waits here.
+at::Tensor DdpBase::Impl::ask_for_usage() {
+  if (usage_->mode() == UsageMode::kAll || !statically_used_.empty()) return {};
+  return reduced_bytes(usage_->used(), ReduceOp::kMax, communicator_, device_);
+}
+
+// By parameter; empty in kAll. Waits for the device.
+std::vector<std::uint8_t> DdpBase::Impl::used_anywhere(const at::Tensor& answer) {
+  if (!answer.defined()) return statically_used_;
+  std::vector<std::uint8_t> used = bytes_on_host(answer);
   if (usage_->mode() == UsageMode::kStatic) statically_used_ = used;
   return used;
 }

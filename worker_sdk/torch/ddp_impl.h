@@ -69,7 +69,8 @@ class DdpBase::Impl {
   void end_backward_later();
   void end_backward();
   void broadcast_buffers(int root);
-  std::vector<std::uint8_t> used_anywhere();
+  at::Tensor ask_for_usage();
+  std::vector<std::uint8_t> used_anywhere(const at::Tensor& answer);
   void settle_unused(const std::vector<std::uint8_t>& used);
   void take_back_unused(const std::vector<std::uint8_t>& used);
   void form_final_buckets();

@@ -70,8 +70,9 @@ void DdpBase::Impl::shadow(const JoinRound& round) {
   for (std::size_t b = 0; b < reducer_->num_buckets(); ++b) bytes_of_bucket(b).zero_();
   for (std::size_t i = parameters_.size(); i-- > 0;) reducer_->mark_ready(i);
   usage_->end_iteration();
-  const std::vector<std::uint8_t> used = used_anywhere();
+  const at::Tensor answer = ask_for_usage();
   reducer_->finalize();
+  const std::vector<std::uint8_t> used = used_anywhere(answer);
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (used[i] == 0) reducer_->take_back(i);
   }

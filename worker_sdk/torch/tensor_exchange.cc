@@ -48,7 +48,8 @@ TensorView bytes_of(const at::Tensor& dense) {
 at::Tensor bytes_from(const void* data, std::size_t size, c10::Device device) {
   at::Tensor bytes = empty_bytes(static_cast<std::int64_t>(size), c10::kCPU);
   std::memcpy(bytes.mutable_data_ptr(), data, size);
-  return bytes.to(device);
+  // CUDA has taken pageable memory before it returns, so nobody need wait.
+  return bytes.to(device, /*non_blocking=*/true);
 }
 
 }  // namespace
@@ -177,12 +178,23 @@ void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c
   std::memcpy(bytes.data(), content.cpu().const_data_ptr(), bytes.size());
 }
 
+at::Tensor reduced_bytes(const std::vector<std::uint8_t>& bytes, ReduceOp op,
+                         Communicator& communicator, c10::Device device) {
+  const at::Tensor all = bytes_from(bytes.data(), bytes.size(), device);
+  communicator.all_reduce(bytes_of(all), op);
+  return all;
+}
+
+std::vector<std::uint8_t> bytes_on_host(const at::Tensor& bytes) {
+  const at::Tensor here = bytes.cpu();
+  const auto* first = here.const_data_ptr<std::uint8_t>();
+  return {first, first + here.numel()};
+}
+
 void reduce_bytes(std::vector<std::uint8_t>& bytes, ReduceOp op, Communicator& communicator,
                   c10::Device device) {
   if (bytes.empty()) return;
-  const at::Tensor all = bytes_from(bytes.data(), bytes.size(), device);
-  communicator.all_reduce(bytes_of(all), op);
-  std::memcpy(bytes.data(), all.cpu().const_data_ptr(), bytes.size());
+  bytes = bytes_on_host(reduced_bytes(bytes, op, communicator, device));
 }
 
 std::vector<std::uint8_t> gather_bytes(std::uint8_t mine, Communicator& communicator,

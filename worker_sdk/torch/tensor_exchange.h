@@ -54,7 +54,13 @@ class TensorBroadcast {
 // After: `bytes` is root's, whatever its size was. `device`: where the communicator wants buffers.
 void broadcast_bytes(std::string& bytes, int root, Communicator& communicator, c10::Device device);
 
-// After: each byte is `op` over all ranks' bytes at its place; as many on every rank.
+// `op` over all ranks' bytes at each place; as many on every rank. On `device`, where nobody waits
+// for them: bytes_on_host() does.
+at::Tensor reduced_bytes(const std::vector<std::uint8_t>& bytes, ReduceOp op,
+                         Communicator& communicator, c10::Device device);
+std::vector<std::uint8_t> bytes_on_host(const at::Tensor& bytes);
+
+// Both, in place.
 void reduce_bytes(std::vector<std::uint8_t>& bytes, ReduceOp op, Communicator& communicator,
                   c10::Device device);
 
