@@ -143,7 +143,7 @@ def two(m):
     yield Step("falls_back", 60, m.ddprun(2, m.program("train"), f"--data={ROOT}/data/digits", "--epochs=1"), "torch",
                {"CUDA_VISIBLE_DEVICES": "0"}, says="using the host backend, not NCCL")
     yield Step("doctor_full", 60, m.ddprun(2, *own_host(m.program("ddprunctl"), "doctor", "--tier=full", "-v")), environment=SHARED,
-               wanted=range(4), says="^(ok|warn) +all_reduce")
+               wanted=range(4), says="^(ok|warn) +all_reduce_nccl")
     yield Step("graph", 60, m.ddprun(2, *own_host(host, "graph", "16")), environment={**SHARED, "DDPRUN_TEST_GPU": "shared,watchdog_us=100"})
     yield Step("absent", 60, m.ddprun(2, *own_host(host, "absent", "3", "8")), environment=SHARED)
     yield Step("die", 60, m.ddprun(2, "--max-restarts=1", *own_host(host, "die", "60")), environment=SHARED)
