@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <iterator>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -50,6 +53,22 @@ class RealMachine : public Machine {
   int num_listed_gpus() const override { return agent::num_listed_gpus(); }
 };
 
+std::string_view without_blanks(std::string_view text) {
+  const std::size_t first = std::min(text.find_first_not_of(" \t"), text.size());
+  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+}
+
+// Why no worker sees one of `installed` GPUs, and what to do.
+std::string hidden_gpus(int installed, const std::string& cuda_visible_devices) {
+  const std::string setting = "CUDA_VISIBLE_DEVICES=\"" + cuda_visible_devices + "\"";
+  const std::string range = installed == 1 ? "0" : "0 to " + std::to_string(installed - 1);
+  if (without_blanks(cuda_visible_devices).empty()) {
+    return setting + " hides all " + std::to_string(installed) + " GPU(s) of this node; unset it";
+  }
+  return setting + " names none of this node's " + std::to_string(installed) + " GPU(s) (" + range +
+         ", each once); correct or unset it";
+}
+
 }  // namespace
 
 const Machine& real_machine() {
@@ -74,18 +93,19 @@ int count_cpus(const GetAffinity& get_affinity) {
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices) {
   if (!cuda_visible_devices) return installed;
   std::string_view rest = *cuda_visible_devices;
-  int visible = 0;
-  while (!rest.empty() && visible < installed) {
-    const std::string_view entry = rest.substr(0, rest.find(','));
+  std::set<std::string_view> seen;
+  while (!rest.empty() && std::ssize(seen) < installed) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    const std::string_view entry = without_blanks(rest.substr(0, end));
     int index = 0;
     const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
     const bool is_index = error == std::errc() && stop == entry.data() + entry.size();
     const bool is_uuid = entry.starts_with("GPU-") || entry.starts_with("MIG-");
     if (is_index ? index < 0 || index >= installed : !is_uuid) break;
-    ++visible;
-    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    if (!seen.insert(entry).second) return 0;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
-  return visible;
+  return static_cast<int>(seen.size());
 }
 
 std::string check_num_workers(const std::string& nproc_per_node) {
@@ -102,13 +122,9 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
     const int visible = num_visible_gpus(installed, cuda_visible_devices);
     if (visible > 0) return {.count = visible, .problem = ""};
     if (nproc_per_node == "auto") return {.count = machine.num_cpus(), .problem = ""};
-    return {.count = 0,
-            .problem = "this node has " +
-                       (installed > 0 ? std::to_string(installed) +
-                                            " GPU(s), none visible with CUDA_VISIBLE_DEVICES=" +
-                                            *cuda_visible_devices
-                                      : std::string("no NVIDIA GPU (no driver, or no device)")) +
-                       "; give a number, or cpu"};
+    const std::string why = installed > 0 ? hidden_gpus(installed, *cuda_visible_devices)
+                                          : "this node has no NVIDIA GPU (no driver, or no device)";
+    return {.count = 0, .problem = why + ", or give a number, or cpu"};
   }
   std::string problem = check_num_workers(nproc_per_node);
   if (!problem.empty()) return {.count = 0, .problem = std::move(problem)};

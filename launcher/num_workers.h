@@ -30,7 +30,8 @@ using GetAffinity = std::function<int(std::size_t size, cpu_set_t* mask)>;
 int count_cpus(const GetAffinity& get_affinity);
 
 // How many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible: entries up to
-// the first invalid one (empty, "-1" or an index beyond the last), as CUDA reads it. Pure.
+// the first invalid one (empty, "-1" or an index beyond the last), as CUDA reads it; blanks round
+// an entry don't count, and where one stands twice CUDA sees none. Pure.
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices);
 
 // What is wrong with a value of --nproc-per-node on any machine; empty: nothing.

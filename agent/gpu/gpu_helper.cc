@@ -26,7 +26,8 @@ constexpr std::size_t kMaxAnswerBytes = 1 << 20;
 
 bool has_driver() {
   const char* chosen = std::getenv(env::kNvmlLibrary);
-  return (chosen != nullptr && *chosen != '\0') || ::access("/dev/nvidiactl", F_OK) == 0;
+  if (chosen != nullptr && *chosen != '\0') return true;
+  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;  // WSL
 }
 
 // Where the answer's lines end; nullopt: it isn't whole yet.

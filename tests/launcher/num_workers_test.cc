@@ -37,8 +37,14 @@ TEST_CASE("nproc: what can't be is a problem that says what can") {
                StartsWith("wants a number from 1 to 65536, auto, gpu or cpu"));
   }
   CHECK_THAT(num_workers("gpu", cpu_only, {}).problem, Contains("no NVIDIA GPU"));
-  CHECK_THAT(num_workers("gpu", with_gpus, "").problem,
-             Contains("none visible with CUDA_VISIBLE_DEVICES="));
+  CHECK(
+      num_workers("gpu", with_gpus, " ").problem ==
+      "CUDA_VISIBLE_DEVICES=\" \" hides all 4 GPU(s) of this node; unset it, or give a number, or "
+      "cpu");
+  CHECK(
+      num_workers("gpu", with_gpus, "4").problem ==
+      "CUDA_VISIBLE_DEVICES=\"4\" names none of this node's 4 GPU(s) (0 to 3, each once); correct "
+      "or unset it, or give a number, or cpu");
 }
 
 TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
@@ -49,6 +55,8 @@ TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(num_visible_gpus(4, "0,4,1") == 1);
   CHECK(num_visible_gpus(4, "GPU-8f3a,GPU-77") == 2);
   CHECK(num_visible_gpus(4, "none") == 0);
+  CHECK(num_visible_gpus(4, " 0, 1 ,2") == 3);
+  CHECK(num_visible_gpus(4, "0,1,0") == 0);
 }
 
 TEST_CASE("nproc: more workers than GPUs is said") {

@@ -12,9 +12,11 @@
 namespace ddprun {
 
 std::string load_cuda() {
-  if (!std::filesystem::exists("/dev/nvidiactl")) return "no NVIDIA driver on this machine";
-  // Its constructors register CUDA with the LibTorch that is loaded. Local: the NCCL that comes with
-  // it must not take the place of another one's own functions.
+  const bool has_driver =
+      std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");  // WSL
+  if (!has_driver) return "no NVIDIA driver on this machine";
+  // Its constructors register CUDA with the LibTorch that is loaded. Local: the NCCL that comes
+  // with it must not take the place of another one's own functions.
   if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL)) return ::dlerror();
   return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
 }

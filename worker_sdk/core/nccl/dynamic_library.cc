@@ -83,7 +83,9 @@ DynamicLibrary DynamicLibrary::open(const LibrarySearch& search) {
       return {handle, path_of(handle, chosen)};
     throw Error(ErrorCode::kUnsupported, setting + " can't be loaded: " + dlerror());
   }
-  for (const auto& name : search.names) {
+  std::vector<std::string> loaded = search.names;
+  loaded.insert(loaded.end(), copies.begin(), copies.end());
+  for (const auto& name : loaded) {
     if (void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD)) {
       return {handle, path_of(handle, name)};
     }

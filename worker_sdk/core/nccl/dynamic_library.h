@@ -19,9 +19,10 @@ struct LibrarySearch {
 // own.
 class DynamicLibrary {
  public:
-  // The override, else a copy that is loaded already, else a file. Throws Error(kUnsupported) with
-  // every path tried and the dynamic linker's answer; for an override beside another copy that is
-  // loaded, unless may_be_second.
+  // The override, else a copy that is loaded already, under the name that a package gave it
+  // ("libcudart-1a2b3c4d.so.12"), too, else a file. Throws Error(kUnsupported) with every path
+  // tried and the dynamic linker's answer; for an override beside another copy that is loaded,
+  // unless may_be_second.
   static DynamicLibrary open(const LibrarySearch& search);
 
   // nullptr: the library has no such function.

@@ -112,5 +112,23 @@ TEST_CASE("DynamicLibrary: an override is refused beside another copy that is lo
   ::unsetenv("DDPRUN_TEST_LIBRARY");
 }
 
+TEST_CASE("DynamicLibrary: a loaded copy with a hash in its name comes before a file") {
+  const TempDirectory directory;
+  const auto search = [&](const std::string& name) {
+    auto result = search_for(name);
+    result.folders = {directory.path()};
+    return result;
+  };
+  const std::string hashed = directory.path("libhash-1a2b3c4d.so.2.28");
+  const std::string file = directory.path("libhash.so.2"), other = directory.path("libnet.so.2");
+  const Loaded loaded(hashed);
+  std::filesystem::copy_file(DDPRUN_FAKE_CUDART, file);
+  CHECK(nccl::DynamicLibrary::open(search("libhash.so.2")).path() == hashed);
+
+  std::filesystem::copy_file(DDPRUN_FAKE_CUDART, other);
+  const Loaded plugin(directory.path("libnet-plugin.so.2"));  // as libnccl-net.so is no libnccl
+  CHECK(nccl::DynamicLibrary::open(search("libnet.so.2")).path() == other);
+}
+
 }  // namespace
 }  // namespace ddprun::test

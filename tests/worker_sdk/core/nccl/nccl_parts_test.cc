@@ -10,6 +10,7 @@
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
+#include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/operation.h"
@@ -30,6 +31,14 @@ TEST_CASE("list_ranks: few are all named, many are counted") {
 TEST_CASE("version_text: NCCL's number in its own words") {
   CHECK(nccl::version_text(22809) == "2.28.9");
   CHECK(nccl::version_text(21800) == "2.18.0");
+}
+
+TEST_CASE("device_identity: an error shows what CUDA was told to show") {
+  FakeCuda cuda(2);
+  ::setenv(env::kCudaVisibleDevices, "5,7", 1);
+  const std::string error = error_of([&] { nccl::device_identity(cuda, 2); }).what();
+  ::unsetenv(env::kCudaVisibleDevices);
+  CHECK(error == "LOCAL_RANK is 2, but CUDA sees 2 GPUs with CUDA_VISIBLE_DEVICES=\"5,7\"");
 }
 
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
