@@ -37,6 +37,7 @@ struct FakeCuda::FakeEvent {
 FakeCuda::FakeCuda(int num_devices) : num_devices_(num_devices) {
   for (int device = 0; device < num_devices; ++device) {
     uuids_.push_back("fake-gpu-" + std::to_string(device));
+    pci_bus_ids_.push_back("fake-bus-" + std::to_string(device));
     default_streams_.push_back(std::make_shared<FakeStream>(device));
   }
 }
@@ -76,6 +77,11 @@ int FakeCuda::num_hanging() const {
 void FakeCuda::set_uuid(int device, std::string uuid) {
   std::lock_guard lock(mutex_);
   uuids_[static_cast<std::size_t>(device)] = std::move(uuid);
+}
+
+void FakeCuda::set_pci_bus_id(int device, std::string bus_id) {
+  std::lock_guard lock(mutex_);
+  pci_bus_ids_[static_cast<std::size_t>(device)] = std::move(bus_id);
 }
 
 nccl::CudaResult FakeCuda::fault(const std::string& function) {
@@ -169,6 +175,14 @@ nccl::CudaResult FakeCuda::device_uuid(int device, std::string* uuid) {
   if (device < 0 || device >= num_devices_) return kInvalidDevice;
   std::lock_guard lock(mutex_);
   *uuid = uuids_[static_cast<std::size_t>(device)];
+  return nccl::kCudaSuccess;
+}
+
+nccl::CudaResult FakeCuda::device_pci_bus_id(int device, std::string* bus_id) {
+  if (const auto result = fault("device_pci_bus_id")) return result;
+  if (device < 0 || device >= num_devices_) return kInvalidDevice;
+  std::lock_guard lock(mutex_);
+  *bus_id = pci_bus_ids_[static_cast<std::size_t>(device)];
   return nccl::kCudaSuccess;
 }
 

@@ -38,6 +38,8 @@ class FakeCuda : public nccl::CudaApi {
   int num_hanging() const;  // calls inside
   // Devices with the same UUID, as one GPU seen through two indices.
   void set_uuid(int device, std::string uuid);
+  // Devices with the same one, as MIG slices of one GPU.
+  void set_pci_bus_id(int device, std::string bus_id);
 
   // Runs on the stream, in its order. `task` may block; nullptr is the calling thread's device's
   // default stream.
@@ -60,6 +62,7 @@ class FakeCuda : public nccl::CudaApi {
   nccl::CudaResult get_device(int* device) override;
   nccl::CudaResult set_device(int device) override;
   nccl::CudaResult device_uuid(int device, std::string* uuid) override;
+  nccl::CudaResult device_pci_bus_id(int device, std::string* bus_id) override;
   nccl::CudaResult stream_create_high_priority(nccl::Stream* stream) override;
   nccl::CudaResult stream_destroy(nccl::Stream stream) override;
   nccl::CudaResult stream_synchronize(nccl::Stream stream) override;
@@ -102,6 +105,7 @@ class FakeCuda : public nccl::CudaApi {
   int num_hanging_ = 0;                  // Guarded by mutex_
   std::condition_variable changed_;
   std::vector<std::string> uuids_;                               // Guarded by mutex_
+  std::vector<std::string> pci_bus_ids_;                         // Guarded by mutex_
   std::vector<std::shared_ptr<FakeStream>> default_streams_;     // constant after construction
   std::map<nccl::Stream, std::shared_ptr<FakeStream>> streams_;  // Guarded by mutex_
   struct FakeEvent;

@@ -136,6 +136,7 @@ class LightCuda : public nccl::CudaApi {
   CudaResult get_device(int* device) override { return *device = 0, kDone; }
   CudaResult set_device(int) override { return kDone; }
   CudaResult device_uuid(int, std::string* uuid) override { return *uuid = "light", kDone; }
+  CudaResult device_pci_bus_id(int, std::string* id) override { return *id = "light", kDone; }
   CudaResult stream_create_high_priority(Stream* stream) override {
     return *stream = reinterpret_cast<Stream>(this), kDone;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The offers travel as lines "rank TAB choice TAB device id TAB reason", appended to one key.
+// The offers travel as lines "rank TAB choice TAB device id TAB GPU id TAB reason", appended to one
+// key.
 #include "worker_sdk/core/backend_agreement.h"
 
 #include <algorithm>
@@ -28,7 +29,8 @@ std::string one_line(std::string text) {
 
 std::string encode(const DeviceOffer& offer) {
   return std::to_string(offer.rank) + "\t" + to_string(offer.choice) + "\t" +
-         one_line(offer.device_id) + "\t" + one_line(offer.reason) + "\n";
+         one_line(offer.device_id) + "\t" + one_line(offer.gpu_id) + "\t" + one_line(offer.reason) +
+         "\n";
 }
 
 std::vector<DeviceOffer> decode_offers(const std::string& text) {
@@ -37,11 +39,11 @@ std::vector<DeviceOffer> decode_offers(const std::string& text) {
   std::string line;
   while (std::getline(lines, line)) {
     std::istringstream fields(line);
-    std::array<std::string, 4> field;
+    std::array<std::string, 5> field;
     for (auto& one : field) std::getline(fields, one, '\t');
     const auto choice = parse_backend_choice(field[1]);
     if (!choice) continue;
-    offers.push_back({std::stoi(field[0]), *choice, field[2], field[3]});
+    offers.push_back({std::stoi(field[0]), *choice, field[2], field[3], field[4]});
   }
   return offers;
 }
@@ -72,7 +74,7 @@ BackendVerdict decode_verdict(const std::string& text) {
 
 // Why the ranks can't use NCCL, naming the first one that stands in the way; empty: they can.
 std::string obstacle(const std::vector<DeviceOffer>& offers) {
-  std::map<std::string, int> rank_of_device;
+  std::map<std::string, int> rank_of_device, rank_of_gpu;
   const bool may_share = nccl::test_gpu().shared;
   for (const auto& offer : offers) {
     if (offer.device_id.empty()) {
@@ -81,6 +83,12 @@ std::string obstacle(const std::vector<DeviceOffer>& offers) {
     const auto [found, fresh] = rank_of_device.emplace(offer.device_id, offer.rank);
     if (!fresh && !may_share) {
       return rank_text(offer.rank) + " would share its GPU with " + rank_text(found->second);
+    }
+    if (offer.gpu_id.empty() || may_share) continue;
+    const auto [other, is_first] = rank_of_gpu.emplace(offer.gpu_id, offer.rank);
+    if (!is_first) {
+      return rank_text(offer.rank) + " has a slice (MIG) of the GPU of " +
+             rank_text(other->second) + ", and NCCL before 2.30 takes but one rank on a GPU";
     }
   }
   return "";

@@ -15,8 +15,11 @@ namespace ddprun {
 struct DeviceOffer {
   int rank = 0;
   BackendChoice choice = BackendChoice::kAuto;
-  std::string device_id;  // the same on every rank that uses this device (its UUID); empty: none
-  std::string reason;     // why there is none: "no GPU", "LOCAL_RANK 3, but 2 GPUs", …
+  std::string device_id{};  // the same on every rank that uses this device (its UUID); empty: none
+  // The same on every rank whose device is a slice (MIG) of this GPU, where NCCL takes but one rank
+  // on it; empty: it takes several.
+  std::string gpu_id{};
+  std::string reason{};  // why there is none: "no GPU", "LOCAL_RANK 3, but 2 GPUs", …
 };
 
 struct BackendVerdict {

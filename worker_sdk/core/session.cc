@@ -152,7 +152,12 @@ DeviceOffer Session::offer_device(BackendChoice choice) {
   if (choice == BackendChoice::kHost) return offer;
   try {
     if (!libraries_.cuda) libraries_ = loader_();
-    offer.device_id = nccl::device_identity(*libraries_.cuda, env_.device);
+    std::string id = nccl::device_identity(*libraries_.cuda, env_.device);
+    constexpr int kTakesSlices = 23000;
+    if (libraries_.nccl->version() < kTakesSlices) {
+      offer.gpu_id = nccl::gpu_identity(*libraries_.cuda, env_.device);
+    }
+    offer.device_id = std::move(id);
   } catch (const Error& error) {
     offer.reason = error.what();
   }

@@ -18,7 +18,12 @@ namespace {
 using Kind = BackendVerdict::Kind;
 
 DeviceOffer offer(int rank, BackendChoice choice, const std::string& device) {
-  return {rank, choice, device, device.empty() ? "CUDA sees no GPU" : ""};
+  return {rank, choice, device, "", device.empty() ? "CUDA sees no GPU" : ""};
+}
+
+// A MIG slice of `gpu`.
+DeviceOffer slice(int rank, const std::string& device, const std::string& gpu) {
+  return {rank, BackendChoice::kAuto, device, gpu, ""};
 }
 
 TEST_CASE("BackendChoice: names and values match") {
@@ -53,6 +58,14 @@ TEST_CASE("decide_backend: the table of docs/nccl.md") {
        {offer(3, kAuto, "a"), offer(0, kAuto, "a"), offer(1, kAuto, "b")},
        Kind::kHost,
        "rank 3 would share its GPU with rank 0"},
+      {"auto, slices of one GPU, as NCCL before 2.30 has it",
+       {slice(0, "a", "gpu 1"), slice(1, "b", "gpu 2"), slice(2, "c", "gpu 1")},
+       Kind::kHost,
+       "rank 2 has a slice (MIG) of the GPU of rank 0, and NCCL before 2.30 takes but one rank"},
+      {"auto, slices of one GPU, as NCCL 2.30 has it",
+       {slice(0, "a", ""), slice(1, "b", "")},
+       Kind::kNccl,
+       ""},
       {"nccl, a device each", {offer(0, kNccl, "a"), offer(1, kNccl, "b")}, Kind::kNccl, ""},
       {"nccl, one rank without",
        {offer(0, kNccl, "a"), offer(1, kNccl, "")},

@@ -335,6 +335,18 @@ TEST_CASE("Session: auto with more ranks than GPUs is the host backend and says 
   CHECK(fakes.nccl->num_ids() == 0);
 }
 
+TEST_CASE("Session: two MIG slices of one GPU are the host backend's, with NCCL before 2.30") {
+  Fakes fakes(2);
+  fakes.cuda->set_pci_bus_id(1, "fake-bus-0");
+  ServerThread server;
+  LogLines log;
+  run_sessions(server, 2, fakes.loader(), [](Session& session) {
+    expect(session.make_communicator()->backend() == "host", "the host backend");
+  });
+  CHECK(!log.await("rank 1 has a slice (MIG) of the GPU of rank 0").empty());
+  CHECK(fakes.nccl->num_ids() == 0);
+}
+
 TEST_CASE(
     "Session: explicit nccl with more ranks than GPUs fails on every rank before NCCL starts") {
   Fakes fakes(2);

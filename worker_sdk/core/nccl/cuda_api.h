@@ -27,6 +27,8 @@ class CudaApi {
   virtual CudaResult set_device(int device) = 0;
   // Of the device or MIG slice: the same in every process that uses it, on no other device.
   virtual CudaResult device_uuid(int device, std::string* uuid) = 0;
+  // "0000:3b:00.0": of the GPU, so the slices of one have the same.
+  virtual CudaResult device_pci_bus_id(int device, std::string* bus_id) = 0;
 
   virtual CudaResult stream_create_high_priority(Stream* stream) = 0;  // non-blocking flag set
   virtual CudaResult stream_destroy(Stream stream) = 0;

@@ -8,6 +8,8 @@
 #include "common/boot_id.h"
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/fnv1a.h"
+#include "common/process_facts.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -39,6 +41,20 @@ std::string device_identity(CudaApi& cuda, int local_rank) {
                 "the UUID of GPU " + std::to_string(local_rank) + ": " + cuda.error_text(result));
   }
   return uuid;
+}
+
+std::string gpu_identity(CudaApi& cuda, int local_rank) {
+  std::string bus_id;
+  if (const auto result = cuda.device_pci_bus_id(local_rank, &bus_id); result != kCudaSuccess) {
+    throw Error(ErrorCode::kUnsupported, "the PCI bus id of GPU " + std::to_string(local_rank) +
+                                             ": " + cuda.error_text(result));
+  }
+  const char* host = std::getenv("NCCL_HOSTID");
+  const bool is_given = host != nullptr && *host != '\0';
+  char id[17];
+  std::snprintf(id, sizeof id, "%016" PRIx64,
+                fnv1a((is_given ? host : host_name() + "/" + boot_id()) + "/" + bus_id));
+  return id;
 }
 
 }  // namespace ddprun::nccl

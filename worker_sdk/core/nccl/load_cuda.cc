@@ -91,6 +91,12 @@ class LoadedCuda : public CudaApi {
   CudaResult device_uuid(int device, std::string* uuid) override {
     return driver_.uuid(device, uuid);
   }
+  CudaResult device_pci_bus_id(int device, std::string* bus_id) override {
+    char text[32] = {};
+    const auto result = cudaDeviceGetPCIBusId(text, sizeof text, device);
+    *bus_id = text;
+    return result;
+  }
 
   CudaResult stream_create_high_priority(Stream* stream) override {
     int least = 0;
@@ -152,6 +158,7 @@ class LoadedCuda : public CudaApi {
   DDPRUN_CUDA(cudaGetDeviceCount, cudaError_t (*)(int*));
   DDPRUN_CUDA(cudaGetDevice, cudaError_t (*)(int*));
   DDPRUN_CUDA(cudaSetDevice, cudaError_t (*)(int));
+  DDPRUN_CUDA(cudaDeviceGetPCIBusId, cudaError_t (*)(char*, int, int));
   DDPRUN_CUDA(cudaDeviceGetStreamPriorityRange, cudaError_t (*)(int*, int*));
   DDPRUN_CUDA(cudaStreamCreateWithPriority, cudaError_t (*)(cudaStream_t*, unsigned, int));
   DDPRUN_CUDA(cudaStreamDestroy, cudaError_t (*)(cudaStream_t));

@@ -2,8 +2,11 @@
 // The small parts under the nccl communicator, and the loaders on this machine.
 #include <atomic>
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "common/bounded_call.h"
 #include "common/env_names.h"
@@ -39,6 +42,17 @@ TEST_CASE("device_identity: an error shows what CUDA was told to show") {
   const std::string error = error_of([&] { nccl::device_identity(cuda, 2); }).what();
   ::unsetenv(env::kCudaVisibleDevices);
   CHECK(error == "LOCAL_RANK is 2, but CUDA sees 2 GPUs with CUDA_VISIBLE_DEVICES=\"5,7\"");
+}
+
+TEST_CASE("gpu_identity: the same for slices of one GPU, on one host as NCCL knows it") {
+  FakeCuda cuda(3);
+  cuda.set_pci_bus_id(2, "fake-bus-0");
+  const std::string first = nccl::gpu_identity(cuda, 0);
+  CHECK(first == nccl::gpu_identity(cuda, 2));
+  CHECK(first != nccl::gpu_identity(cuda, 1));
+  ::setenv("NCCL_HOSTID", "another host", 1);
+  CHECK(first != nccl::gpu_identity(cuda, 0));
+  ::unsetenv("NCCL_HOSTID");
 }
 
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
