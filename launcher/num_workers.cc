@@ -3,7 +3,6 @@
 
 #include "launcher/options/parse_value.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -16,29 +15,18 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/gpu/gpu_helper.h"
 #include "agent/preflight/node_facts.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/process_facts.h"
 
 namespace ddprun::launcher {
 namespace {
 
 constexpr int kMostWorkers = 65536;
 
-// NVML by dlopen: no link-time need on hosts without it. nullopt: not there, or it failed.
-std::optional<int> count_by_nvml() {
-  const std::unique_ptr<void, int (*)(void*)> library(
-      ::dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL),
-      [](void* handle) { return handle ? ::dlclose(handle) : 0; });
-  if (!library) return std::nullopt;
-  const auto init = reinterpret_cast<int (*)()>(::dlsym(library.get(), "nvmlInit_v2"));
-  const auto count =
-      reinterpret_cast<int (*)(unsigned*)>(::dlsym(library.get(), "nvmlDeviceGetCount_v2"));
-  const auto shutdown = reinterpret_cast<int (*)()>(::dlsym(library.get(), "nvmlShutdown"));
-  if (!init || !count || !shutdown || init() != 0) return std::nullopt;
-  unsigned num_devices = 0;
-  const bool counted = count(&num_devices) == 0;
-  shutdown();
-  return counted ? std::optional(static_cast<int>(num_devices)) : std::nullopt;
-}
+constexpr std::chrono::seconds kGpuLimit{30};  // the driver may start: seconds for each GPU
 
 class RealMachine : public Machine {
  public:
@@ -47,7 +35,8 @@ class RealMachine : public Machine {
         [](std::size_t size, cpu_set_t* mask) { return ::sched_getaffinity(0, size, mask); });
   }
   int num_gpus() const override {
-    const auto counted = count_by_nvml();
+    const auto counted =
+        agent::count_gpus(helper_program("ddprun-gpus"), Deadline::after(kGpuLimit));
     return counted ? *counted : agent::num_listed_gpus();
   }
   int num_listed_gpus() const override { return agent::num_listed_gpus(); }
@@ -118,7 +107,15 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
                        const std::optional<std::string>& cuda_visible_devices) {
   if (nproc_per_node == "cpu") return {.count = machine.num_cpus(), .problem = ""};
   if (nproc_per_node == "gpu" || nproc_per_node == "auto") {
-    const int installed = machine.num_gpus();
+    int installed = 0;
+    try {
+      installed = machine.num_gpus();
+    } catch (const Error& error) {
+      return {.count = 0,
+              .problem = concat(error.what(),
+                                " (does nvidia-smi hang, too?): leave this node out, or give a "
+                                "number, or cpu")};
+    }
     const int visible = num_visible_gpus(installed, cuda_visible_devices);
     if (visible > 0) return {.count = visible, .problem = ""};
     if (nproc_per_node == "auto") return {.count = machine.num_cpus(), .problem = ""};

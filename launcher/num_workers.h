@@ -16,7 +16,8 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual int num_cpus() const = 0;  // that this process may run on
-  virtual int num_gpus() const = 0;  // installed and reachable; may start the driver (100 ms)
+  // Installed and reachable; may start the driver. Throws Error(kTimeout) where it does not answer.
+  virtual int num_gpus() const = 0;
   virtual int num_listed_gpus() const = 0;  // as the loaded driver lists them, at no cost
 };
 

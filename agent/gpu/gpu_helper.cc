@@ -110,6 +110,27 @@ void GpuHelper::lost() {
   if (const Done done = std::exchange(done_, nullptr)) done(std::nullopt);
 }
 
+std::optional<int> count_gpus(const std::string& program, Deadline deadline) {
+  boost::asio::io_context io;
+  auto helper = GpuHelper::start(io, program);
+  if (!helper) return std::nullopt;
+  std::optional<int> count;
+  bool has_ended = false;
+  helper->ask(GpuRequest::kCount, [&](const std::optional<std::string>& lines) {
+    if (lines) count = std::atoi(lines->c_str());
+    has_ended = true;
+    io.stop();
+  });
+  io.run_until(deadline.at());
+  if (!has_ended) {
+    throw Error(ErrorCode::kTimeout, "the NVIDIA driver does not say how many GPUs there are");
+  }
+  helper.reset();  // killed
+  io.restart();
+  io.run_for(std::chrono::seconds(1));  // until it is reaped
+  return count;
+}
+
 LazyGpuHelper::LazyGpuHelper(boost::asio::io_context& io, std::string program)
     : LazyGpuHelper(io, std::move(program), Limits{}) {}
 

@@ -23,6 +23,7 @@ enum class GpuRequest : char {
   kUtilisation = 'u',  // "PID PERCENT" lines: shares of GPU time since it was last asked
   kReadings = 'r',     // "DEVICE KEY VALUE" lines (gpu_reading.h): the state of all GPUs
   kStatus = 's',       // likewise: how busy, full and hot they are
+  kCount = 'n',        // one line: how many GPUs there are
 };
 inline constexpr char kGpuAnswerEnd[] = ".\n";  // a line of its own
 
@@ -51,6 +52,10 @@ class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
   std::string text_;                               // of an answer that is under way
   Done done_;                                      // empty: nothing is asked
 };
+
+// How many GPUs NVML has, asked of `program` (ddprun-gpus) for this one answer; nullopt: no NVML
+// here. Blocks. Throws Error(kTimeout) where the driver has not answered at the deadline.
+std::optional<int> count_gpus(const std::string& program, Deadline deadline);
 
 // One that is started when it is first asked, for who wants the latest answer and no certainty. One
 // that has ended, as when it was killed, is started again by a later question. io thread only.

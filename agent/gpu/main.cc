@@ -20,6 +20,8 @@ int main() {
         for (const auto& reading : nvml.status()) std::puts(agent::to_line(reading).c_str());
       } else if (request == static_cast<char>(agent::GpuRequest::kReadings)) {
         for (const auto& reading : nvml.readings()) std::puts(agent::to_line(reading).c_str());
+      } else if (request == static_cast<char>(agent::GpuRequest::kCount)) {
+        std::printf("%zu\n", nvml.num_devices());
       } else {
         for (const auto& process : nvml.processes()) std::puts(agent::to_line(process).c_str());
       }

@@ -20,6 +20,9 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
+  // GPUs that answer.
+  std::size_t num_devices() const { return devices().size(); }
+
   // Compute processes of all GPUs. A GPU that doesn't answer is left out.
   std::vector<GpuProcess> processes() const;
 

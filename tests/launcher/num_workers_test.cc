@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/num_workers.h"
 
+#include "common/error.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::launcher;
@@ -45,6 +46,24 @@ TEST_CASE("nproc: what can't be is a problem that says what can") {
       num_workers("gpu", with_gpus, "4").problem ==
       "CUDA_VISIBLE_DEVICES=\"4\" names none of this node's 4 GPU(s) (0 to 3, each once); correct "
       "or unset it, or give a number, or cpu");
+}
+
+TEST_CASE("nproc: a driver that does not answer is a problem, also of auto") {
+  struct HungDriver : FakeMachine {
+    HungDriver() : FakeMachine(6, 4) {}
+    int num_gpus() const override {
+      throw ddprun::Error(ddprun::ErrorCode::kTimeout, "the NVIDIA driver does not say");
+    }
+  };
+  for (const char* text : {"gpu", "auto"}) {
+    const NumWorkers workers = num_workers(text, HungDriver(), {});
+    CHECK(workers.count == 0);
+    CHECK(
+        workers.problem ==
+        "the NVIDIA driver does not say (does nvidia-smi hang, too?): leave this node out, or give "
+        "a number, or cpu");
+  }
+  CHECK(num_workers("cpu", HungDriver(), {}).count == 6);
 }
 
 TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML for tests: two GPUs, whose processes the file FAKE_NVML_LIST has ("DEVICE PID BYTES" lines),
 // read at each call; FAKE_NVML_LIST.read tells that one was, for both. Where the file says "hang"
-// it does; "broken": nvmlInit fails. FAKE_NVML_USE likewise has "DEVICE PID PERCENT" lines: what
-// each process uses a GPU for, all the time. FAKE_NVML_STATE has "DEVICE KEY VALUE" lines, as
-// ddprun-gpus prints them; what it doesn't have no GPU can tell.
+// it does; "hang at once": nvmlInit does; "broken": nvmlInit fails. FAKE_NVML_USE likewise has
+// "DEVICE PID PERCENT" lines: what each process uses a GPU for, all the time. FAKE_NVML_STATE has
+// "DEVICE KEY VALUE" lines, as ddprun-gpus prints them; what it doesn't have no GPU can tell.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -103,7 +103,10 @@ int nvmlDeviceGetTemperature(void* device, unsigned, unsigned* celsius) {
   return state_of(device, "celsius", celsius);
 }
 
-int nvmlInit_v2() { return list() == "broken" ? 9 : 0; }
+int nvmlInit_v2() {
+  while (list() == "hang at once") ::pause();
+  return list() == "broken" ? 9 : 0;
+}
 int nvmlShutdown() { return 0; }
 int nvmlDeviceGetCount_v2(unsigned* count) {
   *count = 2;

@@ -10,11 +10,13 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "agent/gpu/gpu_helper.h"
 #include "agent/orphan_sweep.h"
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/process_facts.h"
 #include "tests/support/catch.h"
+#include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
 
 using namespace ddprun;
@@ -81,6 +83,19 @@ TEST_CASE("GpuMemory: no driver, nothing to wait for") {
   boost::asio::io_context io;
   if (::access("/dev/nvidiactl", F_OK) == 0) DDPRUN_SKIP("this machine has an NVIDIA driver");
   CHECK_FALSE(GpuMemory::open(io, helper_program("ddprun-gpus")));
+}
+
+TEST_CASE("count_gpus: NVML's number, none without NVML, and an end where the driver hangs") {
+  const std::string program = helper_program("ddprun-gpus");
+  Node node("");
+  CHECK(count_gpus(program, Deadline::after(seconds{30})) == 2);
+  node.set_list("broken");
+  CHECK(count_gpus(program, Deadline::after(seconds{30})) == std::nullopt);
+  node.set_list("hang at once");
+  std::string text;
+  CHECK(test::code_of([&] { count_gpus(program, Deadline::after(milliseconds{300})); }, &text) ==
+        ErrorCode::kTimeout);
+  CHECK_THAT(text, Contains("NVIDIA driver"));
 }
 
 TEST_CASE("GpuMemory: free memory is seen at once, who was there before doesn't count") {
