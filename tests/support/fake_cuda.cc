@@ -186,6 +186,12 @@ nccl::CudaResult FakeCuda::device_pci_bus_id(int device, std::string* bus_id) {
   return nccl::kCudaSuccess;
 }
 
+nccl::CudaResult FakeCuda::compute_capability(int, int* major, int* minor) {
+  *major = 9;
+  *minor = 0;
+  return fault("compute_capability");
+}
+
 nccl::CudaResult FakeCuda::stream_create_high_priority(nccl::Stream* stream) {
   if (const auto result = fault("stream_create")) return result;
   auto created = std::make_shared<FakeStream>(current_device);

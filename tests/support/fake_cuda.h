@@ -63,6 +63,7 @@ class FakeCuda : public nccl::CudaApi {
   nccl::CudaResult set_device(int device) override;
   nccl::CudaResult device_uuid(int device, std::string* uuid) override;
   nccl::CudaResult device_pci_bus_id(int device, std::string* bus_id) override;
+  nccl::CudaResult compute_capability(int device, int* major, int* minor) override;  // 9.0
   nccl::CudaResult stream_create_high_priority(nccl::Stream* stream) override;
   nccl::CudaResult stream_destroy(nccl::Stream stream) override;
   nccl::CudaResult stream_synchronize(nccl::Stream stream) override;

@@ -137,6 +137,9 @@ class LightCuda : public nccl::CudaApi {
   CudaResult set_device(int) override { return kDone; }
   CudaResult device_uuid(int, std::string* uuid) override { return *uuid = "light", kDone; }
   CudaResult device_pci_bus_id(int, std::string* id) override { return *id = "light", kDone; }
+  CudaResult compute_capability(int, int* major, int* minor) override {
+    return *major = 9, *minor = 0, kDone;
+  }
   CudaResult stream_create_high_priority(Stream* stream) override {
     return *stream = reinterpret_cast<Stream>(this), kDone;
   }

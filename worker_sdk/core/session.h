@@ -30,6 +30,9 @@ class NcclApi;
 struct NcclLibraries {
   std::shared_ptr<nccl::CudaApi> cuda;
   std::shared_ptr<nccl::NcclApi> nccl;
+  // Throws Error(kUnsupported) where the program's own code can't run on a device, which is then
+  // none of this rank's. Empty: it can on all.
+  std::function<void(int device)> check_device{};
 };
 
 // Throws Error(kUnsupported) that says what is missing. Called at most once per session, and not by

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/torch/load_cuda.h"
 
+#include <ATen/Version.h>
 #include <dlfcn.h>
 #include <torch/cuda.h>
 
 #include <filesystem>
 
 #include "common/error.h"
+#include "worker_sdk/core/nccl/device_code.h"
 #include "worker_sdk/core/session.h"
 
 namespace ddprun {
@@ -24,7 +26,11 @@ std::string load_cuda() {
 NcclLibraries load_cuda_and_nccl() {
   const std::string why_not = load_cuda();
   if (!why_not.empty()) throw Error(ErrorCode::kUnsupported, why_not);
-  return load_nccl_libraries();
+  NcclLibraries libraries = load_nccl_libraries();
+  libraries.check_device = [cuda = libraries.cuda](int device) {
+    nccl::check_code(*cuda, device, "this LibTorch", at::show_config());
+  };
+  return libraries;
 }
 
 }  // namespace ddprun

@@ -15,7 +15,8 @@ struct NcclLibraries;
 std::string load_cuda();
 
 // load_cuda(), then CUDA and NCCL for the communicators. The SessionOptions::nccl_loader of
-// programs that train with LibTorch: a GPU is of use to them only where LibTorch can compute on it.
+// programs that train with LibTorch: a GPU is of use to them only where LibTorch can compute on it,
+// and has code for it.
 // Throws Error(kUnsupported) with the reason.
 NcclLibraries load_cuda_and_nccl();
 

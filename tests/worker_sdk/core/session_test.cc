@@ -335,6 +335,21 @@ TEST_CASE("Session: auto with more ranks than GPUs is the host backend and says 
   CHECK(fakes.nccl->num_ids() == 0);
 }
 
+TEST_CASE("Session: a GPU that the program has no code for is none of its rank's") {
+  Fakes fakes(1);
+  ServerThread server;
+  LogLines log;
+  const auto loader = [&]() -> NcclLibraries {
+    return {fakes.cuda, fakes.nccl, [](int device) {
+              throw Error(ErrorCode::kUnsupported, "no code for GPU " + std::to_string(device));
+            }};
+  };
+  run_sessions(server, 1, loader, [](Session& session) {
+    expect(session.make_communicator()->backend() == "host", "the host backend");
+  });
+  CHECK(!log.await("rank 0 has no GPU of its own: no code for GPU 0").empty());
+}
+
 TEST_CASE("Session: two MIG slices of one GPU are the host backend's, with NCCL before 2.30") {
   Fakes fakes(2);
   fakes.cuda->set_pci_bus_id(1, "fake-bus-0");

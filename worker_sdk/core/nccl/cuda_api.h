@@ -29,6 +29,8 @@ class CudaApi {
   virtual CudaResult device_uuid(int device, std::string* uuid) = 0;
   // "0000:3b:00.0": of the GPU, so the slices of one have the same.
   virtual CudaResult device_pci_bus_id(int device, std::string* bus_id) = 0;
+  // major.minor, as 9.0 of an H100.
+  virtual CudaResult compute_capability(int device, int* major, int* minor) = 0;
 
   virtual CudaResult stream_create_high_priority(Stream* stream) = 0;  // non-blocking flag set
   virtual CudaResult stream_destroy(Stream stream) = 0;

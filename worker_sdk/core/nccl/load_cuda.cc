@@ -97,6 +97,11 @@ class LoadedCuda : public CudaApi {
     *bus_id = text;
     return result;
   }
+  CudaResult compute_capability(int device, int* major, int* minor) override {
+    const auto result = cudaDeviceGetAttribute(major, cudaDevAttrComputeCapabilityMajor, device);
+    if (result != cudaSuccess) return result;
+    return cudaDeviceGetAttribute(minor, cudaDevAttrComputeCapabilityMinor, device);
+  }
 
   CudaResult stream_create_high_priority(Stream* stream) override {
     int least = 0;
@@ -158,6 +163,7 @@ class LoadedCuda : public CudaApi {
   DDPRUN_CUDA(cudaGetDeviceCount, cudaError_t (*)(int*));
   DDPRUN_CUDA(cudaGetDevice, cudaError_t (*)(int*));
   DDPRUN_CUDA(cudaSetDevice, cudaError_t (*)(int));
+  DDPRUN_CUDA(cudaDeviceGetAttribute, cudaError_t (*)(int*, cudaDeviceAttr, int));
   DDPRUN_CUDA(cudaDeviceGetPCIBusId, cudaError_t (*)(char*, int, int));
   DDPRUN_CUDA(cudaDeviceGetStreamPriorityRange, cudaError_t (*)(int*, int*));
   DDPRUN_CUDA(cudaStreamCreateWithPriority, cudaError_t (*)(cudaStream_t*, unsigned, int));

@@ -13,6 +13,7 @@
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
+#include "worker_sdk/core/nccl/device_code.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
@@ -53,6 +54,39 @@ TEST_CASE("gpu_identity: the same for slices of one GPU, on one host as NCCL kno
   ::setenv("NCCL_HOSTID", "another host", 1);
   CHECK(first != nccl::gpu_identity(cuda, 0));
   ::unsetenv("NCCL_HOSTID");
+}
+
+TEST_CASE("made_for_others: which GPUs nvcc's code runs on") {
+  constexpr char kFlags[] =
+      "CUDA_FLAGS= -O2 -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80 "
+      "-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_120,code=sm_120, CUDA_VERSION=1";
+  for (const auto& [major, minor] : {std::pair(7, 5), {8, 0}, {8, 6}, {9, 0}, {12, 0}, {12, 1}}) {
+    CAPTURE(major, minor);
+    CHECK(nccl::made_for_others(kFlags, major, minor).empty());
+  }
+  for (const auto& [major, minor] : {std::pair(6, 1), {7, 0}, {9, 1}, {10, 0}}) {
+    CAPTURE(major, minor);
+    CHECK(nccl::made_for_others(kFlags, major, minor) == "7.5, 8.0, 9.0, 12.0");
+  }
+  // As LibTorch tells it on a GPU; source is translated for every later GPU.
+  constexpr char kSource[] =
+      "-gencode;arch=compute_70,code=sm_70;-gencode;arch=compute_80,code=compute_80";
+  CHECK(nccl::made_for_others(kSource, 12, 0).empty());
+  CHECK(nccl::made_for_others(kSource, 7, 5).empty());
+  CHECK(nccl::made_for_others(kSource, 6, 0) == "7.0, 8.0");
+  CHECK(nccl::made_for_others("code=[compute_80,sm_70]", 8, 9).empty());
+  CHECK(nccl::made_for_others("built without CUDA", 9, 0).empty());
+}
+
+TEST_CASE("check_code: one line names the GPU and what the code was built for") {
+  FakeCuda cuda(1);
+  nccl::check_code(cuda, 0, "this LibTorch", "code=sm_90");
+  const Error error = error_of([&] { nccl::check_code(cuda, 0, "this LibTorch", "code=sm_75"); });
+  CHECK(error.code() == ErrorCode::kUnsupported);
+  CHECK(
+      std::string(error.what()) ==
+      "GPU 0 has compute capability 9.0, and this LibTorch is built for 7.5: use one that is built "
+      "for this GPU");
 }
 
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
