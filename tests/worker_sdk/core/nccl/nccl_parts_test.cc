@@ -15,6 +15,7 @@
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/device_code.h"
 #include "worker_sdk/core/nccl/device_identity.h"
+#include "worker_sdk/core/nccl/device_launch_lock.h"
 #include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/operation.h"
@@ -87,6 +88,34 @@ TEST_CASE("check_code: one line names the GPU and what the code was built for") 
       std::string(error.what()) ==
       "GPU 0 has compute capability 9.0, and this LibTorch is built for 7.5: use one that is built "
       "for this GPU");
+}
+
+TEST_CASE("DeviceLaunchLock: one thread at a time on a device, of which others know nothing") {
+  std::atomic<int> num_inside{0}, num_overlaps{0};
+  std::vector<std::thread> threads;
+  const nccl::DeviceLaunchLock other_device(1);
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int n = 0; n < 1000; ++n) {
+        const nccl::DeviceLaunchLock lock(0);
+        if (++num_inside != 1) ++num_overlaps;
+        std::this_thread::yield();
+        --num_inside;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(num_overlaps == 0);
+}
+
+TEST_CASE("DeviceLaunchLock: needed where NCCL keeps the order of launches") {
+  for (const auto& [value, is_needed] :
+       {std::pair("1", true), {"2", true}, {"0", false}, {"", false}}) {
+    ::setenv(env::kNcclLaunchOrderImplicit, value, 1);
+    CHECK(nccl::DeviceLaunchLock::is_needed() == is_needed);
+  }
+  ::unsetenv(env::kNcclLaunchOrderImplicit);
+  CHECK_FALSE(nccl::DeviceLaunchLock::is_needed());
 }
 
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
