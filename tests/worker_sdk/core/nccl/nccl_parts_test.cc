@@ -118,6 +118,28 @@ TEST_CASE("DeviceLaunchLock: needed where NCCL keeps the order of launches") {
   CHECK_FALSE(nccl::DeviceLaunchLock::is_needed());
 }
 
+TEST_CASE("Rig: a rank's memory goes without a wait for what another rank runs on the GPU") {
+  Rig rig(1);  // of both
+  std::promise<void> is_free;
+  std::atomic<bool> waited_in_vain{false};
+  rig.run(2, [&](const NcclOptions& mine) {
+    const auto stream = static_cast<Stream>(mine.current_stream(mine.device));
+    if (mine.rank == 0) {
+      rig.fake_cuda->enqueue(stream, [&, freed = is_free.get_future().share()] {
+        waited_in_vain = freed.wait_for(std::chrono::seconds(10)) != std::future_status::ready;
+      });
+      rig.fake_cuda->stream_synchronize(stream);
+    } else {
+      {
+        DeviceArray array(rig, stream, mine.device, DType::kFloat32, 1);
+        std::this_thread::sleep_for(milliseconds(50));  // rank 0's task runs by now
+      }
+      is_free.set_value();
+    }
+  });
+  CHECK_FALSE(waited_in_vain.load());
+}
+
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
   const Endpoint store{"10.0.0.1", 29500};
   const std::string address = nccl::ras_address("job", store);

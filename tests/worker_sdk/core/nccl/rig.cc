@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "common/check.h"
 #include "worker_sdk/core/nccl/loader.h"
@@ -44,6 +45,7 @@ Rig::Rig(int num_fake_devices) {
 }
 
 Rig::~Rig() {
+  free_kept();
   if (!fake) return;
   fake->release_hangs();
   while (fake->num_hanging() > 0) std::this_thread::yield();
@@ -52,6 +54,19 @@ Rig::~Rig() {
   DDPRUN_CHECK(fake->num_live_buffers() == 0);
   DDPRUN_CHECK(fake->num_registered() == 0);
   DDPRUN_CHECK(fake_cuda->num_live_objects() == 0);
+}
+
+void Rig::keep(int device, void* data) {
+  const std::lock_guard lock(mutex_);
+  kept_.emplace_back(device, data);
+}
+
+void Rig::free_kept() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, data] : std::exchange(kept_, {})) {
+    cuda->set_device(device);
+    cuda->memory_free(data);
+  }
 }
 
 const char* Rig::skip_reason(int num_ranks) const {
@@ -100,6 +115,7 @@ void Rig::run(int size, const std::function<void(NcclOptions)>& body) {
     });
   }
   for (auto& thread : threads) thread.join();
+  free_kept();
   for (int rank = 0; rank < size; ++rank) {
     try {
       if (errors[static_cast<std::size_t>(rank)]) {
@@ -134,7 +150,7 @@ DeviceArray::DeviceArray(Rig& rig, Stream stream, int device, DType dtype, std::
 
 DeviceArray::~DeviceArray() {
   rig_.cuda->stream_synchronize(stream_);
-  rig_.cuda->memory_free(data_);
+  rig_.keep(device_, data_);
 }
 
 void DeviceArray::write(const std::vector<double>& values) {

@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/elements.h"
@@ -46,6 +48,10 @@ class Rig {
   void run_with(int size, const std::function<void(NcclOptions&)>& change,
                 const std::function<void(NcclCommunicator&, Stream)>& body);
 
+  // Frees it when all ranks have ended: cudaFree waits for all that the device does, where another
+  // rank's kernel may wait for this rank's next one.
+  void keep(int device, void* data);
+
   std::shared_ptr<nccl::CudaApi> cuda;
   std::shared_ptr<nccl::NcclApi> nccl;
   std::shared_ptr<FakeCuda> fake_cuda;  // nullptr on real hardware
@@ -53,6 +59,10 @@ class Rig {
   SharedStore store;
 
  private:
+  void free_kept();
+
+  std::mutex mutex_;
+  std::vector<std::pair<int, void*>> kept_;  // Guarded by mutex_: device and memory
   int num_devices_ = 0;
   int max_ranks_ = 0;
   std::string why_not_;
