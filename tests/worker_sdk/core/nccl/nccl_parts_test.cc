@@ -140,6 +140,43 @@ TEST_CASE("Rig: a rank's memory goes without a wait for what another rank runs o
   CHECK_FALSE(waited_in_vain.load());
 }
 
+TEST_CASE("FakeCuda: a captured graph runs in replay alone, with the streams that wait for it") {
+  FakeCuda cuda(1);
+  nccl::Stream caller = nullptr, own = nullptr;
+  nccl::Event ready = nullptr, done = nullptr;
+  cuda.stream_create_high_priority(&caller);
+  cuda.stream_create_high_priority(&own);
+  cuda.event_create(&ready);
+  cuda.event_create(&done);
+  bool is_capturing = true;
+  cuda.stream_is_capturing(caller, &is_capturing);
+  CHECK_FALSE(is_capturing);
+
+  std::atomic<int> num_runs{0};
+  const auto capture_one_launch = [&] {
+    cuda.begin_capture(caller);
+    cuda.event_record(ready, caller);
+    cuda.stream_wait_event(own, ready);
+    cuda.stream_is_capturing(own, &is_capturing);
+    CHECK(is_capturing);
+    cuda.enqueue(own, [&] { ++num_runs; });
+    cuda.event_record(done, own);
+    CHECK(cuda.stream_wait_event(caller, done) == nccl::kCudaSuccess);
+  };
+  capture_one_launch();
+  const auto graph = cuda.end_capture();
+  REQUIRE(graph);
+  CHECK(num_runs == 0);
+  cuda.replay(*graph, caller);
+  cuda.replay(*graph, caller);
+  cuda.stream_synchronize(caller);
+  CHECK(num_runs == 2);
+
+  capture_one_launch();
+  CHECK(cuda.event_query(done) != nccl::kCudaSuccess);  // of a captured event: breaks the graph
+  CHECK_FALSE(cuda.end_capture());
+}
+
 TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
   const Endpoint store{"10.0.0.1", 29500};
   const std::string address = nccl::ras_address("job", store);
