@@ -11,6 +11,7 @@
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 #include "worker_sdk/core/nccl/comm_split.h"
+#include "worker_sdk/core/nccl/device_launch_lock.h"
 #include "worker_sdk/core/nccl/nccl_buffer.h"
 #include "worker_sdk/core/nccl/nccl_work.h"
 
@@ -71,6 +72,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_pt
       number_(options_.progress
                   ? options_.progress->recorder().add_communicator("nccl", options_.size)
                   : 0),
+      locks_launches_(DeviceLaunchLock::is_needed()),
       watchdog_(std::make_unique<Watchdog>(nccl_, cuda_, options_, gate_, failure_)) {
   const int rank = options_.rank;
   try {
@@ -329,6 +331,8 @@ void NcclCommunicator::refuse_capture(const char* operation) const {
 void NcclCommunicator::call_nccl(std::string_view what, const Launch& launch) {
   std::optional<Error> error;
   {
+    std::optional<DeviceLaunchLock> lock;
+    if (locks_launches_) lock.emplace(options_.device);
     const CommGate::Pass pass(*gate_);
     if (pass.comm() == nullptr) throw_gone();
     const Result result = launch(pass.comm(), stream_);

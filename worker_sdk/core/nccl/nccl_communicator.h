@@ -122,6 +122,7 @@ class NcclCommunicator : public Communicator {
   const std::shared_ptr<CallerStream> caller_;  // second owners: each Work, drain_
   const std::shared_ptr<StreamDrain> drain_;    // second owner: each CommBuffer
   const std::uint32_t number_;                  // of this communicator in the flight recorder
+  const bool locks_launches_;                   // DeviceLaunchLock
   Stream stream_ = nullptr;
   Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
   void* barrier_memory_ = nullptr;  // one element on the device
