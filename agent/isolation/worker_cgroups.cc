@@ -18,7 +18,7 @@ namespace ddprun::agent {
 namespace {
 
 constexpr char kRoundPrefix[] = "ddprun-round-";
-constexpr std::chrono::milliseconds kPatience{1'000};  // with what was killed, or is ending
+constexpr std::chrono::milliseconds kLeafPatience{1'000};  // with what was killed, or is ending
 
 // Whether it became empty. Each change of cgroup.events since the descriptor was read is told as
 // POLLPRI.
@@ -99,7 +99,7 @@ void WorkerCgroups::end_leftovers() {
 
 bool WorkerCgroups::end_round(const std::string& round) {
   tree_->write(round + "/cgroup.kill", "1");
-  const bool is_empty = becomes_empty(*tree_, round, Deadline::after(kPatience));
+  const bool is_empty = becomes_empty(*tree_, round, Deadline::after(kLeafPatience));
   remove_cgroups(*tree_, round);
   return is_empty;
 }
@@ -139,7 +139,7 @@ void WorkerCgroups::close() {
   moved_ = false;
   for (const pid_t pid : pids) tree_->write(directory + "/cgroup.procs", std::to_string(pid));
   // The kernel moves no process and no thread that is ending, and says nothing of it.
-  becomes_empty(*tree_, supervisor_, Deadline::after(kPatience));
+  becomes_empty(*tree_, supervisor_, Deadline::after(kLeafPatience));
   remove_cgroups(*tree_, supervisor_);
 }
 
