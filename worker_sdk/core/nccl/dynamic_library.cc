@@ -48,10 +48,10 @@ std::vector<std::string> loaded_copies(const std::vector<std::string>& names) {
   } found{names, {}};
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* data) {
-        auto& [names, paths] = *static_cast<Found*>(data);
+        auto& [wanted, paths] = *static_cast<Found*>(data);
         const std::string_view path = info->dlpi_name;
         const auto is_this = [&](const std::string& name) { return is_copy(path, stem_of(name)); };
-        if (std::any_of(names.begin(), names.end(), is_this)) paths.emplace_back(path);
+        if (std::any_of(wanted.begin(), wanted.end(), is_this)) paths.emplace_back(path);
         return 0;
       },
       &found);
