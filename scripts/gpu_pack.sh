@@ -33,8 +33,8 @@ trap 'rm -rf "$pack"' EXIT
 mkdir "$pack/bin" "$pack/lib"
 while read -r program; do strip -g -o "$pack/bin/$program" "build/gpu/bin/$program"; done <build/gpu/gpu_programs
 # Of libraries all but those of glibc, GCC, NVIDIA and PyTorch, which are there.
-ldd build/gpu/bin/* 2>/dev/null | awk '/=> \//{print $3}' | sort -u |
-  grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |
+{ ldd build/gpu/bin/* 2>/dev/null || true; } | awk '/=> \//{print $3}' | sort -u |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |
   xargs -r cp -Lt "$pack/lib"
 echo "$version" >"$pack/torch_version"
 git describe --always --dirty --abbrev=8 >"$pack/commit" 2>/dev/null || echo "no commit" >"$pack/commit"

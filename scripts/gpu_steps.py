@@ -194,6 +194,7 @@ def stress(m):
 
 
 SECTIONS = {"look": look, "one": one, "two": two, "step": step, "host": host, "plain": plain, "stress": stress}
+NO_REASON = r" *$|-+$|ddprun exits with|  (host|rank|pid|time|others|output|ended by)  "  # of the lines of ddprun's report
 AT_ONCE = ("look", "one", "two", "plain")  # no figure of theirs is a time to compare
 
 
@@ -271,7 +272,7 @@ class Run:
         said = " ".join(json.dumps(each, ensure_ascii=False) for each in figures)
         lines = [f"{step.name}: {outcome}, {seconds:.1f} s" + (f": {said[:600]}" if said else "")]
         if outcome != "ok":
-            lines += ["    | " + line[:240] for line in [line for line in text.splitlines() if line.strip()][-4:]]
+            lines += ["    | " + line[:240] for line in text.splitlines() if not re.match(NO_REASON, line)][-5:]
         with self.lock:
             self.results.append({"name": step.name, "outcome": outcome, "seconds": round(seconds, 1), "peer": step.peer, "figures": figures})
             print("\n".join(lines), flush=True)

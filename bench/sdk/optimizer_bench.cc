@@ -20,6 +20,7 @@
 #include "bench/median.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -38,7 +39,7 @@ struct WideImpl : torch::nn::Module {
   WideImpl() {
     for (int i = 0; i < kNumTensors; ++i) {
       const torch::Tensor values = torch::randn({kRows, kColumns});
-      register_parameter("w" + std::to_string(i), values);
+      register_parameter(concat("w", i), values);
     }
   }
   torch::Tensor forward(const torch::Tensor& x) {
