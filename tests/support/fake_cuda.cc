@@ -129,7 +129,8 @@ nccl::CudaResult FakeCuda::break_capture(nccl::CudaResult result) {
 void FakeCuda::begin_capture(nccl::Stream stream) {
   std::lock_guard lock(mutex_);
   DDPRUN_CHECK(!capture_ && streams_.contains(stream));
-  capture_.emplace().streams.insert(stream);
+  capture_ = Capture{};
+  capture_->streams.insert(stream);
 }
 
 std::optional<FakeCuda::Graph> FakeCuda::end_capture() {
