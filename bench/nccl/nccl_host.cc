@@ -194,6 +194,8 @@ struct GraphApi {
   int (*end)(nccl::Stream, void**) = find<int (*)(nccl::Stream, void**)>("cudaStreamEndCapture");
   int (*instantiate)(void**, void*, unsigned long long) =
       find<int (*)(void**, void*, unsigned long long)>("cudaGraphInstantiateWithFlags");
+  int (*destroy)(void*) = find<int (*)(void*)>("cudaGraphDestroy");
+  int (*destroy_executable)(void*) = find<int (*)(void*)>("cudaGraphExecDestroy");
   int (*launch)(void*, nccl::Stream) = find<int (*)(void*, nccl::Stream)>("cudaGraphLaunch");
 };
 
@@ -242,6 +244,8 @@ void graph(World& world, int count) {
     eager_us += 1e6 * seconds_since(begin);
   }
   world.ours->barrier({});
+  api.destroy_executable(executable);  // NCCL's destroy waits for both
+  api.destroy(captured);
   if (world.session->rank() != 0) return;
   std::printf("{\"all_reduces\": %d, \"bytes\": %zu, \"eager_us\": %.1f, \"replayed_us\": %.1f}\n",
               count, data.size_bytes(), eager_us / kRepeats, replayed_us / kRepeats);

@@ -208,6 +208,7 @@ Result FakeNccl::comm_init_rank_scalable(Comm* comm, int size, int rank, const U
 Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank) {
   Lock lock(mutex_);
   if (const Result fault = take_fault(rank, "comm_init_rank"); fault != Result::kSuccess) {
+    *comm = make_comm(std::make_shared<Group>(), rank);  // half made, good for comm_abort
     return fault;
   }
   hang_if_told(lock, rank, "comm_init_rank");
@@ -252,7 +253,8 @@ Result FakeNccl::comm_destroy(Comm comm) {
   Entry entry(*this, comm, "comm_destroy");
   if (!entry.ok()) return entry.result();
   Lock lock(mutex_);
-  changed_.wait(lock, [&] { return entry.rank()->num_running == 0; });
+  changed_.wait(
+      lock, [&] { return entry.rank()->num_running == 0 && entry.rank()->num_graph_tasks == 0; });
   comms_.erase(comm);
   return Result::kSuccess;
 }
@@ -268,9 +270,10 @@ Result FakeNccl::comm_abort(Comm comm) {
   rank->busy = true;
   changed_.wait(lock, [this] { return !aborts_hang_; });
   rank->aborted = true;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return rank->num_graph_tasks == 0; });
   registered_.erase(comm);
   comms_.erase(comm);
-  changed_.notify_all();
   return Result::kSuccess;
 }
 

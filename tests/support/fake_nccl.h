@@ -21,7 +21,8 @@ namespace ddprun::test {
 // As the real one, blocking: init and splits return when every rank has come, collectives when they
 // are on the stream, where they wait for every rank; an id is good for one communicator; a
 // communicator takes one thread at a time, an abort included; abort makes the operations under way
-// pass with rubbish in their buffers. Faults are set by the test. Any thread.
+// pass with rubbish in their buffers; abort and destroy wait for the graphs that have operations of
+// the communicator. Faults are set by the test. Any thread.
 class FakeNccl : public nccl::NcclApi {
  public:
   explicit FakeNccl(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
@@ -46,7 +47,7 @@ class FakeNccl : public nccl::NcclApi {
   void set_has_init_rank_scalable(bool has);
 
   // Two threads in one communicator, a freed communicator used, memory freed that an operation
-  // under way uses.
+  // under way uses; two threads that launch on one device, where launches are ordered.
   int num_violations() const;
   int num_live_comms() const;
   int num_live_buffers() const;  // mem_alloc
@@ -106,7 +107,10 @@ class FakeNccl : public nccl::NcclApi {
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
+  nccl::Result enqueue(const char* function, nccl::Comm comm, nccl::Stream stream,
+                       const Call& call);
   void begin(Rank& rank, const Call& call);  // mutex_ held
+  void end(Rank& rank, const Call& call);    // likewise
   void run(Lock& lock, Rank& rank, const Call& call);
   void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
   void run_point_to_point(Lock& lock, Rank& rank, const Call& call);
@@ -130,6 +134,7 @@ class FakeNccl : public nccl::NcclApi {
   int num_hanging_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<void*, std::size_t> buffers_;
+  std::set<int> launching_;            // devices, where launches are ordered
   std::multiset<const void*> in_use_;  // by operations on streams that have not ended
   int num_ids_ = 0;
   int num_violations_ = 0;

@@ -5,6 +5,7 @@
 
 #include "tests/support/elements.h"
 #include "tests/support/fake_nccl_parts.h"
+#include "worker_sdk/core/nccl/device_launch_lock.h"
 
 namespace ddprun::test {
 
@@ -13,18 +14,44 @@ using nccl::Result;
 using nccl::Stream;
 
 Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call call) {
+  const bool is_ordered = nccl::DeviceLaunchLock::is_needed();
+  int device = 0;
+  cuda_->get_device(&device);
+  if (is_ordered) {
+    Lock lock(mutex_);
+    if (!launching_.insert(device).second) ++num_violations_;
+  }
+  const Result result = enqueue(function, comm, stream, call);
+  if (is_ordered) {
+    Lock lock(mutex_);
+    launching_.erase(device);
+  }
+  return result;
+}
+
+Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream, const Call& call) {
   Entry entry(*this, comm, function);
   if (!entry.ok()) return entry.result();
-  {
-    Lock lock(mutex_);
-    begin(*entry.rank(), call);
-  }
-  // A task of a graph runs at each replay.
-  const auto has_begun = std::make_shared<bool>(true);
-  cuda_->enqueue(stream, [this, rank = entry.rank(), call, has_begun] {
-    Lock lock(mutex_);
+  bool is_captured = false;
+  cuda_->stream_is_capturing(stream, &is_captured);
+  const std::shared_ptr<Rank> rank = entry.rank();
+  Lock lock(mutex_);
+  begin(*rank, call);
+  if (is_captured) ++rank->num_graph_tasks;
+  // A task of a graph runs at each replay, or never, and goes with the graph.
+  const auto gone = [this, rank, call, is_captured](bool* has_begun) {
+    Lock its_lock(mutex_);
+    if (*has_begun) end(*rank, call);
+    if (is_captured) --rank->num_graph_tasks;
+    changed_.notify_all();
+    delete has_begun;
+  };
+  std::shared_ptr<bool> has_begun(new bool(true), gone);
+  lock.unlock();
+  cuda_->enqueue(stream, [this, rank, call, has_begun = std::move(has_begun)] {
+    Lock its_lock(mutex_);
     if (!std::exchange(*has_begun, false)) begin(*rank, call);
-    run(lock, *rank, call);
+    run(its_lock, *rank, call);
   });
   return Result::kSuccess;
 }
@@ -42,6 +69,10 @@ void FakeNccl::run(Lock& lock, Rank& rank, const Call& call) {
   } else {
     run_collective(lock, rank, ++rank.num_calls, call);
   }
+  end(rank, call);
+}
+
+void FakeNccl::end(Rank& rank, const Call& call) {
   --rank.num_running;
   for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
     in_use_.erase(in_use_.find(memory));

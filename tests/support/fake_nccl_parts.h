@@ -64,7 +64,8 @@ struct FakeNccl::Rank {
   int rank = 0;
   std::uint64_t num_calls = 0;
   std::uint64_t num_splits = 0;
-  int num_running = 0;  // tasks on streams
+  int num_running = 0;      // tasks on streams
+  int num_graph_tasks = 0;  // of graphs that are alive
   bool aborted = false;
   bool busy = false;  // a thread is inside
 };

@@ -88,7 +88,7 @@ std::string obstacle(const std::vector<DeviceOffer>& offers) {
     const auto [other, is_first] = rank_of_gpu.emplace(offer.gpu_id, offer.rank);
     if (!is_first) {
       return rank_text(offer.rank) + " has a slice (MIG) of the GPU of " +
-             rank_text(other->second) + ", and NCCL before 2.30 takes but one rank on a GPU";
+             rank_text(other->second) + ", and NCCL before 2.30.7 accepts only one rank on a GPU";
     }
   }
   return "";

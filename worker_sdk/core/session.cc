@@ -154,7 +154,7 @@ DeviceOffer Session::offer_device(BackendChoice choice) {
     if (!libraries_.cuda) libraries_ = loader_();
     std::string id = nccl::device_identity(*libraries_.cuda, env_.device);
     if (libraries_.check_device) libraries_.check_device(env_.device);
-    constexpr int kTakesSlices = 23000;
+    constexpr int kTakesSlices = 23007;  // the first that compares UUIDs, not bus ids
     if (libraries_.nccl->version() < kTakesSlices) {
       offer.gpu_id = nccl::gpu_identity(*libraries_.cuda, env_.device);
     }

@@ -20,9 +20,15 @@ void end_process(std::string_view message) {
 }  // namespace
 
 bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
-                Deadline deadline) {
+                Deadline deadline, bool has_graphs) {
   const auto begun = Clock::now();
   if (returns_before(deadline, [nccl, comm] { nccl->comm_abort(comm); })) return true;
+  if (has_graphs) {
+    log_warning("rank ", options.rank,
+                ": ncclCommAbort waits for CUDA graphs that have its "
+                "operations; left behind: destroy graphs before their communicator");
+    return false;
+  }
   hung(options, "ncclCommAbort", begun);
   return false;
 }

@@ -11,12 +11,14 @@
 
 namespace ddprun::nccl {
 
-// ncclCommAbort. False: it did not return before the deadline, and hung() was called.
+// ncclCommAbort. False: it did not return before the deadline, and hung() was called. `has_graphs`:
+// it is left behind instead, for it waits until the program has destroyed its CUDA graphs. What
+// NCCL has on the device ends all the same.
 bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
-                Deadline deadline);
+                Deadline deadline, bool has_graphs = false);
 
 // ncclCommDestroy of a healthy one that has nothing under way. False: it did not return before the
-// deadline, and is left behind.
+// deadline, and is left behind: it waits for CUDA graphs, too.
 bool destroy_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
                   Deadline deadline);
 

@@ -109,11 +109,16 @@ std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, const Set
 }
 
 CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids) {
-  return [ids = std::move(ids), size = options.size, rank = options.rank](NcclApi& nccl,
-                                                                          Comm* comm) {
-    if (ids.size() == 1) return nccl.comm_init_rank(comm, size, ids[0], rank);
-    return nccl.comm_init_rank_scalable(comm, size, rank, ids.data(), static_cast<int>(ids.size()));
-  };
+  return
+      [ids = std::move(ids), size = options.size, rank = options.rank](NcclApi& nccl, Comm* comm) {
+        const Result result = ids.size() == 1
+                                  ? nccl.comm_init_rank(comm, size, ids[0], rank)
+                                  : nccl.comm_init_rank_scalable(comm, size, rank, ids.data(),
+                                                                 static_cast<int>(ids.size()));
+        // NCCL leaves what it half made, with its sockets and memory.
+        if (result != Result::kSuccess && *comm != nullptr) nccl.comm_abort(*comm);
+        return result;
+      };
 }
 
 void tell_others(store::Store& store, PeerBoard& board, const Error& error) {

@@ -2,6 +2,7 @@
 #include "worker_sdk/core/nccl/comm_split.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "rendezvous/store/store_timeout.h"
 #include "worker_sdk/core/nccl/peer_board.h"
@@ -30,11 +31,12 @@ Comm split_comm(const Libraries& libraries, store::Store& store, const SplitPare
   PeerBoard parent_board(store, options.key_prefix, options.rank, options.size);
   const SetUp setup{options,       "split " + part.name, deadline, part.timeout, board,
                     &parent_board, parent.failure.get()};
+  std::optional<CommMaking> making;  // outlives the telling: its end may take time
   try {
     board.post_waiting(0);
-    CommMaking making(libraries, options, "split " + part.name + ": ncclCommSplit",
-                      split_call(parent, part));
-    const Comm made = making.wait(setup);
+    making.emplace(libraries, options, "split " + part.name + ": ncclCommSplit",
+                   split_call(parent, part));
+    const Comm made = making->wait(setup);
     if (made != nullptr) return made;
     throw Error(ErrorCode::kSystem, "rank " + std::to_string(options.rank) + ": " + setup.what +
                                         ": ncclCommSplit ended without a communicator");

@@ -12,10 +12,11 @@ namespace ddprun::nccl {
 
 using Event = struct OpaqueEvent*;  // cudaEvent_t
 
-// cudaError_t. Only these two values are looked at.
+// cudaError_t. Only these values are looked at.
 using CudaResult = int;
 inline constexpr CudaResult kCudaSuccess = 0;
 inline constexpr CudaResult kCudaNotReady = 600;
+inline constexpr CudaResult kCudaCaptureImplicit = 906;
 
 // `device` is the runtime's index; the others act on the calling thread's device, as CUDA's do.
 class CudaApi {
@@ -36,8 +37,8 @@ class CudaApi {
   virtual CudaResult stream_destroy(Stream stream) = 0;
   virtual CudaResult stream_synchronize(Stream stream) = 0;
   virtual CudaResult stream_wait_event(Stream stream, Event event) = 0;
-  // A graph is captured on it: what is launched there does not run now. Of the legacy default
-  // stream, while a blocking stream captures, CUDA answers with an error.
+  // A graph is captured on it: what is launched there does not run now. kCudaCaptureImplicit: it is
+  // the legacy default stream, and a stream that waits for that one captures.
   virtual CudaResult stream_is_capturing(Stream stream, bool* is_capturing) = 0;
 
   virtual CudaResult event_create(Event* event) = 0;  // no timing

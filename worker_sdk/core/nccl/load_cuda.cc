@@ -18,6 +18,7 @@ namespace {
 
 static_assert(kCudaSuccess == cudaSuccess);
 static_assert(kCudaNotReady == cudaErrorNotReady);
+static_assert(kCudaCaptureImplicit == cudaErrorStreamCaptureImplicit);
 
 cudaStream_t raw(Stream stream) { return reinterpret_cast<cudaStream_t>(stream); }
 cudaEvent_t raw(Event event) { return reinterpret_cast<cudaEvent_t>(event); }
@@ -122,7 +123,7 @@ class LoadedCuda : public CudaApi {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     const auto result = cudaStreamIsCapturing(raw(stream), &status);
     *is_capturing = status != cudaStreamCaptureStatusNone;  // a broken capture, too
-    return result;
+    return forget(result, cudaErrorStreamCaptureImplicit);
   }
 
   CudaResult event_create(Event* event) override {
@@ -134,7 +135,13 @@ class LoadedCuda : public CudaApi {
   }
   CudaResult event_query(Event event) override {
     const Relaxed relaxed(cudaThreadExchangeStreamCaptureMode);
-    return cudaEventQuery(raw(event));
+    return forget(cudaEventQuery(raw(event)), cudaErrorNotReady);
+  }
+
+  // An answer that is no failure: else the thread's next user of cudaGetLastError takes it for one.
+  cudaError_t forget(cudaError_t result, cudaError_t answer) {
+    if (result == answer) cudaGetLastError();
+    return result;
   }
 
   CudaResult memory_allocate(void** data, std::size_t size_bytes) override {
@@ -172,6 +179,7 @@ class LoadedCuda : public CudaApi {
   DDPRUN_CUDA(cudaStreamWaitEvent, cudaError_t (*)(cudaStream_t, cudaEvent_t, unsigned));
   DDPRUN_CUDA(cudaStreamIsCapturing, cudaError_t (*)(cudaStream_t, cudaStreamCaptureStatus*));
   DDPRUN_CUDA(cudaThreadExchangeStreamCaptureMode, Relaxed::Exchange);
+  DDPRUN_CUDA(cudaGetLastError, cudaError_t (*)());
   DDPRUN_CUDA(cudaEventCreateWithFlags, cudaError_t (*)(cudaEvent_t*, unsigned));
   DDPRUN_CUDA(cudaEventDestroy, cudaError_t (*)(cudaEvent_t));
   DDPRUN_CUDA(cudaEventRecord, cudaError_t (*)(cudaEvent_t, cudaStream_t));

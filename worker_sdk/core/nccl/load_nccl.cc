@@ -4,6 +4,7 @@
 // than kMinVersion is looked up and may be absent.
 #include <nccl.h>
 
+#include <cstdlib>
 #include <string>
 
 #include "common/env_names.h"
@@ -84,6 +85,8 @@ class LoadedNccl : public NcclApi {
                                                "; " + version_text(kMinVersion) +
                                                " or later is needed");
     }
+    // It would win over config.blocking.
+    ::setenv("NCCL_COMM_BLOCKING", "1", 1);
   }
 
   int version() override { return version_; }

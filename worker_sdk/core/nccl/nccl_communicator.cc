@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/flight_recorder.h"
+#include "worker_sdk/core/nccl/comm_end.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 #include "worker_sdk/core/nccl/comm_split.h"
 #include "worker_sdk/core/nccl/device_launch_lock.h"
@@ -17,6 +18,8 @@
 
 namespace ddprun::nccl {
 namespace {
+
+using std::chrono::milliseconds;
 
 constexpr std::size_t kBarrierBytes = 64;
 
@@ -51,21 +54,26 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::create(std::shared_ptr<CudaA
 std::unique_ptr<NcclCommunicator> NcclCommunicator::over(std::shared_ptr<CudaApi> cuda,
                                                          std::shared_ptr<NcclApi> nccl,
                                                          const NcclOptions& options, Comm comm) {
+  const auto gate = std::make_shared<CommGate>(comm);
   try {
     return std::unique_ptr<NcclCommunicator>(
-        new NcclCommunicator(std::move(cuda), std::move(nccl), options, comm));
+        new NcclCommunicator(std::move(cuda), nccl, options, gate));
   } catch (const Error& error) {
+    // Not where a watchdog was there: it has ended the communicator.
+    if (const Comm left = gate->take(Deadline::after(milliseconds(0)))) {
+      abort_comm(nccl, left, options, Deadline::after(options.abort_timeout));
+    }
     throw Error(error.code(), options.group.prefix() + error.what());
   }
 }
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
-                                   NcclOptions options, Comm comm)
+                                   NcclOptions options, std::shared_ptr<CommGate> gate)
     : cuda_(std::move(cuda)),
       nccl_(std::move(nccl)),
       options_(std::move(options)),
       failure_(std::make_shared<Failure>(options_.group.prefix())),
-      gate_(std::make_shared<CommGate>(comm)),
+      gate_(std::move(gate)),
       events_(std::make_shared<EventPool>(cuda_, options_.rank)),
       caller_(std::make_shared<CallerStream>(options_.current_stream)),
       drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, caller_, options_)),
@@ -274,9 +282,10 @@ std::shared_ptr<Operation> NcclCommunicator::start(OperationFacts facts, const s
                                                    const Launch& launch) {
   std::lock_guard lock(launch_mutex_);
   failure_->throw_if_set();
+  const bool captured = is_captured(what);
   try {
     DeviceGuard guard(*cuda_, options_.device, options_.rank);
-    return start_on_device(facts, what, options, launch);
+    return start_on_device(facts, what, options, launch, captured);
   } catch (const Error& error) {
     fail(error);  // whatever it was: this rank is out of step with the others now
   }
@@ -285,13 +294,10 @@ std::shared_ptr<Operation> NcclCommunicator::start(OperationFacts facts, const s
 std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts facts,
                                                              const std::string& what,
                                                              const CallOptions& options,
-                                                             const Launch& launch) {
+                                                             const Launch& launch, bool captured) {
   const int rank = options_.rank;
-  const Stream caller = caller_->on(options_.device);
-  // Of an operation that becomes part of a graph nothing happens now, so nothing is watched.
-  const bool captured = is_captured(caller);
   facts.sequence = num_operations_ + 1;
-  WorkerProgress* const counted = captured ? nullptr : options_.progress.get();
+  WorkerProgress* const counted = options_.progress.get();
   const FlightRecorder::Ticket ticket =
       counted != nullptr ? counted->recorder().schedule(facts) : 0;
   auto operation = std::make_shared<Operation>(
@@ -302,9 +308,9 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
     counted->collective_begun(facts.kind);
     counted->recorder().start(ticket);
   }
-  // The watchdog counts it when it has ended, and sees it where CUDA hangs.
-  if (!captured) watchdog_->watch(operation);
-  CudaResult ordered = cuda_->event_record(caller_ready_, caller);
+  if (captured) watchdog_->has_graphs();
+  watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
+  CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
   if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
   call_nccl(operation->name(), launch);
@@ -318,13 +324,25 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
   return operation;
 }
 
-bool NcclCommunicator::is_captured(Stream stream) const {
-  bool is_capturing = false;
-  return cuda_->stream_is_capturing(stream, &is_capturing) == kCudaSuccess && is_capturing;
+bool NcclCommunicator::is_captured(const std::string& what) const {
+  bool callers = false;
+  bool own = false;
+  const CudaResult result = cuda_->stream_is_capturing(caller_->on(options_.device), &callers);
+  if (result == kCudaCaptureImplicit) {
+    throw refused(what.c_str(),
+                  "a CUDA graph is captured beside the legacy default stream, which is "
+                  "the caller's current one: follow_stream() names another");
+  }
+  if (!callers && cuda_->stream_is_capturing(stream_, &own) == kCudaSuccess && own) {
+    throw refused(what.c_str(),
+                  "a CUDA graph is captured on another stream with operations of this "
+                  "communicator: end that capture first");
+  }
+  return callers;
 }
 
 void NcclCommunicator::refuse_capture(const char* operation) const {
-  if (!is_captured(caller_->on(options_.device))) return;
+  if (!is_captured(operation)) return;
   throw refused(operation, "the caller's stream captures a CUDA graph, and this waits on the host");
 }
 

@@ -31,8 +31,11 @@ struct SplitPart;
 // a time are serialised, their order is then undefined.
 //
 // An operation that starts while the caller's stream captures a CUDA graph becomes part of it: its
-// Work counts as done at once, no deadline is watched, and each replay runs it. barrier(),
-// allocate() and split() throw Error(kInvalidArgument) then.
+// Work counts as done, and each replay runs it, without a deadline. All ranks capture the same; the
+// first operation of a kind comes before, for NCCL connects in it. Graphs go before the
+// communicator: NCCL's destroy and abort wait for them. Error(kInvalidArgument): barrier(),
+// allocate() and split() in a capture; an operation on another stream meanwhile; waiting in a
+// capture for an operation that began before it.
 class NcclCommunicator : public Communicator {
  public:
   // Collective. The store is used during this call only; its time-out is restored. Throws
@@ -80,14 +83,15 @@ class NcclCommunicator : public Communicator {
                                                 const NcclOptions& options, Comm comm);
 
   NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
-                   NcclOptions options, Comm comm);
+                   NcclOptions options, std::shared_ptr<CommGate> gate);
 
   // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
   std::shared_ptr<Operation> start(OperationFacts facts, const std::string& what,
                                    const CallOptions& options, const Launch& launch);
   // launch_mutex_ is held and the device selected.
   std::shared_ptr<Operation> start_on_device(OperationFacts facts, const std::string& what,
-                                             const CallOptions& options, const Launch& launch);
+                                             const CallOptions& options, const Launch& launch,
+                                             bool captured);
   void end();  // as the destructor says
   // The same as a Work, waited for unless async.
   WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
@@ -97,8 +101,10 @@ class NcclCommunicator : public Communicator {
   // Calls `launch` inside the gate; a failure is set and thrown.
   void call_nccl(std::string_view what, const Launch& launch);
   [[noreturn]] void fail(const Error& error);
-  bool is_captured(Stream stream) const;             // a CUDA graph is captured on it
-  void refuse_capture(const char* operation) const;  // … on the caller's: kInvalidArgument
+  // Whether `what` becomes part of a CUDA graph. Throws Error(kInvalidArgument) where it would
+  // break one.
+  bool is_captured(const std::string& what) const;
+  void refuse_capture(const char* operation) const;  // … of one that waits on the host
   [[noreturn]] void throw_gone();                    // the watchdog has taken the ncclComm_t
 
   Error in_group(const Error& error) const;  // the same, with the group before its text

@@ -38,6 +38,14 @@ bool NcclWork::is_completed() { return operation_->poll() != Operation::State::k
 
 void NcclWork::wait() {
   if (operation_->poll() == Operation::State::kFailed) context_.failure->throw_if_set();
+  bool captures = false;
+  context_.cuda->stream_is_capturing(context_.caller->on(context_.device), &captures);
+  if (operation_->is_captured() && !captures) return;  // replays are ordered by where they run
+  if (captures && !operation_->is_captured()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "rank " + std::to_string(context_.rank) + ": " + operation_->name() +
+                    " began before the CUDA graph that is captured now: wait for it before that");
+  }
   try {
     order_caller_behind();
   } catch (const Error& error) {

@@ -63,7 +63,8 @@ Operation::~Operation() { events_->give_back(event_); }
 
 void Operation::mark_captured() {
   std::lock_guard lock(mutex_);
-  state_ = State::kDone;
+  captured_.store(true, std::memory_order_release);
+  if (state_ == State::kPending) state_ = State::kDone;
 }
 
 Operation::State Operation::poll() {

@@ -69,6 +69,7 @@ class Operation {
 
   // It is part of a CUDA graph: done, as far as anybody waits for it.
   void mark_captured();
+  bool is_captured() const { return captured_.load(std::memory_order_acquire); }
 
   // Looks at the event. A CUDA error sets the communicator's failure. Any thread.
   State poll();
@@ -87,6 +88,7 @@ class Operation {
   const Event event_;
 
   std::atomic<bool> launched_{false};
+  std::atomic<bool> captured_{false};
   std::mutex mutex_;
   State state_ = State::kPending;  // Guarded by mutex_
 };

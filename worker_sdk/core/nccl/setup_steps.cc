@@ -5,6 +5,7 @@
 #include <atomic>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "worker_sdk/core/nccl/comm_end.h"
 
@@ -21,9 +22,15 @@ std::string begin_of_message(const SetUp& setup) {
   return "rank " + std::to_string(setup.options.rank) + ": " + setup.what;
 }
 
+// Nobody, where the store is slow: the set-up is not the store's.
 std::optional<PeerNotice> who_gave_up(const SetUp& setup) {
-  if (auto notice = setup.board.gave_up()) return notice;
-  return setup.parent_board != nullptr ? setup.parent_board->gave_up() : std::nullopt;
+  try {
+    if (auto notice = setup.board.gave_up()) return notice;
+    return setup.parent_board != nullptr ? setup.parent_board->gave_up() : std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    return std::nullopt;
+  }
 }
 
 // Throws what ends the wait, if anything does. `looks_at_store`: what another rank said, too.
@@ -50,8 +57,8 @@ struct CommMaking::State {
   // The call's until it has returned.
   Comm comm = nullptr;
   Result result = Result::kInternalError;
-  // Set by the call's end and by the end of who waits for it: who comes second has the
-  // communicator.
+  // Set by the call's end and by the end of the wait for it: the second of them aborts what was
+  // made.
   std::atomic<bool> is_one_gone{false};
 };
 
@@ -100,7 +107,12 @@ Error timed_out(const SetUp& setup) {
   std::string message = begin_of_message(setup) + " of " + std::to_string(setup.options.size) +
                         " ranks did not end within " + std::to_string(setup.timeout.count()) +
                         " ms";
-  const auto missing = setup.board.not_waiting(0);
+  std::vector<int> missing;
+  try {
+    missing = setup.board.not_waiting(0);
+  } catch (const Error& error) {
+    return {ErrorCode::kTimeout, message + "; the store can't say who is missing: " + error.what()};
+  }
   message += missing.empty() ? "; all ranks came, so look at the network between the nodes "
                                "(NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)"
                              : "; never came: rank " + list_ranks(missing);

@@ -90,6 +90,8 @@ StreamDrain::End StreamDrain::wait(Stream callers_stream) {
       const std::lock_guard lock(mutex_);
       if (stream_ == nullptr) return after_close_;
       stream = stream_;
+      // Events of a capture can't be asked for, and asking breaks it.
+      if (is_capturing(stream) || is_capturing(callers_stream)) return End::kUnknown;
       ++num_recording_;  // it stays there, and the lock isn't held: recording may hang
     }
     const bool is_recorded = cuda_->event_record(own.get(), stream) == kCudaSuccess &&
@@ -102,6 +104,12 @@ StreamDrain::End StreamDrain::wait(Stream callers_stream) {
   } catch (const std::exception&) {
     return End::kUnknown;  // no event
   }
+}
+
+bool StreamDrain::is_capturing(Stream stream) const {
+  bool captures = false;
+  const CudaResult result = cuda_->stream_is_capturing(stream, &captures);
+  return captures || result == kCudaCaptureImplicit;
 }
 
 StreamDrain::End StreamDrain::wait_for(Event own, Event callers) {

@@ -23,8 +23,8 @@ class StreamDrain {
   enum class End {
     kDrained,
     kStillBusy,  // the limit has passed
-    kUnknown,    // CUDA doesn't say: its context is broken, or the process is ending
-    kHung,       // left_behind() was called: nothing more is given back
+    kUnknown,  // CUDA doesn't say: a graph is captured, its context is broken, or the process ends
+    kHung,     // left_behind() was called: nothing more is given back
   };
 
   StreamDrain(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
@@ -53,6 +53,7 @@ class StreamDrain {
   bool is_hung() const;
 
  private:
+  bool is_capturing(Stream stream) const;
   End wait_for(Event own, Event callers);
 
   // Constant after construction.

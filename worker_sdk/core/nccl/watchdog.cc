@@ -22,6 +22,10 @@ constexpr milliseconds kIdleInterval{100};    // NCCL's asynchronous errors come
 constexpr milliseconds kStoreTimeout{2'000};  // a question and its answer, with the connection
 constexpr int kMostLeftBehind = 3;            // connections whose store did not answer
 
+std::string name_of(const Operation* oldest) {
+  return oldest != nullptr ? oldest->name() : "no operation is under way";
+}
+
 Deadline earlier(Deadline one, Deadline other) { return one.at() < other.at() ? one : other; }
 
 }  // namespace
@@ -88,13 +92,13 @@ void Watchdog::look() {
   if (failure_->is_set()) return;
   check_async_error();
   check_agent(oldest.get());
-  if (!oldest || failure_->is_set()) return;
-  if (oldest->deadline().expired()) {
+  if (failure_->is_set() || (!oldest && !has_graphs_)) return;
+  if (oldest && oldest->deadline().expired()) {
     const auto since = Clock::now();
     failure_->set(timed_out(*oldest, end_of_telling(since)), since);
     return;
   }
-  check_peers(*oldest);
+  check_peers(oldest.get());
 }
 
 std::shared_ptr<Operation> Watchdog::oldest_pending() {
@@ -135,13 +139,14 @@ void Watchdog::check_async_error() {
 // What NCCL itself has said before stays: where it is more than a lost peer the GPU is in doubt.
 void Watchdog::check_agent(const Operation* oldest) {
   if (!options_.progress || !options_.progress->peer_lost()) return;
-  const std::string what = oldest != nullptr ? oldest->name() : "no operation is under way";
+  const std::string what = name_of(oldest);
   agent_told_ = failure_->set(agent_says_peer_lost(options_.rank, what));
 }
 
-void Watchdog::check_peers(const Operation& oldest) {
+void Watchdog::check_peers(const Operation* oldest) {
   const auto now = Clock::now();
-  if (now - oldest.started() < options_.peer_check_interval || now < next_peer_check_) return;
+  if (now < next_peer_check_) return;
+  if (!has_graphs_ && now - oldest->started() < options_.peer_check_interval) return;
   next_peer_check_ = now + options_.peer_check_interval;
   // Second owner: the call, which may be left behind.
   const auto notice = std::make_shared<std::optional<PeerNotice>>();
@@ -149,7 +154,7 @@ void Watchdog::check_peers(const Operation& oldest) {
   if (ask(Deadline::after(store_limit()), look)) return;
   if (!*notice) return;
   failure_->set(Error(ErrorCode::kPeerLost,
-                      "rank " + std::to_string(options_.rank) + ": " + oldest.name() + ": rank " +
+                      "rank " + std::to_string(options_.rank) + ": " + name_of(oldest) + ": rank " +
                           std::to_string((*notice)->rank) + " gave up: " + (*notice)->reason));
 }
 
@@ -237,7 +242,14 @@ bool Watchdog::end_comm() {
     hung(options_, "a call that is inside NCCL", begun);
     return false;
   }
-  if (failed || oldest_pending()) return abort_comm(nccl_, comm, options_, last);
+  if (!failed && oldest_pending()) {
+    // What is aborted must not count as done.
+    failure_->set(Error(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) +
+                                                 ": the communicator was destroyed with operations "
+                                                 "under way"));
+    oldest_pending();
+  }
+  if (failure_->is_set()) return abort_comm(nccl_, comm, options_, last, has_graphs_);
   return destroy_comm(nccl_, comm, options_, last);
 }
 

@@ -3,6 +3,7 @@
 // gave up, a peer that the agent calls lost, abort() from anywhere. It alone ends the communicator.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -38,6 +39,10 @@ class Watchdog {
   // From now on the operation's deadline is watched. Operations complete in this order.
   void watch(std::shared_ptr<Operation> operation);
 
+  // From now on: NCCL has operations in CUDA graphs. Replays have no deadline, so what other ranks
+  // say is looked at all the time; and an abort that waits for a graph doesn't hang.
+  void has_graphs() { has_graphs_ = true; }
+
   // Something failed: look now. Any thread, never blocks.
   void wake();
 
@@ -53,7 +58,7 @@ class Watchdog {
   void look();  // one round of checks; sets failure_ where something is wrong
   void check_async_error();
   void check_agent(const Operation* oldest);  // null: none is under way
-  void check_peers(const Operation& oldest);
+  void check_peers(const Operation* oldest);
   Error timed_out(const Operation& oldest, Deadline latest);
   void tell_peers();     // why this rank ended
   void tell_recorder();  // likewise; half of what is left for it
@@ -93,6 +98,8 @@ class Watchdog {
   Clock::time_point next_peer_check_{};
   bool agent_told_ = false;  // why it failed, and every other rank likewise
   bool ended_well_ = true;   // read by others after the thread has ended
+
+  std::atomic<bool> has_graphs_{false};
 
   std::mutex mutex_;
   std::condition_variable wake_;

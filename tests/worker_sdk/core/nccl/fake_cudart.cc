@@ -77,6 +77,7 @@ cudaError_t cudaMemsetAsync(void*, int, std::size_t, cudaStream_t) { return cuda
 cudaError_t cudaMemcpyAsync(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) {
   return cudaSuccess;
 }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t) { return "an error of the fake runtime"; }
 
 }  // extern "C"

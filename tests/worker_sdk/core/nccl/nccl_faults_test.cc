@@ -5,11 +5,14 @@
 #include <unistd.h>
 
 #include <barrier>
+#include <cstdlib>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "common/env_names.h"
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
@@ -423,6 +426,102 @@ TEST_CASE("NcclCommunicator: an operation becomes part of the CUDA graph that is
     expect(array.read() == std::vector<double>({4, 8}), "each replay is a sum of two ranks");
     comm.barrier({});
   });
+}
+
+TEST_CASE("NcclCommunicator: what would break a CUDA graph is refused, and it stays good") {
+  Rig rig;
+  rig.run(1, [&](NcclOptions options) {
+    void* const stream = options.current_stream(0);
+    void* current = stream;
+    options.current_stream = [&current](int) { return current; };
+    Stream other = nullptr;
+    rig.cuda->stream_create_high_priority(&other);
+    const auto comm = rig.join(options);
+    DeviceArray array(rig, static_cast<Stream>(stream), 0, DType::kFloat32, 2);
+    array.write({1, 2});
+    const auto sum = [&] {
+      return comm->all_reduce(array.view(), ReduceOp::kSum, within(milliseconds(60'000), true));
+    };
+    const auto expect_refused = [](const Error& error, const char* why) {
+      expect(error.code() == ErrorCode::kInvalidArgument, error.what());
+      expect(contains(error.what(), why), error.what());
+    };
+    const auto before = sum();
+    rig.fake_cuda->begin_capture(static_cast<Stream>(stream));
+    expect_refused(error_of([&] { before->wait(); }), "began before the CUDA graph");
+    const auto captured = sum();
+    captured->wait();
+    current = other;
+    expect_refused(error_of(sum), "is captured on another stream");
+    current = stream;
+    expect(rig.fake_cuda->end_capture().has_value(), "nothing broke the capture");
+    captured->wait();  // nothing to wait for
+    before->wait();
+    sum()->wait();  // with the events of the capture
+    comm->barrier({});
+    expect(array.read() == std::vector<double>({1, 2}), "the sum of one rank");
+    rig.cuda->stream_destroy(other);
+  });
+}
+
+TEST_CASE("NcclCommunicator: an abort that waits for a CUDA graph is left behind, and no hang") {
+  Rig rig;
+  std::optional<FakeCuda::Graph> graph;
+  const auto change = [](NcclOptions& options) {
+    options.abort_timeout = milliseconds(200);
+    options.on_hung_abort = [](std::string_view message) {
+      throw std::runtime_error(std::string(message));
+    };
+  };
+  rig.run_with(1, change, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, 0, DType::kFloat32, 2);
+    array.write({1, 2});
+    rig.fake_cuda->begin_capture(stream);
+    comm.all_reduce(array.view(), ReduceOp::kSum, {});
+    graph = rig.fake_cuda->end_capture();
+    comm.abort("enough");
+  });
+  CHECK(rig.fake->num_live_comms() == 1);
+  graph.reset();
+  while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
+  rig.fake_cuda->forget_live_objects();
+}
+
+TEST_CASE("NcclCommunicator: a rank in a CUDA graph hears that another one has given up") {
+  Rig rig;
+  std::barrier both(2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    if (comm.rank() == 0) {
+      DeviceArray array(rig, stream, 0, DType::kFloat32, 2);
+      array.write({1, 2});
+      rig.fake_cuda->begin_capture(stream);
+      comm.all_reduce(array.view(), ReduceOp::kSum, {});
+      rig.fake_cuda->end_capture();
+    }
+    both.arrive_and_wait();
+    if (comm.rank() == 1) return comm.abort("enough");
+    while (rig.fake->num_aborts() < 2) std::this_thread::yield();
+    const Error error = error_of([&] { comm.barrier({}); });
+    expect(contains(error.what(), "no operation is under way: rank 1 gave up"), error.what());
+  });
+}
+
+TEST_CASE("NcclCommunicator: two threads never launch on a device at once, where NCCL orders it") {
+  ::setenv(env::kNcclLaunchOrderImplicit, "1", 1);
+  Rig rig;
+  rig.run(1, [&](NcclOptions options) {
+    const auto world = rig.join(options);
+    const auto group = world->split({0}, {.name = "g"});
+    const auto launch = [&](Communicator& comm) {
+      rig.cuda->set_device(options.device);
+      for (int i = 0; i < 50; ++i) comm.barrier();
+    };
+    std::thread other([&] { launch(*group); });
+    launch(*world);
+    other.join();
+  });
+  ::unsetenv(env::kNcclLaunchOrderImplicit);
+  CHECK(rig.fake->num_violations() == 0);
 }
 
 }  // namespace
