@@ -350,7 +350,7 @@ TEST_CASE("Session: a GPU that the program has no code for is none of its rank's
   CHECK(!log.await("rank 0 has no GPU of its own: no code for GPU 0").empty());
 }
 
-TEST_CASE("Session: two MIG slices of one GPU are the host backend's, with NCCL before 2.30") {
+TEST_CASE("Session: two MIG slices of one GPU are the host backend's, with NCCL before 2.30.7") {
   Fakes fakes(2);
   fakes.cuda->set_pci_bus_id(1, "fake-bus-0");
   ServerThread server;

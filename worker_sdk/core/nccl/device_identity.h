@@ -12,7 +12,7 @@ namespace ddprun::nccl {
 // for them. Throws Error(kUnsupported) that says why this rank has none. Creates no CUDA context.
 std::string device_identity(CudaApi& cuda, int local_rank);
 
-// The GPU that device `local_rank` is a slice of, or all of: equal where NCCL before 2.30 says
+// The GPU that device `local_rank` is a slice of, or all of: equal where NCCL before 2.30.7 says
 // "Duplicate GPU". Made of the bus id and what NCCL knows a host by ($NCCL_HOSTID, else host name
 // and boot id). Throws Error(kUnsupported). Creates no CUDA context.
 std::string gpu_identity(CudaApi& cuda, int local_rank);
