@@ -38,6 +38,7 @@ class Step:
     wanted: object = (0,)  # exit statuses that are well
     says: str = ""  # a pattern that has to be in the output
     peer: bool = False  # another's program: it can't fail the check
+    may_skip: bool = False  # cases of it that need more GPUs than there are
     find: object = None  # the figures, out of those in the output and the step's folder
 
 
@@ -97,9 +98,20 @@ def doctor_figures(figures, num_gpus):
     return [{name: each["verdict"] for name, each in found.items() if each["verdict"] != "skipped"}]
 
 
-def train_figures(_, folder):
+def torch_figures(figures, num_gpus):
+    if figures[-1]["gpus"] != num_gpus:
+        raise ValueError(f"PyTorch has {figures[-1]['gpus']} GPUs, nvidia-smi {num_gpus}")
+    return figures
+
+
+def train_figures(_, folder, goes_on=False):
+    """`goes_on`: the run began where a checkpoint was."""
     with open(os.path.join(folder, "train.json"), encoding="utf-8") as f:
         found = json.load(f)
+    if found["backend"] != "nccl" or not found["device"].startswith("cuda"):
+        raise ValueError(f"it trained by {found['backend']} on {found['device']}")
+    if goes_on and found["first_step"] <= 1:
+        raise ValueError("it began anew")
     step = found["steps"]
     return [{**{key: found[key] for key in ("world_size", "backend", "device", "test_accuracy", "wall_seconds")},
              "samples_per_second": round(found["epochs"][-1]["samples_per_second"]),
@@ -109,7 +121,8 @@ def train_figures(_, folder):
 def look(m):
     yield Step("smi", 30, ["nvidia-smi"])
     yield Step("torch", 60, [PYTHON, "-c", "import json, torch; print(json.dumps({'torch': torch.__version__, 'gpus': torch.cuda.device_count(), "
-                             "'nccl': '.'.join(map(str, torch.cuda.nccl.version()))}))"], "")
+                             "'nccl': '.'.join(map(str, torch.cuda.nccl.version()))}))"], "",
+               find=lambda figures, _: torch_figures(figures, m.num_gpus))
     yield Step("libraries", 30, [m.program("nccl_bandwidth"), "--version"], says="^NCCL ")
     yield Step("launcher", 30, m.ddprun("gpu", "--dry-run", m.program("nccl_host")), "")
     yield Step("doctor", 60, [m.program("ddprunctl"), "doctor", "--only=gpu,nccl", "--timeout=30", "--json"], wanted=range(4),
@@ -119,7 +132,7 @@ def look(m):
 def one(m):
     """A rank on each GPU."""
     n, train = m.num_gpus, [m.program("train"), f"--data={ROOT}/data/digits"]
-    yield Step("communicator", 120, [m.program("nccl_communicator_gpu_test")])
+    yield Step("communicator", 120, [m.program("nccl_communicator_gpu_test")], may_skip=True)
     yield Step("worker", 90, m.ddprun(n, m.program("gpu_worker")), "torch")
     yield Step("train", 60, m.ddprun(n, *train, "--epochs=3", "--json=train.json"), "torch", find=train_figures)
     yield Step("train_bf16_loader", 60, m.ddprun(n, *train, "--epochs=3", "--amp=bf16", "--batch-norm", "--optimizer=adam",
@@ -127,9 +140,20 @@ def one(m):
     yield Step("train_fp16_clip", 60, m.ddprun(n, *train, "--epochs=1", "--amp=fp16", "--clip-norm=1", "--optimizer=adamw",
                                                "--json=train.json"), "torch", find=train_figures)
     zero = m.ddprun(n, *train, "--zero=2", "--optimizer=adamw", "--checkpoint-dir=saved", "--json=train.json")
-    yield Step("train_zero2_checkpoint", 90, ["sh", "-c", '"$@" --epochs=1 && "$@" --epochs=2', "sh", *zero], "torch", find=train_figures)
+    yield Step("train_zero2_checkpoint", 90, ["sh", "-c", '"$@" --epochs=1 && "$@" --epochs=2', "sh", *zero], "torch",
+               find=lambda figures, folder: train_figures(figures, folder, goes_on=True))
     yield Step("graph", 60, m.ddprun(n, m.program("nccl_host"), "graph", "16"))
     yield Step("bandwidth", 60, m.ddprun(n, m.program("nccl_bandwidth")))
+
+
+def nccl_version(m):
+    """That nccl_bandwidth loads, as NCCL counts; 0: it can't tell."""
+    try:
+        said = subprocess.run([m.program("nccl_bandwidth"), "--version"], env=m.environment(Step("", 0, [])), text=True, timeout=10,
+                              capture_output=True, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return int((re.search(r"\((\d+)\)", said) or [0, 0])[1])
 
 
 def two(m):
@@ -140,6 +164,8 @@ def two(m):
     yield Step("train", 60, m.ddprun(2, *train, "--backend=nccl"), "torch", SHARED, find=train_figures)
     yield Step("train_zero2_fp16", 60, m.ddprun(2, *train, "--backend=nccl", "--zero=2", "--optimizer=adamw", "--amp=fp16", "--clip-norm=1"),
                "torch", SHARED, find=train_figures)
+    yield Step("train_sync_every", 60, m.ddprun(2, *train, "--backend=nccl", "--sync-every=4", "--optimizer=adam"), "torch", SHARED,
+               find=train_figures)
     yield Step("falls_back", 60, m.ddprun(2, m.program("train"), f"--data={ROOT}/data/digits", "--epochs=1"), "torch",
                {"CUDA_VISIBLE_DEVICES": "0"}, says="using the host backend, not NCCL")
     yield Step("doctor_full", 60, m.ddprun(2, *own_host(m.program("ddprunctl"), "doctor", "--tier=full", "-v")), environment=SHARED,
@@ -148,9 +174,7 @@ def two(m):
     yield Step("absent", 60, m.ddprun(2, *own_host(host, "absent", "3", "8")), environment=SHARED)
     yield Step("die", 60, m.ddprun(2, "--max-restarts=1", *own_host(host, "die", "60")), environment=SHARED)
     threads = {"CUDA_VISIBLE_DEVICES": "0", "NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "4"}
-    version = subprocess.run([m.program("nccl_bandwidth"), "--version"], env=m.environment(Step("", 0, [])), text=True, timeout=60,
-                             capture_output=True, check=False).stdout if os.path.exists(m.program("nccl_bandwidth")) else ""
-    if int((re.search(r"\((\d+)\)", version) or [0, 0])[1]) >= 23003:
+    if nccl_version(m) >= 23003:
         yield Step("four_threads", 120, [m.program("nccl_communicator_gpu_test")], environment=threads)
 
 
@@ -199,14 +223,21 @@ AT_ONCE = ("look", "one", "two", "plain")  # no figure of theirs is a time to co
 
 
 def kill_marked(mark):
-    """Ends what carries the mark in its environment."""
-    for path in glob.glob("/proc/[0-9]*/environ"):
-        try:
-            with open(path, "rb") as f:
-                if mark.encode() in f.read().split(b"\0"):
-                    os.kill(int(path.split("/")[2]), signal.SIGKILL)
-        except OSError:
-            continue
+    """Ends what carries the mark in its environment, and what that has started meanwhile. Returns what is left after 5 s."""
+    end = time.monotonic() + 5
+    while True:
+        found = []
+        for path in glob.glob("/proc/[0-9]*/environ"):
+            try:
+                with open(path, "rb") as f:
+                    if mark.encode() in f.read().split(b"\0"):
+                        found.append(int(path.split("/")[2]))
+                        os.kill(found[-1], signal.SIGKILL)
+            except OSError:
+                continue
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.02)
 
 
 def figures_of(text):
@@ -226,19 +257,21 @@ def verdict(step, status, text, folder):
             return f"over its limit of {step.limit} s", figures
         if status not in step.wanted:
             return status if isinstance(status, str) else f"status {status}", figures
-        if any("more ranks than GPUs" not in line for line in re.findall("SKIPPED: .*", text)):
-            return "skipped: " + re.search("SKIPPED: (.*)", text)[1], figures
+        skips = re.findall("SKIPPED: (.*)", text)
+        if skips and not (step.may_skip and all("more ranks than GPUs" in each for each in skips)):
+            return "skipped: " + skips[0], figures
         if step.says and not re.search(step.says, text, re.M):
             return f"it didn't say \"{step.says}\"", figures
         return "ok", step.find(figures, folder) if step.find else figures
-    except (OSError, ValueError, LookupError) as error:
+    except Exception as error:  # what is wrong with one step's figures must not end the others
         return f"no figures: {error}", []
 
 
 class Run:
-    def __init__(self, machine, out, deadline):
-        self.machine, self.out, self.end = machine, out, time.monotonic() + deadline
-        self.begin = time.monotonic()
+    def __init__(self, machine, out, deadline, begin=None):
+        """`deadline`: seconds after `begin`, or after now."""
+        self.begin = begin or time.monotonic()
+        self.machine, self.out, self.end = machine, out, self.begin + deadline
         self.results, self.lock = [], threading.Lock()
         os.makedirs(os.path.join(out, "logs"), exist_ok=True)
 
@@ -250,7 +283,7 @@ class Run:
         step.limit = int(min(step.limit, left))
         mark, log = f"GPU_STEP={step.name}.{os.getpid()}", os.path.join(self.out, "logs", step.name + ".txt")
         environment = {**self.machine.environment(step), "GPU_STEP": mark.partition("=")[2]}
-        begin, status = time.monotonic(), None
+        begin, process, status = time.monotonic(), None, None
         with tempfile.TemporaryDirectory(prefix="gpu_step.", ignore_cleanup_errors=True) as folder:
             with open(log, "wb") as f:
                 try:
@@ -259,13 +292,19 @@ class Run:
                     status = process.wait(step.limit)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    process.wait()
                 except OSError as error:
                     status = str(error)
-            kill_marked(mark)
+            remain = kill_marked(mark)
+            try:
+                if process:
+                    process.wait(5)
+            except subprocess.TimeoutExpired:
+                remain.append(process.pid)
             with open(log, encoding="utf-8", errors="replace") as f:
                 text = f.read(1_000_000)
             outcome, figures = verdict(step, status, text, folder)
+            if remain:
+                outcome += f"; killed, but there: {sorted(set(remain))}"
         self.add(step, outcome, time.monotonic() - begin, figures, text)
 
     def add(self, step, outcome, seconds, figures, text):
@@ -287,6 +326,7 @@ class Run:
 
 
 def main():
+    begin = time.monotonic()
     parser = argparse.ArgumentParser(description="The steps of scripts/gpu_check.sh.")
     parser.add_argument("programs", metavar="BIN", help="the folder of the programs")
     parser.add_argument("--deadline", type=int, default=540, metavar="S", help="of all steps; what doesn't fit isn't run")
@@ -301,7 +341,7 @@ def main():
     cards = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], text=True, check=True,
                            stdout=subprocess.PIPE, timeout=60).stdout.strip().splitlines()
     machine = Machine(arguments.programs, cards)
-    run = Run(machine, os.path.abspath(os.environ.get("OUT") or os.path.join(ROOT, ".gpu/out")), arguments.deadline)
+    run = Run(machine, os.path.abspath(os.environ.get("OUT") or os.path.join(ROOT, ".gpu/out")), arguments.deadline, begin)
     started = []
     for section in arguments.sections or SECTIONS:
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs if section in AT_ONCE else 1) as pool:

@@ -63,13 +63,30 @@ class GpuCheck(unittest.TestCase):
             return gpu_steps.Step(name, 20, ["sh", "-c", text], "", **more)
         found = self.outcomes(
             shell("well", "echo '{\"ms\": 1.5}'; echo text"), shell("fails", "exit 3"), shell("may fail", "exit 3", wanted=(0, 3)),
-            shell("skips", "echo SKIPPED: no driver"), shell("lacks ranks", "echo 'SKIPPED: more ranks than GPUs (1)'"),
+            shell("skips", "echo SKIPPED: no driver"), shell("lacks ranks", "echo 'SKIPPED: more ranks than GPUs (1)'", may_skip=True),
+            shell("has to have ranks", "echo 'SKIPPED: more ranks than GPUs (1)'"),
             shell("is silent", "true", says="^all well"), gpu_steps.Step("isn't there", 20, ["/nonexistent"]))
         self.assertEqual({name: each["outcome"] for name, each in found.items()},
                          {"well": "ok", "fails": "status 3", "may fail": "ok", "skips": "skipped: no driver", "lacks ranks": "ok",
+                          "has to have ranks": "skipped: more ranks than GPUs (1)",
                           "is silent": 'it didn\'t say "^all well"',
                           "isn't there": "[Errno 2] No such file or directory: '/nonexistent'"})
         self.assertEqual(found["well"]["figures"], [{"ms": 1.5}])
+
+    def trained(self, **found):
+        """What becomes of a training that writes `found`."""
+        found = {"world_size": 2, "backend": "nccl", "device": "cuda:0", "test_accuracy": 0.9, "wall_seconds": 1, "first_step": 1,
+                 "epochs": [{"samples_per_second": 9}], "steps": {"loader": {"median": 1}, "step": {"median": 2}}, **found}
+        for name, goes_on in (("train", False), ("goes on", True)):
+            yield self.outcomes(gpu_steps.Step(name, 20, ["sh", "-c", f"echo '{json.dumps(found)}' >train.json"], "",
+                                               find=lambda _, folder, on=goes_on: gpu_steps.train_figures(_, folder, on)))[name]["outcome"]
+
+    def test_a_training_counts_on_a_gpu_by_nccl_only(self):
+        self.assertEqual(list(self.trained(first_step=5)), ["ok", "ok"])
+        self.assertEqual(list(self.trained()), ["ok", "no figures: it began anew"])
+        for found in ({"device": "cpu"}, {"backend": "host"}):
+            for outcome in self.trained(first_step=5, **found):
+                self.assertIn("no figures: it trained by ", outcome)
 
     def test_a_step_that_hangs_leaves_no_process(self):
         pid = os.path.join(self.folder, "pid")
