@@ -98,6 +98,9 @@ std::vector<NamedTensor> Model::parameters() { return trainable_parameters(*net_
 std::vector<NamedTensor> Model::rest_of_state() {
   std::vector<NamedTensor> tensors;
   for (const NamedTensor& each : optimization_->named_tensors()) {
+    // All ranks have had the same number of updates. It lies on the CPU, and its mean may be no
+    // whole number.
+    if (each.name.ends_with(".step")) continue;
     if (each.tensor.is_floating_point()) tensors.push_back(each);
   }
   for (const auto& item : net_->named_buffers()) {

@@ -42,7 +42,8 @@ class Model : public TrainedModel {
   const OwnTensors& own_tensors() const override { return own_; }
   bool is_finite() const override;
 
-  // What a step changes: parameters; the optimiser's state and buffers, floating point both.
+  // What a step changes: parameters; the optimiser's state and buffers, floating point both, on
+  // the model's device. Without the numbers of updates, which all ranks have alike.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> rest_of_state();
 

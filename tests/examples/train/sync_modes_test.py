@@ -65,6 +65,12 @@ class LocalSteps(Case):
         # Either pads to 64 bytes here and there.
         self.assertAlmostEqual(plain["gradient_bytes_sent"] / local["averaging_bytes_sent"], 8, delta=0.01)
 
+    def test_of_adam_the_two_running_averages_are_sent_and_no_number_of_updates(self):
+        flags = ("--sync-every=8", "--sync-optimizer")
+        parameters, _, _ = self.train_few(*PLAIN_SGD, *flags, epochs=1)
+        with_state, _, _ = self.train_few("--optimizer=adam", *flags, epochs=1)
+        self.assertEqual(with_state["averaging_bytes_sent"], 3 * parameters["averaging_bytes_sent"])
+
     def test_steps_of_all_come_before_where_asked_for(self):
         plain, _, _ = self.train_few()
         local, _, _ = self.train_few("--sync-every=4", f"--sync-after={STEPS_PER_EPOCH}")
