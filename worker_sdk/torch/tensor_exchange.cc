@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "common/error.h"
@@ -45,10 +46,27 @@ TensorView bytes_of(const at::Tensor& dense) {
           .device = comm_device_of(dense)};
 }
 
+// On CUDA _foreach_copy_ has no kernel for rare dtypes, as uint16.
+bool has_foreach_copy(at::ScalarType dtype) {
+  constexpr at::ScalarType kDTypes[] = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
+                                        at::kLong,  at::kInt,    at::kShort, at::kChar,
+                                        at::kByte,  at::kBool};
+  return std::find(std::begin(kDTypes), std::end(kDTypes), dtype) != std::end(kDTypes);
+}
+
+// Lists of one dtype.
+void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+  if (has_foreach_copy(to.front().scalar_type())) return at::_foreach_copy_(to, from);
+  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+}
+
 at::Tensor bytes_from(const void* data, std::size_t size, c10::Device device) {
-  at::Tensor bytes = empty_bytes(static_cast<std::int64_t>(size), c10::kCPU);
+  // Nobody waits for the copy to a GPU. LibTorch gives pinned memory to nobody else before the copy
+  // has ended; pageable memory it does.
+  const at::Tensor bytes =
+      at::empty({static_cast<std::int64_t>(size)},
+                at::TensorOptions().dtype(at::kByte).pinned_memory(device.is_cuda()));
   std::memcpy(bytes.mutable_data_ptr(), data, size);
-  // CUDA has taken pageable memory before it returns, so nobody need wait.
   return bytes.to(device, /*non_blocking=*/true);
 }
 
@@ -89,6 +107,10 @@ void copy_times(const at::Tensor& place, const at::Tensor& source, double factor
     place.copy_(source);
     return;
   }
+  if (source.device() != place.device()) {  // no kernel takes both
+    place.copy_(source).mul_(factor);
+    return;
+  }
   at::Tensor out = place;
   at::mul_out(out, source, at::native::wrapped_scalar_tensor(factor));
 }
@@ -98,13 +120,17 @@ TensorBroadcast::TensorBroadcast(std::vector<at::Tensor> tensors, c10::Device de
 
 void TensorBroadcast::lay_out() {
   alone_.clear();
+  empty_.clear();
   kinds_.clear();
   std::int64_t size = 0;
   for (const at::Tensor& tensor : tensors_) size += staging_size(tensor, device_);
   staging_ = empty_bytes(size, device_);
   std::int64_t offset = 0;
   for (const at::Tensor& tensor : tensors_) {
-    if (tensor.numel() == 0) continue;
+    if (tensor.numel() == 0) {
+      empty_.push_back(tensor);
+      continue;
+    }
     if (travels_alone(tensor, device_)) {
       alone_.push_back(tensor);
       continue;
@@ -122,8 +148,12 @@ void TensorBroadcast::lay_out() {
   }
 }
 
-// False: a tensor was given other sizes since, or moved.
+// False: a tensor was given another size or layout since, or moved.
 bool TensorBroadcast::fits() const {
+  const auto is_alone = [&](const at::Tensor& tensor) { return travels_alone(tensor, device_); };
+  const auto is_empty = [](const at::Tensor& tensor) { return tensor.numel() == 0; };
+  if (!std::all_of(alone_.begin(), alone_.end(), is_alone)) return false;
+  if (!std::all_of(empty_.begin(), empty_.end(), is_empty)) return false;
   for (const Kind& kind : kinds_) {
     for (std::size_t i = 0; i < kind.tensors.size(); ++i) {
       const at::Tensor &tensor = kind.tensors[i], &place = kind.places[i];
@@ -143,11 +173,11 @@ void TensorBroadcast::run(int root, Communicator& communicator) {
   for (const at::Tensor& tensor : alone_) communicator.broadcast(bytes_of(tensor), root);
   if (kinds_.empty()) return;
   if (communicator.rank() == root) {
-    for (const Kind& kind : kinds_) at::_foreach_copy_(kind.places, kind.tensors);
+    for (const Kind& kind : kinds_) copy_all(kind.places, kind.tensors);
   }
   communicator.broadcast(bytes_of(staging_), root);
   if (communicator.rank() == root) return;
-  for (const Kind& kind : kinds_) at::_foreach_copy_(kind.tensors, kind.places);
+  for (const Kind& kind : kinds_) copy_all(kind.tensors, kind.places);
 }
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, int root, Communicator& communicator,

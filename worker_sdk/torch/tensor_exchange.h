@@ -19,7 +19,7 @@ Device comm_device_of(const at::TensorBase& tensor);
 // A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
 TensorView view_of(const at::Tensor& contiguous, const std::string& what);
 
-// `place` becomes `source` times `factor`, by one kernel. Sizes are the same.
+// `place` becomes `source` times `factor`, by one kernel on one device. Sizes are the same.
 void copy_times(const at::Tensor& place, const at::Tensor& source, double factor);
 
 // After: every rank's tensors hold root's values. Any dtype, device and layout but sparse; sizes,
@@ -46,7 +46,8 @@ class TensorBroadcast {
   const std::vector<at::Tensor> tensors_;
   const c10::Device device_;
 
-  std::vector<at::Tensor> alone_;
+  // As they were at lay_out().
+  std::vector<at::Tensor> alone_, empty_;
   at::Tensor staging_;
   std::vector<Kind> kinds_;
 };

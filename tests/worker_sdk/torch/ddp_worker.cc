@@ -17,6 +17,8 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -30,6 +32,7 @@
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/gradient_clipping.h"
+#include "worker_sdk/torch/tensor_exchange.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -386,6 +389,28 @@ void check_buffers(Communicator& communicator) {
          "broadcast_buffers = false leaves buffers alone");
 }
 
+// A buffer that changes between two broadcasts, and back: rank 0's values get there all the same.
+void check_changed_buffers(Communicator& communicator) {
+  const auto rank = static_cast<float>(communicator.rank());
+  torch::Tensor buffer = torch::empty({0});
+  torch_adapter::TensorBroadcast broadcast({buffer, torch::full({3}, rank)}, torch::kCPU);
+  const std::int64_t side = 1 << 10;  // 4 MiB travel alone, if they are dense
+  const torch::Tensor wide = torch::empty({side, 2 * side});
+  const std::vector<std::pair<const char*, torch::Tensor>> others = {
+      {"empty", torch::empty({0})},
+      {"grown", torch::empty({5})},
+      {"large", torch::empty({side, side})},
+      {"no longer dense", wide.narrow(1, 0, side)},
+      {"large again", torch::empty({side, side})},
+      {"an uncommon dtype", torch::empty({5}, torch::kUInt16)}};
+  for (const auto& [what, other] : others) {
+    buffer.set_data(other);
+    buffer.fill_(communicator.rank() + 1);
+    broadcast.run(0, communicator);
+    expect(buffer.to(torch::kFloat).eq(1).all().item<bool>(), concat(what, ": rank 0's values"));
+  }
+}
+
 void check_layouts_and_dtypes(Communicator& communicator) {
   torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::Conv2d(8, 2, 1));
   net->to(torch::kDouble);
@@ -526,6 +551,7 @@ int program(int argc, char** argv) {
       check_gradients(communicator);
       check_shared_parameters(communicator);
       check_buffers(communicator);
+      check_changed_buffers(communicator);
       check_layouts_and_dtypes(communicator);
     } else if (mode == "order") {
       run_order(communicator);
