@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/ddp/flat_runs.h"
@@ -158,7 +159,7 @@ void FlatOptimizer::refresh() {
   std::vector<std::uintptr_t> present;
   present.reserve(items_.size());
   for (Item& item : items_) present.push_back(dense_gradient(item));
-  if (present == gradients_) return;
+  if (present == gradients_ && !has_first_) return;
   const auto both_or_none = [](std::uintptr_t a, std::uintptr_t b) { return (a == 0) == (b == 0); };
   if (!std::equal(present.begin(), present.end(), gradients_.begin(), gradients_.end(),
                   both_or_none)) {
@@ -173,9 +174,11 @@ void FlatOptimizer::form_batches() {
       ddp_ ? ddp_->gradient_buckets() : std::vector<TensorView>();
   std::vector<std::vector<FlatRun>> runs;
   for (const Storage& storage : storages_) runs.push_back(runs_of(storage, buckets));
-  // Without buckets gradients lie elsewhere in each step, and nothing else has changed.
-  if (batches_.empty() || runs != runs_) {
+  // Without buckets gradients lie elsewhere in each step, and nothing else has changed. Batches of
+  // a first update may be the others' from the second on.
+  if (batches_.empty() || has_first_ || runs != runs_) {
     batches_.clear();
+    has_first_ = false;
     for (std::size_t s = 0; s < storages_.size(); ++s) form_batches(storages_[s], runs[s]);
     runs_ = std::move(runs);
   }
@@ -213,6 +216,7 @@ void FlatOptimizer::form_batches(const Storage& storage, const std::vector<FlatR
     if (batch == batches_.end()) {
       batches_.emplace_back().group = group;
       batch = batches_.end() - 1;
+      has_first_ |= steps()[first_item] == 0;
     }
     const auto count = static_cast<std::int64_t>(run.count);
     batch->values.push_back(piece_of(storage.values, run.offset, count));
@@ -270,8 +274,8 @@ void FlatOptimizer::step(const at::Tensor& overflow) {
   if (decides_here && overflow.item<float>() != 0) return;
   refresh();
   const at::Tensor unread = decides_here ? at::Tensor() : overflow;
+  if (unread.defined()) count_skipped(unread);  // before an update can throw
   for (Batch& batch : batches_) update(batch, unread);
-  if (unread.defined()) count_skipped(unread);
 }
 
 void FlatOptimizer::count_skipped(const at::Tensor& overflow) {
@@ -281,6 +285,7 @@ void FlatOptimizer::count_skipped(const at::Tensor& overflow) {
 // Takes what was left out off the numbers of updates. Waits for the device.
 void FlatOptimizer::settle_skipped() {
   if (!skipped_.defined()) return;
+  DDPRUN_CHECK(gradients_.size() == items_.size());
   const float count = std::exchange(skipped_, at::Tensor()).item<float>();
   for (std::size_t i = 0; i < items_.size(); ++i) {
     if (gradients_[i] != 0) steps()[i] -= count;

@@ -136,6 +136,7 @@ class FlatOptimizer {
   std::vector<std::uintptr_t> gradients_;
   std::vector<std::vector<FlatRun>> runs_;  // by storage
   std::vector<Batch> batches_;
+  bool has_first_ = false;  // when batches_ were formed, one of them had had no update
 };
 
 }  // namespace ddprun

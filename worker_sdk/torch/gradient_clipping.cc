@@ -56,12 +56,15 @@ void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& no
     by_kind[{gradient.scalar_type(), device.type(), device.index()}].push_back(gradient);
   }
   for (const auto& [kind, list] : by_kind) {
-    // A few kernels take them all where the scale has their dtype. A scale that was rounded to a
-    // short one would be another: these take a kernel each.
     const at::ScalarType dtype = list.front().scalar_type();
-    const bool is_short = at::isReducedFloatingType(dtype);
-    at::_foreach_mul_(list,
-                      scale.to(list.front().device(), is_short ? scale.scalar_type() : dtype));
+    const at::Tensor there = scale.to(list.front().device());
+    if (at::isReducedFloatingType(dtype) && scale.scalar_type() != dtype) {
+      // CUDA would round a scale on the device to their dtype first: by another scale than the
+      // other gradients'.
+      for (const at::Tensor& each : list) each.copy_(each.to(at::kFloat).mul_(there));
+    } else {
+      at::_foreach_mul_(list, there.to(dtype));  // of their dtype: a few kernels take them all
+    }
   }
 }
 

@@ -187,7 +187,11 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
     if (overflow.item<float>() != 0) return;
     unread.reset();
   }
-  if (unread.defined()) unread = unread.to(impl.device());
+  if (unread.defined()) {
+    unread = unread.to(impl.device());
+    // Before an update can throw.
+    skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
+  }
   // A bucket's new values are on their way while the next one is updated.
   std::vector<WorkPtr> works;
   for (Bucket& bucket : buckets_) {
@@ -196,7 +200,6 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
         view_of(bucket.values, "parameters"), view_of(bucket.all, "parameters"), {.async = true}));
   }
   for (const WorkPtr& work : works) work->wait();
-  if (unread.defined()) skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
 }
 
 // Takes what was left out off the numbers of updates: all have the same. Waits for the device.

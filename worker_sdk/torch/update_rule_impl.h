@@ -20,7 +20,7 @@ struct UpdateArrays {
   bool is_first;                          // no array has had an update before
   // One float32 on the arrays' device each; undefined: none. Only where takes_overflow().
   at::Tensor overflow{};  // 1: nothing is to be updated
-  at::Tensor skipped{};   // how many of `steps` were left out
+  at::Tensor skipped{};   // how many of `steps` were, or are to be, left out
 };
 
 // One fused update of all arrays in place; the gradients stay.
