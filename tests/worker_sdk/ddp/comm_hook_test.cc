@@ -137,6 +137,17 @@ TEST_CASE("CommHook: sent bytes are the hook's, uncompressed ones the buckets'")
   CHECK(f.reducer.traffic().uncompressed_bytes == 3 * 448);
 }
 
+TEST_CASE("CommHook: it gets gradients as they are, on NCCL, too") {
+  RecordingCommunicator communicator;
+  communicator.name = "nccl";
+  communicator.num_ranks = 4;
+  Reducer reducer(communicator, {{.name = "a", .count = 64}});
+  reducer.set_hook(std::make_shared<DiaryHook>(1));
+  CHECK(reducer.factor() == 1);
+  reducer.set_hook(nullptr);
+  CHECK(reducer.factor() == 1.0 / 4);
+}
+
 TEST_CASE("CommHook: its error ends backward, and what is under way is ended before memory goes") {
   for (const int fails_at : {1, 2}) {
     std::vector<RecordingCommunicator::Call> calls;
