@@ -12,6 +12,8 @@ struct NcclLibraries;
 // Registers CUDA with the LibTorch of this process, for good; call it before anything else of
 // LibTorch, which looks for CUDA once. Empty: LibTorch can compute on a GPU here; else why it
 // can't, and nothing has changed. Quick on a machine without NVIDIA's driver; once is enough.
+// libtorch_cuda's symbols don't become global (RTLD_LOCAL): a plugin that uses them names the
+// library as its own dependency (DT_NEEDED).
 std::string load_cuda();
 
 // load_cuda(), then CUDA and NCCL for the communicators. The SessionOptions::nccl_loader of
