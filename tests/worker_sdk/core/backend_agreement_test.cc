@@ -61,7 +61,8 @@ TEST_CASE("decide_backend: the table of docs/nccl.md") {
       {"auto, slices of one GPU, as NCCL before 2.30.7 has it",
        {slice(0, "a", "gpu 1"), slice(1, "b", "gpu 2"), slice(2, "c", "gpu 1")},
        Kind::kHost,
-       "rank 2 has a slice (MIG) of the GPU of rank 0, and NCCL before 2.30.7 accepts only one rank"},
+       "rank 2 has a slice (MIG) of the GPU of rank 0, and NCCL before 2.30.7 accepts only one "
+       "rank"},
       {"auto, slices of one GPU, as NCCL 2.30.7 has it",
        {slice(0, "a", ""), slice(1, "b", "")},
        Kind::kNccl,
