@@ -112,10 +112,12 @@ def train_figures(_, folder, goes_on=False):
         raise ValueError(f"it trained by {found['backend']} on {found['device']}")
     if goes_on and found["first_step"] <= 1:
         raise ValueError("it began anew")
-    step = found["steps"]
-    return [{**{key: found[key] for key in ("world_size", "backend", "device", "test_accuracy", "wall_seconds")},
-             "samples_per_second": round(found["epochs"][-1]["samples_per_second"]),
-             "data_share": round(step["loader"]["median"] / step["step"]["median"], 3)}]
+    figures = {**{key: found[key] for key in ("world_size", "backend", "device", "test_accuracy", "wall_seconds")},
+               "samples_per_second": round(found["epochs"][-1]["samples_per_second"])}
+    step = found["steps"]  # no times where no step averages gradients
+    if step["step"]["median"] > 0:
+        figures["data_share"] = round(step["loader"]["median"] / step["step"]["median"], 3)
+    return [figures]
 
 
 def look(m):
