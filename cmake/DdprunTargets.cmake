@@ -194,13 +194,13 @@ endfunction()
 find_program(DDPRUN_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
 find_program(DDPRUN_PYTHON python3)
 
-# ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [RUN_SERIAL])
+# ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [LOGIC] [RUN_SERIAL])
 # One ctest entry for a Python (.py) or shell script. It finds the programs under test in
 # $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in
-# $DDPRUN_SANITIZE; exit status 77 (tests/support/runner.py) counts as skipped.
+# $DDPRUN_SANITIZE; exit status 77 (tests/support/runner.py) counts as skipped. LOGIC as above.
 function(ddprun_script_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
-  if(TARGET thread_tests AND NOT ARG_THREADS)
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
+  if((TARGET thread_tests AND NOT ARG_THREADS) OR (ARG_LOGIC AND NOT DDPRUN_TEST_LOGIC))
     return()
   endif()
   if(NOT ARG_TIMEOUT)
