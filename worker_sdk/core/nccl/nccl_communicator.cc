@@ -42,17 +42,17 @@ void check_options(const NcclOptions& options) {
 }  // namespace
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::create(std::shared_ptr<CudaApi> cuda,
-                                                           std::shared_ptr<NcclApi> nccl,
+                                                           const std::shared_ptr<NcclApi>& nccl,
                                                            store::Store& store,
                                                            const NcclOptions& options) {
   check_options(options);
   DeviceGuard guard(*cuda, options.device, options.rank);
   Comm comm = set_up_comm(cuda, nccl, store, options);
-  return over(std::move(cuda), std::move(nccl), options, comm);
+  return over(std::move(cuda), nccl, options, comm);
 }
 
 std::unique_ptr<NcclCommunicator> NcclCommunicator::over(std::shared_ptr<CudaApi> cuda,
-                                                         std::shared_ptr<NcclApi> nccl,
+                                                         const std::shared_ptr<NcclApi>& nccl,
                                                          const NcclOptions& options, Comm comm) {
   const auto gate = std::make_shared<CommGate>(comm);
   try {

@@ -41,7 +41,7 @@ class NcclCommunicator : public Communicator {
   // Collective. The store is used during this call only; its time-out is restored. Throws
   // Error(kInvalidArgument) for options that can't be, and what set_up_comm throws.
   static std::unique_ptr<NcclCommunicator> create(std::shared_ptr<CudaApi> cuda,
-                                                  std::shared_ptr<NcclApi> nccl,
+                                                  const std::shared_ptr<NcclApi>& nccl,
                                                   store::Store& store, const NcclOptions& options);
   // Healthy: waits for operations under way, at most abort_timeout. See Watchdog::~Watchdog; then
   // what it has on the device is freed, within free_timeout.
@@ -79,7 +79,7 @@ class NcclCommunicator : public Communicator {
 
   // Takes `comm`. Errors begin with the group.
   static std::unique_ptr<NcclCommunicator> over(std::shared_ptr<CudaApi> cuda,
-                                                std::shared_ptr<NcclApi> nccl,
+                                                const std::shared_ptr<NcclApi>& nccl,
                                                 const NcclOptions& options, Comm comm);
 
   NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
