@@ -20,6 +20,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "common/trimmed.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -42,16 +43,11 @@ class RealMachine : public Machine {
   int num_listed_gpus() const override { return agent::num_listed_gpus(); }
 };
 
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t first = std::min(text.find_first_not_of(" \t"), text.size());
-  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
-}
-
 // Why no worker sees one of `installed` GPUs, and what to do.
 std::string hidden_gpus(int installed, const std::string& cuda_visible_devices) {
   const std::string setting = "CUDA_VISIBLE_DEVICES=\"" + cuda_visible_devices + "\"";
   const std::string range = installed == 1 ? "0" : "0 to " + std::to_string(installed - 1);
-  if (without_blanks(cuda_visible_devices).empty()) {
+  if (trimmed(cuda_visible_devices).empty()) {
     return setting + " hides all " + std::to_string(installed) + " GPU(s) of this node; unset it";
   }
   return setting + " names none of this node's " + std::to_string(installed) + " GPU(s) (" + range +
@@ -85,7 +81,7 @@ int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visib
   std::set<std::string_view> seen;
   while (!rest.empty() && std::ssize(seen) < installed) {
     const std::size_t end = std::min(rest.find(','), rest.size());
-    const std::string_view entry = without_blanks(rest.substr(0, end));
+    const std::string_view entry = trimmed(rest.substr(0, end));
     int index = 0;
     const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
     const bool is_index = error == std::errc() && stop == entry.data() + entry.size();

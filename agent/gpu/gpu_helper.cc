@@ -17,6 +17,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/nvidia_driver.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -26,8 +27,7 @@ constexpr std::size_t kMaxAnswerBytes = 1 << 20;
 
 bool has_driver() {
   const char* chosen = std::getenv(env::kNvmlLibrary);
-  if (chosen != nullptr && *chosen != '\0') return true;
-  return ::access("/dev/nvidiactl", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;  // WSL
+  return (chosen != nullptr && *chosen != '\0') || has_nvidia_driver();
 }
 
 // Where the answer's lines end; nullopt: it isn't whole yet.

@@ -5,18 +5,15 @@
 #include <dlfcn.h>
 #include <torch/cuda.h>
 
-#include <filesystem>
-
 #include "common/error.h"
+#include "common/nvidia_driver.h"
 #include "worker_sdk/core/nccl/device_code.h"
 #include "worker_sdk/core/session.h"
 
 namespace ddprun {
 
 std::string load_cuda() {
-  const bool has_driver =
-      std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");  // WSL
-  if (!has_driver) return "no NVIDIA driver on this machine";
+  if (!has_nvidia_driver()) return "no NVIDIA driver on this machine";
   // Its constructors register CUDA with the LibTorch that is loaded. Local: the NCCL that comes
   // with it must not take the place of another one's own functions.
   if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL)) return ::dlerror();

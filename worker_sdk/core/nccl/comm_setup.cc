@@ -121,16 +121,6 @@ CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids
       };
 }
 
-void tell_others(store::Store& store, PeerBoard& board, const Error& error) {
-  if (error.code() == ErrorCode::kConnectionLost) return;
-  try {
-    store.set_timeout(kBriefLook);
-    board.post_gave_up(error.what());
-  } catch (const Error&) {
-    // The store is gone as well: the first error is the one that helps.
-  }
-}
-
 }  // namespace
 
 Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
@@ -150,7 +140,8 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
     making.emplace(libraries, options, "ncclCommInitRank", init_call(options, ids));
     return making->wait(setup);
   } catch (const Error& error) {
-    tell_others(store, board, error);
+    store.set_timeout(kBriefLook);
+    tell_others(board, error);
     if (making) {
       // NCCL often comes back by itself once the others' connections are gone.
       making->returns_before(Deadline::after(kComingBack));

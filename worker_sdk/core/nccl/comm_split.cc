@@ -41,13 +41,7 @@ Comm split_comm(const Libraries& libraries, store::Store& store, const SplitPare
     throw Error(ErrorCode::kSystem, "rank " + std::to_string(options.rank) + ": " + setup.what +
                                         ": ncclCommSplit ended without a communicator");
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kConnectionLost) {
-      try {
-        board.post_gave_up(error.what());
-      } catch (const Error&) {
-        // The store is gone as well: the first error is the one that helps.
-      }
-    }
+    tell_others(board, error);
     throw;
   }
 }

@@ -308,7 +308,7 @@ std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts fact
     counted->collective_begun(facts.kind);
     counted->recorder().start(ticket);
   }
-  if (captured) watchdog_->has_graphs();
+  if (captured) watchdog_->note_graphs();
   watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
   CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
   if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
@@ -333,7 +333,8 @@ bool NcclCommunicator::is_captured(const std::string& what) const {
                   "a CUDA graph is captured beside the legacy default stream, which is "
                   "the caller's current one: follow_stream() names another");
   }
-  if (!callers && cuda_->stream_is_capturing(stream_, &own) == kCudaSuccess && own) {
+  if (!callers && watchdog_->has_graphs()) cuda_->stream_is_capturing(stream_, &own);
+  if (own) {
     throw refused(what.c_str(),
                   "a CUDA graph is captured on another stream with operations of this "
                   "communicator: end that capture first");

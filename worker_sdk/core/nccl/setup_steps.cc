@@ -103,6 +103,15 @@ Comm CommMaking::wait(const SetUp& setup) {
   return state_->comm;
 }
 
+void tell_others(PeerBoard& board, const Error& error) {
+  if (error.code() == ErrorCode::kConnectionLost) return;
+  try {
+    board.post_gave_up(error.what());
+  } catch (const Error&) {
+    // The store is gone as well: the first error is the one that helps.
+  }
+}
+
 Error timed_out(const SetUp& setup) {
   std::string message = begin_of_message(setup) + " of " + std::to_string(setup.options.size) +
                         " ranks did not end within " + std::to_string(setup.timeout.count()) +

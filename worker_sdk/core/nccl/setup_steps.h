@@ -74,6 +74,9 @@ class CommMaking {
   BoundedCall call_;
 };
 
+// Tells the other ranks why this one gives up, if the store can still be reached.
+void tell_others(PeerBoard& board, const Error& error);
+
 // Error(kTimeout) that names who never came, or says where to look.
 Error timed_out(const SetUp& setup);
 

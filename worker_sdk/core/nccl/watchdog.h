@@ -41,7 +41,8 @@ class Watchdog {
 
   // From now on: NCCL has operations in CUDA graphs. Replays have no deadline, so what other ranks
   // say is looked at all the time; and an abort that waits for a graph doesn't hang.
-  void has_graphs() { has_graphs_ = true; }
+  void note_graphs() { has_graphs_ = true; }
+  bool has_graphs() const { return has_graphs_; }
 
   // Something failed: look now. Any thread, never blocks.
   void wake();
