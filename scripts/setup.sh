@@ -9,7 +9,7 @@
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
 #     full      also what scripts/test.sh needs: Catch2, clang, etcd, a Chromium, PyTorch with all of its wheels
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
-#     --no-torch leaves .venv alone: Debian packages only
+#     --no-torch fetches no wheels: Debian packages only, and at full and bench an empty .venv
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
 # Touches only apt's packages, .venv and .cache here; uses sudo only where not root.
@@ -124,6 +124,8 @@ install_packages() {
   rm -f "$log"
 }
 
+missing_venv() { has_all && [ ! -x .venv/bin/python3 ]; }
+
 make_venv() {
   # Without pip it is one that was killed while it was made: made again in place.
   if [ -x .venv/bin/python3 ] && .venv/bin/python3 -m pip --version >/dev/null 2>&1; then return; fi
@@ -208,7 +210,7 @@ unpack_all() {
 
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)
-if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked; then
+if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked && ! missing_venv; then
   say "nothing to install ($level)"
   exit 0
 fi
@@ -217,6 +219,7 @@ fi
 ! missing_unpacked || say "missing in .cache: Slurm, kubectl or Prometheus, unpacked for tests (30 MB to fetch)"
 [ "$dry_run" = no ] || exit 1
 [ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
+! missing_venv || make_venv
 [ -z "$wheels" ] || install_wheels
 ! missing_unpacked || unpack_all
 

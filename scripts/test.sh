@@ -114,6 +114,13 @@ await() {
   return "${ended[$1]}"
 }
 
+await_wheels() {
+  await wheels && return 0
+  cat build/test-wheels.log
+  why+=("$1: the wheels could not be installed")
+  return 1
+}
+
 await_build() {
   if ! await "$1"; then
     tail -n 80 "build/test-$1.log"
@@ -168,14 +175,14 @@ part_checks() {
   scripts/format.sh --check || status=1
   return $status
 }
-part_release() { await_build release && run_ctest release; }
+part_release() { await_wheels release && await_build release && run_ctest release; }
 part_asan() {
-  await_build asan &&
+  await_wheels asan && await_build asan &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
     UBSAN_OPTIONS=print_stacktrace=1 run_ctest asan -LE "torch|gpu|once$slow"
 }
 part_tsan() {
-  await_build tsan &&
+  await_wheels tsan && await_build tsan &&
     TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_ctest tsan -LE 'torch|gpu|once'
 }
 part_fuzz() {
@@ -191,17 +198,18 @@ part_tidy() {
   return $status
 }
 
-# The checks alone need no PyTorch.
-needs=checks behind_steps=()
+# The checks alone need no PyTorch. What the builds don't need is fetched beside them.
+needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
   if [ "$name" = checks ] || ! is_wanted "$name"; then continue; fi
-  needs=full
+  needs=(full --no-torch)
+  [ ${#behind_steps[@]} -gt 0 ] || behind_steps=(wheels)
   behind_steps+=("$name")
 done
 logic=ON
 if [ "$level" != nightly ] && is_wanted asan; then logic=OFF; fi
 mkdir -p build
-if ! scripts/setup.sh "$needs"; then
+if ! scripts/setup.sh "${needs[@]}"; then
   echo "test: the set-up failed; nothing was tested"
   exit 1
 fi

@@ -5,7 +5,8 @@
 # line here is the session's number, then one line a step when it has ended: STEP STATUS SECONDS
 # CORE-SECONDS.
 #
-#   scripts/test_behind.sh JOBS STEP…     steps: asan release tsan fuzz tidy
+#   scripts/test_behind.sh JOBS STEP…     steps: wheels asan release tsan fuzz tidy; the wheels are fetched
+#                                         beside the others, until one needs them
 #     DDPRUN_TEST_LOGIC=ON      the release build has the tests that AddressSanitizer runs too
 #     DDPRUN_TEST_LEVEL=nightly clang-tidy looks at all files
 set -uo pipefail
@@ -26,9 +27,15 @@ build() {
     cmake --build "build/$preset" -j "$jobs" --target "$target"
 }
 
-step_release() { build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}"; }
-step_asan() { build asan all; }
-step_tsan() { build tsan thread_tests; }
+wheels=""
+await_wheels() { [ -z "$wheels" ] || wait "$wheels"; }
+# NCCL's header, which each build looks for, may come with the wheels only.
+await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || [ -e /usr/include/nccl.h ] || await_wheels; }
+
+step_wheels() { scripts/setup.sh full; }
+step_release() { await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}"; }
+step_asan() { await_nccl && build asan all; }
+step_tsan() { await_nccl && build tsan thread_tests; }
 # One seed: a change is judged by what it changes, and what is found here is found again by hand.
 # scripts/soak.sh looks further, from another seed each time.
 step_fuzz() { scripts/fuzz.sh 10 1; }
@@ -44,9 +51,20 @@ step_tidy() {
 echo $$
 mkdir -p build
 TIMEFORMAT='%0R %0U %0S'
-for step in "$@"; do
+run_step() {
+  local step=$1 status seconds user system
   { time "step_$step" >"build/test-$step.log" 2>&1 </dev/null; } 2>"build/test-$step.time"
   status=$?
   read -r seconds user system <"build/test-$step.time"
   printf '%s %d %d %d\n' "$step" $status "$seconds" $((user + system))
+  return $status
+}
+for step in "$@"; do
+  if [ "$step" = wheels ]; then
+    run_step wheels &
+    wheels=$!
+  else
+    run_step "$step"
+  fi
 done
+wait

@@ -40,8 +40,19 @@ class TestScriptTest(unittest.TestCase):
         self.assertEqual(self.set_up_for("--only", "checks"), "setup.sh checks")
         self.assertEqual(self.set_up_for("--skip=release"), "setup.sh checks")
 
-    def test_other_parts_need_all(self):
-        self.assertEqual(self.set_up_for("--only=checks,fuzz"), "setup.sh full")
+    def test_other_parts_need_all_and_the_wheels_come_beside_the_build(self):
+        status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
+        self.assertEqual((status, output.splitlines()[0]), (0, "setup.sh full --no-torch"), output)
+        with open(os.path.join(self.scripts, "../build/test-wheels.log")) as f:
+            self.assertEqual(f.read(), "setup.sh full\n")
+
+    def test_wheels_that_cannot_be_fetched_fail_the_parts_that_need_them(self):
+        with open(os.path.join(self.scripts, "setup.sh"), "w") as f:
+            f.write('#!/bin/sh\ncase "$*" in *--no-torch*) exit 0 ;; esac; echo "no network"; exit 1\n')
+        status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
+        self.assertEqual(status, 1, output)
+        self.assertIn("\nno network\n", output)
+        self.assertIn("test: asan: the wheels could not be installed\ntest: FAILED: asan;", output)
 
     def test_a_flag_without_its_value_is_one_line_and_2(self):
         for arguments, text in ((["--only"], "--only needs a part; there are: checks asan"), (["--skip"], "--skip needs a part"),
