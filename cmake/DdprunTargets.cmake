@@ -35,7 +35,10 @@ if(DDPRUN_SANITIZE)
   endif()
 endif()
 
-find_program(DDPRUN_CCACHE ccache)
+# Looked for once: where it is installed later, all would be compiled anew for its name in the commands.
+if(NOT DEFINED DDPRUN_CCACHE)
+  find_program(DDPRUN_CCACHE ccache)
+endif()
 if(DDPRUN_CCACHE)
   # What one checkout has compiled serves the others, wherever they lie.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
@@ -57,12 +60,63 @@ if(ddprun_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 
+# Such a build reads the headers that most files include once, too: those of the standard library, of Asio for
+# what links it, and of Catch2 for tests. The file that a compiler makes of them is for one way of
+# addressing only, so programs have that of the libraries.
+if(DDPRUN_BUILD_ONCE)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "")
+  foreach(kind std asio)
+    foreach(what "" test_)
+      add_library(ddprun_${what}headers_${kind} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/headers.cc)
+      target_link_libraries(ddprun_${what}headers_${kind} PRIVATE ddprun_flags)
+      target_precompile_headers(ddprun_${what}headers_${kind} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/headers_${kind}.h
+                                $<$<STREQUAL:${what},test_>:${CMAKE_SOURCE_DIR}/tests/support/catch.h>)
+    endforeach()
+  endforeach()
+  # g++ wants the definitions that the files have which use them.
+  target_link_libraries(ddprun_headers_asio PRIVATE Boost::json)
+  target_link_libraries(ddprun_test_headers_asio PRIVATE Boost::json)
+endif()
+function(ddprun_reuse_headers target from)
+  target_precompile_headers(${target} REUSE_FROM ${from})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # It no longer knows which of those lines are the system's, and warns of them.
+    target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-maybe-uninitialized -Wno-stringop-overflow
+                           -Wno-stringop-overread)
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL EXECUTABLE)
+    set_property(TARGET ${target} PROPERTY POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+endfunction()
+
 # A build that is made once: Boost's headers are read, and what they instantiate is compiled, once for
 # many files. So names in anonymous namespaces differ within a folder: what has the same name there is
 # one thing and has one place, or wants a better name.
 function(ddprun_compile_together target)
   set_target_properties(${target} PROPERTIES DDPRUN_IS_TEST "${DDPRUN_IN_TESTS}")
   if(DDPRUN_BUILD_ONCE)
+    set(kind std)
+    set(what "")
+    if(target MATCHES "_test$")
+      set(what test_)
+    endif()
+    foreach(library IN LISTS ARG_DEPS)
+      if(TARGET ${library})
+        get_target_property(has_asio ${library} DDPRUN_HAS_ASIO)
+        if(has_asio)
+          set(kind asio)
+          set_target_properties(${target} PROPERTIES DDPRUN_HAS_ASIO ON)
+        endif()
+      endif()
+    endforeach()
+    if(kind STREQUAL asio)
+      target_link_libraries(${target} PRIVATE Boost::json)
+    endif()
+    if(NOT "${ARG_DEPS}" MATCHES torch)  # ddprun_compile_torch has others
+      ddprun_reuse_headers(${target} ddprun_${what}headers_${kind})
+    endif()
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
     if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
       set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
@@ -71,6 +125,16 @@ function(ddprun_compile_together target)
       # It takes each source for a header, whose anonymous namespaces would be trouble.
       target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
     endif()
+  endif()
+endfunction()
+
+# Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is
+# under test keeps the flags of the build.
+function(ddprun_test_options name)
+  if(DDPRUN_SANITIZE)
+    target_compile_options(${name} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${name} PRIVATE -O1)
   endif()
 endfunction()
 
@@ -85,7 +149,12 @@ function(ddprun_library name)
     add_library(ddprun_${name} STATIC ${ARG_SOURCES})
     target_link_libraries(ddprun_${name} PUBLIC $<BUILD_INTERFACE:ddprun_flags> ${ARG_DEPS})
     if(DDPRUN_FUZZ AND name IN_LIST ddprun_fuzzed)
-      target_compile_options(ddprun_${name} PRIVATE -fsanitize=fuzzer-no-link)  # tells libFuzzer what was reached
+      # Tells libFuzzer what was reached, as -fsanitize=fuzzer-no-link does, which precompiled headers must have, too.
+      target_compile_options(ddprun_${name} PRIVATE
+        -fsanitize-coverage=inline-8bit-counters,indirect-calls,trace-cmp,pc-table)
+    endif()
+    if(DDPRUN_IN_TESTS)
+      ddprun_test_options(ddprun_${name})
     endif()
     ddprun_compile_together(ddprun_${name})
   else()
@@ -100,39 +169,26 @@ function(ddprun_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ddprun_flags ${ARG_DEPS})
+  if(DDPRUN_IN_TESTS)
+    ddprun_test_options(${name})
+  endif()
   ddprun_compile_together(${name})
 endfunction()
 
 # ddprun_compile_torch(target…): for targets whose files include LibTorch, which take 1.5 GB each. A build
-# that is made once reads <torch/torch.h> once, which is four fifths of the work for each of them. A
-# precompiled header is for one way of addressing only, so programs have that of the libraries.
+# that is made once reads <torch/torch.h> once, which is four fifths of the work for each of them.
 function(ddprun_compile_torch)
   foreach(target IN LISTS ARGN)
     set_property(TARGET ${target} PROPERTY JOB_POOL_COMPILE torch)
     if(NOT DDPRUN_BUILD_ONCE)
       continue()
     endif()
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL EXECUTABLE)
-      set_property(TARGET ${target} PROPERTY POSITION_INDEPENDENT_CODE OFF)
-      target_compile_options(${target} PRIVATE -fPIC)
-    endif()
     if(target STREQUAL ddprun_torch)
       target_precompile_headers(ddprun_torch PRIVATE <torch/torch.h>)
     else()
-      target_precompile_headers(${target} REUSE_FROM ddprun_torch)
+      ddprun_reuse_headers(${target} ddprun_torch)
     endif()
   endforeach()
-endfunction()
-
-# Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is
-# under test keeps the flags of the build.
-function(ddprun_test_options name)
-  if(DDPRUN_SANITIZE)
-    target_compile_options(${name} PRIVATE -O0)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${name} PRIVATE -O1)
-  endif()
 endfunction()
 
 # ThreadSanitizer looks at what has threads: most of this tree is event loops of one thread each.
