@@ -9,7 +9,7 @@
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
 #     full      also what scripts/test.sh needs: Catch2, clang, etcd, a Chromium, PyTorch with all of its wheels
 #     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
-#     --no-torch fetches no wheels: Debian packages only, and at full and bench an empty .venv
+#     --no-torch fetches no PyTorch: at minimal and gpu Debian packages only, then .venv is left alone
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
 # Touches only apt's packages, .venv and .cache here; uses sudo only where not root.
@@ -72,20 +72,23 @@ missing_packages() {
 # Prints the requirements (pip's notation) that .venv lacks. Torch's own metadata decides which
 # versions: a CPU program needs only the CUDA runtime and CUPTI beside libtorch_cpu.so.
 missing_wheels() {
-  [ "$level" != checks ] && [ $torch = yes ] || return 0
+  [ "$level" != checks ] || return 0
+  [ $torch = yes ] || has_all || return 0
   if [ ! -x .venv/bin/python3 ]; then
-    echo "torch==$kTorch"
+    if [ $torch = yes ]; then echo "torch==$kTorch"; else printf '%s\n' "${wheels_full[@]}"; fi
     return
   fi
-  .venv/bin/python3 - "$kTorch" "$level" "${wheels_full[@]}" <<'PYTHON'
+  .venv/bin/python3 - "$kTorch" "$level" $torch "${wheels_full[@]}" <<'PYTHON'
 import importlib.metadata as metadata, re, sys
-wanted, level, *wheels_full = sys.argv[1:]
+wanted, level, torch, *wheels_full = sys.argv[1:]
 def version(name):
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-if (version("torch") or "").split("+")[0] != wanted:
+if torch == "no":
+    print("\n".join(name for name in wheels_full if not version(name)))
+elif (version("torch") or "").split("+")[0] != wanted:
     print(f"torch=={wanted}")
 elif level == "minimal":
     toolkit = next((r for r in metadata.requires("torch") if r.startswith("cuda-toolkit[")), None)
@@ -124,8 +127,6 @@ install_packages() {
   rm -f "$log"
 }
 
-missing_venv() { has_all && [ ! -x .venv/bin/python3 ]; }
-
 make_venv() {
   # Without pip it is one that was killed while it was made: made again in place.
   if [ -x .venv/bin/python3 ] && .venv/bin/python3 -m pip --version >/dev/null 2>&1; then return; fi
@@ -161,6 +162,11 @@ pip_install() {
 
 install_wheels() {
   make_venv
+  if [ $torch = no ]; then
+    say "installing into .venv: $(echo $wheels)"
+    pip_install "${wheels_full[@]}"
+    return
+  fi
   if has_all || [ "$level" = gpu ]; then
     say "installing into .venv: torch $kTorch with all of its wheels, numpy, safetensors (about 3 GB to fetch)"
     pip_install "torch==$kTorch" "numpy>=2,<3" safetensors
@@ -210,7 +216,7 @@ unpack_all() {
 
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)
-if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked && ! missing_venv; then
+if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked; then
   say "nothing to install ($level)"
   exit 0
 fi
@@ -219,7 +225,6 @@ fi
 ! missing_unpacked || say "missing in .cache: Slurm, kubectl or Prometheus, unpacked for tests (30 MB to fetch)"
 [ "$dry_run" = no ] || exit 1
 [ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
-! missing_venv || make_venv
 [ -z "$wheels" ] || install_wheels
 ! missing_unpacked || unpack_all
 

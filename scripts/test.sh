@@ -5,15 +5,16 @@
 # (scripts/test_behind.sh), their output into build/test-STEP.log.
 #
 #   scripts/test.sh [--ci|--nightly] [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
-#     without a level: checks and release
+#     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass
 #     --nightly  all parts with the slow tests under AddressSanitizer, clang-tidy over all files, then
 #                scripts/soak.sh with its full counts
 #   Parts:
+#     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
 #     asan     build with AddressSanitizer and UBSan, tests without LibTorch
-#     release  the release build and its tests, PyTorch's included; where asan runs too, the tests that
-#              measure nothing are asan's alone
+#     release  the release build and its tests; where asan runs too, the tests that measure nothing are
+#              asan's alone
 #     tsan     build with ThreadSanitizer, the tests of what has threads
 #     fuzz     each fuzzer for 10 s
 #     tidy     clang-tidy over the sources of the change
@@ -23,11 +24,11 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
-parts=(checks asan release tsan fuzz tidy)
-declare -A budget=([checks]=60 [asan]=2800 [release]=5200 [tsan]=1000 [fuzz]=300 [tidy]=900)
+parts=(demo checks asan release tsan fuzz tidy)
+declare -A budget=([demo]=900 [checks]=60 [asan]=2800 [release]=5200 [tsan]=1000 [fuzz]=300 [tidy]=900)
 level=default only="" skip="" jobs=$(nproc)
 
-usage() { sed -n '3,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
@@ -51,6 +52,8 @@ for name in ${only//,/ } ${skip//,/ }; do
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
 [ -n "$only" ] || [ "$level" != default ] || only=checks,release
+torch=()
+[ "$level" != default ] || [ "$only" != checks,release ] || torch=(-LE torch)
 slow='|slow'
 [ "$level" != nightly ] || slow=""
 
@@ -115,7 +118,7 @@ await() {
 }
 
 await_wheels() {
-  await wheels && return 0
+  if [ ${#torch[@]} -gt 0 ] || await wheels; then return 0; fi
   cat build/test-wheels.log
   why+=("$1: the wheels could not be installed")
   return 1
@@ -166,6 +169,22 @@ run_ctest() {
   return $skips
 }
 
+# The release part goes on with the folder that it makes.
+part_demo() {
+  if [ -e build/release/CMakeCache.txt ]; then
+    echo "test: build/release is there: this clone isn't new"
+    return 0
+  fi
+  scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
+  local accuracy
+  accuracy=$(sed -n 's/^demo: trained .* test accuracy //p' build/test-demo.log)
+  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.96) }'; then
+    why+=("demo: test accuracy '$accuracy', not 0.96")
+    return 1
+  fi
+  build/release/bin/ddprund --version || { why+=("demo: there is no ddprund"); return 1; }
+}
+
 part_checks() {
   local status=0
   scripts/check_arrows.py --self-test && scripts/check_arrows.py || status=1
@@ -175,7 +194,7 @@ part_checks() {
   scripts/format.sh --check || status=1
   return $status
 }
-part_release() { await_wheels release && await_build release && run_ctest release; }
+part_release() { await_wheels release && await_build release && run_ctest release "${torch[@]}"; }
 part_asan() {
   await_wheels asan && await_build asan &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
@@ -201,20 +220,21 @@ part_tidy() {
 # The checks alone need no PyTorch. What the builds don't need is fetched beside them.
 needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
-  if [ "$name" = checks ] || ! is_wanted "$name"; then continue; fi
+  if [[ $name = demo || $name = checks ]] || ! is_wanted "$name"; then continue; fi
   needs=(full --no-torch)
-  [ ${#behind_steps[@]} -gt 0 ] || behind_steps=(wheels)
+  [ ${#behind_steps[@]} -gt 0 ] || [ ${#torch[@]} -gt 0 ] || behind_steps=(wheels)
   behind_steps+=("$name")
 done
 logic=ON
 if [ "$level" != nightly ] && is_wanted asan; then logic=OFF; fi
 mkdir -p build
+run_part demo
 if ! scripts/setup.sh "${needs[@]}"; then
   echo "test: the set-up failed; nothing was tested"
   exit 1
 fi
 start_behind "${behind_steps[@]}"
-for part in "${parts[@]}"; do run_part "$part"; done
+for part in "${parts[@]:1}"; do run_part "$part"; done
 if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
 
 printf '\n'

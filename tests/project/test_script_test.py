@@ -54,8 +54,36 @@ class TestScriptTest(unittest.TestCase):
         self.assertIn("\nno network\n", output)
         self.assertIn("test: asan: the wheels could not be installed\ntest: FAILED: asan;", output)
 
+    def in_a_new_clone(self, accuracy, ddprund):
+        """A demo that ends so, and leaves such a ddprund."""
+        binaries = os.path.join(self.scripts, "../build/release/bin")
+        path = os.path.join(self.scripts, "demo.sh")
+        with open(path, "w") as f:
+            f.write(f"""#!/bin/sh
+mkdir -p '{binaries}'
+printf '#!/bin/sh\\n{ddprund}\\n' >'{binaries}/ddprund'; chmod +x '{binaries}/ddprund'
+echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
+""")
+        os.chmod(path, 0o755)
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--only=demo"], text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+
+    def test_in_a_new_clone_the_demo_comes_before_anything_is_installed(self):
+        status, output = self.in_a_new_clone("0.9612", "echo ddprund 1")
+        self.assertEqual(status, 0, output)
+        self.assertLess(output.index("ddprund 1"), output.index("setup.sh"))
+        self.assertIn("test: all passed: demo ", output)
+
+    def test_a_demo_that_learns_too_little_or_leaves_no_daemon_fails(self):
+        for accuracy, ddprund, said in (("0.9512", "exit 0", "demo: test accuracy '0.9512', not 0.96"),
+                                        ("0.9712", "exit 1", "demo: there is no ddprund")):
+            status, output = self.in_a_new_clone(accuracy, ddprund)
+            self.assertEqual(status, 1, output)
+            self.assertIn(f"test: {said}\ntest: FAILED: demo;", output)
+
     def test_a_flag_without_its_value_is_one_line_and_2(self):
-        for arguments, text in ((["--only"], "--only needs a part; there are: checks asan"), (["--skip"], "--skip needs a part"),
+        for arguments, text in ((["--only"], "--only needs a part; there are: demo checks"), (["--skip"], "--skip needs a part"),
                                 (["--only="], "--only needs a part"), (["--jobs"], "--jobs needs a number from 1"),
                                 (["--jobs=x"], "--jobs needs a number from 1, not 'x'")):
             with self.subTest(arguments):
@@ -88,7 +116,7 @@ class TestScriptTest(unittest.TestCase):
 
     def test_a_build_that_fails_is_shown_and_the_rest_goes_on(self):
         cmake = 'case "$*" in *asan*) echo "no compiler"; exit 1 ;; esac'
-        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--skip=checks,tidy"], text=True, timeout=120,
+        done = subprocess.run([os.path.join(self.scripts, "test.sh"), "--ci", "--skip=demo,checks,tidy"], text=True, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=self.with_tools(cmake=cmake, ctest="echo '100% tests passed, 0 tests failed out of 3'"))
         self.assertEqual(done.returncode, 1, done.stdout)
