@@ -15,7 +15,7 @@ import skips  # noqa: E402
 TRAIN = os.path.join(harness.BIN, "train")
 EPOCHS, STEPS_PER_EPOCH = 3, 24
 LAST_STEP = EPOCHS * STEPS_PER_EPOCH
-FEW = digits.few(STEPS_PER_EPOCH)  # as many steps as the shipped digits in batches of 64
+FEW = digits.few(STEPS_PER_EPOCH)
 LONGER_STEPS = "--loader-delay-ms=20"  # for who wants to do something within one
 SHORT_RUN = [f"--epochs={EPOCHS}", "--seed=5", *FEW]
 

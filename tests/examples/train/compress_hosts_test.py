@@ -10,7 +10,7 @@ import harness
 import digits
 
 PORT = 29400
-NUM_IMAGES, EPOCHS, LAST_STEP = 320, 2, 10
+NUM_IMAGES, BATCH, EPOCHS, LAST_STEP = 80, 16, 2, 10
 NUM_GRADIENTS = 1_199_882
 # How far apart parameters may end. What is gathered from all ranks is added up by each in the order of the ranks, so
 # hosts don't matter. Sums of an all-reduce are made within each host first; in 16 bits they are rounded there, too.
@@ -30,7 +30,7 @@ class CompressHosts(harness.HostsCase):
         directory = os.path.join(self.directory, name)
         summary = directory + ".json"
         running = [self.start(*flags, f"--nproc_per_node={per_node}", checkpoints.TRAIN, f"--data={self.data}",
-                              f"--epochs={EPOCHS}", "--optimizer=sgd", "--threads=1", f"--compress={compress}",
+                              f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--optimizer=sgd", "--threads=1", f"--compress={compress}",
                               f"--checkpoint-dir={directory}", f"--json={summary}", host=host) for host in hosts]
         done = [self.finish(process, timeout=120) for process in running]
         text = "\n".join(each.text for each in done)

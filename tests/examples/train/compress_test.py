@@ -21,7 +21,7 @@ DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "DDPRUN_R
 # Epochs, and the least and the largest part of the gradients' bytes that is sent. Those that leave out most with their
 # defaults, in as many epochs as train does: of 120 steps the first 24 are averaged as they are.
 EPOCHS = 5
-DIGITS = digits.few(24, num_test=100)
+DIGITS = digits.enough(24)
 FULL_NAMES = {"topk": "topk:0.02:24", "powersgd": "powersgd:4:24"}
 RUNS = {"bf16": (2, 0.5, 0.5), "fp16": (2, 0.5, 0.5), "int8": (2, 0.2539, 0.2540),
         "topk": (EPOCHS, 0.2319, 0.2321), "powersgd": (EPOCHS, 0.225, 0.23)}
@@ -65,13 +65,13 @@ class Compress(unittest.TestCase):
 
     def test_what_a_hook_keeps_goes_on_from_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as data:
-            digits.write_some(data, 160)
-            data = f"--data={data}"
+            digits.write_some(data, 40)
+            data = (f"--data={data}", "--batch-size=16")
             for compress, exact in (("topk:0.1:0", False), ("powersgd:2:1", True)):
                 with self.subTest(compress=compress), tempfile.TemporaryDirectory() as directory:
-                    whole, _ = train(compress, 2, data, ranks=1)
-                    train(compress, 1, data, f"--checkpoint-dir={directory}", ranks=1)
-                    rest, output = train(compress, 2, data, f"--checkpoint-dir={directory}", ranks=1)
+                    whole, _ = train(compress, 2, *data, ranks=1)
+                    train(compress, 1, *data, f"--checkpoint-dir={directory}", ranks=1)
+                    rest, output = train(compress, 2, *data, f"--checkpoint-dir={directory}", ranks=1)
                     self.assertIn("goes on from step 4", output)
                     self.check_saved(directory, compress, num_steps=6)
                     for name in ("test_loss", "train_loss"):
@@ -80,7 +80,7 @@ class Compress(unittest.TestCase):
                             self.assertEqual(*losses)
                         else:  # a new process begins with other buckets, of which others are the largest
                             self.assertAlmostEqual(*losses, delta=0.1)
-                    other, output = train(compress, 3, data, f"--checkpoint-dir={directory}")
+                    other, output = train(compress, 3, *data, f"--checkpoint-dir={directory}")
                     self.assertIn("goes on from step 7", output)
                     self.assertEqual(len(other["epochs"]), 3)
                     self.check_saved(directory, compress, num_steps=9)

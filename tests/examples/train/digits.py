@@ -6,7 +6,7 @@ import struct
 import tempfile
 
 SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../data/digits")
-BATCH = 16
+BATCH = 8  # images of a step: two cores compute each of them
 
 
 def read_idx(name):
@@ -28,11 +28,16 @@ def write_some(directory, num_train, num_test=40):
             f.write(labels_header[:4] + struct.pack(">I", count) + labels[:count])
 
 
+def enough(num_steps):
+    """The same where what is learned is looked at."""
+    return few(num_steps, num_test=100, batch=16)
+
+
 _kept = []
 
 
-def few(num_steps, num_test=40):
+def few(num_steps, num_test=40, batch=BATCH):
     """Flags of train: digits for so many steps an epoch, which are there as long as this program runs."""
     _kept.append(tempfile.TemporaryDirectory(prefix="ddprun-test-"))
-    write_some(_kept[-1].name, BATCH * num_steps, num_test)
-    return f"--data={_kept[-1].name}", f"--batch-size={BATCH}"
+    write_some(_kept[-1].name, batch * num_steps, num_test)
+    return f"--data={_kept[-1].name}", f"--batch-size={batch}"

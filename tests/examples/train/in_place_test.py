@@ -91,7 +91,7 @@ class InPlace(harness.Case):
         """It can't offer to go on; snapshots, which all ranks take together, it takes as they do."""
         script = f'[ $RANK = 1 ] && unset DDPRUN_AGENT_SOCKET; exec {TRAIN} "$@"'
         done = self.finish(self.start("--standalone", "--nproc_per_node=2", "--recovery=inplace", "--no-python", "sh",
-                                      "-c", script, "sh", "--epochs=1", "--threads=1", f"--snapshot-every={EVERY}"))
+                                      "-c", script, "sh", *checkpoints.FEW, "--epochs=1", "--threads=1", f"--snapshot-every={EVERY}"))
         self.assertEqual(done.returncode, 0, done.text)
 
     def test_at_random_moments(self):

@@ -67,13 +67,6 @@ class LoaderTest(harness.Case):
         running.terminate()
         self.finish(running)
 
-    def test_wrong_usage(self):
-        for argv in (["--loader-threads=-1"], ["--loader-threads=many"], ["--loader-delay-ms=-1"]):
-            with self.subTest(argv):
-                done = subprocess.run([TRAIN, *argv], env=harness.environment(), text=True, timeout=60, capture_output=True)
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(argv[0].split("=")[0], done.stderr)
-
 
 if __name__ == "__main__":
     checkpoints.skip_without_train()

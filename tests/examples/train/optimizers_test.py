@@ -5,14 +5,13 @@ doesn't fit."""
 import os
 import struct
 import subprocess
-import unittest
 
 import checkpoints
 import harness
 from checkpoints import TRAIN, path_of, steps_in, tensors_of
 import digits
 
-LEARNING = ("--epochs=3", *digits.few(checkpoints.STEPS_PER_EPOCH, num_test=100))
+LEARNING = ("--epochs=3", *digits.enough(checkpoints.STEPS_PER_EPOCH))
 DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone", "--nproc_per_node=2"]
 
 
@@ -40,7 +39,7 @@ class Optimizers(harness.Case):
                 self.assertGreaterEqual(found, least)
 
     def test_mixed_precision_learns_as_well(self):
-        few, losses = digits.few(8), {}
+        few, losses = digits.enough(8), {}
         for amp in ("off", "bf16", "fp16"):
             epochs = self.summary(*few, "--epochs=2", "--optimizer=adam", f"--amp={amp}")["epochs"]
             losses[amp] = [epoch["train_loss"] for epoch in epochs]
@@ -54,8 +53,8 @@ class Optimizers(harness.Case):
 
     def test_steps_that_overflow_are_left_out_until_the_scale_fits(self):
         data, directory = self.scratch(), self.scratch()
-        digits.write_some(data, 129)  # three steps each epoch
-        flags = [f"--data={data}", "--optimizer=sgd", "--amp=fp16", "--checkpoint-every=1", "--checkpoint-keep=20",
+        digits.write_some(data, 33)  # three steps each epoch
+        flags = [f"--data={data}", "--batch-size=16", "--optimizer=sgd", "--amp=fp16", "--checkpoint-every=1", "--checkpoint-keep=20",
                  "--checkpoint-dir", directory]
         self.train("--epochs=1", *flags)
         metadata, entries, content = checkpoints.read(path_of(directory, 3))
@@ -79,12 +78,12 @@ class Optimizers(harness.Case):
 
     def test_stopped_in_the_middle_it_goes_on_bit_for_bit(self):
         data = self.scratch()
-        digits.write_some(data, 97)  # seven steps each epoch
+        digits.write_some(data, 49)  # seven steps each epoch
         for args in (["--optimizer=adamw", "--warmup-steps=4", "--clip-norm=1", "--amp=fp16"],
                      ["--optimizer=sgd", "--weight-decay=0.001"]):
             with self.subTest(args=args):
                 whole, cut = self.scratch(), self.scratch()
-                args = [f"--data={data}", "--batch-size=16", *args]
+                args = [f"--data={data}", "--batch-size=8", *args]
                 self.train("--epochs=2", "--checkpoint-dir", whole, *args)
                 self.train("--epochs=1", "--checkpoint-every=5", "--checkpoint-dir", cut, *args)
                 os.remove(path_of(cut, 7))
@@ -101,7 +100,7 @@ class Optimizers(harness.Case):
 
     def test_another_optimizer_is_refused(self):
         directory, data = self.scratch(), self.scratch()
-        digits.write_some(data, 129)
+        digits.write_some(data, 9)
         self.train("--epochs=1", f"--data={data}", "--checkpoint-dir", directory, "--optimizer=sgd")
         before = steps_in(directory)
         text = self.train("--epochs=2", f"--data={data}", "--checkpoint-dir", directory, "--optimizer=adamw", code=2)
@@ -109,15 +108,6 @@ class Optimizers(harness.Case):
         text = self.train("--epochs=2", f"--data={data}", "--checkpoint-dir", directory, "--optimizer=sgd", "--clip-norm=2", code=2)
         self.assertIn("--clip-norm is 0 there, 2 here", text)
         self.assertEqual(steps_in(directory), before)
-
-    def test_options_that_do_not_fit_are_wrong_usage(self):
-        for args, part in ((["--momentum=0.5"], "--momentum"), (["--weight-decay=1"], "--weight-decay"),
-                           (["--schedule=cosine", "--gamma=0.5"], "--gamma"), (["--optimizer=lion"], "--optimizer"),
-                           (["--clip-norm=nan"], "--clip-norm"), (["--amp=fp8"], "--amp"),
-                           (["--amp=fp16", "--uneven-inputs=join"], "--amp"),
-                           (["--warmup-steps=-1"], "--warmup-steps")):
-            with self.subTest(args=args):
-                self.assertIn(part, self.train(*args, code=2, alone=True))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import runner  # noqa: E402, found by train_test
 
 IGNORED = {"fc1.bias": 128, "fc2.weight": 1280}
 NUM_PARAMETERS = 1_199_882
-LAST_STEP = 6  # 129 images, two epochs
+LAST_STEP = 6  # 33 images in batches of 16, two epochs
 
 
 class OwnTensors(unittest.TestCase):
@@ -26,9 +26,9 @@ class OwnTensors(unittest.TestCase):
         self.scratch = directory.name
         self.data = os.path.join(self.scratch, "data")
         os.mkdir(self.data)
-        digits.write_some(self.data, 129)
+        digits.write_some(self.data, 33)
 
-    def train(self, name, *flags, ranks=2, code=0, batch_size=64):
+    def train(self, name, *flags, ranks=2, code=0, batch_size=16):
         """Output, and the directory of the checkpoints."""
         directory = os.path.join(self.scratch, name)
         done = run([DDPRUN[0], "--standalone", f"--nproc_per_node={ranks}", TRAIN, f"--data={self.data}",
@@ -91,7 +91,7 @@ class OwnTensors(unittest.TestCase):
         begin = tensors["own:fc1.bias"]["data_offsets"][0]
         checkpoints.write(path, metadata, tensors, data[:begin] + struct.pack("<f", -math.inf) + data[begin + 4:])
         # A shell around each, so that the launcher ends none because another one has ended.
-        train = [TRAIN, f"--data={self.data}", "--batch-size=64", "--threads=1", "--epochs=2",
+        train = [TRAIN, f"--data={self.data}", "--batch-size=16", "--threads=1", "--epochs=2",
                  f"--checkpoint-dir={directory}", "--checkpoint-sharded", *flags]
         done = run([*DDPRUN, "sh", "-c", '"$@"; echo rank $RANK ends with $?', "sh", *train])
         for rank in (0, 1):
@@ -153,15 +153,10 @@ class OwnTensors(unittest.TestCase):
         mine, theirs = (checkpoints.tensors_of(path, LAST_STEP // 2) for path in (directory, other))
         self.assertEqual(mine, theirs, "without --batch-norm there are no buffers: it trains the same")
 
-    def test_what_does_not_go_with_them_is_refused(self):
-        for flags, part in ((["--ignore-parameters=fc3.bias"], '"fc3.bias": the model has no parameter'),
-                            (["--ignore-parameters=fc1.bias", "--clip-norm=1"], "--clip-norm: not with --ignore"),
-                            (["--ignore-parameters=fc1.bias", "--checkpoint-dir=x"], "--checkpoint-sharded"),
-                            (["--no-broadcast-buffers", "--checkpoint-dir=x"], "--checkpoint-sharded")):
-            with self.subTest(flags=flags):
-                done = run([TRAIN, f"--data={self.data}", *flags])
-                self.assertEqual(done.returncode, 2, done.stdout)
-                self.assertIn(part, done.stdout)
+    def test_a_parameter_that_the_model_has_not_is_refused(self):
+        done = run([TRAIN, f"--data={self.data}", "--ignore-parameters=fc3.bias"])
+        self.assertEqual(done.returncode, 2, done.stdout)
+        self.assertIn('"fc3.bias": the model has no parameter', done.stdout)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ class Replicas(harness.Case):
     def train(self, *args, program):
         """The summary and the last checkpoint's tensors, of a training on a few digits."""
         data = self.scratch()
-        digits.write_some(data, 16 * STEPS)
+        digits.write_some(data, digits.BATCH * STEPS)
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
-        done = self.finish(self.start(*args, f"--data={data}", "--batch-size=16", f"--epochs={EPOCHS}",
+        done = self.finish(self.start(*args, f"--data={data}", f"--batch-size={digits.BATCH}", f"--epochs={EPOCHS}",
                                       "--threads=1", "--checkpoint-dir", directory, "--json", summary,
                                       program=program, OMP_NUM_THREADS="1"), timeout=150)
         self.assertEqual(done.returncode, 0, done.text)

@@ -11,7 +11,7 @@ import netns
 import digits
 
 PORT = 29400
-NUM_IMAGES, EPOCHS, LAST_STEP = 320, 2, 10
+NUM_IMAGES, BATCH, EPOCHS, LAST_STEP = 80, 16, 2, 10
 ORDER = "gradient_order"  # in a checkpoint's metadata
 
 
@@ -26,7 +26,7 @@ class ResumeHosts(harness.HostsCase):
         """One rank on each host, to the end: rank 0's output, and the last checkpoint's tensors."""
         running = [self.start(f"--nnodes={num_hosts}", "--nproc_per_node=1", f"--rdzv-id={os.path.basename(directory)}",
                               f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", checkpoints.TRAIN, f"--data={self.data}",
-                              f"--epochs={EPOCHS}", "--threads=1", "--checkpoint-every=1", "--checkpoint-keep=100",
+                              f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--threads=1", "--checkpoint-every=1", "--checkpoint-keep=100",
                               f"--checkpoint-dir={directory}", *args, host=self.hosts[i]) for i in range(num_hosts)]
         done = [self.finish(process, timeout=120) for process in running]
         text = "\n".join(each.text for each in done)
@@ -76,7 +76,7 @@ class ResumeHosts(harness.HostsCase):
         metadata, tensors, data = checkpoints.read(path)
         checkpoints.write(path, {**metadata, ORDER: metadata[ORDER] + ",fc3.bias"}, tensors, data)
         done = self.ddprun("--standalone", "--nproc_per_node=2", checkpoints.TRAIN, f"--data={self.data}",
-                           "--epochs=3", f"--checkpoint-dir={reference}", timeout=60)
+                           f"--batch-size={BATCH}", "--epochs=3", f"--checkpoint-dir={reference}", timeout=60)
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn("the order of gradients does not fit the model: fc3.bias is no parameter", done.text)
 

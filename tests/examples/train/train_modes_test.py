@@ -10,7 +10,7 @@ import digits
 from train_test import DDPRUN, TRAIN, run
 import runner  # noqa: E402, found by train_test
 
-NUM_IMAGES = 129  # rank 0 has 65 of them, rank 1 64: with 32 at a time two steps, and rank 0 one more
+NUM_IMAGES = 33  # rank 0 has 17 of them, rank 1 16: with 8 at a time two steps, and rank 0 one more
 
 
 class Modes(unittest.TestCase):
@@ -30,11 +30,11 @@ class Modes(unittest.TestCase):
         return checkpoints.load_json(path), directory
 
     def small(self, name, *flags):
-        return self.train(name, f"--data={self.data}", "--batch-size=64", *flags)
+        return self.train(name, f"--data={self.data}", "--batch-size=16", *flags)
 
     def test_accumulated_parts_make_as_many_steps_and_learn_as_well_as_whole_batches(self):
         """That their gradients are those of whole batches is torch.ddp_modes' to show: here dropout draws others."""
-        few = digits.few(24, num_test=100)
+        few = digits.enough(24)
         summaries = [self.train(f"by{n}", *few, "--epochs=3", f"--accumulate={n}")[0] for n in (1, 3)]
         whole, parts = summaries
         self.assertEqual(parts["last_step"], whole["last_step"])
@@ -72,16 +72,11 @@ class Modes(unittest.TestCase):
         for other in others:
             self.assertTrue(other == plain, "parameters or running averages differ")
 
-    def test_wrong_usage_is_told_in_one_line(self):
+    def test_too_few_images_to_drop_some_are_told_in_one_line(self):
         digits.write_some(self.data, 1)
         done = run([*DDPRUN, TRAIN, f"--data={self.data}", "--uneven-inputs=drop"])
         self.assertEqual(done.returncode, 2, done.stdout)
         self.assertIn("--uneven-inputs drop: 1 images are too few for 2 ranks", done.stdout)
-        for flag, *more in (["--accumulate=0"], ["--uneven-inputs=smooth"],
-                            ["--find-unused-parameters", "--static-graph"]):
-            done = run([TRAIN, flag, *more])
-            self.assertEqual(done.returncode, 2, done.stdout)
-            self.assertIn(flag.split("=")[0], done.stdout)
 
 
 if __name__ == "__main__":

@@ -96,11 +96,11 @@ class Train(unittest.TestCase):
     def test_two_ranks_learn_the_digits(self):
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "summary.json")
-            done = run(DDPRUN + [TRAIN, "--json", path])
+            done = run(DDPRUN + [TRAIN, *digits.enough(24), "--json", path])
             self.assertEqual(done.returncode, 0, done.stdout)
             with open(path) as f:
                 summary = json.load(f)
-        self.assertGreaterEqual(summary["test_accuracy"], 0.93)
+        self.assertGreaterEqual(summary["test_accuracy"], 0.88)  # launcher.main_line and the demo train on all of them
         self.assertEqual((summary["world_size"], summary["backend"]), (2, "host"))
         self.assertEqual([e["epoch"] for e in summary["epochs"]], [1, 2, 3, 4, 5])
         self.assertGreater(summary["epochs"][0]["train_loss"], summary["epochs"][4]["train_loss"])
@@ -186,12 +186,7 @@ class Train(unittest.TestCase):
                              (2, f"train: rank 0: {directory}/train-images-idx3-ubyte: is no regular file\n"))
 
     def test_wrong_usage_has_exit_status_2(self):
-        for argv in (["--epochs=0"], ["--backend=smoke"], ["--nonsense"], ["--json=/nonexistent/x"],
-                     ["--lr=-1"], ["--lr=0"], ["--lr=nan"], ["--gamma=inf"], ["--clip-norm=-1"],
-                     ["--seed=-1"], ["--seed=18446744073709551616"], ["--seed=x"],
-                     ["--data=", "--json=x"], ["--checkpoint-dir=", "--checkpoint-every=3"], ["--compress="],
-                     ["--operation-timeout=0"], ["--operation-timeout=nan"],
-                     ["--ignore-parameters="], ["--compress=zip"], ["--compress=topk:2"], ["--compress=topk:0.1:x"], ["--compress=powersgd:0"]):
+        for argv in (["--nonsense"], ["--json=/nonexistent/x"]):  # others: options_test.cc
             with self.subTest(argv=argv):
                 done = run([TRAIN, *argv])
                 self.assertEqual(done.returncode, 2, done.stdout)

@@ -16,7 +16,7 @@ DDPRUN = [os.path.join(harness.BIN, "ddprun"), "--standalone"]
 class Zero(harness.Case):
     def train(self, *args, ranks=2, code=0):
         launcher = DDPRUN + [f"--nproc_per_node={ranks}"] if ranks else []
-        done = subprocess.run(launcher + [TRAIN, "--threads=1", *args], text=True, timeout=120, stdin=subprocess.DEVNULL,
+        done = subprocess.run(launcher + [TRAIN, "--threads=1", "--batch-size=16", *args], text=True, timeout=120, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, code, done.stdout)
         return done.stdout
@@ -24,7 +24,7 @@ class Zero(harness.Case):
     def setUp(self):
         super().setUp()
         self.data = self.scratch()
-        digits.write_some(self.data, 129)  # three steps each epoch
+        digits.write_some(self.data, 33)  # three steps each epoch
 
     def saved_by(self, legs, *flags):
         """The tensors after jobs that each go on with the next stage of `legs` for so many epochs, and what was printed."""
@@ -52,18 +52,6 @@ class Zero(harness.Case):
             losses[stage] = float(re.search(r"epoch 1/1 +loss ([0-9.]+)", text)[1])
         self.assertAlmostEqual(losses[1], losses[0], delta=1e-3)
         self.assertAlmostEqual(losses[2], losses[0], delta=1e-3)
-
-    def test_options_that_do_not_fit_are_wrong_usage(self):
-        for args, part in ((["--zero=1"], "--zero: is not for adadelta"),
-                           (["--zero=3", "--optimizer=sgd"], "--zero"),
-                           (["--compress=fp16"], "--zero: not with --compress"),
-                           (["--find-unused-parameters"], "not with --find-unused-parameters"),
-                           (["--static-graph"], "not with --static-graph"),
-                           (["--ignore-parameters=fc1.bias"], "not with --ignore-parameters"),
-                           (["--uneven-inputs=join"], "not with --uneven-inputs=join")):
-            flags = args if "--zero" in args[0] else ["--zero=1", "--optimizer=sgd", *args]
-            with self.subTest(args=args):
-                self.assertIn(part, self.train(*flags, ranks=0, code=2))
 
     def test_another_stage_on_one_rank_is_refused_by_name(self):
         script = f'exec "$0" --threads=1 --optimizer=sgd --epochs=1 --data={self.data} --zero=$((1 + RANK))'
