@@ -55,7 +55,7 @@ done
 torch=()
 [ "$level" != default ] || [ "$only" != checks,release ] || torch=(-LE torch)
 slow='|slow'
-[ "$level" != nightly ] || slow=""
+[ "$level" != nightly ] || { slow=""; export DDPRUN_NIGHTLY=1; }
 
 passed=() failed=() flaky=() why=() figures=()  # why: what failed in a part
 closing=""  # ctest's words on the release tests, else on the last ones
