@@ -11,35 +11,16 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
+#include "common/json_at.h"
 #include "common/log.h"
 #include "ctl/submit/kubernetes_manifest.h"
 
 namespace ddprun::submit {
 
 namespace json = boost::json;
+using json_at::at, json_at::list, json_at::text;
 
 namespace {
-
-const json::value* find_in(const json::value& value, std::initializer_list<const char*> keys) {
-  const json::value* found = &value;
-  for (const char* key : keys) {
-    const json::object* object = found->if_object();
-    found = object != nullptr ? object->if_contains(key) : nullptr;
-    if (found == nullptr) return nullptr;
-  }
-  return found;
-}
-
-std::string string_at(const json::value& value, std::initializer_list<const char*> keys) {
-  const json::value* found = find_in(value, keys);
-  return found != nullptr && found->is_string() ? std::string(found->get_string()) : "";
-}
-
-const json::array& list_in(const json::value& value, std::initializer_list<const char*> keys) {
-  static const json::array none;
-  const json::value* found = find_in(value, keys);
-  return found != nullptr && found->is_array() ? found->get_array() : none;
-}
 
 // "2026-11-22T03:15:07Z".
 std::optional<WallTime> utc_in(const std::string& text) {
@@ -60,49 +41,47 @@ struct PodFacts {
 };
 
 void add_pod(const json::value& pod, PodFacts& facts) {
-  if (const std::string node = string_at(pod, {"spec", "nodeName"}); !node.empty()) {
+  if (const std::string node = text(pod, "spec", "nodeName"); !node.empty()) {
     facts.nodes.insert(node);
   }
-  if (string_at(pod, {"status", "phase"}) == "Running") ++facts.num_running;
-  for (const json::value& condition : list_in(pod, {"status", "conditions"})) {
-    if (string_at(condition, {"type"}) == "PodScheduled" &&
-        string_at(condition, {"status"}) == "False") {
-      facts.waits_for = string_at(condition, {"message"});
+  if (text(pod, "status", "phase") == "Running") ++facts.num_running;
+  for (const json::value& condition : list(pod, "status", "conditions")) {
+    if (text(condition, "type") == "PodScheduled" && text(condition, "status") == "False") {
+      facts.waits_for = text(condition, "message");
     }
   }
-  for (const json::value& container : list_in(pod, {"status", "containerStatuses"})) {
-    if (const std::string why = string_at(container, {"state", "waiting", "reason"});
-        !why.empty()) {
-      facts.waits_for = why + ": " + string_at(container, {"state", "waiting", "message"});
+  for (const json::value& container : list(pod, "status", "containerStatuses")) {
+    if (const std::string why = text(container, "state", "waiting", "reason"); !why.empty()) {
+      facts.waits_for = why + ": " + text(container, "state", "waiting", "message");
     }
-    const json::value* code = find_in(container, {"state", "terminated", "exitCode"});
-    if (code == nullptr || !code->is_number() || *code == 0) continue;
-    if (*code == static_cast<int>(ExitCode::kRetryable)) {
+    const json::value& code = at(container, "state", "terminated", "exitCode");
+    if (!code.is_number() || code == 0) continue;
+    if (code == static_cast<int>(ExitCode::kRetryable)) {
       facts.has_retryable = true;
       continue;
     }
-    const std::string at = string_at(container, {"state", "terminated", "finishedAt"});
-    if (!facts.first_code || at < facts.first_end) {
-      facts.first_code = code->to_number<int>();
-      facts.first_end = at;
+    const std::string end = text(container, "state", "terminated", "finishedAt");
+    if (!facts.first_code || end < facts.first_end) {
+      facts.first_code = code.to_number<int>();
+      facts.first_end = end;
     }
   }
 }
 
 // The condition `type` that is true; nullptr: it isn't.
 const json::value* condition_of(const json::value& job, const char* type) {
-  for (const json::value& condition : list_in(job, {"status", "conditions"})) {
-    const bool is_true = string_at(condition, {"status"}) == "True";
-    if (is_true && string_at(condition, {"type"}) == type) return &condition;
+  for (const json::value& condition : list(job, "status", "conditions")) {
+    const bool is_true = text(condition, "status") == "True";
+    if (is_true && text(condition, "type") == type) return &condition;
   }
   return nullptr;
 }
 
 void set_failure(const json::value& condition, const PodFacts& pods, JobState& state) {
   state.phase = Phase::kFailed;
-  state.ended = utc_in(string_at(condition, {"lastTransitionTime"}));
-  const std::string reason = string_at(condition, {"reason"});
-  state.reason = one_line(reason + ": " + string_at(condition, {"message"}));
+  state.ended = utc_in(text(condition, "lastTransitionTime"));
+  const std::string reason = text(condition, "reason");
+  state.reason = one_line(reason + ": " + text(condition, "message"));
   if (reason == "DeadlineExceeded") {
     state.exit_code = static_cast<int>(ExitCode::kTimeLimit);
   } else if (pods.first_code) {
@@ -113,20 +92,19 @@ void set_failure(const json::value& condition, const PodFacts& pods, JobState& s
 }
 
 JobState state_of(const json::value& job, const PodFacts& pods) {
-  const bool is_set = string_at(job, {"kind"}) == "JobSet";
+  const bool is_set = text(job, "kind") == "JobSet";
   JobState state;
-  state.id = KubernetesId{string_at(job, {"metadata", "namespace"}),
-                          string_at(job, {"metadata", "name"}), is_set}
+  state.id = KubernetesId{text(job, "metadata", "namespace"), text(job, "metadata", "name"), is_set}
                  .text();
-  state.name = string_at(job, {"metadata", "labels", "app.kubernetes.io/name"});
+  state.name = text(job, "metadata", "labels", "app.kubernetes.io/name");
   state.nodes.assign(pods.nodes.begin(), pods.nodes.end());
-  state.submitted = utc_in(string_at(job, {"metadata", "creationTimestamp"}));
-  state.began = utc_in(string_at(job, {"status", "startTime"}));
+  state.submitted = utc_in(text(job, "metadata", "creationTimestamp"));
+  state.began = utc_in(text(job, "status", "startTime"));
   const char* success = is_set ? "Completed" : "Complete";
   if (const json::value* complete = condition_of(job, success)) {
     state.phase = Phase::kSucceeded;
     state.exit_code = 0;
-    state.ended = utc_in(string_at(*complete, {"lastTransitionTime"}));
+    state.ended = utc_in(text(*complete, "lastTransitionTime"));
   } else if (const json::value* failed = condition_of(job, "Failed")) {
     set_failure(*failed, pods, state);
   } else if (pods.num_running > 0) {
@@ -137,8 +115,7 @@ JobState state_of(const json::value& job, const PodFacts& pods) {
                                 ? "it is suspended, by its queue or by hand"
                                 : pods.waits_for);
   }
-  const bool was_cancelled =
-      !string_at(job, {"metadata", "annotations", kCancelledAnnotation}).empty();
+  const bool was_cancelled = !text(job, "metadata", "annotations", kCancelledAnnotation).empty();
   if (was_cancelled && state.phase == Phase::kFailed) {
     state.phase = Phase::kCancelled;
     state.exit_code.reset();
@@ -177,24 +154,24 @@ KubernetesId parse_kubernetes_id(const std::string& text) {
   return id;
 }
 
-std::vector<JobState> parse_kubernetes_list(std::string_view text) {
-  auto parsed = parse_object(text);
+std::vector<JobState> parse_kubernetes_list(std::string_view answer) {
+  auto parsed = parse_object(answer);
   if (!parsed) throw Error(ErrorCode::kProtocol, "what kubectl says is no list of objects");
   const json::value all(std::move(*parsed));
   std::map<std::string, PodFacts> pods;  // by namespace and instance
   const auto instance_of = [](const json::value& object) {
-    return string_at(object, {"metadata", "namespace"}) + "/" +
-           string_at(object, {"metadata", "labels", kInstanceLabel});
+    return text(object, "metadata", "namespace") + "/" +
+           text(object, "metadata", "labels", kInstanceLabel);
   };
-  for (const json::value& object : list_in(all, {"items"})) {
-    if (string_at(object, {"kind"}) == "Pod") add_pod(object, pods[instance_of(object)]);
+  for (const json::value& object : list(all, "items")) {
+    if (text(object, "kind") == "Pod") add_pod(object, pods[instance_of(object)]);
   }
   std::vector<JobState> states;
-  for (const json::value& object : list_in(all, {"items"})) {
-    const std::string kind = string_at(object, {"kind"});
+  for (const json::value& object : list(all, "items")) {
+    const std::string kind = text(object, "kind");
     // The Job of a JobSet has the set's name with more behind it.
-    const bool is_own = string_at(object, {"metadata", "name"}) ==
-                        string_at(object, {"metadata", "labels", kInstanceLabel});
+    const bool is_own =
+        text(object, "metadata", "name") == text(object, "metadata", "labels", kInstanceLabel);
     if (kind == "JobSet" || (kind == "Job" && is_own)) {
       states.push_back(state_of(object, pods[instance_of(object)]));
     }
