@@ -16,7 +16,6 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "ctl/standard_output.h"
-#include "ctl/top/history.h"
 #include "ctl/top/picture.h"
 #include "ctl/top/session.h"
 
@@ -72,28 +71,29 @@ int TopCommand::run() const {
                            .security = endpoint_.security(),
                            .name = endpoint_.text(),
                            .wanted = job_,
-                           .look = {has_unicode, has_color}});
+                           .has_unicode = has_unicode,
+                           .has_color = has_color});
 }
 
 int TopCommand::print_once(bool has_unicode) const {
   const top::json::value status = top::read_json(endpoint_.fetch_page("/v1/status"));
-  const top::State state = top::read_state(top::json::object{
-      {"status", status}, {"jobs", top::read_json(endpoint_.fetch_page("/v1/jobs"))}});
+  const top::json::value jobs = top::read_json(endpoint_.fetch_page("/v1/jobs"));
+  top::Known known{.state = top::read_state({{"status", status}, {"jobs", jobs}}),
+                   .is_live = true,
+                   .endpoint = top::harmless(endpoint_.text()),
+                   .shown_at = "now"};
   const top::View view{.wanted = job_, .has_list = true};
-  const auto at = view.chosen(state);
-  if (!job_.empty() && (!at || state.jobs[*at].run_id != job_)) {
-    std::vector<std::string> names;
-    for (const top::Job& job : state.jobs) names.push_back(job.run_id);
+  const top::Job* job = view.chosen(known.state);
+  if (!job_.empty() && (job == nullptr || job->run_id != job_)) {
+    top::Lines names;
+    for (const top::Job& each : known.state.jobs) names.push_back(each.run_id);
     throw Error(ErrorCode::kInvalidArgument,
                 concat("no job \"", job_, "\" is at ", endpoint_.text(), ": it has ",
                        names.empty() ? "no jobs" : top::names_text(names, 8)));
   }
-  top::History history;
-  history.take(state);
-  const top::Connection live{true, endpoint_.text(), "", ""};
+  top::remember(known.history, known.state);
   std::string all;
-  for (const std::string& line :
-       top::paper_picture({&state, &history}, view, live, columns_of_stdout())) {
+  for (const std::string& line : top::paper_picture(known, view, columns_of_stdout())) {
     all += top::without_styles(has_unicode ? line : top::in_ascii(line)) + "\n";
   }
   return print_or_tell(all);

@@ -2,31 +2,18 @@
 #include "ctl/top/state.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/json/parse.hpp>
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "ctl/number_texts.h"
-#include "ctl/top/styled_text.h"
 
 namespace ddprun::top {
 namespace {
-
-constexpr std::array<ConditionText, kNumConditions> kConditions = {
-    {{"succeeded", "✓", "finished", kGood},
-     {"", "○", "spare", kDim},
-     {"idle", "○", "waiting for a round", kDim},
-     {"running", "▪", "running", kInfo},
-     {"starting", "▸", "starting", kWarn},
-     {"stopping", "■", "being stopped", kWarn},
-     {"", "?", "in another state", kWarn},
-     {"", "▲", "straggling", kWarn},
-     {"failed", "✕", "failed", kBad},
-     {"", "!", "without a connection", kBad}}};
 
 void clean(json::value& value) {
   if (value.is_string()) {
@@ -40,81 +27,80 @@ void clean(json::value& value) {
   }
 }
 
-std::int64_t bounded(const json::value& value) {
-  constexpr double kMost = 1LL << 40;
-  const double number = value.is_number() ? value.to_number<double>() : 0;
-  return std::isfinite(number) ? std::llround(std::clamp(number, -kMost, kMost)) : 0;
-}
-
-std::optional<double> finite(const json::value& value) {
-  const double number = value.is_number() ? value.to_number<double>() : NAN;
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
-}
-
 Condition condition_of(const std::string& phase, bool is_connected, bool has_rank) {
-  if (!is_connected) return Condition::kLost;
-  if (phase == "idle") return has_rank ? Condition::kIdle : Condition::kSpare;
-  for (std::size_t i = 0; i < kNumConditions; ++i) {
-    if (!phase.empty() && phase == kConditions[i].phase) return static_cast<Condition>(i);
-  }
-  return Condition::kOther;
+  if (!is_connected) return kLost;
+  if (phase == "idle" && !has_rank) return kSpare;
+  const auto known = std::ranges::find(kConditions, phase, &ConditionText::phase);
+  const bool is_known = !phase.empty() && known != kConditions.end();
+  return is_known ? static_cast<Condition>(known - kConditions.begin()) : kOther;
 }
 
 Node read_node(const json::value& said) {
   constexpr std::int64_t kMostWorkers = 1 << 24;
-  Node node;
-  node.host = text(said, "host");
-  node.phase = text(said, "phase");
+  Node node{.host = text(said, "host"), .phase = text(said, "phase")};
   if (number(said, "node_rank")) node.node_rank = whole(said, "node_rank");
   node.num_workers = std::clamp<std::int64_t>(whole(said, "num_workers"), 0, kMostWorkers);
-  node.condition = condition_of(node.phase, member(said, "connected") == json::value(true),
+  node.condition = condition_of(node.phase, at(said, "connected") == json::value(true),
                                 node.node_rank.has_value());
-  const json::value& monitor = member(said, "monitor");
-  node.cpu = number(monitor, "cpu");
-  const auto used = number(monitor, "memory_used_bytes"), all = number(monitor, "memory_bytes");
-  if (used && all.value_or(0) > 0) node.memory = *used / *all;
-  node.received = number(monitor, "received_bytes_per_second");
-  node.sent = number(monitor, "sent_bytes_per_second");
-  for (const json::value& gpu : list(monitor, "gpus")) node.gpus.push_back(number(gpu, "use"));
+  node.cpu = number(said, "monitor", "cpu");
+  const auto used = number(said, "monitor", "memory_used_bytes");
+  const double all = number(said, "monitor", "memory_bytes").value_or(0);
+  if (used && all > 0) node.memory = *used / all;
+  node.received = number(said, "monitor", "received_bytes_per_second");
+  node.sent = number(said, "monitor", "sent_bytes_per_second");
+  for (const json::value& gpu : list(said, "monitor", "gpus")) {
+    node.gpus.push_back(number(gpu, "use"));
+  }
   for (const json::value& row : list(said, "step_times")) {
-    const json::array* values = row.if_array();
-    if (values == nullptr || values->size() < 3) continue;
-    node.times.push_back({bounded(values->at(0)), 1e-6 * finite(values->at(1)).value_or(0),
-                          1e-6 * finite(values->at(2)).value_or(0)});
+    const json::array& values = list(row);
+    if (values.size() < 3) continue;
+    node.times.push_back({whole(values[0]), 1e-6 * number(values[1]).value_or(0),
+                          1e-6 * number(values[2]).value_or(0)});
   }
   return node;
 }
 
 Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
-  Job job{text(said, "run_id"), is_over, said, {}, num_hidden, {}};
+  Job job{text(said, "run_id"), is_over, said, num_hidden};
   if (is_over) return job;
-  for (const json::value& node : list(job.said, "nodes")) job.nodes.push_back(read_node(node));
-  std::stable_sort(job.nodes.begin(), job.nodes.end(), [](const Node& a, const Node& b) {
-    constexpr auto kUnranked = std::numeric_limits<std::int64_t>::max();
-    return a.node_rank.value_or(kUnranked) < b.node_rank.value_or(kUnranked);
+  for (const json::value& node : list(said, "nodes")) job.nodes.push_back(read_node(node));
+  std::ranges::stable_sort(job.nodes, {}, [](const Node& node) {
+    return node.node_rank.value_or(std::numeric_limits<std::int64_t>::max());
   });
-  // First ranks are sums of numbers of workers, unless some of the nodes are not here.
+  Values cpus, gpus;
+  std::optional<double> traffic;
   std::int64_t next = 0;
   for (Node& node : job.nodes) {
-    if (!node.node_rank || num_hidden > 0) continue;
-    node.first_rank = next;
-    next += node.num_workers;
+    // First ranks are sums of numbers of workers, unless some of the nodes are not here.
+    if (node.node_rank && num_hidden == 0) {
+      node.first_rank = std::exchange(next, next + node.num_workers);
+    }
+    cpus.push_back(node.cpu);
+    gpus.insert(gpus.end(), node.gpus.begin(), node.gpus.end());
+    if (node.cpu || node.received || node.sent || !node.gpus.empty()) {
+      traffic = traffic.value_or(0) + node.received.value_or(0) + node.sent.value_or(0);
+    }
   }
-  for (const std::string& straggler : texts(job.said, "stragglers")) {
+  for (const std::string& straggler : texts(said, "stragglers")) {
     job.slow.insert(rank_named(straggler));
   }
-  const std::string phase = text(job.said, "phase");
-  if (const json::array& rounds = list(job.said, "rounds");
+  const std::string phase = text(said, "phase");
+  if (const json::array& rounds = list(said, "rounds");
       !rounds.empty() && (phase == "stopping" || phase == "ended")) {
     job.failed = rank_named(text(rounds.back(), "first_failure"));
   }
+  job.figures = {number(said, "training", "loss"),
+                 number(said, "training", "samples_per_second"),
+                 number(said, "training", "step_parts", "step_seconds", "mean"),
+                 mean_of(gpus),
+                 mean_of(cpus),
+                 traffic};
   return job;
 }
 
 std::string forming_text(const Job& job) {
-  const auto here = std::count_if(job.nodes.begin(), job.nodes.end(), [](const Node& node) {
-    return node.condition != Condition::kLost;
-  });
+  const auto num_lost = std::ranges::count(job.nodes, kLost, &Node::condition);
+  const std::int64_t here = std::ssize(job.nodes) - num_lost;
   const std::int64_t least = whole(job.said, "min_nodes"),
                      more = whole(job.said, "max_nodes") - here;
   if (here < least) {
@@ -128,49 +114,12 @@ std::string forming_text(const Job& job) {
 
 }  // namespace
 
-const json::value& member(const json::value& object, std::string_view name) {
-  static const json::value kNone;
-  const json::value* value = object.is_object() ? object.get_object().if_contains(name) : nullptr;
-  return value == nullptr ? kNone : *value;
-}
-
-std::string text(const json::value& object, std::string_view name) {
-  const json::string* value = member(object, name).if_string();
-  return value == nullptr ? "" : std::string(*value);
-}
-
-std::vector<std::string> texts(const json::value& object, std::string_view name) {
-  std::vector<std::string> all;
-  for (const json::value& each : list(object, name)) {
-    if (each.is_string()) all.emplace_back(each.get_string());
+std::optional<double> mean_of(const Values& values) {
+  double sum = 0, num = 0;
+  for (const auto& value : values) {
+    if (value) sum += *value, ++num;
   }
-  return all;
-}
-
-const json::array& list(const json::value& object, std::string_view name) {
-  static const json::array kNone;
-  const json::array* value = member(object, name).if_array();
-  return value == nullptr ? kNone : *value;
-}
-
-std::int64_t whole(const json::value& object, std::string_view name) {
-  return bounded(member(object, name));
-}
-
-std::optional<double> number(const json::value& object, std::string_view name) {
-  return finite(member(object, name));
-}
-
-const ConditionText& text_of(Condition condition) {
-  return kConditions.at(static_cast<std::size_t>(condition));
-}
-
-std::string Node::name() const {
-  return node_rank ? concat("node ", *node_rank, " (", host, ")") : host;
-}
-
-bool Node::has(std::int64_t rank) const {
-  return first_rank && rank >= *first_rank && rank < *first_rank + num_workers;
+  return num > 0 ? std::optional(sum / num) : std::nullopt;
 }
 
 std::string Job::key() const {
@@ -179,30 +128,50 @@ std::string Job::key() const {
 
 json::value read_json(std::string_view text) {
   boost::system::error_code error;
-  json::value all = json::parse(json::string_view(text.data(), text.size()), error);
+  json::value all = json::parse(text, error);
   if (error) throw Error(ErrorCode::kProtocol, "it says what is no JSON: " + error.message());
   clean(all);
   return all;
 }
 
 State read_state(const json::value& frame) {
-  State state{member(frame, "status"), {}, 0, 0};
-  const json::value& page = member(frame, "jobs");
-  if (!member(state.daemon, "version").is_string() || !member(page, "jobs").is_array()) {
+  State state;
+  state.daemon = at(frame, "status");
+  if (!at(state.daemon, "version").is_string() || !at(frame, "jobs", "jobs").is_array()) {
     throw Error(ErrorCode::kProtocol, "it says neither its version nor its jobs");
   }
   const json::array& hidden = list(frame, "hidden_nodes");
-  for (const json::value& job : list(page, "jobs")) {
-    const std::int64_t num = state.num_live < hidden.size() ? bounded(hidden[state.num_live]) : 0;
-    state.jobs.push_back(read_job(job, false, static_cast<std::size_t>(std::abs(num))));
+  for (const json::value& job : list(frame, "jobs", "jobs")) {
+    const std::int64_t num = state.num_live < hidden.size() ? whole(hidden[state.num_live]) : 0;
+    state.jobs.push_back(read_job(job, false, std::abs(num)));
     ++state.num_live;
   }
-  const json::array& over = list(page, "finished");
+  const json::array& over = list(frame, "jobs", "finished");
   for (auto job = over.rbegin(); job != over.rend(); ++job) {
     state.jobs.push_back(read_job(*job, true, 0));
   }
-  state.num_hidden_over = static_cast<std::size_t>(std::abs(whole(frame, "hidden_finished")));
+  state.num_hidden_over = std::abs(whole(frame, "hidden_finished"));
   return state;
+}
+
+void add_value(Series& series, double value) {
+  if (series.size() >= kMostValues) {
+    std::size_t index = 0;
+    std::erase_if(series, [&index](double) { return index++ < kMostValues / 2 && index % 2 == 0; });
+  }
+  series.push_back(value);
+}
+
+void remember(History& history, const State& state) {
+  History live;
+  for (const Job& job : state.jobs) {
+    if (job.is_over) continue;
+    JobHistory& past = live[job.run_id] = std::move(history[job.run_id]);
+    for (std::size_t i = 0; i < kNumFigures; ++i) {
+      if (job.figures[i]) add_value(past[i], *job.figures[i]);
+    }
+  }
+  history = std::move(live);
 }
 
 std::int64_t rank_named(std::string_view text) {
@@ -210,31 +179,30 @@ std::int64_t rank_named(std::string_view text) {
   if (!text.starts_with(kBegin)) return -1;
   text.remove_prefix(kBegin.size());
   std::int64_t rank = -1;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), rank);
-  const bool is_word = read.ec == std::errc() && read.ptr != text.data() + text.size();
-  return is_word && *read.ptr == ' ' && rank >= 0 ? rank : -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  const bool is_word = error == std::errc() && end != text.data() + text.size() && *end == ' ';
+  return is_word ? std::max<std::int64_t>(rank, -1) : -1;
 }
 
 std::int64_t rank_of_interest(const Job& job) {
   const std::int64_t round = whole(job.said, "round");
-  std::vector<std::string> said = {text(job.said, "reason")};
+  Lines said = {text(job.said, "reason")};
   if (const json::array& rounds = list(job.said, "rounds");
       !rounds.empty() && whole(rounds.back(), "round") == round) {
-    said.push_back(text(rounds.back(), "first_failure"));
-    said.push_back(text(rounds.back(), "cause"));
+    append(said, Lines{text(rounds.back(), "first_failure"), text(rounds.back(), "cause")});
   }
-  if (const json::value& hang = member(job.said, "hang"); whole(hang, "round") == round) {
-    said.push_back(text(hang, "text"));
-    for (const std::string& line : texts(hang, "lines")) said.push_back(line);
+  if (whole(job.said, "hang", "round") == round) {
+    said.push_back(text(job.said, "hang", "text"));
+    append(said, texts(job.said, "hang", "lines"));
   }
-  for (const std::string& straggler : texts(job.said, "stragglers")) said.push_back(straggler);
+  append(said, texts(job.said, "stragglers"));
   for (const std::string& each : said) {
     if (const std::int64_t rank = rank_named(each); rank >= 0) return rank;
   }
   return 0;
 }
 
-std::string names_text(const std::vector<std::string>& names, std::size_t most) {
+std::string names_text(const Lines& names, std::size_t most) {
   std::string said;
   const std::size_t shown = names.size() <= most + 1 ? names.size() : most;
   for (std::size_t i = 0; i < shown; ++i) said += (i == 0 ? "" : ", ") + names[i];
@@ -245,7 +213,7 @@ std::string waits_text(const Job& job) {
   std::string said;
   const auto add = [&said](const std::string& more) { said += (said.empty() ? "" : "; ") + more; };
   const auto names_of = [&job](Condition condition) {
-    std::vector<std::string> names;
+    Lines names;
     for (const Node& node : job.nodes) {
       if (node.condition == condition) names.push_back(node.name());
     }
@@ -255,23 +223,22 @@ std::string waits_text(const Job& job) {
   if (phase == "forming") {
     add(forming_text(job));
   } else if (phase == "running") {
-    const auto starting = names_of(Condition::kStarting), running = names_of(Condition::kRunning);
-    const auto done = static_cast<std::int64_t>(names_of(Condition::kSucceeded).size());
+    const Lines starting = names_of(kStarting), running = names_of(kRunning);
+    const auto num_done = std::ranges::count(job.nodes, kSucceeded, &Node::condition);
     if (!starting.empty()) add("waits for workers to start on " + names_text(starting));
-    if (done > 0 && !running.empty()) {
-      add(concat(ctl::count_text(done, "node"), " finished; waits for ", names_text(running)));
+    if (num_done > 0 && !running.empty()) {
+      add(ctl::count_text(num_done, "node") + " finished; waits for " + names_text(running));
     }
     if (!preempting.empty()) add("is about to end its round: " + preempting);
   } else if (phase == "stopping") {
-    const auto stopping = names_of(Condition::kStopping);
+    const Lines stopping = names_of(kStopping);
     add(stopping.empty() ? "is being stopped"
                          : "waits for workers to stop on " + names_text(stopping));
   } else if (phase == "ended") {
     add("has ended; waits for its nodes to confirm it");
   }
-  if (const auto lost = names_of(Condition::kLost); !lost.empty()) {
+  if (const Lines lost = names_of(kLost); !lost.empty())
     add("no connection to " + names_text(lost));
-  }
   return said;
 }
 

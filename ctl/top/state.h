@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous' state (docs/status-page.md), as `ddprunctl top` shows it. All texts in it are
-// harmless (styled_text.h) but run ids, which are as they came. Pure.
+// The rendezvous' state (docs/status-page.md), as `ddprunctl top` shows it, and the past of each
+// job since then: the daemon keeps none. All texts in it are harmless (styled_text.h) but run ids,
+// which are as they came. Pure.
 #pragma once
 
+#include <array>
 #include <boost/json/value.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/json_at.h"
+#include "common/log.h"
+#include "ctl/top/styled_text.h"
+
 namespace ddprun::top {
 
 namespace json = boost::json;
 
-// Members of an object. One that is missing, or of another type, is null, empty, 0 or nullopt.
-const json::value& member(const json::value& object, std::string_view name);
-std::string text(const json::value& object, std::string_view name);
-std::vector<std::string> texts(const json::value& object, std::string_view name);
-const json::array& list(const json::value& object, std::string_view name);
-std::int64_t whole(const json::value& object, std::string_view name);  // sums can't overflow
-std::optional<double> number(const json::value& object, std::string_view name);  // finite
+using json_at::at, json_at::list, json_at::number, json_at::text, json_at::texts, json_at::whole;
 
 // The state of a node or a rank. A greater one matters more: it stands for several of them.
-enum class Condition {
+enum Condition : std::size_t {
   kSucceeded,
   kSpare,
   kIdle,
@@ -41,8 +42,17 @@ struct ConditionText {
   const char *phase, *sign, *words;  // the daemon's name, a cell, and what it says
   char style;
 };
-constexpr std::size_t kNumConditions = 10;
-const ConditionText& text_of(Condition condition);
+inline constexpr std::array<ConditionText, kLost + 1> kConditions = {
+    {{"succeeded", "✓", "finished", kGood},
+     {"", "○", "spare", kDim},
+     {"idle", "○", "waiting for a round", kDim},
+     {"running", "▪", "running", kInfo},
+     {"starting", "▸", "starting", kWarn},
+     {"stopping", "■", "being stopped", kWarn},
+     {"", "?", "in another state", kWarn},
+     {"", "▲", "straggling", kWarn},
+     {"failed", "✕", "failed", kBad},
+     {"", "!", "without a connection", kBad}}};
 
 struct RankTime {
   std::int64_t rank = 0;                // global
@@ -50,28 +60,40 @@ struct RankTime {
 };
 
 // nullopt: it can't say.
+using Values = std::vector<std::optional<double>>;
+std::optional<double> mean_of(const Values& values);
+
 struct Node {
   std::string host, phase;
-  Condition condition = Condition::kOther;
+  Condition condition = kOther;
   std::optional<std::int64_t> node_rank, first_rank;  // the latter is a global one
   std::int64_t num_workers = 0;
   std::optional<double> cpu, memory;     // 0 … 1
   std::optional<double> received, sent;  // bytes per second
-  std::vector<std::optional<double>> gpus;
+  Values gpus;
   std::vector<RankTime> times;
 
-  std::string name() const;  // "node 3 (gpu07)", or the host's name alone
-  bool has(std::int64_t rank) const;
+  // "node 3 (gpu07)", or the host's name alone.
+  std::string name() const {
+    return node_rank ? concat("node ", *node_rank, " (", host, ")") : host;
+  }
+  bool has(std::int64_t rank) const {
+    return first_rank && rank >= *first_rank && rank < *first_rank + num_workers;
+  }
 };
+
+// What has a past; the last three are means and a sum over all nodes.
+enum Figure : std::size_t { kLoss, kSamples, kStepTime, kGpu, kCpu, kNetwork, kNumFigures };
 
 struct Job {
   std::string run_id;
   bool is_over = false;
-  json::value said;             // all of it; what isn't below is read where it is shown
-  std::vector<Node> nodes;      // by rank, spares behind; none of a job that is over
-  std::size_t num_hidden = 0;   // nodes that are not among them
-  std::set<std::int64_t> slow;  // ranks that lag behind
-  std::int64_t failed = -1;     // the rank that ended the round
+  json::value said = {};             // all of it; what isn't below is read where it is shown
+  std::size_t num_hidden = 0;        // nodes that are not among `nodes`
+  std::vector<Node> nodes = {};      // by rank, spares behind; none of a job that is over
+  std::set<std::int64_t> slow = {};  // ranks that lag behind
+  std::int64_t failed = -1;          // the rank that ended the round
+  std::array<std::optional<double>, kNumFigures> figures = {};
 
   // Tells it from others in the list: of one run id several may be over.
   std::string key() const;
@@ -88,6 +110,16 @@ json::value read_json(std::string_view text);
 // A frame of the type "state", or another object with the pages "status" and "jobs".
 State read_state(const json::value& frame);
 
+// Values in the order in which they came. A full one drops every second value of its older half: it
+// always begins where it began.
+using Series = std::vector<double>;
+inline constexpr std::size_t kMostValues = 600;
+void add_value(Series& series, double value);
+using JobHistory = std::array<Series, kNumFigures>;
+using History = std::map<std::string, JobHistory>;  // by run id
+// Adds the figures of each live job, and forgets the others.
+void remember(History& history, const State& state);
+
 // The global rank that a text of the daemon is about, "rank 3 (node 1, …) …"; -1: none.
 std::int64_t rank_named(std::string_view text);
 // The rank whose output says most: one that failed, hangs or lags behind in this round, as the
@@ -96,6 +128,6 @@ std::int64_t rank_of_interest(const Job& job);
 // One sentence about the nodes that the job waits for; empty: none.
 std::string waits_text(const Job& job);
 // "a, b, c, d and 7 more"
-std::string names_text(const std::vector<std::string>& names, std::size_t most = 4);
+std::string names_text(const Lines& names, std::size_t most = 4);
 
 }  // namespace ddprun::top

@@ -11,21 +11,16 @@
 namespace ddprun::top {
 namespace {
 
-bool is_style(char byte) { return byte > 0 && byte <= kTitle; }
-
 // 0: it isn't shown.
 std::size_t width_of(char32_t letter) {
-  if (letter < 0x80) return letter >= ' ' && letter < 0x7F ? 1 : 0;
   const int width = letter > 0xFFFF ? 0 : ::wcwidth(static_cast<wchar_t>(letter));
   return width < 0 ? 0 : static_cast<std::size_t>(width);
 }
 
 // Bytes of its first character, at least 1 of a text that isn't empty.
-std::size_t length_of(std::string_view text) {
-  return std::max<std::size_t>(utf8_length(text), std::min<std::size_t>(text.size(), 1));
-}
+std::size_t length_of(std::string_view text) { return std::max<std::size_t>(utf8_length(text), 1); }
 
-// Bytes at its begin that fit, and how wide they are.
+// What of a line's begin fits.
 struct Fitting {
   std::size_t bytes = 0, columns = 0;
 };
@@ -33,7 +28,7 @@ Fitting fitting(std::string_view line, std::size_t columns) {
   Fitting all;
   while (all.bytes < line.size()) {
     const std::string_view rest = line.substr(all.bytes);
-    const std::size_t width = is_style(rest.front()) ? 0 : width_of(utf8_code(rest));
+    const std::size_t width = width_of(utf8_code(rest));
     if (all.columns + width > columns) break;
     all.columns += width;
     all.bytes += length_of(rest);
@@ -42,6 +37,10 @@ Fitting fitting(std::string_view line, std::size_t columns) {
 }
 
 }  // namespace
+
+void append(Lines& lines, std::span<const std::string> more) {
+  lines.insert(lines.end(), more.begin(), more.end());
+}
 
 void use_wide_characters() {
   for (const char* name : {"C.UTF-8", "C.utf8", "en_US.UTF-8", ""}) {
@@ -55,15 +54,12 @@ std::string harmless(std::string_view text) {
   std::string all;
   for (std::string_view rest = line; !rest.empty(); rest.remove_prefix(length_of(rest))) {
     const std::size_t length = utf8_length(rest);
-    const bool is_shown = length > 0 && width_of(utf8_code(rest)) > 0;
-    all += is_shown ? rest.substr(0, length) : "?";
+    all += length > 0 && width_of(utf8_code(rest)) > 0 ? rest.substr(0, length) : "?";
   }
   return all;
 }
 
-std::size_t columns_of(std::string_view line) {
-  return fitting(line, static_cast<std::size_t>(-1)).columns;
-}
+std::size_t columns_of(std::string_view line) { return fitting(line, line.npos).columns; }
 
 std::string cut(std::string_view line, std::size_t columns) {
   if (columns_of(line) <= columns) return std::string(line);
@@ -103,20 +99,17 @@ std::string in_ascii(std::string_view line) {
   std::string all;
   for (; !line.empty(); line.remove_prefix(length_of(line))) {
     const char32_t letter = utf8_code(line);
-    const std::size_t known = kSigns.find(letter);
-    if (letter < 0x80) {
-      all += line.front();
-    } else if (known != std::u32string_view::npos) {
+    if (const std::size_t known = kSigns.find(letter); known != kSigns.npos) {
       all += kAscii[known];
     } else {
-      all.append(width_of(letter), '?');
+      all.append(letter < 0x80 ? 1 : width_of(letter), letter < 0x80 ? line.front() : '?');
     }
   }
   return all;
 }
 
 std::string without_styles(std::string line) {
-  std::erase_if(line, is_style);
+  std::erase_if(line, [](char byte) { return byte > 0 && byte <= kTitle; });
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,9 @@
 namespace ddprun::top {
 
 inline constexpr char kPlain = 1, kBold = 2, kDim = 3, kGood = 4, kInfo = 5, kWarn = 6, kBad = 7,
-                      kChosen = 8, kTitle = 14;
+                      kChosen = 8, kTitle = 9;
 using Lines = std::vector<std::string>;
+void append(Lines& lines, std::span<const std::string> more);
 
 // Widths are the C library's, which knows those of all characters in a UTF-8 locale only. Makes
 // LC_CTYPE such a one, for all threads; call before all else here.

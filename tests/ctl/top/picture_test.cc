@@ -33,12 +33,10 @@ State large() {
 }
 
 // Exactly so many rows, none longer than the screen.
-void check_size(const State& state, const View& view, std::size_t columns, std::size_t rows) {
-  History history;
-  history.take(state);
-  const Picture picture = screen_picture({&state, &history}, view, live(), columns, rows);
-  CHECK(picture.lines.size() == rows);
-  for (const std::string& line : picture.lines) {
+void check_size(const State& state, View view, std::size_t columns, std::size_t rows) {
+  const Lines lines = screen_picture(live(state), view, columns, rows);
+  CHECK(lines.size() == rows);
+  for (const std::string& line : lines) {
     const std::string text = without_styles(line);
     CAPTURE(text);
     CHECK(columns_of(line) <= columns);
@@ -120,7 +118,7 @@ TEST_CASE("top's picture: of 1,000 ranks the one that lags behind and the lost n
 }
 
 std::string cells(const Job& job, std::size_t columns, std::size_t rows) {
-  return testing::text_of(rank_lines(job, columns, rows));
+  return testing::text_of(job_lines(job, {}, kByRank, columns, rows, 100));
 }
 
 TEST_CASE("top's cells: in groups by node, then without gaps, then for one node and for several") {
@@ -153,32 +151,31 @@ TEST_CASE("top's picture: nodes in the order that was asked for") {
     const std::string table = text.substr(text.find("NODES by"));
     return table.substr(table.find("gpu"), 6);
   };
-  CHECK(first_host(NodeOrder::kRank) == "gpu000");
-  CHECK(first_host(NodeOrder::kStepTime) == "gpu001");
-  CHECK(first_host(NodeOrder::kGpu) == "gpu000");  // its GPUs are the least used
+  CHECK(first_host(kByRank) == "gpu000");
+  CHECK(first_host(kByStepTime) == "gpu001");
+  CHECK(first_host(kByGpu) == "gpu000");  // its GPUs are the least used
 }
 
 TEST_CASE("top's picture: a connection that is lost shows of when it is, and why") {
-  const State state = state_of(job_json("nightly", 2));
-  const Connection lost{false, "head:29400", "the peer closed the connection", "03:11:40"};
-  const std::string text = picture_text(state, 100, 24, {}, lost);
-  CHECK_THAT(text, Contains("connection lost – showing state of 03:11:40 (the peer closed the "
-                            "connection)") &&
-                       Contains("nightly"));
-  const Connection none{false, "head:29400", "connection refused", ""};
-  const Picture picture = screen_picture({}, {}, none, 80, 24);
-  CHECK_THAT(testing::text_of(picture.lines),
+  Known lost = live(state_of(job_json("nightly", 2)));
+  lost.is_live = false;
+  lost.why = "the peer closed the connection";
+  View view;
+  CHECK_THAT(testing::text_of(screen_picture(lost, view, 100, 24)),
+             Contains("connection lost – showing state of 03:11:40 (the peer closed the "
+                      "connection)") &&
+                 Contains("nightly"));
+  const Known none{.endpoint = "head:29400", .why = "connection refused"};
+  CHECK_THAT(testing::text_of(screen_picture(none, view, 80, 24)),
              Contains("asks head:29400: connection refused") && Contains("nothing to show yet"));
 }
 
 TEST_CASE("top's picture: more than the screen has is scrolled, and the end of it is found") {
   const State state = large();
-  History history;
-  history.take(state);
   View view{.has_list = false};
-  const Picture first = screen_picture({&state, &history}, view, live(), 80, 24);
-  REQUIRE(first.extent.most_scroll > 100);
-  view.scroll = first.extent.most_scroll;
+  screen_picture(live(state), view, 80, 24);
+  REQUIRE(view.most_scroll > 100);
+  view.scroll = view.most_scroll;
   CHECK_THAT(picture_text(state, 80, 24, view), Contains("gpu124"));
   view.scroll = 1'000'000;
   CHECK_THAT(picture_text(state, 80, 24, view), Contains("gpu124"));
@@ -187,16 +184,12 @@ TEST_CASE("top's picture: more than the screen has is scrolled, and the end of i
 TEST_CASE("top on paper: the list, and all of the chosen job without an end of rows") {
   const State state =
       state_of(job_json("nightly", 125), finished_json("old", 9) + "," + finished_json("done", 0));
-  History history;
-  history.take(state);
-  std::string text = testing::text_of(paper_picture({&state, &history}, {}, live(), 100));
+  std::string text = testing::text_of(paper_picture(live(state), {}, 100));
   CHECK_THAT(text, Contains("JOBS 1 live, 2 over") && Contains("exit code 9") &&
                        Contains("gpu124") && !Contains("\x1b"));
-  text = testing::text_of(paper_picture({&state, &history}, {.wanted = "old"}, live(), 100));
+  text = testing::text_of(paper_picture(live(state), {.wanted = "old"}, 100));
   CHECK_THAT(text, Contains("old  failed") && Contains("first: rank 1 (node 0, a) died"));
-  const State none = state_of("");
-  CHECK_THAT(testing::text_of(paper_picture({&none, &history, 0}, {}, live(), 100)),
-             Contains("no jobs\n"));
+  CHECK_THAT(testing::text_of(paper_picture(live(state_of("")), {}, 100)), Contains("no jobs\n"));
 }
 
 TEST_CASE("top's picture: what is wrong with the daemon itself is said above all") {

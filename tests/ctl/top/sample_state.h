@@ -94,7 +94,12 @@ inline State state_of(const std::string& jobs, const std::string& finished = "")
   return read_state(read_json(state_frame(jobs, finished)));
 }
 
-inline Connection live() { return {true, "head:29400", "", "03:11:40"}; }
+// As it is known once, by a connection that is live.
+inline Known live(const State& state) {
+  Known known{.state = state, .is_live = true, .endpoint = "head:29400", .shown_at = "03:11:40"};
+  remember(known.history, state);
+  return known;
+}
 
 // As text, a line for each row.
 inline std::string text_of(const Lines& lines) {
@@ -103,10 +108,8 @@ inline std::string text_of(const Lines& lines) {
   return text;
 }
 inline std::string picture_text(const State& state, std::size_t columns, std::size_t rows,
-                                const View& view = {}, const Connection& connection = live()) {
-  History history;
-  history.take(state);
-  return text_of(screen_picture({&state, &history, 0}, view, connection, columns, rows).lines);
+                                View view = {}) {
+  return text_of(screen_picture(live(state), view, columns, rows));
 }
 
 }  // namespace ddprun::top::testing

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "common/error.h"
-#include "ctl/top/history.h"
 #include "tests/ctl/top/sample_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -105,17 +104,17 @@ TEST_CASE("top: who is waited for, in every phase") {
 
 TEST_CASE("top's history: it begins where it began, however long it lasts, and forgets jobs") {
   Series series;
-  for (int i = 0; i < 5'000; ++i) series.add(i);
-  CHECK(series.values().size() <= Series::kMost);
-  CHECK(series.values().front() == 0);
-  CHECK(series.values().back() == 4'999);
+  for (int i = 0; i < 5'000; ++i) add_value(series, i);
+  CHECK(series.size() <= kMostValues);
+  CHECK(series.front() == 0);
+  CHECK(series.back() == 4'999);
   History history;
-  history.take(state_of(job_json("a", 2)));
-  history.take(state_of(job_json("a", 2)));
-  CHECK(history.of("a").loss.values().size() == 2);
-  CHECK(history.of("a").network.values().back() == Approx(4.4e9));
-  history.take(state_of(job_json("b", 2)));
-  CHECK(history.of("a").loss.values().empty());
+  remember(history, state_of(job_json("a", 2)));
+  remember(history, state_of(job_json("a", 2)));
+  CHECK(history.at("a")[kLoss].size() == 2);
+  CHECK(history.at("a")[kNetwork].back() == Approx(4.4e9));
+  remember(history, state_of(job_json("b", 2)));
+  CHECK_FALSE(history.contains("a"));
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys change the view; a rank's output: which rank it is of, the wish that the rendezvous is told,
 // and the panel.
-#include "ctl/top/view.h"
-
 #include <curses.h>
 
 #include <string>
@@ -23,7 +21,7 @@ using testing::state_of;
 
 // Presses these keys; what the rendezvous is told then.
 std::string typed(View& view, const State& state, const std::vector<int>& keys) {
-  for (const int key : keys) CHECK(view.press(key, state, {}));
+  for (const int key : keys) CHECK(view.press(key, state));
   view.settle(state);
   return view.wish(state);
 }
@@ -41,12 +39,11 @@ json::value tail_of(const std::vector<std::string>& lines, const std::string& no
 }
 
 // The lower part of a picture of `rows` rows below the title of the output.
-Lines panel(const State& state, const View& view, const json::value* tail, std::size_t columns) {
-  History history;
-  const Picture picture =
-      screen_picture({&state, &history, 0, tail}, view, testing::live(), columns, 24);
+Lines panel(const State& state, View view, const json::value& tail, std::size_t columns) {
+  Known known = testing::live(state);
+  known.tail = tail;
   Lines texts;
-  for (const std::string& line : picture.lines) {
+  for (const std::string& line : screen_picture(known, view, columns, 24)) {
     CHECK(columns_of(line) <= columns);
     const std::string text = without_styles(line);
     if (!texts.empty() || text.starts_with("OUTPUT")) texts.push_back(text);
@@ -114,7 +111,7 @@ TEST_CASE(
   CHECK(view.wish(state) == kLookAway);
   const json::value tail = tail_of({"Traceback"});
   REQUIRE(view.shows_output(state));
-  const Lines shown = panel(state, view, &tail, 80);
+  const Lines shown = panel(state, view, tail, 80);
   CHECK(shown.front() == "OUTPUT of rank 7  the job is over; these lines are what was shown last");
   CHECK(shown.back() == "Traceback");
   CHECK(typed(view, state, "4\r") == kLookAway);
@@ -138,20 +135,20 @@ TEST_CASE("top's output: the newest lines are at the bottom, each as a whole whe
   typed(view, state, "l");
   CHECK(panel(state, view, nullptr, 40).front() == "OUTPUT of rank 0  asking its agent …");
   json::value tail = tail_of({});
-  CHECK(panel(state, view, &tail, 60).front() == "OUTPUT of rank 0  it has printed nothing yet");
+  CHECK(panel(state, view, tail, 60).front() == "OUTPUT of rank 0  it has printed nothing yet");
   const auto last = [&](std::size_t num, std::size_t columns) {
-    const Lines all = panel(state, view, &tail, columns);
+    const Lines all = panel(state, view, tail, columns);
     return Lines(all.end() - static_cast<std::ptrdiff_t>(num), all.end());
   };
   tail = tail_of({"one", "", "  two", "three is a very long one"});
   CHECK(last(5, 20) == Lines{"one", "", "  two", "three is a very long", "one"});
   tail = tail_of({"first", std::string(1'000, 'x'), "last"});
-  CHECK(panel(state, view, &tail, 20)[1] == std::string(20, 'x'));
+  CHECK(panel(state, view, tail, 20)[1] == std::string(20, 'x'));
   CHECK(last(1, 20) == Lines{"last"});
   tail = tail_of({"last"}, "stdout goes to ddprun's own, and is not kept");
-  CHECK(panel(state, view, &tail, 24)[0] == "OUTPUT of rank 0");
-  CHECK(panel(state, view, &tail, 24)[1] == "stdout goes to ddprun's");
-  CHECK(panel(state, view, &tail, 24)[2] == "own, and is not kept");
+  CHECK(panel(state, view, tail, 24)[0] == "OUTPUT of rank 0");
+  CHECK(panel(state, view, tail, 24)[1] == "stdout goes to ddprun's");
+  CHECK(panel(state, view, tail, 24)[2] == "own, and is not kept");
   CHECK(last(1, 24) == Lines{"last"});
 }
 
@@ -163,22 +160,21 @@ TEST_CASE("top's output: what a rank prints is hostile, and there is no more of 
       json::serialize(tail_of({"\x1b[2J\xe2\x80\xae" + std::string(3'000, 'y')}, "\x1b[2J")));
   tail.at("lines").as_array().emplace_back(harmless(evil));
   tail.at("lines").as_array().emplace_back(7);
-  History history;
-  history.take(state);
+  Known known = testing::live(state);
+  known.tail = tail;
   for (const auto& [columns, rows] : std::vector<std::pair<std::size_t, std::size_t>>{
            {40, 10}, {80, 24}, {200, 60}, {20, 4}, {7, 2}, {1, 1}, {133, 11}}) {
     for (const bool has_list : {false, true}) {
       View view{.has_list = has_list};
       typed(view, state, "l");
-      const Picture picture =
-          screen_picture({&state, &history, 0, &tail}, view, testing::live(), columns, rows);
-      CHECK(picture.lines.size() == rows);
-      for (const std::string& line : picture.lines) {
+      const Lines lines = screen_picture(known, view, columns, rows);
+      CHECK(lines.size() == rows);
+      for (const std::string& line : lines) {
         const std::string text = without_styles(line);
         CHECK(columns_of(line) <= columns);
         CHECK(harmless(text) == text);
       }
-      if (columns >= 40) CHECK_THAT(testing::text_of(picture.lines), Contains("OUTPUT of rank 0"));
+      if (columns >= 40) CHECK_THAT(testing::text_of(lines), Contains("OUTPUT of rank 0"));
     }
   }
 }
@@ -188,22 +184,23 @@ TEST_CASE("top's view: keys choose a job, and it stays chosen as others come and
   State state = state_of(job_json("a", 1) + "," + job_json("b", 1), finished_json("old", 9));
   REQUIRE(state.jobs.size() == 3);
   CHECK(view.shows_list(state));
-  CHECK(view.press(KEY_DOWN, state, {}));
-  CHECK(view.chosen(state) == 1U);
+  CHECK(view.press(KEY_DOWN, state));
+  CHECK(view.chosen(state) == &state.jobs[1]);
   state = state_of(job_json("new", 1) + "," + job_json("a", 1) + "," + job_json("b", 1));
-  CHECK(view.chosen(state) == 2U);
+  CHECK(view.chosen(state) == &state.jobs[2]);
   state = state_of(job_json("a", 1), finished_json("x", 0) + "," + finished_json("b", 0));
-  CHECK(state.jobs.at(*view.chosen(state)).key().starts_with("b\n"));
-  CHECK(view.press('G', state, {}));
-  CHECK(state.jobs.at(*view.chosen(state)).key().starts_with("x\n"));
-  CHECK(view.press('\r', state, {}));
+  CHECK(view.chosen(state)->key().starts_with("b\n"));
+  CHECK(view.press('G', state));
+  CHECK(view.chosen(state)->key().starts_with("x\n"));
+  CHECK(view.press('\r', state));
   CHECK_FALSE(view.shows_list(state));
-  CHECK(view.press(KEY_DOWN, state, {.most_scroll = 1, .page = 10}));
-  CHECK(view.press(KEY_DOWN, state, {.most_scroll = 1, .page = 10}));
+  view.most_scroll = 1;
+  CHECK(view.press(KEY_DOWN, state));
+  CHECK(view.press(KEY_DOWN, state));
   CHECK(view.scroll == 1);
-  CHECK(view.press('n', state, {}));
-  CHECK(view.order == NodeOrder::kCpu);
-  CHECK_FALSE(view.press('q', state, {}));
+  CHECK(view.press('n', state));
+  CHECK(view.order == kByCpu);
+  CHECK_FALSE(view.press('q', state));
 }
 
 }  // namespace
