@@ -100,13 +100,11 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
 
 std::string forming_text(const Job& job) {
   const auto num_lost = std::ranges::count(job.nodes, kLost, &Node::condition);
-  const std::int64_t here = std::ssize(job.nodes) - num_lost;
-  const std::int64_t least = whole(job.said, "min_nodes"),
-                     more = whole(job.said, "max_nodes") - here;
-  if (here < least) {
-    return concat("waits for ", least - here,
-                  least - here == 1 ? " more node: " : " more nodes: ", here, " of ", least,
-                  " are here");
+  const std::int64_t here = std::ssize(job.nodes) - num_lost, least = whole(job.said, "min_nodes");
+  const std::int64_t lacking = least - here, more = whole(job.said, "max_nodes") - here;
+  if (lacking > 0) {
+    return concat("waits for ", lacking, lacking == 1 ? " more node: " : " more nodes: ", here,
+                  " of ", least, " are here");
   }
   return more > 0 ? concat("enough nodes are here, up to ", more, " more are waited for a moment")
                   : "its next round is about to begin";
@@ -217,28 +215,24 @@ std::string waits_text(const Job& job) {
     for (const Node& node : job.nodes) {
       if (node.condition == condition) names.push_back(node.name());
     }
-    return names;
+    return names_text(names);
   };
   const std::string phase = text(job.said, "phase"), preempting = text(job.said, "preempting");
-  if (phase == "forming") {
-    add(forming_text(job));
-  } else if (phase == "running") {
-    const Lines starting = names_of(kStarting), running = names_of(kRunning);
-    const auto num_done = std::ranges::count(job.nodes, kSucceeded, &Node::condition);
-    if (!starting.empty()) add("waits for workers to start on " + names_text(starting));
+  const std::string starting = names_of(kStarting), running = names_of(kRunning);
+  const std::string stopping = names_of(kStopping), lost = names_of(kLost);
+  const auto num_done = std::ranges::count(job.nodes, kSucceeded, &Node::condition);
+  if (phase == "forming") add(forming_text(job));
+  if (phase == "running") {
+    if (!starting.empty()) add("waits for workers to start on " + starting);
     if (num_done > 0 && !running.empty()) {
-      add(ctl::count_text(num_done, "node") + " finished; waits for " + names_text(running));
+      add(ctl::count_text(num_done, "node") + " finished; waits for " + running);
     }
     if (!preempting.empty()) add("is about to end its round: " + preempting);
-  } else if (phase == "stopping") {
-    const Lines stopping = names_of(kStopping);
-    add(stopping.empty() ? "is being stopped"
-                         : "waits for workers to stop on " + names_text(stopping));
-  } else if (phase == "ended") {
-    add("has ended; waits for its nodes to confirm it");
   }
-  if (const Lines lost = names_of(kLost); !lost.empty())
-    add("no connection to " + names_text(lost));
+  if (phase == "stopping" && stopping.empty()) add("is being stopped");
+  if (phase == "stopping" && !stopping.empty()) add("waits for workers to stop on " + stopping);
+  if (phase == "ended") add("has ended; waits for its nodes to confirm it");
+  if (!lost.empty()) add("no connection to " + lost);
   return said;
 }
 
