@@ -24,4 +24,33 @@ std::string shell_line(const std::vector<std::string>& words) {
   return line;
 }
 
+std::optional<std::vector<std::string>> split_words(std::string_view text) {
+  std::vector<std::string> words;
+  bool in_word = false;
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    char letter = text[i];
+    const bool is_blank = letter == ' ' || letter == '\t' || letter == '\n';
+    if (quote == 0 && is_blank) {
+      in_word = false;
+      continue;
+    }
+    if (!in_word) words.emplace_back();
+    in_word = true;
+    if (quote == 0 && (letter == '\'' || letter == '"')) {
+      quote = letter;
+    } else if (letter == quote) {
+      quote = 0;
+    } else {
+      if (letter == '\\' && quote != '\'') {
+        if (++i == text.size()) return std::nullopt;
+        letter = text[i];
+      }
+      words.back() += letter;
+    }
+  }
+  if (quote != 0 || words.empty()) return std::nullopt;
+  return words;
+}
+
 }  // namespace ddprun

@@ -2,7 +2,9 @@
 // Words for a POSIX shell. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ddprun {
@@ -12,5 +14,9 @@ std::string shell_quoted(const std::string& word);
 
 // All of them so, with blanks between.
 std::string shell_line(const std::vector<std::string>& words);
+
+// A command line as a shell takes it apart: blanks, '…', "…" and \ (no variables, no patterns).
+// nullopt: a quote that doesn't end, or no word.
+std::optional<std::vector<std::string>> split_words(std::string_view text);
 
 }  // namespace ddprun

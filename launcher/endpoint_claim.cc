@@ -85,15 +85,6 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
   return claim;
 }
 
-EndpointClaim inherited_claim(const RendezvousPlan& plan, const std::vector<int>& listener_fds) {
-  EndpointClaim claim;
-  claim.connect_to = plan.endpoint;
-  for (const int fd : listener_fds) claim.listeners.emplace_back(fd);
-  const SocketAddress address = local_address(listener_fds.front());
-  claim.connect_to.host = address.is_any() ? "127.0.0.1" : address.host_text();
-  return claim;
-}
-
 std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClaim& contested) {
   try {
     return take(plan, contested.everywhere, contested.addresses);

@@ -30,9 +30,6 @@ struct EndpointClaim {
 // somebody else's. Throws Error(kUnavailable): taken by something else, which is named.
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline);
 
-// The listeners are there: somebody took them for this node (hosts/channel_agent.h).
-EndpointClaim inherited_claim(const RendezvousPlan& plan, const std::vector<int>& listener_fds);
-
 // A contested claim, tried again: empty while the port is still taken. Waits for nothing, looks no
 // name up; throws nothing.
 std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClaim& contested);

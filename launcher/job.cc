@@ -83,7 +83,7 @@ Job::~Job() = default;
 
 // In a round that begins.
 void Job::took_rank_0(int world_size) {
-  if (plan_.channel) plan_.channel->want_input();
+  if (plan_.channel) plan_.channel->say(channel::Room{0, true});
   // By one node of the job, once. A worker that is alone needs no store.
   if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
   tell(LogLevel::kInfo, concat(plan_.proxy_cause,
@@ -103,14 +103,18 @@ void Job::serve_metrics(std::vector<UniqueFd> listeners) {
       MetricsServer::Options());
 }
 
-// The rendezvous' port may have been taken by the agent that started this ddprun.
-EndpointClaim Job::claim() const {
-  if (plan_.channel && !plan_.channel->listener_fds.empty()) {
-    return inherited_claim(plan_.rendezvous, plan_.channel->listener_fds);
-  }
+EndpointClaim Job::claim() {
+  const bool serves = plan_.channel && plan_.channel->serves;
+  Endpoint& endpoint = plan_.rendezvous.endpoint;
+  if (serves) endpoint.port = 0;
   // A silent name service takes half of the time at most: the link's attempts have the rest.
-  return claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
-                        Deadline(begun_ + plan_.config.connect_timeout / 2));
+  EndpointClaim claim = claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
+                                       Deadline(begun_ + plan_.config.connect_timeout / 2));
+  if (serves) {
+    endpoint.port = claim.connect_to.port;
+    plan_.channel->say(channel::Serving{to_string(endpoint)});
+  }
+  return claim;
 }
 
 int Job::run() {
@@ -160,7 +164,10 @@ agent::ConsoleOptions Job::console_options() {
 // One of many nodes leaves it to the launcher to print what all say.
 void Job::report(const std::string& text) const {
   if (plan_.channel) {
-    plan_.channel->say_last_words(!exit_->local, text);
+    channel::End end;
+    end.by_job = !exit_->local;
+    end.last_words = text.substr(0, channel::kMostTextBytes);
+    plan_.channel->say(end);
   } else {
     write_to_stderr(text);
   }
@@ -299,8 +306,8 @@ void Job::got_signal(int number) {
 // The job goes on without this node if it can; not where its rendezvous is here.
 void Job::wait_for_abandonment() {
   if (!plan_.channel) return;
-  lifeline_.assign(plan_.channel->lifeline_fd);
-  plan_.channel->watch_lifeline();
+  lifeline_.assign(UnderChannel::kFd);
+  UnderChannel::watch();
   lifeline_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                        [this](const boost::system::error_code& error) {
                          if (error) return;

@@ -41,7 +41,7 @@ class Job {
  private:
   std::string status() const;
   agent::ConsoleOptions console_options();
-  EndpointClaim claim() const;
+  EndpointClaim claim();
   void report(const std::string& text) const;
   void took_rank_0(int world_size);
   void serve_metrics(std::vector<UniqueFd> listeners);
@@ -68,7 +68,7 @@ class Job {
   void report_now();
 
   // Constant after construction.
-  const JobPlan plan_;
+  JobPlan plan_;  // constant after claim()
   const Clock::time_point begun_;
   EndpointClaim claim_;
 

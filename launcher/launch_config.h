@@ -16,7 +16,6 @@
 #include "agent/output/output_options.h"
 #include "common/endpoint.h"
 #include "launcher/handled_signals.h"
-#include "launcher/hosts/hosts_options.h"
 #include "launcher/preemption_options.h"
 #include "rendezvous/membership/messages.h"
 #include "rendezvous/security/tls.h"
@@ -27,6 +26,25 @@ namespace ddprun::launcher {
 enum class DoctorGate { kOff, kFail, kWarn };
 
 inline constexpr char kNoEvents[] = "off";  // in LaunchConfig::events
+
+// --hosts and what belongs to it (docs/ssh.md).
+struct HostsOptions {
+  std::string hosts;                          // --hosts
+  std::string hostfile;                       // --hostfile
+  std::string include;                        // --include-hosts
+  std::string exclude;                        // --exclude-hosts
+  std::string ssh = "ssh";                    // --ssh: a command line, see split_words()
+  std::string remote_ddprun;                  // --remote-ddprun; empty: where this one is
+  std::vector<std::string> env;               // --env, as often as it was given
+  int fanout = 64;                            // --ssh-fanout
+  std::chrono::milliseconds timeout{60'000};  // --ssh-timeout
+  // --ssh-keep-alive: a channel on which nothing is heard for so long is cut; 0: never
+  std::chrono::milliseconds keep_alive{30'000};
+
+  // This ddprun starts those of the hosts, and runs no worker itself.
+  bool is_set() const { return !hosts.empty() || !hostfile.empty(); }
+  bool operator==(const HostsOptions&) const = default;
+};
 
 // With what all nodes of the job must have alike, but for the two that the launcher finds out:
 // which rendezvous and which store there will be.

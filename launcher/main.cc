@@ -28,8 +28,8 @@
 #include "launcher/dry_run/node_dry_run.h"
 #include "launcher/gangs/run_gang.h"
 #include "launcher/hosts/channel_agent.h"
+#include "launcher/hosts/fleet_plan.h"
 #include "launcher/hosts/hosts_job.h"
-#include "launcher/hosts/prepare_fleet.h"
 #include "launcher/hosts/ssh_command.h"
 #include "launcher/hosts/under_channel.h"
 #include "launcher/job.h"
@@ -69,8 +69,7 @@ int say(const DryRun& run, bool as_json) {
 
 // One shell for all nodes.
 int run_on_hosts(const CommandLine& line, const Environment& environment, ServiceManager manager) {
-  FleetPlan plan = prepare_fleet(line, environment);
-  if (!plan.problems.empty()) return refuse(plan.problems);
+  FleetPlan plan = plan_fleet(line, environment);
   for (const std::string& note : plan.notes) log_info(note);
   if (line.config.dry_run) {
     return say(dry_run_of_hosts(plan, line.config.json), line.config.json);

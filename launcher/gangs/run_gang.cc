@@ -11,7 +11,7 @@
 #include "common/random_id.h"
 #include "common/secret.h"
 #include "launcher/gangs/gang_job.h"
-#include "launcher/hosts/prepare_fleet.h"
+#include "launcher/hosts/fleet_plan.h"
 #include "rendezvous/gangs/gang_json.h"
 
 namespace ddprun::launcher {

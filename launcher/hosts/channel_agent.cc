@@ -3,21 +3,22 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/write.hpp>
 #include <cerrno>
 #include <chrono>
+#include <sstream>
 #include <utility>
 
+#include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/process_facts.h"
-#include "launcher/endpoint_claim.h"
 #include "launcher/hosts/under_channel.h"
 
 namespace ddprun::launcher {
@@ -28,27 +29,29 @@ using ErrorResult = boost::system::error_code;
 // Above this ddprun's output waits: the launcher's reader is slow.
 constexpr std::size_t kMostPendingBytes = std::size_t{1} << 18;
 constexpr std::chrono::seconds kDrainPatience{2};
-constexpr std::chrono::seconds kLookUpPatience{10};
-constexpr int kWordsFd = 3;
 
-// "CLIENT PORT SERVER PORT" of SSH_CONNECTION.
-std::pair<std::string, std::string> ssh_addresses(const Environment& environment) {
-  const auto text = find_variable(environment, env::kSshConnection);
-  if (!text) return {};
-  const std::size_t first = text->find(' ');
-  const std::size_t second = first == std::string::npos ? first : text->find(' ', first + 1);
-  const std::size_t third = second == std::string::npos ? second : text->find(' ', second + 1);
-  if (third == std::string::npos) return {};
-  return {text->substr(0, first), text->substr(second + 1, third - second - 1)};
+// Of the ssh connection through which this process was started; empty: there is none.
+struct SshAddresses {
+  std::string client, server;
+};
+
+SshAddresses ssh_addresses(const Environment& environment) {
+  SshAddresses found;
+  std::string port;
+  std::istringstream(find_variable(environment, env::kSshConnection).value_or("")) >>
+      found.client >> port >> found.server;
+  return found;
 }
 
-std::vector<std::string> merged(Environment environment, const std::vector<std::string>& more) {
-  for (const std::string& each : more) {
-    const std::size_t equals = each.find('=');
-    if (equals != std::string::npos) environment[each.substr(0, equals)] = each.substr(equals + 1);
+std::pair<UniqueFd, UniqueFd> make_socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw_system_error("socketpair", errno);
   }
-  return to_strings(environment);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
+
+UniqueFd own_copy(int fd) { return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
 
 }  // namespace
 
@@ -57,121 +60,62 @@ ChannelAgent::ChannelAgent(Environment environment)
       io_(1),
       signals_(io_, SIGTERM, SIGINT, SIGHUP),
       patience_(io_),
-      pulse_timer_(io_),
-      commands_(io_, ::dup(STDIN_FILENO)),
-      answers_(io_, ::dup(STDOUT_FILENO)),
-      stdin_(io_,
-             [this](std::size_t num_bytes) {
-               say(channel::Room{num_bytes, false});
-             }),
-      stdout_(io_, 'o'),
-      stderr_(io_, 'e'),
-      words_(io_, 'w') {
-  for (const int fd : {commands_.native_handle(), answers_.native_handle()}) {
-    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  }
-}
+      channel_(io_, channel::From::kLauncher,
+               {.heard = [this](const channel::Message& message) { obey(message); },
+                .lost =
+                    [this](const std::string& fault) {
+                      // Its stream has ended, and still takes the last of ours.
+                      const bool takes_end = end_said_ && channel_.pending() > 0;
+                      if (!fault.empty() || !takes_end) lose_channel(fault);
+                    },
+                .written =
+                    [this] {
+                      if (end_said_ && channel_.pending() == 0) io_.stop();
+                      read_all();
+                    }}),
+      stdin_(io_, [this](std::size_t num_bytes) { input_has_left(num_bytes); }),
+      stdout_(io_),
+      stderr_(io_),
+      words_(io_, channel::From::kDdprun,
+             {.heard = [this](const channel::Message& message) { hear_child(message); },
+              .lost =
+                  [this](const std::string&) {
+                    words_.close();
+                    say_end_when_read();
+                  }}) {}
 
 ChannelAgent::~ChannelAgent() = default;
 
 int ChannelAgent::run() {
-  commands_.non_blocking(true);
-  answers_.non_blocking(true);
   signals_.async_wait([this](const ErrorResult& error, int) {
-    if (!error) lose_channel();
+    if (!error) lose_channel("");
   });
+  channel_.open(own_copy(STDIN_FILENO), own_copy(STDOUT_FILENO));
   const auto [client, server] = ssh_addresses(environment_);
-  next_ = channel::kMagic;
-  say(channel::Hello{channel::kProtocol, DDPRUN_VERSION, host_name(), server, client});
-  read_commands();
+  channel_.send(channel::Hello{channel::kProtocol, DDPRUN_VERSION, host_name(), server, client});
   io_.run();
   return end_.exit_code;
 }
 
-void ChannelAgent::read_commands() {
-  commands_.async_read_some(boost::asio::buffer(buffer_),
-                            [this](const ErrorResult& error, std::size_t num_bytes) {
-                              if (channel_lost_ || end_said_) return;
-                              if (error) return lose_channel();
-                              decoder_.feed({buffer_.data(), num_bytes});
-                              heartbeat_.heard(Clock::now());
-                              try {
-                                while (auto message = decoder_.next_from_launcher()) {
-                                  obey(*message);
-                                }
-                              } catch (const Error& broken) {
-                                log_error("the launcher's message: ", broken.what());
-                                return lose_channel();
-                              }
-                              read_commands();
-                            });
-}
-
-void ChannelAgent::obey(const channel::FromLauncher& message) {
+void ChannelAgent::obey(const channel::Message& message) {
+  if (end_said_) return;
   if (const auto* job = variants::get_if<channel::Job>(&message)) {
     if (!has_job_) start(*job);
   } else if (const auto* signal = variants::get_if<channel::Signal>(&message)) {
     if (child_) child_->signal(signal->number);
   } else if (const auto* input = variants::get_if<channel::Input>(&message)) {
-    stdin_.feed(input->bytes);
-  } else if (const auto* pulse = variants::get_if<channel::Pulse>(&message)) {
-    answer(*pulse);
+    take_input(input->bytes);
   }
-}
-
-// Where output waits to be taken, the launcher is behind: it waits for no answer.
-void ChannelAgent::answer(const channel::Pulse& pulse) {
-  heartbeat_.expect(pulse.patience, Clock::now());
-  await_pulse();
-  if (outgoing_.empty()) say(pulse);
-}
-
-void ChannelAgent::await_pulse() {
-  const auto at = heartbeat_.next();
-  if (!at) return;
-  pulse_timer_.expires_at(*at);
-  pulse_timer_.async_wait([this](const ErrorResult& error) {
-    if (error || channel_lost_ || end_said_) return;
-    if (!heartbeat_.step(Clock::now()).silent) return await_pulse();
-    log_error("nothing was heard of the launcher for ", heartbeat_.patience().count() / 1000.0,
-              " s (--ssh-keep-alive): ending this node's part");
-    lose_channel();
-  });
 }
 
 void ChannelAgent::start(const channel::Job& job) {
   has_job_ = true;
-  stop_seconds_ = job.stop_seconds;
+  stop_time_ = job.stop_time;
   if (::chdir(job.directory.c_str()) != 0) {
     return refuse("no working directory " + job.directory + " there: " + errno_text(errno));
   }
   try {
-    ChildCommand command;
-    std::string endpoint;
-    std::vector<UniqueFd> listeners;
-    if (!job.serve_at.empty()) listeners = serve(job.serve_at, endpoint);
-    command.argv = {own_folder() + "/ddprun"};
-    if (!endpoint.empty()) command.argv.push_back("--rdzv-endpoint=" + endpoint);
-    command.argv.insert(command.argv.end(), job.arguments.begin(), job.arguments.end());
-    command.environment = merged(environment_, job.environment);
-    command.environment.push_back(
-        under_channel_variable(kWordsFd, static_cast<int>(listeners.size()), job.stop_signal));
-    Pipe in = make_pipe();
-    Pipe out = make_pipe();
-    Pipe err = make_pipe();
-    Pipe words = make_pipe();
-    Pipe lifeline = make_pipe();
-    command.descriptors = {in.read_end.get(), out.write_end.get(), err.write_end.get(),
-                           words.write_end.get(), lifeline.read_end.get()};
-    for (const UniqueFd& listener : listeners) command.descriptors.push_back(listener.get());
-    stdout_.pipe.assign(out.read_end.release());
-    stderr_.pipe.assign(err.read_end.release());
-    words_.pipe.assign(words.read_end.release());
-    stdin_.open(std::move(in.write_end));
-    lifeline_ = std::move(lifeline.write_end);
-    child_ = agent::WatchedChild::start(io_, command,
-                                        [this](int wait_status) { on_child_end(wait_status); });
-    if (!endpoint.empty()) say(channel::Serving{endpoint});
+    start_child(job);
   } catch (const Error& error) {
     close_streams();
     return refuse(error.what());
@@ -179,79 +123,87 @@ void ChannelAgent::start(const channel::Job& job) {
   read_all();
 }
 
-// The rendezvous' port is taken before it is told to anybody, and kept: the child inherits it.
-std::vector<UniqueFd> ChannelAgent::serve(const std::string& host, std::string& endpoint) {
-  RendezvousPlan plan;
-  plan.mode = RendezvousMode::kElastic;
-  plan.endpoint = {.host = host, .port = 0};
-  plan.is_host = true;
-  EndpointClaim claim = claim_endpoint(plan, 1, Deadline::after(kLookUpPatience));
-  endpoint = to_string(Endpoint{.host = host, .port = claim.connect_to.port});
-  return std::move(claim.listeners);
+void ChannelAgent::start_child(const channel::Job& job) {
+  Pipe in = make_pipe();
+  Pipe out = make_pipe();
+  Pipe err = make_pipe();
+  auto [words, its_words] = make_socket_pair();
+  ChildCommand command;
+  command.argv = {own_folder() + "/ddprun"};
+  if (!job.serve_at.empty()) {
+    const Endpoint place{.host = job.serve_at, .port = kDefaultRendezvousPort};
+    command.argv.push_back("--rdzv-endpoint=" + to_string(place));
+  }
+  command.argv.insert(command.argv.end(), job.arguments.begin(), job.arguments.end());
+  Environment environment = from_strings(job.environment);
+  environment.insert(environment_.begin(), environment_.end());
+  command.environment = to_strings(environment);
+  command.environment.push_back(
+      under_channel_variable({.serves = !job.serve_at.empty(), .stop_signal = job.stop_signal}));
+  command.descriptors = {in.read_end.get(), out.write_end.get(), err.write_end.get(),
+                         its_words.get()};
+  stdout_.pipe.assign(out.read_end.release());
+  stderr_.pipe.assign(err.read_end.release());
+  words_.open(std::move(words), UniqueFd());
+  stdin_.open(std::move(in.write_end));
+  child_ = agent::WatchedChild::start(io_, command,
+                                      [this](int wait_status) { on_child_end(wait_status); });
 }
 
 void ChannelAgent::refuse(const std::string& why) {
-  say(channel::Output{true, "ddprun: " + one_line(why) + "\n"});
+  channel_.send(channel::Output{true, "ddprun: " + one_line(why) + "\n"});
   end_.exit_code = static_cast<int>(ExitCode::kUsage);
   child_ended_ = true;
   say_end_when_read();
 }
 
+// Empty: the end. After it, or where nobody reads any more, nothing happens.
+void ChannelAgent::take_input(std::string_view bytes) {
+  if (!stdin_.is_open() || input_ended_) return;
+  if (stdin_.pending() + bytes.size() > channel::kMostInputBytes) {
+    throw Error(ErrorCode::kProtocol, "more input than there is room for");
+  }
+  input_ended_ = bytes.empty();
+  stdin_.write(bytes);
+  if (input_ended_ && stdin_.pending() == 0) stdin_.close();
+}
+
+void ChannelAgent::input_has_left(std::size_t num_bytes) {
+  if (num_bytes > 0) channel_.send(channel::Room{num_bytes, false});
+  if (input_ended_ && stdin_.pending() == 0) stdin_.close();
+}
+
 void ChannelAgent::read_all() {
-  for (Stream* stream : {&stdout_, &stderr_, &words_}) read(*stream);
+  for (Stream* stream : {&stdout_, &stderr_}) read(*stream);
 }
 
 void ChannelAgent::read(Stream& stream) {
-  if (stream.reading || !stream.pipe.is_open() || (is_behind() && stream.type != 'w')) return;
+  if (stream.reading || !stream.pipe.is_open() || is_behind()) return;
   stream.reading = true;
-  stream.pipe.async_read_some(boost::asio::buffer(stream.buffer),
-                              [this, &stream](const ErrorResult& error, std::size_t num_bytes) {
-                                stream.reading = false;
-                                if (error) {
-                                  ErrorResult ignored;
-                                  stream.pipe.close(ignored);
-                                  return say_end_when_read();
-                                }
-                                std::string bytes(stream.buffer.data(), num_bytes);
-                                if (stream.type == 'w') {
-                                  take_words(bytes);
-                                } else {
-                                  say(channel::Output{stream.type == 'e', std::move(bytes)});
-                                }
-                                read(stream);
-                              });
+  stream.pipe.async_read_some(
+      boost::asio::buffer(stream.buffer),
+      [this, &stream](const ErrorResult& error, std::size_t num_bytes) {
+        stream.reading = false;
+        if (error) {
+          ErrorResult ignored;
+          stream.pipe.close(ignored);
+          return say_end_when_read();
+        }
+        channel_.send(
+            channel::Output{&stream == &stderr_, std::string(stream.buffer.data(), num_bytes)});
+        read(stream);
+      });
 }
 
-// "I" for each round in which global rank 0 is here, then the report.
-void ChannelAgent::take_words(std::string_view words) {
-  while (last_words_.empty() && words.starts_with('I')) {
-    words.remove_prefix(1);
-    const bool is_first = !std::exchange(input_was_wanted_, true);
-    say(channel::Room{is_first ? channel::kMostInputBytes : 0, true});
+void ChannelAgent::hear_child(const channel::Message& message) {
+  if (const auto* end = variants::get_if<channel::End>(&message)) {
+    end_.by_job = end->by_job;
+    end_.last_words = end->last_words;
+  } else if (variants::holds_alternative<channel::Room>(message)) {
+    channel_.send(channel::Room{std::exchange(room_, 0), true});
+  } else if (variants::holds_alternative<channel::Serving>(message)) {
+    channel_.send(message);
   }
-  if (last_words_.size() + words.size() <= channel::kMostTextBytes) last_words_ += words;
-}
-
-void ChannelAgent::say(const channel::FromAgent& message) {
-  if (channel_lost_) return;
-  next_ += channel::encode(message);
-  write_more();
-}
-
-void ChannelAgent::write_more() {
-  if (!outgoing_.empty()) return;
-  if (next_.empty()) {
-    if (end_said_) io_.stop();
-    return;
-  }
-  outgoing_.swap(next_);
-  boost::asio::async_write(answers_, boost::asio::buffer(outgoing_),
-                           [this](const ErrorResult& error, std::size_t) {
-                             outgoing_.clear();
-                             if (error) return lose_channel();
-                             write_more();
-                             read_all();
-                           });
 }
 
 void ChannelAgent::on_child_end(int wait_status) {
@@ -279,44 +231,36 @@ void ChannelAgent::await_output() {
 
 void ChannelAgent::close_streams() {
   ErrorResult ignored;
-  for (Stream* stream : {&stdout_, &stderr_, &words_}) stream->pipe.close(ignored);
+  for (Stream* stream : {&stdout_, &stderr_}) stream->pipe.close(ignored);
+  words_.close();
 }
 
 bool ChannelAgent::is_behind() const {
-  return !channel_lost_ && outgoing_.size() + next_.size() > kMostPendingBytes;
+  return !channel_lost_ && channel_.pending() > kMostPendingBytes;
 }
 
 void ChannelAgent::say_end_when_read() {
-  const bool all_read =
-      !stdout_.pipe.is_open() && !stderr_.pipe.is_open() && !words_.pipe.is_open();
+  const bool all_read = !stdout_.pipe.is_open() && !stderr_.pipe.is_open() && !words_.is_open();
   if (!child_ended_ || !all_read || end_said_) return;
   patience_.cancel();
-  end_.by_job = last_words_.starts_with('J');
-  if (!last_words_.empty()) end_.last_words = last_words_.substr(1);
   end_said_ = true;
-  say(end_);
+  channel_.send(end_);
 }
 
 // Nobody listens, or nobody is to run here any more: this node leaves the job.
-void ChannelAgent::lose_channel() {
+void ChannelAgent::lose_channel(const std::string& fault) {
   if (channel_lost_) return;
+  if (!fault.empty()) log_error("the launcher: ", fault, ": ending this node's part");
   channel_lost_ = true;
-  ErrorResult ignored;
-  answers_.close(ignored);
-  commands_.close(ignored);
-  pulse_timer_.cancel();
+  channel_.close();
   stdin_.close();
   if (!child_) return io_.stop();
-  end_child();
-  read_all();
-}
-
-void ChannelAgent::end_child() {
-  lifeline_.reset();
-  patience_.expires_after(std::chrono::seconds(stop_seconds_));
+  words_.close();
+  patience_.expires_after(stop_time_);
   patience_.async_wait([this](const ErrorResult& error) {
     if (!error && child_) child_->signal(SIGKILL);  // its warden ends the workers
   });
+  read_all();
 }
 
 }  // namespace ddprun::launcher

@@ -15,9 +15,7 @@
 
 #include "agent/watched_child.h"
 #include "common/environment.h"
-#include "launcher/hosts/channel_codec.h"
-#include "launcher/hosts/child_input.h"
-#include "launcher/hosts/heartbeat.h"
+#include "launcher/hosts/channel_end.h"
 
 namespace ddprun::launcher {
 
@@ -32,57 +30,43 @@ class ChannelAgent {
 
  private:
   struct Stream {  // of ddprun
-    Stream(boost::asio::io_context& io, char which) : pipe(io), type(which) {}
+    explicit Stream(boost::asio::io_context& io) : pipe(io) {}
     boost::asio::posix::stream_descriptor pipe;
-    const char type;  // 'o', 'e', or 'w': its last words
     bool reading = false;
     std::array<char, channel::kMostOutputBytes> buffer;
   };
 
-  void read_commands();
-  void obey(const channel::FromLauncher& message);
+  void obey(const channel::Message& message);
   void start(const channel::Job& job);
-  std::vector<UniqueFd> serve(const std::string& host, std::string& endpoint);
+  void start_child(const channel::Job& job);
   void refuse(const std::string& why);
+  void take_input(std::string_view bytes);
+  void input_has_left(std::size_t num_bytes);
   void read_all();
   void read(Stream& stream);
-  void take_words(std::string_view words);
-  void say(const channel::FromAgent& message);
-  void write_more();
+  void hear_child(const channel::Message& message);
   void on_child_end(int wait_status);
   void await_output();
   void close_streams();
   bool is_behind() const;
   void say_end_when_read();
-  void answer(const channel::Pulse& pulse);
-  void await_pulse();
-  void lose_channel();
-  void end_child();
+  void lose_channel(const std::string& fault);
 
   const Environment environment_;
   boost::asio::io_context io_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer patience_;
-  boost::asio::steady_timer pulse_timer_;
-  Heartbeat heartbeat_{false};  // the launcher's
-  boost::asio::posix::stream_descriptor commands_;
-  boost::asio::posix::stream_descriptor answers_;
-  channel::Decoder decoder_{false};
-  std::array<char, 65536> buffer_;
-
-  std::string outgoing_;  // being written
-  std::string next_;      // after it
+  ChannelEnd channel_;
   bool channel_lost_ = false;
 
   std::shared_ptr<agent::WatchedChild> child_;  // null: none yet, or it has ended
-  ChildInput stdin_;
+  PipeWriter stdin_;
   Stream stdout_;
   Stream stderr_;
-  Stream words_;
-  std::string last_words_;
-  bool input_was_wanted_ = false;
-  UniqueFd lifeline_;  // of ddprun: it leaves the job when this is closed
-  int stop_seconds_ = 0;
+  ChannelEnd words_;                             // its own; it leaves the job when this is closed
+  std::size_t room_ = channel::kMostInputBytes;  // that was not said yet
+  bool input_ended_ = false;
+  std::chrono::seconds stop_time_{0};
   bool has_job_ = false;
   bool child_ended_ = false;
   bool end_said_ = false;

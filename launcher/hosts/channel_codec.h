@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +15,7 @@
 namespace ddprun::launcher::channel {
 
 // Changes with the meaning of any message.
-inline constexpr char kProtocol[] = "2";
+inline constexpr char kProtocol[] = "3";
 
 // Stands before an agent's first message: what comes earlier is the login shell's.
 inline constexpr std::string_view kMagic{"\0DDPRUN\n", 8};
@@ -26,21 +25,25 @@ inline constexpr std::size_t kMostPrologueBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMostOutputBytes = std::size_t{1} << 16;
 // Of standard input that is on its way to an agent, or waits there.
 inline constexpr std::size_t kMostInputBytes = std::size_t{1} << 18;
-inline constexpr std::size_t kMostJobBytes = std::size_t{1} << 23;  // more than exec takes
 inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 18;
-inline constexpr std::chrono::hours kMostPatience{24};
+// A message's payload: a Job's, which is more than exec takes, and any other one's.
+inline constexpr std::size_t kMostJobBytes = std::size_t{1} << 23;
+inline constexpr std::size_t kMostPayloadBytes = kMostTextBytes + 1024;
+
+// A node's ddprun says to its agent what the launcher is to hear, without the magic.
+enum class From { kAgent, kDdprun, kLauncher };
 
 // ---- either way ----
 
-// The one that sent it is there. The launcher's say for how long the agent may hear nothing after
-// it (0: for ever, the launcher stands still); the agent answers each with the same.
+// The one that sent it is there. The launcher's says for how long the agent may hear nothing after
+// it (0: for ever, the launcher stands still).
 struct Pulse {
   std::chrono::milliseconds patience{0};
 };
 
 // ---- agent → launcher ----
 
-// First, once.
+// First, once: kMagic is a part of it.
 struct Hello {
   std::string protocol;
   std::string version;     // of ddprun
@@ -48,7 +51,7 @@ struct Hello {
   std::string reached_at;  // its address in the ssh connection; empty: no ssh, or not known
   std::string came_from;   // the launcher's, likewise
 };
-// The rendezvous is served here. Answers a Job with `serve`.
+// The rendezvous is served here. Answers a Job with `serve_at`.
 struct Serving {
   std::string endpoint;  // HOST:PORT
 };
@@ -80,7 +83,7 @@ struct Job {
   std::string serve_at;
   std::string directory;                 // working directory
   int stop_signal = 15;                  // for ddprun at the channel's end
-  int stop_seconds = 0;                  // from then to SIGKILL
+  std::chrono::seconds stop_time{0};     // from then to SIGKILL
   std::vector<std::string> arguments;    // of ddprun
   std::vector<std::string> environment;  // NAME=VALUE, added to the agent's own
 };
@@ -93,38 +96,33 @@ struct Input {
   std::string bytes;  // empty: its end
 };
 
-using FromAgent = variants::variant<Hello, Serving, Output, Room, End, Pulse>;
-using FromLauncher = variants::variant<Job, Signal, Input, Pulse>;
+using Message = variants::variant<Pulse, Hello, Serving, Output, Room, End, Job, Signal, Input>;
 
-// A message as bytes. Precondition: it is within the bounds above (a Job: encoded_bytes()).
-std::string encode(const FromAgent& message);
-std::string encode(const FromLauncher& message);
+// A message as bytes. Precondition: it is within the bounds above.
+std::string encode(const Message& message);
 
 // Takes a stream apart. One object per direction of a channel.
 class Decoder {
  public:
-  // `has_magic`: kMagic stands before the first message.
-  explicit Decoder(bool has_magic) : is_open_(!has_magic) {}
+  // An agent's stream begins with kMagic.
+  explicit Decoder(From from) : from_(from), is_open_(from != From::kAgent) {}
 
   void feed(std::string_view bytes) { buffer_.append(bytes); }
 
-  // The next message; nullopt: more bytes are wanted. Throw Error(kProtocol): the peer is no
+  // The next message; nullopt: more bytes are wanted. Throws Error(kProtocol): the peer is no
   // ddprun, or a broken one; the stream is of no use any more.
-  std::optional<FromAgent> next_from_agent();
-  std::optional<FromLauncher> next_from_launcher();
+  std::optional<Message> next();
 
   // What came before the magic, at most 4 KiB of its end.
   std::string prologue() const { return is_open_ ? prologue_ : prologue_ + buffer_; }
 
  private:
   bool skip_prologue();
-  std::optional<std::string_view> frame(char& type);
-  void drop_frame();
 
+  const From from_;
   bool is_open_;  // past the magic
   std::string buffer_;
-  std::size_t begin_ = 0;        // of the next frame in buffer_
-  std::size_t frame_bytes_ = 0;  // of the one that frame() gave
+  std::size_t begin_ = 0;  // of the next message in buffer_
   std::size_t num_skipped_ = 0;
   std::string prologue_;
 };

@@ -34,23 +34,25 @@ int job_exit_code(const std::vector<int>& codes) {
   return best;
 }
 
-Fleet::Fleet(FleetOptions options)
-    : options_(std::move(options)), nodes_(options_.nodes.size()), endpoint_(options_.endpoint) {}
+Fleet::Fleet(FleetOptions options, FleetActions& actions)
+    : options_(std::move(options)),
+      actions_(actions),
+      nodes_(options_.nodes.size()),
+      endpoint_(options_.endpoint) {}
 
-std::vector<FleetAction> Fleet::step(const FleetEvent& event, Clock::time_point now) {
-  if (finished_) return {};
+template <typename Event>
+void Fleet::step(Clock::time_point now, Event event) {
+  if (finished_) return;
   now_ = now;
-  variants::visit([this](const auto& one) { on(one); }, event);
+  event();
   if (!stop_by_ && !give_up_by_) {
     start_more();
     run_ready();
   }
-  const bool all_known = std::none_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-    return node.state == State::kConnecting;
-  });
+  const bool all_known = count(State::kConnecting) == 0;
   if (give_up_by_ && !stop_by_ && (all_known || *give_up_by_ <= now_)) give_up();
-  finish_when_over();
-  return std::exchange(out_, {});
+  if (count(State::kEnded) + count(State::kLost) == num_nodes()) finish();
+  actions_.wake_at(next_deadline());
 }
 
 std::optional<Clock::time_point> Fleet::next_deadline() const {
@@ -64,86 +66,75 @@ std::optional<Clock::time_point> Fleet::next_deadline() const {
   return next;
 }
 
-void Fleet::on(const fleet_event::Begin& /*event*/) {}
-
-void Fleet::on(const fleet_event::Hello& event) {
-  Node& node = nodes_[event.node];
-  if (node.state != State::kConnecting) return;
-  const channel::Hello& hello = event.hello;
-  if (hello.protocol != channel::kProtocol || hello.version != DDPRUN_VERSION) {
-    return lose(event.node, code_of(ExitCode::kUsage),
-                "ddprun there is version " + one_line(hello.version) + ", here " DDPRUN_VERSION);
-  }
-  node.hello = hello;
-  node.state = State::kReady;
+int Fleet::count(State state) const {
+  return static_cast<int>(std::count_if(nodes_.begin(), nodes_.end(),
+                                        [=](const Node& node) { return node.state == state; }));
 }
 
-void Fleet::on(const fleet_event::Serving& event) {
-  if (event.node == server_ && endpoint_.empty()) endpoint_ = event.endpoint;
+void Fleet::hello(int index, const channel::Hello& hello, Clock::time_point now) {
+  step(now, [&] {
+    Node& node = nodes_[index];
+    if (node.state != State::kConnecting) return;
+    if (hello.protocol != channel::kProtocol || hello.version != DDPRUN_VERSION) {
+      return lose(index, code_of(ExitCode::kUsage),
+                  "ddprun there is version " + one_line(hello.version) + ", here " DDPRUN_VERSION);
+    }
+    node.hello = hello;
+    node.state = State::kReady;
+  });
 }
 
-void Fleet::on(const fleet_event::End& event) {
-  Node& node = nodes_[event.node];
-  if (node.state != State::kRunning) return;
-  node.state = State::kEnded;
-  node.end = event.end;
-  node.ended_as = num_ended_++;
-  if (stop_by_) return;
-  if (event.end.by_job) {
+void Fleet::serving(int index, const std::string& endpoint, Clock::time_point now) {
+  step(now, [&] {
+    if (index == server_ && endpoint_.empty()) endpoint_ = endpoint;
+  });
+}
+
+void Fleet::ended(int index, const channel::End& end, Clock::time_point now) {
+  step(now, [&] {
+    Node& node = nodes_[index];
+    if (node.state != State::kRunning) return;
+    node.state = State::kEnded;
+    node.end = end;
+    node.ended_as = num_ended_++;
+    if (stop_by_) return;
+    if (!end.by_job) return fail_alone(index);
     // Its rendezvous was there until all had heard of the end: who has not come yet never will.
-    if (event.node == server_ && !verdict_by_) verdict_by_ = now_ + options_.stop_timeout;
-    return;
-  }
-  if (event.end.was_killed) {
-    act(fleet_action::Say{LogLevel::kWarning,
-                          name(event.node) + ": its ddprun was ended by " +
-                              signal_name(event.end.exit_code - exit_status_for_signal(0))});
-  }
-  // What its ddprun had to say of the reason was passed on.
-  const bool says_why = !event.end.was_killed && event.end.exit_code != 0;
-  fail_alone(event.node, says_why ? event.end.exit_code : code_of(ExitCode::kRetryable));
+    if (index == server_ && !verdict_by_) verdict_by_ = now_ + options_.stop_timeout;
+  });
 }
 
-void Fleet::on(const fleet_event::Gone& event) {
-  const State state = nodes_[event.node].state;
-  if (state == State::kEnded || state == State::kLost) return;
-  // A transport may hand on any status. Only before its agent's hello can it mean that another try
-  // doesn't help.
-  const bool was_there = state == State::kReady || state == State::kRunning;
-  lose(event.node, was_there ? code_of(ExitCode::kRetryable) : event.code, event.text);
+void Fleet::gone(int index, int code, const std::string& text, Clock::time_point now) {
+  step(now, [&] {
+    const State state = nodes_[index].state;
+    if (state == State::kEnded || state == State::kLost) return;
+    // A transport may hand on any status. Only before its agent's hello can it mean that another
+    // try doesn't help.
+    const bool was_there = state == State::kReady || state == State::kRunning;
+    lose(index, was_there ? code_of(ExitCode::kRetryable) : code, text);
+  });
 }
 
-void Fleet::on(const fleet_event::Signalled& event) {
-  constexpr int kEnough = 3;  // the agents kill their workers at the second one
-  const int code = exit_status_for_signal(event.number);
-  int number = event.number;
-  if (!event.is_warning) {
-    ++num_signals_;
-    if (signal_code_ == 0) {
-      signal_code_ = code;
-    } else if (signal_code_ == code) {
-      // Two of a kind that come at once over there would be one to the kernel.
-      number = another_than(event.number);
+void Fleet::signalled(int number, bool is_warning, Clock::time_point now) {
+  step(now, [&] {
+    if (is_warning) return signal_all(number);
+    constexpr int kEnough = 3;  // the agents kill their workers at the second one
+    const int code = exit_status_for_signal(number);
+    const bool is_first = signal_code_ == 0;
+    // Two of a kind that come at once over there would be one to the kernel.
+    signal_all(signal_code_ == code ? another_than(number) : number);
+    if (is_first) signal_code_ = code;
+    if (++num_signals_ >= kEnough) {
+      if (cause_ == 0) cause_ = signal_code_;
+      close_all();
+    } else if (is_first) {
+      const bool nothing_runs = count(State::kRunning) == 0;
+      if (nothing_runs) {
+        warn("got " + signal_name(number) + " before all hosts were reached");
+      }
+      stop(nothing_runs ? code : 0, "", 0);
     }
-  }
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state == State::kRunning) {
-      act(fleet_action::Signal{static_cast<int>(i), number});
-    }
-  }
-  if (event.is_warning) return;
-  const bool nothing_runs = std::none_of(
-      nodes_.begin(), nodes_.end(), [](const Node& node) { return node.state == State::kRunning; });
-  if (num_signals_ == 1) {
-    if (nothing_runs) {
-      act(fleet_action::Say{LogLevel::kWarning,
-                            "got " + signal_name(event.number) + " before all hosts were reached"});
-    }
-    stop(nothing_runs ? code : 0, "", 0);
-  } else if (num_signals_ >= kEnough) {
-    if (cause_ == 0) cause_ = signal_code_;
-    close_all();
-  }
+  });
 }
 
 int Fleet::another_than(int signal_number) const {
@@ -153,45 +144,49 @@ int Fleet::another_than(int signal_number) const {
   return signal_number;
 }
 
-void Fleet::on(const fleet_event::Tick& /*event*/) {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state != State::kConnecting || nodes_[i].reach_by > now_) continue;
-    lose(
-        static_cast<int>(i), code_of(ExitCode::kRetryable),
-        concat("no answer within ", options_.reach_timeout.count() / 1000.0, " s (--ssh-timeout)"));
-  }
-  if (stop_by_ && *stop_by_ <= now_) {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].state != State::kRunning) continue;
-      act(fleet_action::Say{LogLevel::kWarning, name(static_cast<int>(i)) +
-                                                    ": its ddprun has not ended in time: left"});
-    }
-    if (cause_ == 0) cause_ = signal_code_ != 0 ? signal_code_ : code_of(ExitCode::kRetryable);
-    close_all();
-  } else if (verdict_by_ && *verdict_by_ <= now_ && !stop_by_) {
-    stop(loss_code_, loss_reason_, options_.stop_signals.front());
+void Fleet::signal_all(int number) {
+  for (int i = 0; i < num_nodes(); ++i) {
+    if (nodes_[i].state == State::kRunning) actions_.signal(i, number);
   }
 }
 
+void Fleet::tick(Clock::time_point now) {
+  step(now, [&] {
+    for (int i = 0; i < num_nodes(); ++i) {
+      if (nodes_[i].state != State::kConnecting || nodes_[i].reach_by > now_) continue;
+      lose(i, code_of(ExitCode::kRetryable),
+           concat("no answer within ", options_.reach_timeout.count() / 1000.0,
+                  " s (--ssh-timeout)"));
+    }
+    if (stop_by_ && *stop_by_ <= now_) {
+      for (int i = 0; i < num_nodes(); ++i) {
+        if (nodes_[i].state != State::kRunning) continue;
+        warn(name(i) + ": its ddprun has not ended in time: left");
+      }
+      if (cause_ == 0) cause_ = signal_code_ != 0 ? signal_code_ : code_of(ExitCode::kRetryable);
+      close_all();
+    } else if (verdict_by_ && *verdict_by_ <= now_ && !stop_by_) {
+      stop(loss_code_, loss_reason_, options_.stop_signals.front());
+    }
+  });
+}
+
 void Fleet::start_more() {
-  const auto is_connecting = [](const Node& node) { return node.state == State::kConnecting; };
-  auto under_way = std::count_if(nodes_.begin(), nodes_.end(), is_connecting);
-  for (std::size_t i = 0; i < nodes_.size() && under_way < options_.fanout; ++i) {
+  int under_way = count(State::kConnecting);
+  for (int i = 0; i < num_nodes() && under_way < options_.fanout; ++i) {
     if (nodes_[i].state != State::kWaiting) continue;
     nodes_[i].state = State::kConnecting;
     nodes_[i].reach_by = now_ + options_.reach_timeout;
     ++under_way;
-    act(fleet_action::Start{static_cast<int>(i)});
+    actions_.start(i);
   }
 }
 
 // The first node that can still be had.
 int Fleet::server() const {
   if (server_ >= 0) return server_;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state != State::kLost && nodes_[i].state != State::kEnded) {
-      return static_cast<int>(i);
-    }
+  for (int i = 0; i < num_nodes(); ++i) {
+    if (!is_over(i)) return i;
   }
   return -1;
 }
@@ -204,7 +199,7 @@ std::optional<std::string> Fleet::serve_at(int server) const {
   if (nodes_.size() == 1) return "127.0.0.1";
   if (is_numeric(named.address) && !is_loopback(named.address)) return named.address;
   bool more_to_come = false;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+  for (int i = 0; i < num_nodes(); ++i) {
     if (options_.nodes[i].is_here) continue;
     if (!nodes_[i].hello.came_from.empty()) return nodes_[i].hello.came_from;
     more_to_come = more_to_come || nodes_[i].state <= State::kConnecting;
@@ -221,24 +216,24 @@ void Fleet::run_ready() {
     if (!host) return;
     server_ = first;
     nodes_[first].state = State::kRunning;
-    act(fleet_action::Run{first, *host, ""});
+    actions_.run(first, *host, true);
   }
   if (endpoint_.empty()) return;
   const auto endpoint = parse_endpoint(endpoint_, kDefaultRendezvousPort);
-  for (std::size_t i = 0; i < nodes_.size() && !stop_by_; ++i) {
+  for (int i = 0; i < num_nodes(); ++i) {
     Node& node = nodes_[i];
     if (node.state != State::kReady) continue;
     const bool is_elsewhere = !options_.nodes[i].is_here && !node.hello.reached_at.empty() &&
                               !is_loopback(node.hello.reached_at);
     if (options_.endpoint.empty() && endpoint && is_loopback(endpoint->host) && is_elsewhere) {
       return stop(code_of(ExitCode::kUsage),
-                  concat(name(static_cast<int>(i)), " can't reach the rendezvous of ",
-                         name(server_), ", which ssh reaches at ", endpoint->host,
+                  concat(name(i), " can't reach the rendezvous of ", name(server_),
+                         ", which ssh reaches at ", endpoint->host,
                          ": say where the nodes meet (--rdzv-endpoint=HOST:PORT)"),
                   options_.stop_signals.front());
     }
     node.state = State::kRunning;
-    act(fleet_action::Run{static_cast<int>(i), "", endpoint_});
+    actions_.run(i, endpoint_, false);
   }
 }
 
@@ -252,29 +247,22 @@ bool Fleet::is_short() const {
 }
 
 void Fleet::lose(int index, int code, const std::string& text) {
-  Node& node = nodes_[index];
-  const bool had_job = node.state == State::kRunning;
+  const bool had_job = nodes_[index].state == State::kRunning;
+  const std::string loss = name(index) + ": " + text;
   close(index);
   if (stop_by_) {
-    if (!had_job) return;
-    act(fleet_action::Say{LogLevel::kWarning, name(index) + ": " + text});
-    return;
-  }
-  if (!is_short()) {
-    act(fleet_action::Say{LogLevel::kWarning,
-                          concat(name(index), ": ", text, "; the job goes on without it")});
-    return;
-  }
-  const std::string loss = name(index) + ": " + text;
-  if (!had_job) {
+    if (had_job) warn(loss);
+  } else if (!is_short()) {
+    warn(loss + "; the job goes on without it");
+  } else if (had_job) {
+    actions_.say(LogLevel::kError, loss);
+    await_verdict(code, loss);
+  } else {
     missing_.push_back({name(index), loss});
     if (give_up_by_) return;
     give_up_by_ = now_ + options_.gather_time;
     missing_code_ = code;
-    return;
   }
-  act(fleet_action::Say{LogLevel::kError, loss});
-  await_verdict(code, name(index) + ": " + text);
 }
 
 // Who mends one host wants to know of the others, too.
@@ -301,16 +289,21 @@ void Fleet::await_verdict(int code, const std::string& reason) {
   loss_reason_ = reason;
 }
 
-// A node whose ddprun ended by itself, not with the job.
-void Fleet::fail_alone(int index, int code) {
+// A node whose ddprun ended by itself, not with the job. What that had to say of the reason was
+// passed on.
+void Fleet::fail_alone(int index) {
+  const channel::End& end = nodes_[index].end;
+  if (end.was_killed) {
+    warn(name(index) + ": its ddprun was ended by " +
+         signal_name(end.exit_code - exit_status_for_signal(0)));
+  }
   if (!is_short()) {
-    act(fleet_action::Say{LogLevel::kWarning,
-                          concat(name(index), ": ended with ", nodes_[index].end.exit_code,
-                                 "; the job goes on without it")});
-  } else if (nodes_[index].end.was_killed) {
-    await_verdict(code, name(index) + ": its ddprun was killed");
+    warn(concat(name(index), ": ended with ", end.exit_code, "; the job goes on without it"));
+  } else if (end.was_killed) {
+    await_verdict(code_of(ExitCode::kRetryable), name(index) + ": its ddprun was killed");
   } else {
-    stop(code, concat(name(index), ": its ddprun ended with ", nodes_[index].end.exit_code),
+    stop(end.exit_code != 0 ? end.exit_code : code_of(ExitCode::kRetryable),
+         concat(name(index), ": its ddprun ended with ", end.exit_code),
          options_.stop_signals.front());
   }
 }
@@ -322,72 +315,53 @@ void Fleet::stop(int code, const std::string& reason, int signal_number) {
   reason_ = reason;
   for (const Missing& each : missing_) {
     // The only one is the reason, which is said at the end.
-    if (each.loss != reason) act(fleet_action::Say{LogLevel::kError, each.loss});
+    if (each.loss != reason) actions_.say(LogLevel::kError, each.loss);
   }
   stop_by_ = now_ + options_.stop_timeout;
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    const int index = static_cast<int>(i);
+  for (int i = 0; i < num_nodes(); ++i) {
     if (nodes_[i].state == State::kRunning) {
-      if (signal_number != 0) act(fleet_action::Signal{index, signal_number});
-    } else if (nodes_[i].state != State::kEnded && nodes_[i].state != State::kLost) {
-      close(index);
+      if (signal_number != 0) actions_.signal(i, signal_number);
+    } else {
+      close(i);
     }
   }
 }
 
 void Fleet::close(int index) {
-  if (nodes_[index].state != State::kWaiting) act(fleet_action::Close{index});
+  if (is_over(index)) return;
+  if (nodes_[index].state != State::kWaiting) actions_.close(index);
   nodes_[index].state = State::kLost;
 }
 
 void Fleet::close_all() {
-  for (std::size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state != State::kEnded && nodes_[i].state != State::kLost) {
-      close(static_cast<int>(i));
-    }
-  }
+  for (int i = 0; i < num_nodes(); ++i) close(i);
 }
 
-void Fleet::finish_when_over() {
-  for (const Node& node : nodes_) {
-    if (node.state != State::kEnded && node.state != State::kLost) return;
-  }
+void Fleet::finish() {
   finished_ = true;
-  act(result());
-}
-
-fleet_action::Finish Fleet::result() const {
-  std::vector<const Node*> ended;
+  std::vector<const channel::End*> ends(num_ended_);
   for (const Node& node : nodes_) {
-    if (node.state == State::kEnded) ended.push_back(&node);
+    if (node.state == State::kEnded) ends[node.ended_as] = &node.end;
   }
-  std::sort(ended.begin(), ended.end(),
-            [](const Node* a, const Node* b) { return a->ended_as < b->ended_as; });
   std::vector<int> by_job;
-  for (const Node* node : ended) {
-    if (node->end.by_job) by_job.push_back(node->end.exit_code);
+  for (const channel::End* end : ends) {
+    if (end->by_job) by_job.push_back(end->exit_code);
   }
-  fleet_action::Finish finish;
-  finish.exit_code = job_exit_code(by_job);
-  if (!by_job.empty() && finish.exit_code == 0) return finish;
+  int code = job_exit_code(by_job);
+  if (!by_job.empty() && code == 0) return actions_.finish(code, "", "");
   // A node whose channel was cut ends by a signal, and says to the others that it got one.
-  const bool only_cut = num_signals_ == 0 &&
-                        finish.exit_code == exit_status_for_signal(options_.stop_signals.front());
-  if (cause_ != 0) {
-    finish.exit_code = cause_;
-    finish.reason = reason_;
-  } else if (loss_code_ != 0 && (by_job.empty() || only_cut)) {
-    finish.exit_code = loss_code_;
-    finish.reason = loss_reason_;
-  } else {
-    for (const Node* node : ended) {
-      if (by_job.empty() && finish.exit_code == 0) finish.exit_code = node->end.exit_code;
-      if (finish.last_words.empty() && node->end.exit_code == finish.exit_code) {
-        finish.last_words = node->end.last_words;
-      }
-    }
+  const bool only_cut =
+      num_signals_ == 0 && code == exit_status_for_signal(options_.stop_signals.front());
+  if (cause_ != 0) return actions_.finish(cause_, reason_, "");
+  if (loss_code_ != 0 && (by_job.empty() || only_cut)) {
+    return actions_.finish(loss_code_, loss_reason_, "");
   }
-  return finish;
+  std::string last_words;
+  for (const channel::End* end : ends) {
+    if (by_job.empty() && code == 0) code = end->exit_code;
+    if (last_words.empty() && end->exit_code == code) last_words = end->last_words;
+  }
+  actions_.finish(code, "", last_words);
 }
 
 }  // namespace ddprun::launcher

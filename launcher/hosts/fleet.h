@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agents of a job that one launcher starts: which is started when, who serves the rendezvous,
-// when the rest is stopped, and what the job's one result is. Pure: step(event, now) → actions.
+// when the rest is stopped, and what the job's one result is. Pure: events in, actions out.
 // What happens in the job itself is the rendezvous' affair.
 #pragma once
 
@@ -12,7 +12,6 @@
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/variant.h"
 #include "launcher/hosts/channel_codec.h"
 
 namespace ddprun::launcher {
@@ -36,78 +35,40 @@ struct FleetOptions {
   std::chrono::milliseconds verdict_patience{10'000};  // the rendezvous says what a loss means
 };
 
-namespace fleet_event {
-struct Begin {};
-struct Hello {
-  int node = 0;
-  channel::Hello hello;
+// What a Fleet has done. No call of it comes back to the fleet at once.
+class FleetActions {
+ public:
+  virtual ~FleetActions() = default;
+  // Starts the process that leads to the node's agent.
+  virtual void start(int node) = 0;
+  // Sends the job. `serves`: the rendezvous, at the host `place`; else it is at `place`.
+  virtual void run(int node, const std::string& place, bool serves) = 0;
+  virtual void signal(int node, int number) = 0;
+  // Ends the channel and what holds it. No event comes from this node any more.
+  virtual void close(int node) = 0;
+  virtual void say(LogLevel level, const std::string& text) = 0;
+  // After each step: when tick() is to be called; nullopt: nothing is waited for by the clock.
+  virtual void wake_at(std::optional<Clock::time_point> time) = 0;
+  // Last, once. `reason`: where this launcher ended the job, one line; else `last_words`: the
+  // nodes' report.
+  virtual void finish(int exit_code, const std::string& reason, const std::string& last_words) = 0;
 };
-struct Serving {
-  int node = 0;
-  std::string endpoint;
-};
-struct End {
-  int node = 0;
-  channel::End end;
-};
-// The process that held the channel has ended, or the channel is of no use.
-struct Gone {
-  int node = 0;
-  int code = 0;      // exit code that says it
-  std::string text;  // one line, without the host
-};
-struct Signalled {
-  int number = 0;
-  bool is_warning = false;  // of preemption: passed on, and no more
-};
-struct Tick {};
-}  // namespace fleet_event
-
-using FleetEvent = variants::variant<fleet_event::Begin, fleet_event::Hello, fleet_event::Serving,
-                                     fleet_event::End, fleet_event::Gone, fleet_event::Signalled,
-                                     fleet_event::Tick>;
-
-namespace fleet_action {
-// Starts the process that leads to the node's agent.
-struct Start {
-  int node = 0;
-};
-// Sends the job.
-struct Run {
-  int node = 0;
-  std::string serve_at;  // not empty: serves the rendezvous at this host
-  std::string endpoint;  // else: where it is
-};
-struct Signal {
-  int node = 0;
-  int number = 0;
-};
-// Ends the channel and what holds it. No event comes from this node any more.
-struct Close {
-  int node = 0;
-};
-struct Say {
-  LogLevel level = LogLevel::kInfo;
-  std::string text;
-};
-// Last, once.
-struct Finish {
-  int exit_code = 0;
-  std::string reason;      // where this launcher ended the job: one line
-  std::string last_words;  // else: the nodes' report; several lines
-};
-}  // namespace fleet_action
-
-using FleetAction = variants::variant<fleet_action::Start, fleet_action::Run, fleet_action::Signal,
-                                      fleet_action::Close, fleet_action::Say, fleet_action::Finish>;
 
 class Fleet {
  public:
-  explicit Fleet(FleetOptions options);
+  // `actions` outlives this.
+  Fleet(FleetOptions options, FleetActions& actions);
 
-  std::vector<FleetAction> step(const FleetEvent& event, Clock::time_point now);
-  // When a Tick is due; nullopt: nothing is waited for by the clock.
-  std::optional<Clock::time_point> next_deadline() const;
+  // The first one begins all; the others are those that wake_at() asked for.
+  void tick(Clock::time_point now);
+  void hello(int node, const channel::Hello& hello, Clock::time_point now);
+  void serving(int node, const std::string& endpoint, Clock::time_point now);
+  void ended(int node, const channel::End& end, Clock::time_point now);
+  // The process that held the channel has ended, or the channel is of no use. `code`: the exit code
+  // that says it; `text`: one line, without the host.
+  void gone(int node, int code, const std::string& text, Clock::time_point now);
+  // `is_warning`: of preemption: passed on, and no more.
+  void signalled(int number, bool is_warning, Clock::time_point now);
 
  private:
   enum class State {
@@ -129,37 +90,33 @@ class Fleet {
     int ended_as = 0;  // place in the order of ends
   };
 
-  void on(const fleet_event::Begin& event);
-  void on(const fleet_event::Hello& event);
-  void on(const fleet_event::Serving& event);
-  void on(const fleet_event::End& event);
-  void on(const fleet_event::Gone& event);
-  void on(const fleet_event::Signalled& event);
-  void on(const fleet_event::Tick& event);
-  int another_than(int signal_number) const;
-
+  template <typename Event>
+  void step(Clock::time_point now, Event event);
+  std::optional<Clock::time_point> next_deadline() const;
   void start_more();
   void run_ready();
   int server() const;
   std::optional<std::string> serve_at(int server) const;
+  int another_than(int signal_number) const;
+  void signal_all(int number);
   void lose(int index, int code, const std::string& text);
   void give_up();
   void await_verdict(int code, const std::string& reason);
-  void fail_alone(int index, int code);
+  void fail_alone(int index);
   bool is_short() const;
   void stop(int code, const std::string& reason, int signal_number);
   void close(int index);
   void close_all();
-  void finish_when_over();
-  fleet_action::Finish result() const;
+  void finish();
+  void warn(const std::string& text) { actions_.say(LogLevel::kWarning, text); }
+  int num_nodes() const { return static_cast<int>(nodes_.size()); }
+  int count(State state) const;
+  bool is_over(int index) const { return nodes_[index].state >= State::kEnded; }
   const std::string& name(int index) const { return options_.nodes[index].name; }
-  template <typename Action>
-  void act(Action action) {
-    out_.emplace_back(std::move(action));
-  }
 
   // Constant after construction.
   const FleetOptions options_;
+  FleetActions& actions_;
 
   std::vector<Node> nodes_;
   std::string endpoint_;  // empty: not known yet
@@ -177,10 +134,7 @@ class Fleet {
   std::string loss_reason_;
   std::optional<Clock::time_point> stop_by_;  // set: being stopped
   bool finished_ = false;
-
-  // During step() only.
-  Clock::time_point now_;
-  std::vector<FleetAction> out_;
+  Clock::time_point now_;  // of the step
 };
 
 // The job's exit code from those of its nodes, in the order in which they ended: 0 where a node

@@ -1,169 +1,163 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/hosts/fleet_plan.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <climits>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 
+#include "common/dangling_link.h"
 #include "common/env_names.h"
+#include "common/error.h"
 #include "common/forwarded_environment.h"
 #include "common/log.h"
+#include "common/process_facts.h"
+#include "common/random_id.h"
+#include "common/shell_words.h"
+#include "common/unique_fd.h"
 #include "launcher/hosts/host_list.h"
 #include "launcher/hosts/ssh_command.h"
 #include "launcher/options/parse_value.h"
+#include "launcher/output_setup.h"
+#include "launcher/own_address.h"
+#include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::launcher {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds kAgentPatience{10};     // beyond --shutdown-timeout: the agent's with its ddprun
 constexpr seconds kLauncherPatience{20};  // likewise: the launcher's with its agents
 
 // Made anew for each node, or the launcher's own.
-constexpr std::array<std::string_view, 22> kNotForwarded = {"hosts",
-                                                            "hostfile",
-                                                            "include-hosts",
-                                                            "exclude-hosts",
-                                                            "ssh",
-                                                            "remote-ddprun",
-                                                            "env",
-                                                            "ssh-fanout",
-                                                            "ssh-timeout",
-                                                            "ssh-keep-alive",
-                                                            "nnodes",
-                                                            "node-rank",
-                                                            "nproc-per-node",
-                                                            "rdzv-id",
-                                                            "rdzv-conf",
-                                                            "rdzv-endpoint",
-                                                            "config",
-                                                            "standalone",
-                                                            "local-addr",
-                                                            "dry-run",
-                                                            "json",
-                                                            "standing-agents"};
+constexpr std::string_view kNotForwarded =
+    " hosts hostfile include-hosts exclude-hosts ssh remote-ddprun env ssh-fanout ssh-timeout "
+    "ssh-keep-alive nnodes node-rank nproc-per-node rdzv-id rdzv-conf rdzv-endpoint config "
+    "standalone local-addr dry-run json standing-agents ";
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw Error(ErrorCode::kInvalidArgument, problem);
+}
+
+// A pipe is fine: --hostfile=<(command).
+std::string read_host_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) refuse("--hostfile=" + path + ": " + opening_trouble(path, errno));
+  std::string text;
+  std::array<char, 65536> buffer;
+  while (text.size() <= kMostHostFileBytes) {  // of more the parser says so
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size == 0) break;
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) refuse("--hostfile=" + path + ": " + errno_text(errno));
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  return text;
+}
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
-class Planner {
+// Looks no name up.
+bool is_this_machine(const std::string& name) {
+  if (name.find('@') != std::string::npos) return false;  // maybe another user
+  const std::string own = host_name();
+  if (name == "localhost" || name == own || is_own_address(name).value_or(false)) return true;
+  const bool has_domain = name.find('.') != std::string::npos;
+  const bool own_has_domain = own.find('.') != std::string::npos;
+  return has_domain != own_has_domain && first_label(name) == first_label(own);
+}
+
+class FleetPlanner {
  public:
-  explicit Planner(const FleetRequest& request)
-      : request_(request), config_(request.config), options_(request.config.hosts) {}
+  FleetPlanner(const CommandLine& line, const Environment& environment)
+      : config_(line.config),
+        options_(line.config.hosts),
+        environment_(environment),
+        given_(line.values.of_any_machine()) {}
 
   FleetPlan plan() {
     read_hosts();
-    if (plan_.problems.empty()) read_sizes();
-    if (plan_.problems.empty()) read_ssh();
-    if (plan_.problems.empty()) fill();
+    read_sizes();
+    check_slots();
+    const auto words = split_words(options_.ssh);
+    if (!words) refuse("--ssh=" + options_.ssh + ": is no command line");
+    plan_.ssh = *words;
+    say_how();
+    say_what();
+    for (const Host& host : hosts_) add_node(host);
     return std::move(plan_);
   }
 
  private:
-  void refuse(const std::string& problem) { plan_.problems.push_back(problem); }
-
   void read_hosts() {
     HostList list = options_.hosts.empty()
-                        ? parse_host_file(request_.hostfile_text, options_.hostfile)
+                        ? parse_host_file(read_host_file(options_.hostfile), options_.hostfile)
                         : parse_hosts(options_.hosts, "--hosts");
-    if (!list.problem.empty()) return refuse(list.problem);
     plan_.notes = std::move(list.notes);
     hosts_ = std::move(list.hosts);
-    if (std::string why = filter_hosts(hosts_, options_.include, options_.exclude); !why.empty()) {
-      refuse(why);
-    }
+    filter_hosts(hosts_, options_.include, options_.exclude);
   }
 
-  bool is_given(const char* option) const { return request_.given.contains(option); }
+  bool is_given(const char* option) const { return given_.contains(option); }
 
   void read_sizes() {
     const int num_hosts = static_cast<int>(hosts_.size());
     min_nodes_ = config_.min_nodes;
     max_nodes_ = config_.max_nodes;
-    if (!is_given("nnodes")) {
-      min_nodes_ = max_nodes_ = num_hosts - config_.spares;
-    }
+    if (!is_given("nnodes")) min_nodes_ = max_nodes_ = num_hosts - config_.spares;
     if (max_nodes_ < 1) {
-      return refuse(
+      refuse(
           concat("--spares=", config_.spares, ": leaves no node, there are ", num_hosts, " hosts"));
     }
     if (num_hosts < min_nodes_ || num_hosts > max_nodes_ + config_.spares) {
-      return refuse(concat("--nnodes=", config_.min_nodes,
-                           min_nodes_ == max_nodes_ ? "" : concat(":", max_nodes_), ": there are ",
-                           num_hosts, " hosts; leave --nnodes out",
-                           num_hosts > max_nodes_ ? ", or give --spares" : ""));
+      refuse(concat("--nnodes=", config_.min_nodes,
+                    min_nodes_ == max_nodes_ ? "" : concat(":", max_nodes_), ": there are ",
+                    num_hosts, " hosts; leave --nnodes out",
+                    num_hosts > max_nodes_ ? ", or give --spares" : ""));
     }
-    check_slots();
   }
 
-  void check_slots() {
+  void check_slots() const {
     const bool has_nproc = is_given("nproc-per-node");
-    const auto with = std::find_if(hosts_.begin(), hosts_.end(),
-                                   [](const Host& host) { return host.slots != 0; });
-    const auto without = std::find_if(hosts_.begin(), hosts_.end(),
-                                      [](const Host& host) { return host.slots == 0; });
+    const auto has_slots = [](const Host& host) { return host.slots != 0; };
+    const auto with = std::find_if(hosts_.begin(), hosts_.end(), has_slots);
+    const auto without = std::find_if_not(hosts_.begin(), hosts_.end(), has_slots);
     if (!has_nproc && with != hosts_.end() && without != hosts_.end()) {
-      return refuse(concat(without->where, ": ", without->name, " has no slots, but ", with->name,
-                           " has (", with->where, "): say it for all, or give --nproc-per-node"));
+      refuse(concat(without->where, ": ", without->name, " has no slots, but ", with->name,
+                    " has (", with->where, "): say it for all, or give --nproc-per-node"));
     }
     const auto wanted = has_nproc ? parse_number(config_.nproc_per_node) : std::nullopt;
     for (const Host& host : hosts_) {
       if (wanted && host.slots != 0 && *wanted > host.slots) {
-        return refuse(concat(host.where, ": ", host.name, " has ", host.slots,
-                             " slots, but --nproc-per-node=", *wanted));
+        refuse(concat(host.where, ": ", host.name, " has ", host.slots,
+                      " slots, but --nproc-per-node=", *wanted));
       }
     }
-  }
-
-  void read_ssh() {
-    auto words = split_words(options_.ssh);
-    if (!words) return refuse("--ssh=" + options_.ssh + ": is no command line");
-    plan_.ssh = std::move(*words);
-    plan_.keep_alive = options_.keep_alive;
-    plan_.remote_program =
-        options_.remote_ddprun.empty() ? request_.own_program : options_.remote_ddprun;
-  }
-
-  // Neither looks a name up.
-  bool is_here(const Host& host) const {
-    const std::string& name = host.name;
-    if (name.find('@') != std::string::npos) return false;  // maybe another user
-    if (name == "localhost" || name == request_.own_host) return true;
-    if (request_.is_own_address(name)) return true;
-    const bool has_domain = name.find('.') != std::string::npos;
-    const bool own_has_domain = request_.own_host.find('.') != std::string::npos;
-    return has_domain != own_has_domain && first_label(name) == first_label(request_.own_host);
   }
 
   // Where the nodes meet if the user says so; then ddprun's usual rules hold on each node.
-  std::vector<std::string> told_endpoint() {
-    if (!config_.rdzv_endpoint.empty()) {
-      plan_.fleet.endpoint = config_.rdzv_endpoint;
-    } else if (!config_.master_addr.empty()) {
-      plan_.fleet.endpoint = config_.master_addr;
-      return {};  // an option that is forwarded
-    } else {
-      for (const char* name : {env::kRdzvEndpoint, env::kPetRdzvEndpoint}) {
-        const auto value = find_variable(request_.environment, name);
-        if (value && plan_.fleet.endpoint.empty()) plan_.fleet.endpoint = *value;
-      }
+  void read_endpoint() {
+    std::string& endpoint = plan_.fleet.endpoint = config_.rdzv_endpoint;
+    if (endpoint.empty() && !config_.master_addr.empty()) {
+      endpoint = config_.master_addr;
+      return;  // an option that is forwarded
     }
-    if (plan_.fleet.endpoint.empty()) return {};
-    return {"--rdzv-endpoint=" + plan_.fleet.endpoint};
+    for (const char* name : {env::kRdzvEndpoint, env::kPetRdzvEndpoint}) {
+      if (endpoint.empty()) endpoint = find_variable(environment_, name).value_or("");
+    }
+    if (!endpoint.empty()) plan_.job.arguments.push_back("--rdzv-endpoint=" + endpoint);
   }
 
-  void fill() {
-    std::vector<std::string> shared;
-    for (const auto& [name, value] : request_.given) {
-      if (is_forwarded_option(name)) shared.push_back("--" + name + "=" + value);
-    }
-    shared.push_back(concat("--nnodes=", min_nodes_));
-    if (min_nodes_ != max_nodes_) shared.back() += concat(":", max_nodes_);
-    plan_.job_id = config_.rdzv_id.empty() ? "ssh-" + request_.random_id : config_.rdzv_id;
-    shared.push_back("--rdzv-id=" + plan_.job_id);
-    for (std::string& flag : told_endpoint()) shared.push_back(std::move(flag));
+  void say_how() {
     FleetOptions& fleet = plan_.fleet;
     fleet.min_nodes = min_nodes_;
     fleet.fanout = options_.fanout;
@@ -173,43 +167,50 @@ class Planner {
     fleet.reach_timeout = options_.timeout;
     fleet.stop_timeout = config_.shutdown_timeout + kLauncherPatience;
     fleet.verdict_patience += config_.replacement_timeout;
-    for (std::size_t i = 0; i < hosts_.size(); ++i) add_node(static_cast<int>(i), shared);
+    plan_.remote_program = options_.remote_ddprun.empty() ? own_program_ : options_.remote_ddprun;
   }
 
-  void add_node(int index, const std::vector<std::string>& shared) {
-    const Host& host = hosts_[index];
-    FleetNode node{.name = host.name, .address = std::string(host.address())};
-    node.is_here = is_here(host);
-    channel::Job job;
-    job.directory = request_.directory;
+  // The same for all nodes; job_at() adds the rest.
+  void say_what() {
+    channel::Job& job = plan_.job;
+    job.directory = working_directory(environment_);
+    if (job.directory.empty()) {
+      refuse("the working directory is gone: start ddprun in one that is there");
+    }
     job.stop_signal = plan_.fleet.stop_signals.front();
-    job.stop_seconds = static_cast<int>(
-        std::chrono::ceil<seconds>(config_.shutdown_timeout + kAgentPatience).count());
-    job.arguments = shared;
-    std::vector<std::string>& arguments = job.arguments;
+    job.stop_time = std::chrono::ceil<seconds>(config_.shutdown_timeout + kAgentPatience);
+    for (const auto& [name, value] : given_) {
+      if (is_forwarded_option(name)) job.arguments.push_back("--" + name + "=" + value);
+    }
+    job.arguments.push_back(concat("--nnodes=", min_nodes_));
+    if (min_nodes_ != max_nodes_) job.arguments.back() += concat(":", max_nodes_);
+    const std::string drawn = config_.dry_run ? kDrawnAtStart : random_id();
+    job.arguments.push_back("--rdzv-id=" +
+                            (config_.rdzv_id.empty() ? "ssh-" + drawn : config_.rdzv_id));
+    read_endpoint();
+    job.environment = forwarded_environment(environment_, options_.env);
+    plan_.num_ranked = max_nodes_;
+    if (is_given("rdzv-conf")) plan_.rdzv_conf = given_.at("rdzv-conf");
+    plan_.program = config_.program_args;
+    plan_.program.insert(plan_.program.begin(), config_.program);
+  }
+
+  void add_node(const Host& host) {
     const bool is_by_slots = !is_given("nproc-per-node") && host.slots != 0;
     plan_.nproc_per_node.push_back(is_by_slots ? std::to_string(host.slots)
                                                : config_.nproc_per_node);
-    arguments.push_back("--nproc-per-node=" + plan_.nproc_per_node.back());
-    // The order of the list is the order of the nodes; spares have no rank yet.
-    if (index < max_nodes_) arguments.push_back("--node-rank=" + std::to_string(index));
-    if (const auto conf = request_.given.find("rdzv-conf"); conf != request_.given.end()) {
-      arguments.push_back("--rdzv-conf=" + conf->second);
-    }
-    arguments.emplace_back("--");
-    arguments.push_back(config_.program);
-    arguments.insert(arguments.end(), config_.program_args.begin(), config_.program_args.end());
-    job.environment = forwarded_environment(request_.environment, options_.env);
-    plan_.jobs.push_back(std::move(job));
-    plan_.commands.push_back(node.is_here
-                                 ? std::vector<std::string>{request_.own_program, kFromChannel}
-                                 : agent_command(plan_.ssh, host.name, plan_.remote_program));
-    plan_.fleet.nodes.push_back(std::move(node));
+    const bool is_here = is_this_machine(host.name);
+    plan_.fleet.nodes.push_back({host.name, std::string(host.address()), is_here});
+    plan_.commands.push_back(is_here ? std::vector<std::string>{own_program_, kFromChannel}
+                                     : agent_command(plan_.ssh, host.name, plan_.remote_program));
   }
 
-  const FleetRequest& request_;
   const LaunchConfig& config_;
   const HostsOptions& options_;
+  const Environment& environment_;
+  // Options by name, without those that count for one machine only.
+  const std::map<std::string, std::string> given_;
+  const std::string own_program_ = own_folder() + "/ddprun";
   std::vector<Host> hosts_;
   int min_nodes_ = 1;
   int max_nodes_ = 1;
@@ -218,31 +219,47 @@ class Planner {
 
 }  // namespace
 
-FleetPlan plan_fleet(const FleetRequest& request) { return Planner(request).plan(); }
+FleetPlan plan_fleet(const CommandLine& line, const Environment& environment) {
+  store::raise_file_limit();
+  return FleetPlanner(line, environment).plan();
+}
 
-channel::Job job_at(const FleetPlan& plan, int node, const std::string& place, bool is_server) {
-  channel::Job job = plan.jobs[node];
-  if (!plan.fleet.endpoint.empty()) return job;  // the user has said where
-  if (is_server) {
-    job.serve_at = place;
-  } else {
-    job.arguments.insert(job.arguments.begin(), "--rdzv-endpoint=" + place);
+channel::Job job_at(const FleetPlan& plan, int node, const std::string& place, bool serves) {
+  channel::Job job = plan.job;
+  std::vector<std::string>& arguments = job.arguments;
+  std::string conf = plan.rdzv_conf;
+  if (plan.fleet.endpoint.empty()) {  // else the user has said where
+    if (serves) {
+      job.serve_at = place;
+    } else {
+      arguments.insert(arguments.begin(), "--rdzv-endpoint=" + place);
+    }
+    // Nobody else shall serve, be the address its own, too.
+    conf += concat(conf.empty() ? "" : ",", "is_host=", serves ? 1 : 0);
   }
-  // Nobody else shall serve, be the address its own, too.
-  const std::string conf = is_server ? "is_host=1" : "is_host=0";
-  const auto given = std::find_if(job.arguments.begin(), job.arguments.end(), [](const auto& each) {
-    return each == "--" || each.starts_with("--rdzv-conf=");
-  });
-  if (*given == "--") {
-    job.arguments.insert(given, "--rdzv-conf=" + conf);
-  } else {
-    *given += "," + conf;
-  }
+  arguments.push_back("--nproc-per-node=" + plan.nproc_per_node[node]);
+  // The order of the list is the order of the nodes; spares have no rank yet.
+  if (node < plan.num_ranked) arguments.push_back(concat("--node-rank=", node));
+  if (!conf.empty()) arguments.push_back("--rdzv-conf=" + conf);
+  arguments.emplace_back("--");
+  arguments.insert(arguments.end(), plan.program.begin(), plan.program.end());
   return job;
 }
 
 bool is_forwarded_option(const std::string& name) {
-  return std::find(kNotForwarded.begin(), kNotForwarded.end(), name) == kNotForwarded.end();
+  return kNotForwarded.find(" " + name + " ") == std::string_view::npos;
+}
+
+std::string working_directory(const Environment& environment) {
+  struct stat here {
+  }, told{};
+  const auto pwd = find_variable(environment, "PWD");
+  if (pwd && pwd->starts_with('/') && ::stat(".", &here) == 0 && ::stat(pwd->c_str(), &told) == 0 &&
+      here.st_dev == told.st_dev && here.st_ino == told.st_ino) {
+    return *pwd;
+  }
+  std::array<char, PATH_MAX> buffer;
+  return ::getcwd(buffer.data(), buffer.size()) != nullptr ? buffer.data() : "";
 }
 
 }  // namespace ddprun::launcher

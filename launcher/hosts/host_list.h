@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which hosts a job runs on: --hosts and --hostfile in the grammars of Open MPI, Hydra (MPICH),
-// DeepSpeed, Horovod and Slurm (docs/ssh.md). Pure.
+// DeepSpeed, Horovod and Slurm (docs/ssh.md). Pure. What is wrong is thrown as
+// Error(kInvalidArgument): one line that names the place.
 #pragma once
 
 #include <string>
@@ -19,9 +20,8 @@ struct Host {
 };
 
 struct HostList {
-  std::vector<Host> hosts;
+  std::vector<Host> hosts;         // not empty
   std::vector<std::string> notes;  // of what was read and means nothing here; one line each
-  std::string problem;             // not empty: one line that names the place
 };
 
 // At most so many hosts in a list, and bytes in a file.
@@ -37,8 +37,7 @@ HostList parse_hosts(std::string_view text, const std::string& origin);
 HostList parse_host_file(std::string_view text, const std::string& path);
 
 // Keeps the hosts that `include` names (empty: all) and `exclude` doesn't; both as in --hosts,
-// without slots, spelled as in the list with or without "user@". Returns "" or what is wrong.
-std::string filter_hosts(std::vector<Host>& hosts, const std::string& include,
-                         const std::string& exclude);
+// without slots, spelled as in the list with or without "user@".
+void filter_hosts(std::vector<Host>& hosts, const std::string& include, const std::string& exclude);
 
 }  // namespace ddprun::launcher

@@ -22,7 +22,8 @@
 namespace ddprun::launcher {
 namespace {
 
-// A pipe or terminal again, with flags of our own (agent/console_sink.cc has the reason).
+// A pipe or terminal again, with flags of our own (agent/console_sink.cc has the reason). Of a
+// socket there is none.
 UniqueFd open_anew(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -33,43 +34,36 @@ UniqueFd open_anew(int fd) {
 InputFeed::InputFeed(boost::asio::io_context& io, int fd, std::size_t num_nodes,
                      std::function<void(int, std::string)> send)
     : original_fd_(fd), io_(io), input_(io), flow_(num_nodes), send_(std::move(send)) {
-  open(fd);
+  open();
 }
 
-void InputFeed::open(int fd) {
+void InputFeed::open() {
   struct stat info {};
-  if (::fstat(fd, &info) != 0) {
-    ended_ = true;
-    return;
-  }
-  if (::isatty(fd) == 1) {
-    kind_ = Kind::kTerminal;
+  ended_ = ::fstat(original_fd_, &info) != 0;
+  is_terminal_ = ::isatty(original_fd_) == 1;
+  if (is_terminal_) {
     ::signal(SIGTTIN, SIG_IGN);  // a read that comes too late for a change fails, and stops nobody
-    ended_ = !is_in_foreground(fd);
-  } else if (S_ISFIFO(info.st_mode)) {
-    kind_ = Kind::kPipe;
-  } else if (S_ISSOCK(info.st_mode)) {
-    kind_ = Kind::kSocket;
-  } else {
+    ended_ = is_in_background();
+  } else if (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
     return;  // read as it is: there is nothing to wait for
   }
-  UniqueFd own;
-  if (kind_ != Kind::kSocket) own = open_anew(fd);
+  UniqueFd own = open_anew(original_fd_);
   may_block_ = !own;
-  if (!own) own.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own) own.reset(::fcntl(original_fd_, F_DUPFD_CLOEXEC, 0));
   if (!own) throw_system_error("standard input: fcntl(F_DUPFD_CLOEXEC)", errno);
   input_.assign(own.release());
 }
 
+bool InputFeed::is_in_background() const { return is_terminal_ && !is_in_foreground(original_fd_); }
+
 void InputFeed::has_room(int node, const channel::Room& room) {
   flow_.has_room(node, room);
   if (!room.has_rank_0 || !ended_) return pump();
-  if (send_) send_(node, {});
+  send_(node, {});
 }
 
 void InputFeed::pump() {
-  if (busy_ || ended_ || !send_ || flow_.room() == 0) return;
-  if (kind_ == Kind::kTerminal && !is_in_foreground(original_fd_)) return;  // until continued()
+  if (busy_ || ended_ || flow_.room() == 0 || is_in_background()) return;  // until continued()
   const ssize_t size = take(std::min(flow_.room(), buffer_.size()));
   if (size > 0) {
     flow_.sent(static_cast<std::size_t>(size));
@@ -85,11 +79,12 @@ void InputFeed::pump() {
                                if (!error) pump();
                              });
   }
-  if (size < 0 && errno == EIO && kind_ == Kind::kTerminal && !is_in_foreground(original_fd_)) {
-    return;  // it went to the background in this moment
-  }
+  if (size < 0 && errno == EIO && is_in_background()) return;  // since this moment
   if (size < 0) log_warning("standard input: ", errno_text(errno), "; rank 0 gets no more of it");
-  end();
+  ended_ = true;
+  boost::system::error_code ignored;
+  input_.close(ignored);
+  send_(flow_.node(), {});
 }
 
 // Others have their turn meanwhile.
@@ -103,27 +98,16 @@ void InputFeed::pump_later() {
 
 // −1 with EAGAIN: nothing is there yet.
 ssize_t InputFeed::take(std::size_t most_bytes) {
-  if (kind_ == Kind::kFile) return ::read(original_fd_, buffer_.data(), most_bytes);
-  const int fd = input_.native_handle();
-  if (kind_ == Kind::kSocket) return ::recv(fd, buffer_.data(), most_bytes, MSG_DONTWAIT);
-  if (may_block_ && !is_ready(fd, POLLIN)) {
-    errno = EAGAIN;
-    return -1;
+  const int fd = input_.is_open() ? input_.native_handle() : original_fd_;
+  if (may_block_) {
+    const ssize_t size = ::recv(fd, buffer_.data(), most_bytes, MSG_DONTWAIT);
+    if (size >= 0 || errno != ENOTSOCK) return size;
+    if (!is_ready(fd, POLLIN)) {
+      errno = EAGAIN;
+      return -1;
+    }
   }
   return ::read(fd, buffer_.data(), most_bytes);
-}
-
-void InputFeed::end() {
-  ended_ = true;
-  boost::system::error_code ignored;
-  input_.close(ignored);
-  send_(flow_.node(), {});
-}
-
-void InputFeed::stop() {
-  send_ = nullptr;
-  boost::system::error_code ignored;
-  input_.close(ignored);
 }
 
 }  // namespace ddprun::launcher

@@ -3,15 +3,49 @@
 // agent has room for. io thread only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
-#include "launcher/hosts/input_flow.h"
+#include "common/check.h"
+#include "launcher/hosts/channel_codec.h"
 
 namespace ddprun::launcher {
+
+// Which node has global rank 0, and how many bytes its agent has room for. Pure.
+class InputFlow {
+ public:
+  explicit InputFlow(std::size_t num_nodes) : room_(num_nodes, 0) {}
+
+  // An agent has room for more, and maybe got rank 0. Never more than channel::kMostInputBytes,
+  // whatever it says.
+  void has_room(int node, const channel::Room& room) {
+    room_[node] = std::min(room_[node] + room.num_bytes, channel::kMostInputBytes);
+    if (room.has_rank_0) node_ = node;
+  }
+  // Its channel is over.
+  void gone(int node) {
+    room_[node] = 0;
+    if (node_ == node) node_ = -1;
+  }
+  // So many bytes went to node().
+  void sent(std::size_t num_bytes) {
+    DDPRUN_CHECK(num_bytes <= room());
+    room_[node_] -= num_bytes;
+  }
+
+  int node() const { return node_; }  // −1: rank 0 is nowhere yet, or nowhere now
+  std::size_t room() const { return node_ < 0 ? 0 : room_[node_]; }
+
+ private:
+  int node_ = -1;
+  std::vector<std::size_t> room_;  // of each node
+};
 
 class InputFeed {
  public:
@@ -26,25 +60,21 @@ class InputFeed {
   void gone(int node) { flow_.gone(node); }
   // This process goes on after it was stopped, maybe in the foreground again.
   void continued() { pump(); }
-  // No call of `send` any more.
-  void stop();
 
  private:
-  enum class Kind { kPipe, kTerminal, kSocket, kFile };
-
-  void open(int fd);
+  void open();
   void pump();
   void pump_later();
-  void end();
   ssize_t take(std::size_t most_bytes);
+  bool is_in_background() const;
 
   const int original_fd_;
-  Kind kind_ = Kind::kFile;
+  bool is_terminal_ = false;
   bool may_block_ = false;  // its flags are not ours: read only what is known to be there
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor input_;  // not open: a file, or over
   InputFlow flow_;
-  std::function<void(int, std::string)> send_;  // empty: stopped
+  const std::function<void(int, std::string)> send_;
   std::array<char, channel::kMostOutputBytes> buffer_;
   bool busy_ = false;   // a wait, or the next pump(), is under way
   bool ended_ = false;  // all is read

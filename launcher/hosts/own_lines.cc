@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/hosts/own_lines.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -11,18 +10,12 @@ namespace {
 // As terminal_text.h and main() begin their lines.
 constexpr std::array<std::string_view, 2> kBegins = {"[ddprun] ", "ddprun: "};
 
-// The begin that `line` has; empty: none.
-std::string_view own_begin(std::string_view line) {
+// The begin that `part` of a line has, or may get; empty: none.
+std::string_view own_begin(std::string_view part) {
   for (const std::string_view begin : kBegins) {
-    if (line.starts_with(begin)) return begin;
+    if (begin.substr(0, part.size()) == part.substr(0, begin.size())) return begin;
   }
   return {};
-}
-
-bool may_become_own(std::string_view part) {
-  return std::any_of(kBegins.begin(), kBegins.end(), [&](std::string_view begin) {
-    return begin.substr(0, part.size()) == part.substr(0, begin.size());
-  });
 }
 
 }  // namespace
@@ -36,22 +29,15 @@ std::string OwnLines::pass(int index, std::string_view bytes) {
   std::string out;
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
-    const std::string_view piece =
-        bytes.substr(0, newline == std::string_view::npos ? newline : newline + 1);
-    bytes.remove_prefix(piece.size());
     const bool ends = newline != std::string_view::npos;
-    if (node.in_line) {
-      out += piece;
-      node.in_line = !ends;
-      continue;
-    }
+    const std::string_view piece = bytes.substr(0, ends ? newline + 1 : newline);
+    bytes.remove_prefix(piece.size());
     node.held += piece;
-    if (ends) {
-      out += shown(node, index, std::exchange(node.held, {}));
-    } else if (!may_become_own(node.held) || node.held.size() > kMostHeldBytes) {
-      out += std::exchange(node.held, {});
-      node.in_line = true;
-    }
+    const bool is_own = !node.in_line && !own_begin(node.held).empty();
+    if (is_own && !ends && node.held.size() <= kMostHeldBytes) continue;
+    const std::string line = std::exchange(node.held, {});
+    out += is_own && ends ? shown(index, line) : line;
+    node.in_line = !ends;
   }
   return out;
 }
@@ -62,14 +48,12 @@ std::string OwnLines::end(int index) {
   return std::exchange(node.held, {});
 }
 
-std::string OwnLines::shown(Node& node, int index, std::string_view line) {
-  const std::string_view begin = own_begin(line);
-  if (begin.empty()) return std::string(line);
+std::string OwnLines::shown(int index, std::string_view line) {
   auto found = said_.find(line);
   if (found == said_.end()) {
     if (order_.size() == kMostRemembered) {
       said_.erase(order_.front());
-      order_.erase(order_.begin());
+      order_.pop_front();
     }
     order_.emplace_back(line);
     found = said_.try_emplace(order_.back()).first;
@@ -78,7 +62,8 @@ std::string OwnLines::shown(Node& node, int index, std::string_view line) {
   Said& said = found->second;
   if (++said.times[index] <= said.num_shown) return {};
   ++said.num_shown;
-  return std::string(begin) + node.name + ": " + std::string(line.substr(begin.size()));
+  const std::string_view begin = own_begin(line);
+  return std::string(begin) + nodes_[index].name + ": " + std::string(line.substr(begin.size()));
 }
 
 }  // namespace ddprun::launcher

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -32,7 +33,7 @@ class OwnLines {
     std::string held;      // the begin of a line that may be ddprun's own
     bool in_line = false;  // of somebody else
   };
-  std::string shown(Node& node, int index, std::string_view line);
+  std::string shown(int index, std::string_view line);
 
   std::vector<Node> nodes_;
   // Text → how often each node said it (index = node), and how often it was shown. A node that says
@@ -42,7 +43,7 @@ class OwnLines {
     int num_shown = 0;
   };
   std::map<std::string, Said, std::less<>> said_;
-  std::vector<std::string> order_;  // keys of said_, the oldest first
+  std::deque<std::string> order_;  // keys of said_, the oldest first
 };
 
 }  // namespace ddprun::launcher

@@ -17,15 +17,9 @@ constexpr std::string_view kHostPlace = "{host}";
 
 // BatchMode: never asks. A line that is dead is noticed after a minute. A forwarding of the user's
 // configuration can be had once, not 64 times.
-constexpr std::array<const char*, 9> kOptions = {"-T",
-                                                 "-o",
-                                                 "BatchMode=yes",
-                                                 "-o",
-                                                 "ServerAliveInterval=15",
-                                                 "-o",
-                                                 "ServerAliveCountMax=4",
-                                                 "-o",
-                                                 "ClearAllForwardings=yes"};
+constexpr char kOptions[] =
+    "-T -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAliveCountMax=4 "
+    "-o ClearAllForwardings=yes --";
 
 // ssh's own words about what another try won't change.
 constexpr std::array<std::string_view, 7> kLasting = {"Permission denied",
@@ -35,12 +29,6 @@ constexpr std::array<std::string_view, 7> kLasting = {"Permission denied",
                                                       "Too many authentication failures",
                                                       "no matching",
                                                       "unknown option"};
-
-bool has_host_place(const std::vector<std::string>& ssh) {
-  return std::any_of(ssh.begin(), ssh.end(), [](const std::string& word) {
-    return word.find(kHostPlace) != std::string::npos;
-  });
-}
 
 // The last line that says something.
 std::string last_line(std::string_view text) {
@@ -56,53 +44,24 @@ std::string last_line(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::vector<std::string>> split_words(std::string_view text) {
-  std::vector<std::string> words;
-  bool in_word = false;
-  char quote = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    char letter = text[i];
-    const bool is_blank = letter == ' ' || letter == '\t' || letter == '\n';
-    if (quote == 0 && is_blank) {
-      in_word = false;
-      continue;
-    }
-    if (!in_word) words.emplace_back();
-    in_word = true;
-    if (quote == 0 && (letter == '\'' || letter == '"')) {
-      quote = letter;
-    } else if (letter == quote) {
-      quote = 0;
-    } else {
-      if (letter == '\\' && quote != '\'') {
-        if (++i == text.size()) return std::nullopt;
-        letter = text[i];
-      }
-      words.back() += letter;
-    }
-  }
-  if (quote != 0 || words.empty()) return std::nullopt;
-  return words;
-}
-
 std::vector<std::string> agent_command(const std::vector<std::string>& ssh, const std::string& host,
                                        const std::string& program) {
   std::vector<std::string> argv = ssh;
-  if (has_host_place(ssh)) {
-    for (std::string& word : argv) {
-      for (std::size_t at = 0; (at = word.find(kHostPlace, at)) != std::string::npos;) {
-        word.replace(at, kHostPlace.size(), host);
-        at += host.size();
-      }
+  bool has_place = false;
+  for (std::string& word : argv) {
+    for (std::size_t at = 0; (at = word.find(kHostPlace, at)) != std::string::npos;) {
+      has_place = true;
+      word.replace(at, kHostPlace.size(), host);
+      at += host.size();
     }
-    argv.push_back(program);
-    argv.emplace_back(kFromChannel);
-    return argv;
   }
-  argv.insert(argv.end(), kOptions.begin(), kOptions.end());
-  argv.emplace_back("--");
-  argv.push_back(host);
-  argv.push_back(shell_quoted(program) + " " + kFromChannel);
+  if (has_place) {
+    argv.insert(argv.end(), {program, kFromChannel});
+  } else {
+    const auto options = split_words(kOptions);
+    argv.insert(argv.end(), options->begin(), options->end());
+    argv.insert(argv.end(), {host, shell_quoted(program) + " " + kFromChannel});
+  }
   return argv;
 }
 

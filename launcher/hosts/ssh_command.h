@@ -2,9 +2,7 @@
 // The command that starts ddprun's agent on another host, and what it means when that fails. Pure.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/exit_codes.h"
@@ -13,10 +11,6 @@ namespace ddprun::launcher {
 
 // How ddprun is asked to be the agent of a launcher elsewhere (channel_agent.h).
 inline constexpr char kFromChannel[] = "--from-channel";
-
-// A command line as a shell takes it apart: blanks, '…', "…" and \ (no variables, no patterns).
-// nullopt: a quote that doesn't end, or no word.
-std::optional<std::vector<std::string>> split_words(std::string_view text);
 
 // The user's `ssh` words, options that keep ssh from asking and from forwarding, the host, and
 // `program` as the agent. Where a word has "{host}" (`docker exec -i {host}`) nothing is added: the

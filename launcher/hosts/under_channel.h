@@ -4,34 +4,32 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/environment.h"
+#include "launcher/hosts/channel_codec.h"
 
 namespace ddprun::launcher {
 
 struct UnderChannel {
-  int words_fd = -1;              // for the report at the end
-  int lifeline_fd = -1;           // at its end when the channel is
-  int stop_signal = 0;            // for the workers then
-  std::vector<int> listener_fds;  // of the rendezvous, bound already; empty: it is elsewhere
+  // A socket to the agent. At its end when the channel is.
+  static constexpr int kFd = 3;
 
-  // Standard input is for this node now: a round begins in which global rank 0 is here.
-  void want_input() const;
-  // In place of the report on stderr, which the launcher prints once for all nodes. `by_job`: the
-  // rendezvous has decided it, not this node alone.
-  void say_last_words(bool by_job, const std::string& report) const;
-  // From now on only the lifeline says that the agent is gone.
-  void watch_lifeline() const;
+  bool serves = false;  // the rendezvous, on a free port; Serving says which
+  int stop_signal = 0;  // for the workers at the channel's end
+
+  // Besides Serving: Room without bytes for each round in which global rank 0 is here, and End with
+  // the report that the launcher prints once for all nodes.
+  static void say(const channel::Message& message);
+  // From now on only the socket says that the agent is gone.
+  static void watch();
 };
 
-// nullopt: nobody did. Takes the variable that says so out of `environment`, keeps the descriptors
-// from the workers, and sees to it that this process gets the signal when the agent is gone, until
-// watch_lifeline().
+// nullopt: nobody did. Takes the variable that says so out of `environment`, keeps the socket from
+// the workers, and sees to it that this process gets the signal when the agent is gone, until
+// watch().
 std::optional<UnderChannel> under_channel(Environment& environment);
 
-// The variable for a child whose words go to descriptor `words_fd`, with the lifeline and
-// `num_listeners` more behind it, and that is to end by `stop_signal`: NAME=VALUE.
-std::string under_channel_variable(int words_fd, int num_listeners, int stop_signal);
+// The variable for a child of this process: NAME=VALUE.
+std::string under_channel_variable(const UnderChannel& child);
 
 }  // namespace ddprun::launcher

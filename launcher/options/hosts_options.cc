@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/hosts/hosts_options.h"
-
 #include "common/forwarded_environment.h"
-#include "launcher/hosts/channel_codec.h"
+#include "launcher/launch_config.h"
 #include "launcher/options/option_groups.h"
 #include "launcher/options/parse_value.h"
 
@@ -48,8 +46,9 @@ std::string set_timeout(const std::string& value, LaunchConfig& config) {
 std::string set_keep_alive(const std::string& value, LaunchConfig& config) {
   // Below this a busy machine's own delays look like a cut line.
   constexpr std::chrono::milliseconds kLeast{200};
+  constexpr std::chrono::hours kMost{24};
   const auto time = parse_seconds(value);
-  if (!time || *time > channel::kMostPatience || (time->count() > 0 && *time < kLeast)) {
+  if (!time || *time > kMost || (time->count() > 0 && *time < kLeast)) {
     return "wants a number of seconds, from 0.2 to 86400, or 0 for never";
   }
   config.hosts.keep_alive = *time;

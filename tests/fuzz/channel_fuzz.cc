@@ -19,19 +19,21 @@ namespace {
 using namespace ddprun;
 using namespace ddprun::launcher;
 
-template <typename Next>
-void read_all(std::string_view bytes, bool has_magic, Next next) {
-  channel::Decoder decoder(has_magic);
+void read_all(std::string_view bytes, channel::From from, bool has_magic) {
+  channel::Decoder decoder(from);
+  if (has_magic) decoder.feed(channel::kMagic);
   try {
     while (!bytes.empty()) {  // in pieces of all sizes
       const std::size_t size = bytes.size() < 7 ? bytes.size() : bytes.size() / 2;
       decoder.feed(bytes.substr(0, size));
       bytes.remove_prefix(size);
-      while (const auto message = next(decoder)) {
+      while (const auto message = decoder.next()) {
         const std::string first = channel::encode(*message);
-        channel::Decoder again(false);
+        channel::Decoder again(from);
+        const bool brings_magic = variants::holds_alternative<channel::Hello>(*message);
+        if (from == channel::From::kAgent && !brings_magic) again.feed(channel::kMagic);
         again.feed(first);
-        const auto same = next(again);
+        const auto same = again.next();
         DDPRUN_CHECK(same && channel::encode(*same) == first);
       }
     }
@@ -41,12 +43,20 @@ void read_all(std::string_view bytes, bool has_magic, Next next) {
 }
 
 void check(const HostList& list) {
-  DDPRUN_CHECK(list.problem.find('\n') == std::string::npos);
-  if (!list.problem.empty()) return;
   DDPRUN_CHECK(!list.hosts.empty() && list.hosts.size() <= kMostHosts);
   for (const Host& host : list.hosts) {
     DDPRUN_CHECK(!host.name.empty() && host.name.front() != '-' && host.slots >= 0);
     DDPRUN_CHECK(host.name.find_first_of(" \t\r\n'\"/") == std::string::npos);
+  }
+}
+
+template <typename Parse>
+void read_list(Parse parse) {
+  try {
+    check(parse());
+  } catch (const Error& error) {
+    DDPRUN_CHECK(error.code() == ErrorCode::kInvalidArgument);
+    DDPRUN_CHECK(std::string_view(error.what()).find('\n') == std::string_view::npos);
   }
 }
 
@@ -57,19 +67,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 5) {
     case 0:
-      read_all(bytes, false, [](channel::Decoder& d) { return d.next_from_agent(); });
+      read_all(bytes, channel::From::kAgent, true);
       break;
     case 1:
-      read_all(bytes, true, [](channel::Decoder& d) { return d.next_from_agent(); });
+      read_all(bytes, channel::From::kAgent, false);
       break;
     case 2:
-      read_all(bytes, false, [](channel::Decoder& d) { return d.next_from_launcher(); });
+      read_all(bytes, channel::From::kLauncher, false);
       break;
     case 3:
-      check(parse_hosts(bytes, "--hosts"));
+      read_list([&] { return parse_hosts(bytes, "--hosts"); });
       break;
     default:
-      check(parse_host_file(bytes, "file"));
+      read_list([&] { return parse_host_file(bytes, "file"); });
   }
   return 0;
 }

@@ -9,19 +9,24 @@ using namespace ddprun::launcher::channel;
 
 namespace {
 
-std::string framed(char type, const std::string& payload) {
-  std::string out(1, type);
-  for (int shift = 24; shift >= 0; shift -= 8) {
-    out += static_cast<char>(payload.size() >> shift & 0xff);
-  }
-  return out + payload;
+std::string number(std::size_t value) {
+  std::string out;
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift & 0xff);
+  return out;
 }
 
-bool is_refused(const std::string& bytes, bool from_agent) {
-  Decoder decoder(false);
+std::string text(const std::string& value) { return number(value.size()) + value; }
+
+std::string framed(char type, const std::string& payload) {
+  return std::string(1, type) + text(payload);
+}
+
+bool is_refused(const std::string& bytes, From from) {
+  Decoder decoder(from);
+  if (from == From::kAgent) decoder.feed(kMagic);
   decoder.feed(bytes);
   try {
-    from_agent ? (void)decoder.next_from_agent() : (void)decoder.next_from_launcher();
+    decoder.next();
   } catch (const Error& error) {
     return error.code() == ErrorCode::kProtocol;
   }
@@ -32,18 +37,17 @@ bool is_refused(const std::string& bytes, bool from_agent) {
 
 TEST_CASE("channel: what an agent says arrives as it was, however the bytes come") {
   const std::string bytes =
-      "Welcome to n1!\n" + std::string(kMagic) + encode(Hello{"1", "0.1", "n1", "10.0.0.1", ""}) +
+      "Welcome to n1!\n" + encode(Hello{"1", "0.1", "n1", "10.0.0.1", ""}) +
       encode(Serving{"10.0.0.1:4711"}) + encode(Output{true, std::string("\0x\n", 3)}) +
       encode(Output{false, std::string(kMostOutputBytes, 'y')}) +
-      encode(Room{kMostInputBytes, true}) +
-      encode(FromAgent(Pulse{std::chrono::milliseconds(200)})) +
+      encode(Room{kMostInputBytes, true}) + encode(Pulse{std::chrono::milliseconds(200)}) +
       encode(End{143, true, true, "a\nb"});
   for (const std::size_t step : {std::size_t{1}, std::size_t{7}, bytes.size()}) {
-    Decoder decoder(true);
-    std::vector<FromAgent> heard;
+    Decoder decoder(From::kAgent);
+    std::vector<Message> heard;
     for (std::size_t at = 0; at < bytes.size(); at += step) {
       decoder.feed(std::string_view(bytes).substr(at, step));
-      while (auto message = decoder.next_from_agent()) heard.push_back(std::move(*message));
+      while (auto message = decoder.next()) heard.push_back(std::move(*message));
     }
     REQUIRE(heard.size() == 7);
     CHECK(variants::get<Hello>(heard[0]).reached_at == "10.0.0.1");
@@ -65,82 +69,66 @@ TEST_CASE("channel: arguments and variables survive every byte but zero") {
   job.serve_at = "::1";
   job.directory = "/a b";
   job.stop_signal = 2;
-  job.stop_seconds = 40;
+  job.stop_time = std::chrono::seconds(86'400'000);
   job.arguments = {"", "a b", "'\"$(x)`\\\n", "\xff\xfe"};
   job.environment = {"A=1", "B=\n=\n"};
-  Decoder decoder(false);
-  decoder.feed(encode(job) + encode(Signal{15}) + encode(FromLauncher(Pulse{kMostPatience})) +
+  Decoder decoder(From::kLauncher);
+  const std::chrono::hours day{24};
+  decoder.feed(encode(job) + encode(Signal{15}) + encode(Pulse{day}) +
                encode(Input{std::string("\0\n", 2)}) + encode(Input{}));
-  const auto heard = decoder.next_from_launcher();
+  const auto heard = decoder.next();
   REQUIRE(heard.has_value());
   const Job& same = variants::get<Job>(*heard);
   CHECK(same.arguments == job.arguments);
   CHECK(same.environment == job.environment);
   CHECK((same.serve_at == "::1" && same.directory == "/a b" && same.stop_signal == 2 &&
-         same.stop_seconds == 40));
-  CHECK(variants::get<Signal>(*decoder.next_from_launcher()).number == 15);
-  CHECK(variants::get<Pulse>(*decoder.next_from_launcher()).patience == kMostPatience);
-  CHECK(variants::get<Input>(*decoder.next_from_launcher()).bytes == std::string("\0\n", 2));
-  CHECK(variants::get<Input>(*decoder.next_from_launcher()).bytes.empty());
-  CHECK_FALSE(decoder.next_from_launcher().has_value());
+         same.stop_time == job.stop_time));
+  CHECK(variants::get<Signal>(*decoder.next()).number == 15);
+  CHECK(variants::get<Pulse>(*decoder.next()).patience == day);
+  CHECK(variants::get<Input>(*decoder.next()).bytes == std::string("\0\n", 2));
+  CHECK(variants::get<Input>(*decoder.next()).bytes.empty());
+  CHECK_FALSE(decoder.next().has_value());
 }
 
 TEST_CASE("channel: what is no message, or out of its bounds, is refused") {
-  CHECK(is_refused("?", true));
-  CHECK(is_refused("?", false));
-  CHECK(is_refused(encode(Signal{2}), true));
-  CHECK(is_refused(encode(Serving{"a:1"}), false));
-  CHECK(is_refused(std::string("o\xff\xff\xff\xff", 5), true));  // too long
-  CHECK(is_refused(framed('S', std::string("\0\0\0\xff"
-                                           "a",
-                                           5)),
-                   true));                                             // text too long
-  CHECK(is_refused(framed('S', std::string("\0\0\0\1a!", 6)), true));  // more than it
-  CHECK(is_refused(framed('S', std::string("\0\0\0\1\0", 5)), true));  // a zero byte
-  CHECK(is_refused(framed('S', ""), true));                            // nothing
-  CHECK(is_refused(framed('K', std::string("\0\0\0\2"
-                                           "99",
-                                           6)),
-                   false));  // no signal
-  CHECK(is_refused(framed('K', std::string("\0\0\0\1x", 5)), false));
-  CHECK(is_refused(std::string("i\0\1\0\1", 5), false));  // longer than 64 KiB
-  CHECK(is_refused(framed('R', std::string("\0\0\0\6"
-                                           "262145\0\0\0\1"
-                                           "0",
-                                           15)),
-                   true));  // more room than an agent has
-  CHECK(is_refused(framed('R', std::string("\0\0\0\1"
-                                           "1",
-                                           5)),
-                   true));
-  CHECK(is_refused(encode(Input{"x"}), true));
-  CHECK(is_refused(encode(Room{1, false}), false));
-  for (const bool from_agent : {true, false}) {
-    CHECK(is_refused(framed('P', ""), from_agent));
-    CHECK(is_refused(framed('P', std::string("\0\0\0\2-1", 6)), from_agent));
-    CHECK(is_refused(framed('P', std::string("\0\0\0\10"
-                                             "86400001",
-                                             12)),
-                     from_agent));  // more than a day
-    CHECK(is_refused(framed('P', std::string("\0\0\0\1"
-                                             "0!",
-                                             6)),
-                     from_agent));
+  for (const From from : {From::kAgent, From::kLauncher}) {
+    CHECK(is_refused("?", from));
+    CHECK(is_refused(framed('P', ""), from));
+    CHECK(is_refused(framed('P', number(0) + "!"), from));  // more than it
+    CHECK_FALSE(is_refused(framed('P', number(0)), from));
   }
-  CHECK(is_refused(framed('E', std::string("\0\0\0\3"
-                                           "256",
-                                           7)),
-                   true));
+  // The other side's.
+  CHECK(is_refused(encode(Signal{2}), From::kAgent));
+  CHECK(is_refused(encode(Input{"x"}), From::kAgent));
+  CHECK(is_refused(encode(Job{}), From::kAgent));
+  CHECK(is_refused(encode(Serving{"a:1"}), From::kLauncher));
+  CHECK(is_refused(encode(Room{1, false}), From::kLauncher));
+  // Too long.
+  CHECK(is_refused("O" + number(0xffffffff), From::kAgent));
+  CHECK(is_refused("I" + number(kMostPayloadBytes + 1), From::kLauncher));
+  CHECK(is_refused("J" + number(kMostJobBytes + 1), From::kLauncher));
+  CHECK(is_refused(framed('S', number(255) + "a"), From::kAgent));
+  CHECK(is_refused(framed('S', text("a") + "!"), From::kAgent));             // more than it
+  CHECK(is_refused(framed('S', text(std::string(1, '\0'))), From::kAgent));  // a zero byte
+  CHECK(is_refused(framed('S', ""), From::kAgent));                          // nothing
+  CHECK(is_refused(framed('K', number(256)), From::kLauncher));              // no byte
+  CHECK(is_refused(framed('R', number(1)), From::kAgent));                   // half of it
+  CHECK(is_refused(framed('R', number(1) + number(2)), From::kAgent));       // no bool
+  CHECK(is_refused(framed('E', number(256) + number(0) + number(0)), From::kAgent));
+  // A list that is shorter than it says.
+  const std::string job = text("") + text("/") + number(15) + number(9);
+  CHECK_FALSE(is_refused(framed('J', job + number(0) + number(0)), From::kLauncher));
+  CHECK(is_refused(framed('J', job + number(1) + text("a") + number(8000)), From::kLauncher));
 }
 
 TEST_CASE("channel: a login shell that goes on for ever is no agent") {
-  Decoder decoder(true);
+  Decoder decoder(From::kAgent);
   const std::string noise(1 << 16, 'x');
   CHECK_THROWS_AS(
       [&] {
         for (int i = 0; i < 100; ++i) {
           decoder.feed(noise);
-          decoder.next_from_agent();
+          decoder.next();
         }
       }(),
       Error);
@@ -148,13 +136,11 @@ TEST_CASE("channel: a login shell that goes on for ever is no agent") {
 }
 
 TEST_CASE("channel: a later protocol's greeting can be read") {
-  const std::string later = framed('H', std::string("\0\0\0\1"
-                                                    "9\0\0\0\3"
-                                                    "2.0\0\0\0\1h\0\0\0\0\0\0\0\0more",
-                                                    30));
-  Decoder decoder(false);
-  decoder.feed(later);
-  const auto heard = decoder.next_from_agent();
+  const std::string later =
+      framed('H', text("9") + text("2.0") + text("h") + text("") + text("") + "more");
+  Decoder decoder(From::kAgent);
+  decoder.feed(std::string(kMagic) + later);
+  const auto heard = decoder.next();
   REQUIRE(heard.has_value());
   CHECK(variants::get<Hello>(*heard).protocol == "9");
   CHECK(variants::get<Hello>(*heard).version == "2.0");

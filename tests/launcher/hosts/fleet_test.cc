@@ -2,6 +2,8 @@
 #include "launcher/hosts/fleet.h"
 
 #include <csignal>
+#include <optional>
+#include <utility>
 
 #include "tests/support/catch.h"
 
@@ -12,10 +14,12 @@ using std::chrono::seconds;
 
 namespace {
 
-// A fleet whose actions are words: "start0 run0@10.0.0.1 signal1:15 close1 finish75".
-class World {
+// A fleet whose actions are words: "start0 run0@10.0.0.1 signal1:15 close1 finish75". Each event's
+// are its result.
+class World : private FleetActions {
  public:
-  explicit World(int num_nodes, FleetOptions options = {}) : fleet_(filled(num_nodes, options)) {}
+  explicit World(int num_nodes, FleetOptions options = {})
+      : fleet_(filled(num_nodes, std::move(options)), *this) {}
 
   static FleetOptions filled(int num_nodes, FleetOptions options) {
     for (int i = 0; i < num_nodes; ++i) {
@@ -26,60 +30,68 @@ class World {
     return options;
   }
 
-  std::string step(const FleetEvent& event) {
-    std::string words;
-    for (const FleetAction& action : fleet_.step(event, now_)) {
-      const std::string word =
-          variants::visit([this](const auto& one) { return text(one); }, action);
-      if (!word.empty()) words += (words.empty() ? "" : " ") + word;
-    }
-    return words;
+  std::string begin() { return later(seconds(0)); }
+  std::string hello(int node, const channel::Hello& hello) {
+    fleet_.hello(node, hello, now_);
+    return std::exchange(words_, "");
   }
   std::string hello(int node, const std::string& reached_at = "") {
-    channel::Hello hello{channel::kProtocol, DDPRUN_VERSION, "host", reached_at, ""};
-    return step(fleet_event::Hello{node, hello});
+    return hello(node, {channel::kProtocol, DDPRUN_VERSION, "host", reached_at, ""});
+  }
+  std::string serving(int node, const std::string& endpoint) {
+    fleet_.serving(node, endpoint, now_);
+    return std::exchange(words_, "");
+  }
+  std::string gone(int node, int code, const std::string& text) {
+    fleet_.gone(node, code, text, now_);
+    return std::exchange(words_, "");
   }
   std::string end(int node, int code, bool by_job = true, const std::string& words = "") {
-    return step(fleet_event::End{node, {code, false, by_job, words}});
+    fleet_.ended(node, {code, false, by_job, words}, now_);
+    return std::exchange(words_, "");
+  }
+  std::string signalled(int number, bool is_warning = false) {
+    fleet_.signalled(number, is_warning, now_);
+    return std::exchange(words_, "");
   }
   std::string later(seconds time) {
     now_ += time;
-    return step(fleet_event::Tick{});
+    fleet_.tick(now_);
+    return std::exchange(words_, "");
   }
   // All of them run, node 0 serves.
   void run(int num_nodes) {
-    step(fleet_event::Begin{});
+    begin();
     for (int i = 0; i < num_nodes; ++i) hello(i, "10.0.0." + std::to_string(i + 1));
-    step(fleet_event::Serving{0, "10.0.0.1:5"});
+    serving(0, "10.0.0.1:5");
     said.clear();
   }
 
   std::vector<std::string> said;
   std::string last_words;
   std::string reason;
-  Fleet& fleet() { return fleet_; }
+  std::optional<Clock::time_point> deadline;
 
  private:
-  std::string text(const fleet_action::Start& one) { return "start" + std::to_string(one.node); }
-  std::string text(const fleet_action::Run& one) {
-    return "run" + std::to_string(one.node) +
-           (one.serve_at.empty() ? ">" + one.endpoint : "@" + one.serve_at);
+  void add(const std::string& word) { words_ += (words_.empty() ? "" : " ") + word; }
+  void start(int node) override { add("start" + std::to_string(node)); }
+  void run(int node, const std::string& place, bool serves) override {
+    add("run" + std::to_string(node) + (serves ? "@" : ">") + place);
   }
-  std::string text(const fleet_action::Signal& one) {
-    return "signal" + std::to_string(one.node) + ":" + std::to_string(one.number);
+  void signal(int node, int number) override {
+    add("signal" + std::to_string(node) + ":" + std::to_string(number));
   }
-  std::string text(const fleet_action::Close& one) { return "close" + std::to_string(one.node); }
-  std::string text(const fleet_action::Say& one) {
-    said.push_back(one.text);
-    return "";
-  }
-  std::string text(const fleet_action::Finish& one) {
-    last_words = one.last_words;
-    reason = one.reason;
-    return "finish" + std::to_string(one.exit_code);
+  void close(int node) override { add("close" + std::to_string(node)); }
+  void say(LogLevel, const std::string& text) override { said.push_back(text); }
+  void wake_at(std::optional<Clock::time_point> time) override { deadline = time; }
+  void finish(int exit_code, const std::string& why, const std::string& words) override {
+    reason = why;
+    last_words = words;
+    add("finish" + std::to_string(exit_code));
   }
 
   Clock::time_point now_{seconds(1000)};
+  std::string words_;
   Fleet fleet_;
 };
 
@@ -87,28 +99,28 @@ class World {
 
 TEST_CASE("fleet: the first host serves where ssh reached it, the others are told, one result") {
   World world(3);
-  CHECK(world.step(fleet_event::Begin{}) == "start0 start1 start2");
+  CHECK(world.begin() == "start0 start1 start2");
   CHECK(world.hello(1, "10.0.0.2") == "");
   CHECK(world.hello(0, "10.0.0.1") == "run0@10.0.0.1");
-  CHECK(world.step(fleet_event::Serving{0, "10.0.0.1:5"}) == "run1>10.0.0.1:5");
+  CHECK(world.serving(0, "10.0.0.1:5") == "run1>10.0.0.1:5");
   CHECK(world.hello(2, "10.0.0.3") == "run2>10.0.0.1:5");
   CHECK(world.end(1, 7, true, "report") == "");
   CHECK(world.end(0, 7, true, "report") == "");
   CHECK(world.end(2, 7, true, "report") == "finish7");
   CHECK(world.last_words == "report");
-  CHECK_FALSE(world.fleet().next_deadline().has_value());
+  CHECK_FALSE(world.deadline.has_value());
 }
 
 TEST_CASE("fleet: a place that the user named is everybody's at once") {
   World world(2, {.endpoint = "head:29400"});
-  world.step(fleet_event::Begin{});
+  world.begin();
   CHECK(world.hello(1) == "run1>head:29400");
   CHECK(world.hello(0) == "run0>head:29400");
 }
 
 TEST_CASE("fleet: only so many hosts are reached for at once") {
   World world(4, {.fanout = 2, .endpoint = "x:1"});
-  CHECK(world.step(fleet_event::Begin{}) == "start0 start1");
+  CHECK(world.begin() == "start0 start1");
   CHECK(world.hello(1) == "start2 run1>x:1");
   CHECK(world.hello(2) == "start3 run2>x:1");
 }
@@ -117,35 +129,35 @@ TEST_CASE("fleet: this machine serves where the first other host's ssh came from
   FleetOptions options;
   options.nodes = {{.name = "localhost", .address = "localhost", .is_here = true}};
   World world(1, options);
-  world.step(fleet_event::Begin{});
+  world.begin();
   CHECK(world.hello(0) == "");
   channel::Hello hello{channel::kProtocol, DDPRUN_VERSION, "b", "10.0.0.2", "10.0.0.9"};
-  CHECK(world.step(fleet_event::Hello{1, hello}) == "run0@10.0.0.9");
+  CHECK(world.hello(1, hello) == "run0@10.0.0.9");
 }
 
 TEST_CASE("fleet: one machine alone is on loopback") {
   FleetOptions options;
   options.nodes = {{.name = "localhost", .address = "localhost", .is_here = true}};
   World world(0, options);
-  world.step(fleet_event::Begin{});
+  world.begin();
   CHECK(world.hello(0) == "run0@127.0.0.1");
 }
 
 TEST_CASE("fleet: a rendezvous that only its own host can reach is said, not waited for") {
   World world(2);
-  world.step(fleet_event::Begin{});
+  world.begin();
   world.hello(0, "127.0.0.1");
   world.hello(1, "10.0.0.2");
-  CHECK(world.step(fleet_event::Serving{0, "127.0.0.1:5"}) == "signal0:15 close1");
+  CHECK(world.serving(0, "127.0.0.1:5") == "signal0:15 close1");
   CHECK(world.end(0, 143) == "finish2");
   CHECK_THAT(world.reason, Contains("n1 can't reach the rendezvous of n0"));
 }
 
 TEST_CASE("fleet: a host that can't be reached ends the job with its own words") {
   World world(3);
-  world.step(fleet_event::Begin{});
+  world.begin();
   world.hello(0, "10.0.0.1");
-  CHECK(world.step(fleet_event::Gone{1, 75, "ssh ended with 255: No route to host"}) ==
+  CHECK(world.gone(1, 75, "ssh ended with 255: No route to host") ==
         "close1");  // node 2 has a second to say the same
   CHECK(world.later(seconds(1)) == "signal0:15 close2");
   CHECK(world.end(0, 143, true, "stopped") == "finish75");
@@ -156,18 +168,18 @@ TEST_CASE("fleet: a host that can't be reached ends the job with its own words")
 
 TEST_CASE("fleet: all hosts that can't be had at the same time are named") {
   World world(4);
-  world.step(fleet_event::Begin{});
+  world.begin();
   world.hello(0, "10.0.0.1");
-  CHECK(world.step(fleet_event::Gone{1, 75, "no route"}) == "close1");
+  CHECK(world.gone(1, 75, "no route") == "close1");
   SECTION("as soon as all are known") {
     CHECK(world.hello(2, "10.0.0.3").empty());  // nothing is begun any more
-    CHECK(world.step(fleet_event::Gone{3, 75, "refused"}) == "close3 signal0:15 close2");
+    CHECK(world.gone(3, 75, "refused") == "close3 signal0:15 close2");
     CHECK(world.end(0, 143) == "finish75");
     CHECK(world.said == std::vector<std::string>{"n1: no route", "n3: refused"});
     CHECK(world.reason == "2 hosts can't be had: n1, n3; n1: no route");
   }
   SECTION("the first signal ends it at once") {
-    CHECK(world.step(fleet_event::Signalled{SIGINT}) == "signal0:2 close2 close3");
+    CHECK(world.signalled(SIGINT) == "signal0:2 close2 close3");
     CHECK(world.end(0, 130) == "finish130");
     CHECK(world.said == std::vector<std::string>{"n1: no route"});
   }
@@ -177,22 +189,22 @@ TEST_CASE("fleet: a status that a transport hands on is final only before the ag
   World world(2);
   if (GENERATE(true, false)) {
     world.run(2);
-    CHECK(world.step(fleet_event::Gone{1, 2, "kubectl ended with 137"}) == "close1");
+    CHECK(world.gone(1, 2, "kubectl ended with 137") == "close1");
     CHECK(world.end(0, 143) == "finish75");
   } else {
-    world.step(fleet_event::Begin{});
-    CHECK(world.step(fleet_event::Gone{1, 2, "kubectl ended with 1"}) == "close1");
+    world.begin();
+    CHECK(world.gone(1, 2, "kubectl ended with 1") == "close1");
     CHECK(world.later(seconds(1)) == "close0 finish2");
   }
 }
 
 TEST_CASE("fleet: with enough others the job does without a host that can't be reached") {
   World world(3, {.min_nodes = 2});
-  world.step(fleet_event::Begin{});
-  CHECK(world.step(fleet_event::Gone{0, 75, "gone"}) == "close0");
+  world.begin();
+  CHECK(world.gone(0, 75, "gone") == "close0");
   CHECK_THAT(world.said.at(0), Contains("the job goes on without it"));
   CHECK(world.hello(1, "10.0.0.2") == "run1@10.0.0.2");
-  world.step(fleet_event::Serving{1, "10.0.0.2:5"});
+  world.serving(1, "10.0.0.2:5");
   CHECK(world.hello(2, "10.0.0.3") == "run2>10.0.0.2:5");
   world.end(1, 0);
   CHECK(world.end(2, 0) == "finish0");
@@ -200,9 +212,9 @@ TEST_CASE("fleet: with enough others the job does without a host that can't be r
 
 TEST_CASE("fleet: a host that doesn't answer is given up in time") {
   World world(2);
-  world.step(fleet_event::Begin{});
+  world.begin();
   world.hello(1, "10.0.0.2");
-  REQUIRE(world.fleet().next_deadline().has_value());
+  REQUIRE(world.deadline.has_value());
   CHECK(world.later(seconds(59)) == "");
   CHECK(world.later(seconds(1)) == "close0 close1 finish75");
   CHECK_THAT(world.reason, Contains("n0: no answer within 60 s (--ssh-timeout)"));
@@ -210,8 +222,8 @@ TEST_CASE("fleet: a host that doesn't answer is given up in time") {
 
 TEST_CASE("fleet: another version is no agent") {
   World world(1);
-  world.step(fleet_event::Begin{});
-  CHECK(world.step(fleet_event::Hello{0, {"1", "9.9", "h", "", ""}}) == "close0 finish2");
+  world.begin();
+  CHECK(world.hello(0, {"1", "9.9", "h", "", ""}) == "close0 finish2");
   CHECK_THAT(world.reason, Contains("is version 9.9, here " DDPRUN_VERSION));
 }
 
@@ -226,7 +238,7 @@ TEST_CASE("fleet: a ddprun that refuses its part ends the others' at once") {
 TEST_CASE("fleet: what the loss of a host means is the rendezvous' to say, within limits") {
   World world(2);
   world.run(2);
-  CHECK(world.step(fleet_event::Gone{1, 75, "ssh ended with 255"}) == "close1");
+  CHECK(world.gone(1, 75, "ssh ended with 255") == "close1");
   SECTION("it does") {
     CHECK(world.end(0, 75, true, "node 1 was lost") == "finish75");
     CHECK(world.last_words == "node 1 was lost");
@@ -254,24 +266,23 @@ TEST_CASE("fleet: who comes when the job has ended is not waited for") {
 TEST_CASE("fleet: signals go to all, a third one waits for nobody") {
   World world(2);
   world.run(2);
-  CHECK(world.step(fleet_event::Signalled{SIGINT, false}) == "signal0:2 signal1:2");
+  CHECK(world.signalled(SIGINT, false) == "signal0:2 signal1:2");
   // Another number: the second one must not be lost beside the first.
-  CHECK(world.step(fleet_event::Signalled{SIGINT, false}) == "signal0:15 signal1:15");
-  CHECK(world.step(fleet_event::Signalled{SIGTERM, false}) ==
-        "signal0:15 signal1:15 close0 close1 finish130");
+  CHECK(world.signalled(SIGINT, false) == "signal0:15 signal1:15");
+  CHECK(world.signalled(SIGTERM, false) == "signal0:15 signal1:15 close0 close1 finish130");
 }
 
 TEST_CASE("fleet: a signal before any host runs ends it") {
   World world(2);
-  world.step(fleet_event::Begin{});
+  world.begin();
   world.hello(1, "10.0.0.2");
-  CHECK(world.step(fleet_event::Signalled{SIGTERM, false}) == "close0 close1 finish143");
+  CHECK(world.signalled(SIGTERM, false) == "close0 close1 finish143");
 }
 
 TEST_CASE("fleet: agents that don't end after a signal are left in time") {
   World world(2);
   world.run(2);
-  world.step(fleet_event::Signalled{SIGINT, false});
+  world.signalled(SIGINT, false);
   world.end(0, 130);
   CHECK(world.later(seconds(50)) == "close1 finish130");
   CHECK_THAT(world.said.at(0), Contains("n1: its ddprun has not ended in time"));
@@ -280,8 +291,8 @@ TEST_CASE("fleet: agents that don't end after a signal are left in time") {
 TEST_CASE("fleet: a warning of preemption is passed on, and no more") {
   World world(2);
   world.run(2);
-  CHECK(world.step(fleet_event::Signalled{SIGUSR1, true}) == "signal0:10 signal1:10");
-  CHECK_FALSE(world.fleet().next_deadline().has_value());
+  CHECK(world.signalled(SIGUSR1, true) == "signal0:10 signal1:10");
+  CHECK_FALSE(world.deadline.has_value());
 }
 
 TEST_CASE("fleet: the job's code is one") {

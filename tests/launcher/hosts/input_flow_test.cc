@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/hosts/input_flow.h"
+#include "launcher/hosts/input_feed.h"
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/forwarded_environment.h"
+#include "common/shell_words.h"
 #include "launcher/hosts/own_lines.h"
 #include "launcher/hosts/ssh_command.h"
 #include "tests/support/catch.h"
