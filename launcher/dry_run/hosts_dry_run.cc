@@ -106,7 +106,7 @@ class HostsDryRun {
   }
 
   void say_where_nodes_meet() {
-    const std::string& first = fleet_.fleet.nodes.front().address;
+    const std::string first = fleet_.fleet.nodes.front().address();
     RendezvousPlan& meeting = node_.rendezvous;
     if (is_told_) {
       const Discovery found = discover_endpoint({.config = node_.config,
@@ -149,7 +149,7 @@ class HostsDryRun {
 
   NodeDryRun& add_node(int index) {
     const auto at = static_cast<std::size_t>(index);
-    const FleetNode& named = fleet_.fleet.nodes[at];
+    const Host& named = fleet_.fleet.nodes[at];
     NodeDryRun& node = result_.nodes.emplace_back();
     node.host = named.name;
     node.is_here = named.is_here;
@@ -157,7 +157,7 @@ class HostsDryRun {
     if (!node.is_spare) node.rank = index;
     node.num_workers = parse_number(fleet_.nproc_per_node[at]);
     node.command = fleet_.commands[at];
-    const std::string place = index == 0 ? fleet_.fleet.nodes.front().address : result_.endpoint;
+    const std::string place = index == 0 ? fleet_.fleet.nodes.front().address() : result_.endpoint;
     node.arguments = job_at(fleet_, index, place, index == 0).arguments;
     return node;
   }

@@ -30,19 +30,6 @@ using ErrorResult = boost::system::error_code;
 constexpr std::size_t kMostPendingBytes = std::size_t{1} << 18;
 constexpr std::chrono::seconds kDrainPatience{2};
 
-// Of the ssh connection through which this process was started; empty: there is none.
-struct SshAddresses {
-  std::string client, server;
-};
-
-SshAddresses ssh_addresses(const Environment& environment) {
-  SshAddresses found;
-  std::string port;
-  std::istringstream(find_variable(environment, env::kSshConnection).value_or("")) >>
-      found.client >> port >> found.server;
-  return found;
-}
-
 std::pair<UniqueFd, UniqueFd> make_socket_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -84,14 +71,15 @@ ChannelAgent::ChannelAgent(Environment environment)
                     say_end_when_read();
                   }}) {}
 
-ChannelAgent::~ChannelAgent() = default;
-
 int ChannelAgent::run() {
   signals_.async_wait([this](const ErrorResult& error, int) {
     if (!error) lose_channel("");
   });
   channel_.open(own_copy(STDIN_FILENO), own_copy(STDOUT_FILENO));
-  const auto [client, server] = ssh_addresses(environment_);
+  // Of the ssh connection through which this process was started.
+  std::istringstream connection(find_variable(environment_, env::kSshConnection).value_or(""));
+  std::string client, port, server;
+  connection >> client >> port >> server;
   channel_.send(channel::Hello{channel::kProtocol, DDPRUN_VERSION, host_name(), server, client});
   io_.run();
   return end_.exit_code;
@@ -100,7 +88,7 @@ int ChannelAgent::run() {
 void ChannelAgent::obey(const channel::Message& message) {
   if (end_said_) return;
   if (const auto* job = variants::get_if<channel::Job>(&message)) {
-    if (!has_job_) start(*job);
+    if (!child_ && !child_ended_) start(*job);
   } else if (const auto* signal = variants::get_if<channel::Signal>(&message)) {
     if (child_) child_->signal(signal->number);
   } else if (const auto* input = variants::get_if<channel::Input>(&message)) {
@@ -109,7 +97,6 @@ void ChannelAgent::obey(const channel::Message& message) {
 }
 
 void ChannelAgent::start(const channel::Job& job) {
-  has_job_ = true;
   stop_time_ = job.stop_time;
   if (::chdir(job.directory.c_str()) != 0) {
     return refuse("no working directory " + job.directory + " there: " + errno_text(errno));

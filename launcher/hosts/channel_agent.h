@@ -23,7 +23,6 @@ class ChannelAgent {
  public:
   // `environment`: of this process.
   explicit ChannelAgent(Environment environment);
-  ~ChannelAgent();
 
   // Until ddprun has ended and that was said, or nobody listens any more. Returns the exit status.
   int run();
@@ -67,7 +66,6 @@ class ChannelAgent {
   std::size_t room_ = channel::kMostInputBytes;  // that was not said yet
   bool input_ended_ = false;
   std::chrono::seconds stop_time_{0};
-  bool has_job_ = false;
   bool child_ended_ = false;
   bool end_said_ = false;
   channel::End end_;

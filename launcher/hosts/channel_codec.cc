@@ -80,12 +80,13 @@ class FieldWriter {
   }
 
  private:
-  void put(std::size_t number) { put_number(payload_, number); }
-  void put(int number) { put(static_cast<std::size_t>(number)); }
-  void put(bool flag) { put(std::size_t{flag}); }
+  template <std::integral Number>
+  void put(Number number) {
+    put_number(payload_, static_cast<std::size_t>(number));
+  }
   template <typename Period>
   void put(std::chrono::duration<std::int64_t, Period> time) {
-    put(static_cast<std::size_t>(time.count()));
+    put(time.count());
   }
   void put(const std::string& text) {
     put(text.size());

@@ -193,11 +193,12 @@ int Fleet::server() const {
 
 // The host at which `server` is reached by the others; nullopt: their hellos are needed to know.
 std::optional<std::string> Fleet::serve_at(int server) const {
-  const FleetNode& named = options_.nodes[server];
+  const Host& named = options_.nodes[server];
+  const std::string address = named.address();
   const channel::Hello& hello = nodes_[server].hello;
-  if (!named.is_here) return hello.reached_at.empty() ? named.address : hello.reached_at;
+  if (!named.is_here) return hello.reached_at.empty() ? address : hello.reached_at;
   if (nodes_.size() == 1) return "127.0.0.1";
-  if (is_numeric(named.address) && !is_loopback(named.address)) return named.address;
+  if (is_numeric(address) && !is_loopback(address)) return address;
   bool more_to_come = false;
   for (int i = 0; i < num_nodes(); ++i) {
     if (options_.nodes[i].is_here) continue;
@@ -205,7 +206,7 @@ std::optional<std::string> Fleet::serve_at(int server) const {
     more_to_come = more_to_come || nodes_[i].state <= State::kConnecting;
   }
   if (more_to_come) return std::nullopt;
-  return is_loopback(named.address) ? hello.host : named.address;
+  return is_loopback(address) ? hello.host : address;
 }
 
 void Fleet::run_ready() {

@@ -13,18 +13,13 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "launcher/hosts/channel_codec.h"
+#include "launcher/hosts/host_list.h"
 
 namespace ddprun::launcher {
 
-struct FleetNode {
-  std::string name;      // as the user named the host
-  std::string address;   // likewise, without "user@"
-  bool is_here = false;  // this machine: started without ssh
-};
-
 struct FleetOptions {
-  std::vector<FleetNode> nodes = {};  // in the order of their node ranks
-  int min_nodes = 1;                  // with fewer there is no job
+  std::vector<Host> nodes = {};  // in the order of their node ranks
+  int min_nodes = 1;             // with fewer there is no job
   // That stop a node's ddprun in order; the first one is used here. Not empty.
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   int fanout = 64;            // that are being reached at once

@@ -85,28 +85,21 @@ class FleetPlanner {
         given_(line.values.of_any_machine()) {}
 
   FleetPlan plan() {
-    read_hosts();
-    read_sizes();
-    check_slots();
-    const auto words = split_words(options_.ssh);
-    if (!words) refuse("--ssh=" + options_.ssh + ": is no command line");
-    plan_.ssh = *words;
-    say_how();
-    say_what();
-    for (const Host& host : hosts_) add_node(host);
-    return std::move(plan_);
-  }
-
- private:
-  void read_hosts() {
     HostList list = options_.hosts.empty()
                         ? parse_host_file(read_host_file(options_.hostfile), options_.hostfile)
                         : parse_hosts(options_.hosts, "--hosts");
     plan_.notes = std::move(list.notes);
     hosts_ = std::move(list.hosts);
     filter_hosts(hosts_, options_.include, options_.exclude);
+    read_sizes();
+    check_slots();
+    say_how();
+    say_what();
+    for (Host& host : hosts_) add_node(host);
+    return std::move(plan_);
   }
 
+ private:
   bool is_given(const char* option) const { return given_.contains(option); }
 
   void read_sizes() {
@@ -158,6 +151,10 @@ class FleetPlanner {
   }
 
   void say_how() {
+    const auto words = split_words(options_.ssh);
+    if (!words) refuse("--ssh=" + options_.ssh + ": is no command line");
+    plan_.ssh = *words;
+    plan_.remote_program = options_.remote_ddprun.empty() ? own_program_ : options_.remote_ddprun;
     FleetOptions& fleet = plan_.fleet;
     fleet.min_nodes = min_nodes_;
     fleet.fanout = options_.fanout;
@@ -167,7 +164,6 @@ class FleetPlanner {
     fleet.reach_timeout = options_.timeout;
     fleet.stop_timeout = config_.shutdown_timeout + kLauncherPatience;
     fleet.verdict_patience += config_.replacement_timeout;
-    plan_.remote_program = options_.remote_ddprun.empty() ? own_program_ : options_.remote_ddprun;
   }
 
   // The same for all nodes; job_at() adds the rest.
@@ -195,14 +191,14 @@ class FleetPlanner {
     plan_.program.insert(plan_.program.begin(), config_.program);
   }
 
-  void add_node(const Host& host) {
+  void add_node(Host& host) {
     const bool is_by_slots = !is_given("nproc-per-node") && host.slots != 0;
     plan_.nproc_per_node.push_back(is_by_slots ? std::to_string(host.slots)
                                                : config_.nproc_per_node);
-    const bool is_here = is_this_machine(host.name);
-    plan_.fleet.nodes.push_back({host.name, std::string(host.address()), is_here});
-    plan_.commands.push_back(is_here ? std::vector<std::string>{own_program_, kFromChannel}
-                                     : agent_command(plan_.ssh, host.name, plan_.remote_program));
+    host.is_here = is_this_machine(host.name);
+    plan_.commands.push_back(host.is_here
+                                 ? std::vector<std::string>{own_program_, kFromChannel}
+                                 : agent_command(plan_.ssh, host.name, plan_.remote_program));
   }
 
   const LaunchConfig& config_;
@@ -211,10 +207,10 @@ class FleetPlanner {
   // Options by name, without those that count for one machine only.
   const std::map<std::string, std::string> given_;
   const std::string own_program_ = own_folder() + "/ddprun";
-  std::vector<Host> hosts_;
   int min_nodes_ = 1;
   int max_nodes_ = 1;
   FleetPlan plan_;
+  std::vector<Host>& hosts_ = plan_.fleet.nodes;
 };
 
 }  // namespace

@@ -88,7 +88,7 @@ class ListReader {
     }
     for (const std::string& each : *names) {
       Host host{.name = each, .slots = slots, .where = where};
-      const auto [first, is_new] = seen_.try_emplace(std::string(host.address()), where);
+      const auto [first, is_new] = seen_.try_emplace(host.address(), where);
       if (!is_new) {
         refuse_list(where, host.name, " is named a second time (first: ", first->second, ")");
       }
@@ -161,10 +161,7 @@ void ListReader::read_line(std::string_view raw, const std::string& where) {
 
 }  // namespace
 
-std::string_view Host::address() const {
-  const std::size_t at = name.rfind('@');
-  return std::string_view(name).substr(at == std::string::npos ? 0 : at + 1);
-}
+std::string Host::address() const { return name.substr(name.rfind('@') + 1); }
 
 HostList parse_hosts(std::string_view text, const std::string& origin) {
   ListReader reader;
@@ -206,7 +203,7 @@ void filter_hosts(std::vector<Host>& hosts, const std::string& include,
     const std::string flag = keeps ? "--include-hosts" : "--exclude-hosts";
     if (text.empty()) continue;
     const HostList chosen = parse_hosts(text, flag);
-    std::set<std::string_view> names;
+    std::set<std::string> names;
     for (const Host& each : chosen.hosts) {
       if (each.slots != 0) refuse_list(flag + "=" + text, "names hosts, without slots");
       const auto is_it = [&](const Host& host) { return host.address() == each.address(); };

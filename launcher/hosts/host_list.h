@@ -11,12 +11,13 @@
 namespace ddprun::launcher {
 
 struct Host {
-  std::string name;   // as ssh gets it: "n01", "user@n01", "10.0.0.7", "fe80::1"
-  int slots = 0;      // workers that fit; 0: not said
-  std::string where;  // who named it: "--hosts", "hosts.txt:3"
+  std::string name;      // as ssh gets it: "n01", "user@n01", "10.0.0.7", "fe80::1"
+  int slots = 0;         // workers that fit; 0: not said
+  std::string where;     // who named it: "--hosts", "hosts.txt:3"
+  bool is_here = false;  // this machine: started without ssh
 
   // Without "user@".
-  std::string_view address() const;
+  std::string address() const;
 };
 
 struct HostList {

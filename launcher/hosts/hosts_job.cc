@@ -22,7 +22,7 @@ constexpr std::size_t kKeptWordsBytes = 4096;
 
 std::vector<std::string> names_of(const FleetPlan& plan) {
   std::vector<std::string> names;
-  for (const FleetNode& node : plan.fleet.nodes) names.push_back(node.name);
+  for (const Host& node : plan.fleet.nodes) names.push_back(node.name);
   return names;
 }
 
@@ -55,8 +55,6 @@ HostsJob::HostsJob(FleetPlan plan, const Environment& environment, const LaunchC
   if (!is_ignored(SIGTSTP)) halts_.add(SIGTSTP);
   halts_.add(SIGCONT);
 }
-
-HostsJob::~HostsJob() = default;
 
 int HostsJob::run() {
   wait_for_signal();

@@ -31,7 +31,6 @@ class HostsJob : private FleetActions {
   // `environment`: of the ssh processes.
   HostsJob(FleetPlan plan, const Environment& environment, const LaunchConfig& config,
            ServiceManager manager);
-  ~HostsJob();
 
   // Runs the job to its end and prints the report. Returns ddprun's exit status.
   int run();

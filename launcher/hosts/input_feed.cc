@@ -68,9 +68,13 @@ void InputFeed::pump() {
   if (size > 0) {
     flow_.sent(static_cast<std::size_t>(size));
     send_(flow_.node(), std::string(buffer_.data(), static_cast<std::size_t>(size)));
-    return pump_later();
+    busy_ = true;  // others have their turn meanwhile
+    return boost::asio::post(io_, [this] {
+      busy_ = false;
+      pump();
+    });
   }
-  if (size < 0 && errno == EINTR) return pump_later();
+  if (size < 0 && errno == EINTR) return pump();
   if (size < 0 && errno == EAGAIN) {
     busy_ = true;
     return input_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
@@ -85,15 +89,6 @@ void InputFeed::pump() {
   boost::system::error_code ignored;
   input_.close(ignored);
   send_(flow_.node(), {});
-}
-
-// Others have their turn meanwhile.
-void InputFeed::pump_later() {
-  busy_ = true;
-  boost::asio::post(io_, [this] {
-    busy_ = false;
-    pump();
-  });
 }
 
 // −1 with EAGAIN: nothing is there yet.

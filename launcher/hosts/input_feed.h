@@ -64,7 +64,6 @@ class InputFeed {
  private:
   void open();
   void pump();
-  void pump_later();
   ssize_t take(std::size_t most_bytes);
   bool is_in_background() const;
 

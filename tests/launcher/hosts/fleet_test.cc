@@ -23,8 +23,7 @@ class World : private FleetActions {
 
   static FleetOptions filled(int num_nodes, FleetOptions options) {
     for (int i = 0; i < num_nodes; ++i) {
-      const std::string name = "n" + std::to_string(i);
-      options.nodes.push_back({.name = name, .address = name});
+      options.nodes.push_back({.name = "n" + std::to_string(i), .where = "--hosts"});
     }
     if (options.min_nodes == 1) options.min_nodes = num_nodes;
     return options;
@@ -127,7 +126,7 @@ TEST_CASE("fleet: only so many hosts are reached for at once") {
 
 TEST_CASE("fleet: this machine serves where the first other host's ssh came from") {
   FleetOptions options;
-  options.nodes = {{.name = "localhost", .address = "localhost", .is_here = true}};
+  options.nodes = {{.name = "localhost", .where = "--hosts", .is_here = true}};
   World world(1, options);
   world.begin();
   CHECK(world.hello(0) == "");
@@ -137,7 +136,7 @@ TEST_CASE("fleet: this machine serves where the first other host's ssh came from
 
 TEST_CASE("fleet: one machine alone is on loopback") {
   FleetOptions options;
-  options.nodes = {{.name = "localhost", .address = "localhost", .is_here = true}};
+  options.nodes = {{.name = "localhost", .where = "--hosts", .is_here = true}};
   World world(0, options);
   world.begin();
   CHECK(world.hello(0) == "run0@127.0.0.1");
