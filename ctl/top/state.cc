@@ -37,7 +37,9 @@ Condition condition_of(const std::string& phase, bool is_connected, bool has_ran
 
 Node read_node(const json::value& said) {
   constexpr std::int64_t kMostWorkers = 1 << 24;
-  Node node{.host = text(said, "host"), .phase = text(said, "phase")};
+  Node node;
+  node.host = text(said, "host");
+  node.phase = text(said, "phase");
   if (number(said, "node_rank")) node.node_rank = whole(said, "node_rank");
   node.num_workers = std::clamp<std::int64_t>(whole(said, "num_workers"), 0, kMostWorkers);
   node.condition = condition_of(node.phase, at(said, "connected") == json::value(true),
