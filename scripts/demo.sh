@@ -24,7 +24,7 @@ trap finish EXIT
 begin=$(date +%s)
 if [ ! -x build/release/bin/train ]; then
   echo "demo: three steps: install what is missing, build the programs in build/release, train"
-  echo "demo: about 7 minutes on 2 cores; LibTorch is 500 MB to download, Debian's packages at most 300 MB"
+  echo "demo: about 8 minutes on 2 cores; LibTorch is 500 MB to download, Debian's packages at most 300 MB"
 fi
 scripts/setup.sh minimal --no-torch
 
