@@ -178,8 +178,9 @@ part_demo() {
   scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
   local accuracy
   accuracy=$(sed -n 's/^demo: trained .* test accuracy //p' build/test-demo.log)
-  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.96) }'; then
-    why+=("demo: test accuracy '$accuracy', not 0.96")
+  # 0.966 on most machines. A processor that rounds otherwise may miss a few of the 297 images.
+  if ! awk -v found="${accuracy:-0}" 'BEGIN { exit !(found >= 0.95) }'; then
+    why+=("demo: test accuracy '$accuracy', not 0.95")
     return 1
   fi
   build/release/bin/ddprund --version || { why+=("demo: there is no ddprund"); return 1; }
