@@ -38,14 +38,18 @@ if [ ! -f build/release/CMakeCache.txt ]; then
   # No tests, no benchmarks: scripts/test.sh turns them on. Many files are compiled at a time.
   fresh=(-DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_BUILD_ONCE=ON)
   cmake --preset release "${fresh[@]}" -DDDPRUN_WITH_TORCH=OFF >build/configure.log || { cat build/configure.log; exit 1; }
-  scripts/build_progress.py build/release 0-65 "$begin" "${programs[@]}"
+  scripts/build_progress.py build/release 0-40 "$begin" ddprund ddprunctl
+  # LibTorch's headers keep one core busy for a minute; the launcher and the agent are compiled beside them.
+  if kill -0 "$downloads" 2>/dev/null; then
+    scripts/build_progress.py build/release 40-65 "$begin" "${programs[@]}"
+  fi
   fresh=(-DDDPRUN_WITH_TORCH=AUTO)
 fi
 wait "$downloads" || { cat build/setup-torch.log; exit 1; }
 downloads=""
 grep -v 'nothing to install' build/setup-torch.log || true
 cmake --preset release "${fresh[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
-scripts/build_progress.py build/release 65-100 "$begin" "${programs[@]}" train
+scripts/build_progress.py build/release 40-100 "$begin" "${programs[@]}" train
 
 # The summary goes where the user wants it, else into a file of our own.
 json=

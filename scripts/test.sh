@@ -16,7 +16,7 @@
 #     release  the release build and its tests; where asan runs too, the tests that measure nothing are
 #              asan's alone
 #     tsan     build with ThreadSanitizer, the tests of what has threads
-#     fuzz     each fuzzer for 10 s
+#     fuzz     each fuzzer for 5 s
 #     tidy     clang-tidy over the sources of the change
 #
 # A part that needs more core-seconds than its budget fails. DDPRUN_TEST_BUDGET=200 doubles the budgets,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """find_package(ddprun) from a project of its own against the installed tree, with and without LibTorch: the
-programs run under ddprun, the public headers compile (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
+programs run under ddprun, the public headers compile before them (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
 import os
 import re
 import shutil

@@ -15,7 +15,8 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../..")))
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
-sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+sys.path[:0] = [os.path.join(SOURCE, "tests/support"), os.path.join(SOURCE, "tests/examples/train")]
+import digits  # noqa: E402
 import netns  # noqa: E402
 import runner  # noqa: E402
 import sshd  # noqa: E402
@@ -45,6 +46,11 @@ def environment(**more):
 def skip_without_train():
     if not os.path.exists(os.path.join(BIN, "train")):
         raise unittest.SkipTest("train was not built: configured without LibTorch")
+
+
+def few():
+    """Flags for a short training: what these commands show is that the ranks meet."""
+    return "--epochs=1", *digits.few(8)
 
 
 class Commands(unittest.TestCase):
@@ -102,11 +108,11 @@ class Commands(unittest.TestCase):
 
     def test_two_nodes(self):
         skip_without_train()
-        self.on_two_hosts([*self.command("two nodes"), "--epochs=1"])
+        self.on_two_hosts([*self.command("two nodes"), *few()])
 
     def test_two_nodes_configured(self):
         skip_without_train()
-        self.on_two_hosts([*self.command("two nodes configured"), "--epochs=1"],
+        self.on_two_hosts([*self.command("two nodes configured"), *few()],
                           DDPRUN_RDZV_ENDPOINT="node0:29400")
 
     def test_hosts(self):
@@ -117,7 +123,7 @@ class Commands(unittest.TestCase):
         except (netns.Unavailable, sshd.Unavailable) as reason:
             self.skipTest(str(reason))
         with hosts, keys, sshd.Server(keys, hosts[1].address, 22, host=hosts[1]):
-            done = hosts[0].run([*self.command("hosts"), "--epochs=1"], cwd=SOURCE, timeout=200, text=True,
+            done = hosts[0].run([*self.command("hosts"), *few()], cwd=SOURCE, timeout=200, text=True,
                                 env=environment(DDPRUN_SSH=" ".join(keys.ssh_words())),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(done.returncode, 0, done.stdout)

@@ -79,7 +79,7 @@ TEST_CASE("EtcdJournal: rows come back as they were written, small and large one
   std::cout << "commit of " << large << " MiB: " << (Clock::now() - begun) / 1ms << " ms"
             << std::endl;
   Batch many;
-  for (int i = 0; i < 3000; ++i)
+  for (int i = 0; i < test::fewer_if_sanitized(3000, 600); ++i)
     many.push_back({concat("jobs/2/nodes/", i), random_text(random, 700)});
   commit(many);
   const auto loaded = new_leader(etcd.options())->load();

@@ -100,7 +100,7 @@ TEST_CASE(
 TEST_CASE("VirtualWorld: a storm over a thousand nodes breaks no invariant", "[random]") {
   for (std::uint64_t seed = 1; seed <= (kIsSanitized ? 1 : 2); ++seed) {
     EmulationOptions options = storm(seed);
-    options.num_agents = kIsSanitized ? 200 : 1000;
+    options.num_agents = kIsSanitized ? 100 : 1000;
     options.num_failures = 1;
     options.num_losses = 2;
     options.num_kills = 12;
@@ -141,6 +141,7 @@ TEST_CASE("VirtualWorld: a spent budget ends the job, and all are told the same"
 }
 
 TEST_CASE("VirtualWorld: each planted bug is found by its check", "[random]") {
+  if (kIsSanitized) return;  // it tests the checks, which release runs
   const std::vector<std::pair<BugKind, const char*>> planted = {
       {BugKind::kLingering, "it starts while workers of another round live on"},
       {BugKind::kUnfenced, "it starts while workers of another round live on"},
@@ -159,6 +160,7 @@ TEST_CASE("VirtualWorld: each planted bug is found by its check", "[random]") {
 
 TEST_CASE("VirtualWorld: a stale message that is accepted is found, whatever its type",
           "[random]") {
+  if (kIsSanitized) return;  // it tests the checks, which release runs
   for (const char* message : {"workers_running", "worker_failed", "workers_succeeded", "first_step",
                               "workers_stopped", "worker_request", "workers_left", "stalled",
                               "start_round", "stop_round", "preempt", "inspect", "hang_verdict"}) {
