@@ -7,8 +7,8 @@
 #   scripts/test.sh [--ci|--nightly] [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass
-#     --nightly  all parts with the slow tests under AddressSanitizer, clang-tidy over all files, then
-#                scripts/soak.sh with its full counts
+#     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
+#                over all files, then scripts/soak.sh with its full counts
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -52,10 +52,11 @@ for name in ${only//,/ } ${skip//,/ }; do
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
 [ -n "$only" ] || [ "$level" != default ] || only=checks,release
-torch=()
-[ "$level" != default ] || [ "$only" != checks,release ] || torch=(-LE torch)
-slow='|slow'
-[ "$level" != nightly ] || { slow=""; export DDPRUN_NIGHTLY=1; }
+without_torch=no
+[ "$level" != default ] || [ "$only" != checks,release ] || without_torch=yes
+slow='|slow' later=nightly
+[ "$level" != nightly ] || { slow="" later=none; export DDPRUN_NIGHTLY=1; }
+[ $without_torch = no ] || later+='|torch'
 
 passed=() failed=() flaky=() why=() figures=()  # why: what failed in a part
 closing=""  # ctest's words on the release tests, else on the last ones
@@ -118,7 +119,7 @@ await() {
 }
 
 await_wheels() {
-  if [ ${#torch[@]} -gt 0 ] || await wheels; then return 0; fi
+  if [ $without_torch = yes ] || await wheels; then return 0; fi
   cat build/test-wheels.log
   why+=("$1: the wheels could not be installed")
   return 1
@@ -195,7 +196,7 @@ part_checks() {
   scripts/format.sh --check || status=1
   return $status
 }
-part_release() { await_wheels release && await_build release && run_ctest release "${torch[@]}"; }
+part_release() { await_wheels release && await_build release && run_ctest release -LE "$later"; }
 part_asan() {
   await_wheels asan && await_build asan &&
     ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 \
@@ -223,7 +224,7 @@ needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
   if [[ $name = demo || $name = checks ]] || ! is_wanted "$name"; then continue; fi
   needs=(full --no-torch)
-  [ ${#behind_steps[@]} -gt 0 ] || [ ${#torch[@]} -gt 0 ] || behind_steps=(wheels)
+  [ ${#behind_steps[@]} -gt 0 ] || [ $without_torch = yes ] || behind_steps=(wheels)
   behind_steps+=("$name")
 done
 logic=ON

@@ -43,13 +43,11 @@ step_tsan() { await_nccl && build tsan thread_tests; }
 # One seed: a change is judged by what it changes, and what is found here is found again by hand.
 # scripts/soak.sh looks further, from another seed each time.
 step_fuzz() { scripts/fuzz.sh 5 1; }
-# Few sources are read together, since the others of a unity file are looked at in vain. Each night every
-# source is read alone, which shows a missing include, too.
 step_tidy() {
-  local once=ON all=()
-  [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || { once=OFF; all=(--all); }
+  local all=()
+  [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || all=(--all --alone)
   cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
-    -DDDPRUN_BUILD_ONCE=$once -DCMAKE_UNITY_BUILD_BATCH_SIZE=8 >/dev/null && scripts/tidy.py --build build/tidy "${all[@]}"
+    -DDDPRUN_BUILD_ONCE=OFF >/dev/null && scripts/tidy.py "${all[@]}"
 }
 
 echo $$

@@ -2,21 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs clang-tidy (.clang-tidy: about ten checks, all errors) over the product's sources.
 
-    scripts/tidy.py [--build DIR] [--all] [SOURCE…]
+    scripts/tidy.py [--build DIR] [--all] [--alone] [SOURCE…]
 
-Reads compile_commands.json of --build (default build/release), whose files may be unity files: then one
-run reads all of a unity file's sources. Looks at the sources that differ from the main branch or, on the
-main branch, from 20 commits ago; a header counts for the source of its name. --all looks at every source.
+Reads compile_commands.json of --build (default build/tidy), which has a command for each source. Looks at
+the sources that differ from the main branch or, on the main branch, from 20 commits ago; a header counts for the
+source of its name. --all looks at every source. The sources of a target are read as one file, for their headers
+take most of the time; --alone reads each by itself, which shows a missing include.
 Sources that include LibTorch are left out: a minute each.
 """
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 TOPS = ("common", "rendezvous", "agent", "launcher", "ctl", "worker_sdk", "examples")
@@ -39,27 +43,27 @@ def changed_files():
     return {re.sub(r"\.h$", ".cc", path) for path in files}
 
 
-def sources_of(path):
-    """The product's sources in what one command compiles."""
-    files = [path]
-    if "/Unity/" in path:
-        with open(path, encoding="utf-8") as f:
-            files = re.findall(r'^#include "(.*)"', f.read(), re.M)
-    files = {os.path.relpath(file, ROOT) for file in files}
-    return {file for file in files if file.startswith(TOPS) and not file.startswith(HEAVY)}
+def group_of(entry):
+    """What the sources of a target that have the same flags have in common: those flags, the target's folder."""
+    words = shlex.split(entry["command"])
+    flags = [word for word in words[1:] if word.startswith(("-D", "-I", "-O", "-f", "-m", "-std", "-isystem"))]
+    target = words[words.index("-o") + 1].split(".dir/")[0]
+    return entry["directory"], target, tuple(flags)
 
 
-def tidy(tool, build, path):
-    # GCC-only flags in the compile commands are not errors; neither is a sanitizer clang lacks.
-    done = subprocess.run([tool, "--quiet", "-p", build, "--extra-arg=-Wno-unknown-warning-option",
-                           path], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def tidy(tool, directory, flags, file):
+    # Flags that are g++'s own are not errors; neither is a sanitizer clang lacks.
+    done = subprocess.run([tool, "--quiet", f"--config-file={ROOT}/.clang-tidy", file, "--", *flags,
+                           "-Wno-unknown-warning-option", "-Wno-ignored-optimization-argument"],
+                          cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return done.returncode, done.stdout
 
 
 def main():
     parser = argparse.ArgumentParser(description="clang-tidy over the product's sources.")
-    parser.add_argument("--build", default=os.path.join(ROOT, "build/release"))
+    parser.add_argument("--build", default=os.path.join(ROOT, "build/tidy"))
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("sources", nargs="*")
     args = parser.parse_args()
     tool = shutil.which("clang-tidy-14") or shutil.which("clang-tidy")
@@ -67,20 +71,32 @@ def main():
         sys.exit("tidy: clang-tidy is missing: scripts/setup.sh full")
     try:
         with open(os.path.join(args.build, "compile_commands.json")) as f:
-            files = {c["file"]: sources_of(c["file"]) for c in json.load(f)}
+            commands = {os.path.relpath(entry["file"], ROOT): entry for entry in json.load(f)}
     except FileNotFoundError:
         sys.exit(f"tidy: no compile_commands.json in {args.build}: configure it first")
-    ours = set().union(*files.values())
+    ours = {path for path in commands if path.startswith(TOPS) and not path.startswith(HEAVY)}
     wanted = ours if args.all else ours & (set(args.sources) or changed_files())
 
+    groups = collections.defaultdict(list)
+    for path in sorted(wanted):
+        groups[group_of(commands[path]), path if args.alone else ""].append(os.path.join(ROOT, path))
     bad = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for status, text in pool.map(lambda path: tidy(tool, args.build, path),
-                                     sorted(path for path in files if files[path] & wanted)):
+    with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = []
+        for (group, _), files in sorted(groups.items(), key=lambda item: -len(item[1])):
+            directory, _, flags = group
+            file = files[0]
+            if len(files) > 1:
+                file = os.path.join(scratch, f"{len(runs)}.cc")
+                with open(file, "w") as f:
+                    f.writelines(f'#include "{path}"\n' for path in files)
+            runs.append(pool.submit(tidy, tool, directory, flags, file))
+        for run in runs:
+            status, text = run.result()
             if status != 0:
                 bad += 1
                 print(text, flush=True)
-    print(f"tidy: {len(wanted)} of {len(ours)} sources, {bad} runs with findings")
+    print(f"tidy: {len(wanted)} of {len(ours)} sources in {len(runs)} runs, {bad} with findings")
     return 1 if bad else 0
 
 

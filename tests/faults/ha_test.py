@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Jobs at two ddprunds and an etcd on hosts of their own: leaders and standbys are killed, paused and cut off
-at random moments, and so are agents and workers. DDPRUN_FAULT_KILLS=N: how many times (15; 10 under sanitizers)."""
+at random moments, and so are agents and workers. DDPRUN_FAULT_KILLS=N: how many times (8)."""
 import base64
 import json
 import os
@@ -13,7 +13,7 @@ import etcd
 import skips
 from fault_case import PATIENCE, PORT, harness, wait_until
 
-KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS") or ("10" if os.environ.get("DDPRUN_SANITIZE") else "15"))
+KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS") or "8")
 LEASE = 2
 LOST = 20  # seconds that a node runs on without a leader
 LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time

@@ -3,6 +3,7 @@
 """scripts/test.sh installs only what the parts that it runs need. What it sets up and runs is replaced
 here."""
 import os
+import re
 import select
 import shutil
 import subprocess
@@ -124,6 +125,15 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertIn("\ntest: asan: the build failed\n", done.stdout)
         self.assertRegex(done.stdout, r"\n100% tests passed, 0 tests failed out of 3\ntest: asan: the build failed\n"
                                       r"test: FAILED: asan; passed: release \d+s tsan \d+s fuzz \d+s \(\d+ s\)\n$")
+
+    def test_each_level_leaves_out_what_another_one_has(self):
+        tools = self.with_tools(cmake="exit 0", ctest='echo "ctest $*"')
+        for level, left_out in (([], "nightly|torch"), (["--ci", "--only=release"], "nightly"),
+                                (["--nightly", "--only=release"], "none")):
+            with self.subTest(level):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level], text=True, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
+                self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
 
     def failing_at_first(self, names, preset="asan"):
         """A ctest whose first run fails these tests and whose second one passes."""
