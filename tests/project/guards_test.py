@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What guards a change finds what is planted in one: clang-format, clang-tidy, and ctest's rule for skips."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
+BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
+import runner  # noqa: E402
+
+GOOD = "#include <string>\n\nstd::string good(const std::string& text) { return text; }\n"
+USED_AFTER_MOVE = """#include <string>
+#include <utility>
+
+std::string bad(std::string text) {
+  std::string moved = std::move(text);
+  return moved + text;
+}
+"""
+NOT_FORMATTED = "int  one( ){return 1;}\n"
+
+
+class Guards(unittest.TestCase):
+    def setUp(self):
+        """A repository of two sources, whose main branch has one fault that is old."""
+        self.root = files.scratch(self)
+        for path in ("scripts/format.sh", "scripts/tidy.py", ".clang-format", ".clang-tidy"):
+            os.makedirs(os.path.dirname(os.path.join(self.root, path)), exist_ok=True)
+            shutil.copy(os.path.join(SOURCE, path), os.path.join(self.root, path))
+        self.write("common/old.cc", USED_AFTER_MOVE)
+        self.write("common/new.cc", GOOD)
+        self.write("build/tidy/compile_commands.json", json.dumps(
+            [{"directory": self.root, "file": f"{self.root}/common/{name}.cc",
+              "command": f"c++ -std=c++20 -o x.dir/{name}.o -c {self.root}/common/{name}.cc"} for name in ("old", "new")]))
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.git("add", "common")
+        self.git("-c", "user.name=t", "-c", "user.email=t@t", "commit", "--quiet", "-m", "base")
+
+    def git(self, *arguments):
+        subprocess.run(["git", *arguments], cwd=self.root, check=True)
+
+    def write(self, path, text):
+        os.makedirs(os.path.dirname(os.path.join(self.root, path)), exist_ok=True)
+        with open(os.path.join(self.root, path), "w", encoding="utf-8") as f:
+            f.write(text)
+
+    def run_script(self, *argv):
+        done = subprocess.run(argv, cwd=self.root, text=True, timeout=100, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+
+    def test_a_changed_file_that_is_not_formatted_is_named(self):
+        self.assertEqual(self.run_script("scripts/format.sh", "--check")[0], 0)
+        self.write("common/new.cc", NOT_FORMATTED)
+        status, said = self.run_script("scripts/format.sh", "--check")
+        self.assertEqual(status, 1, said)
+        self.assertTrue(said.startswith("common/new.cc\n"), said)
+
+    def test_clang_tidy_looks_at_each_changed_source_and_each_night_at_all(self):
+        self.write("common/new.cc", GOOD + "\n")
+        status, said = self.run_script("scripts/tidy.py")
+        self.assertEqual((status, said), (0, "tidy: 1 of 2 sources in 1 runs, 0 with findings\n"))
+        self.write("common/new.cc", USED_AFTER_MOVE.replace("bad", "worse"))
+        status, said = self.run_script("scripts/tidy.py")
+        self.assertEqual(status, 1, said)
+        self.assertRegex(said, r"common/new\.cc:6:\d+: error: 'text' used after it was moved")
+        self.assertNotIn("old.cc", said)
+        for alone, runs in (([], 1), (["--alone"], 2)):
+            status, said = self.run_script("scripts/tidy.py", "--all", *alone)
+            self.assertEqual(status, 1, said)
+            self.assertRegex(said, r"old\.cc:6:[^\0]*new\.cc:6:|new\.cc:6:[^\0]*old\.cc:6:")
+            self.assertIn(f"2 of 2 sources in {runs} runs", said)
+
+    def test_exit_status_77_alone_is_a_skip(self):
+        tests = subprocess.run(["ctest", "--test-dir", os.path.dirname(os.path.realpath(BIN)), "--show-only=json-v1"],
+                               text=True, timeout=60, stdout=subprocess.PIPE, check=True).stdout
+        for test in json.loads(tests)["tests"]:
+            kept = {p["name"]: p["value"] for p in test.get("properties", [])}
+            self.assertNotIn("SKIP_REGULAR_EXPRESSION", kept, test["name"])
+            self.assertIn(kept.get("SKIP_RETURN_CODE", 77), (77, "77"), test["name"])
+
+
+if __name__ == "__main__":
+    runner.main()
