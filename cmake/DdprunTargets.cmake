@@ -27,7 +27,7 @@ if(DDPRUN_SANITIZE)
     target_compile_options(ddprun_flags INTERFACE -fno-sanitize=object-size,pointer-overflow)
     # Two fifths of a program and a quarter of the compiler's time: AddressSanitizer finds null, too, and processors
     # that ddprun runs on read any address. The nightly build has them (scripts/test_behind.sh).
-    if(NOT DDPRUN_SANITIZE_POINTERS)
+    if(NOT DDPRUN_NIGHTLY)
       target_compile_options(ddprun_flags INTERFACE -fno-sanitize=null,alignment)
     endif()
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -215,16 +215,19 @@ endif()
 set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
-#             [OPTIMIZED] [RUN_SERIAL])
+#             [NIGHTLY_THREADS] [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
-# has several; others are not for ThreadSanitizer (target thread_tests). LOGIC: it measures
+# has several; others are not for ThreadSanitizer (target thread_tests). NIGHTLY_THREADS: so it is with DDPRUN_NIGHTLY. LOGIC: it measures
 # nothing and is no smaller under sanitizers, so CI runs it under AddressSanitizer alone (off with
 # DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
 # is, like the rest. Each TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h)
 # skips it. Under sanitizers a program without a label is one entry: its starts would cost more than its
 # cases.
 function(ddprun_test name)
-  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;NIGHTLY_THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
+  if(ARG_NIGHTLY_THREADS AND DDPRUN_NIGHTLY)
+    set(ARG_THREADS TRUE)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()

@@ -8,7 +8,7 @@
 #   scripts/test_behind.sh JOBS STEP…     steps: wheels asan release tsan fuzz tidy; the wheels are fetched
 #                                         beside the others, until one needs them
 #     DDPRUN_TEST_LOGIC=ON      the release build has the tests that AddressSanitizer runs too
-#     DDPRUN_TEST_LEVEL=nightly clang-tidy looks at all files; AddressSanitizer's build checks pointers' values
+#     DDPRUN_TEST_LEVEL=nightly clang-tidy looks at all files; the sanitizers' builds have DDPRUN_NIGHTLY
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 jobs=$1
@@ -34,18 +34,16 @@ await_nccl() { [ -e /usr/local/cuda/include/nccl.h ] || [ -e /usr/include/nccl.h
 
 step_wheels() { scripts/setup.sh full; }
 step_release() { await_wheels && build release all -DDDPRUN_TEST_LOGIC="${DDPRUN_TEST_LOGIC:-OFF}"; }
-step_asan() {
-  local pointers=OFF
-  [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || pointers=ON
-  await_nccl && build asan all -DDDPRUN_SANITIZE_POINTERS=$pointers
-}
-step_tsan() { await_nccl && build tsan thread_tests; }
+nightly=OFF
+[ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || nightly=ON
+step_asan() { await_nccl && build asan all -DDDPRUN_NIGHTLY=$nightly; }
+step_tsan() { await_nccl && build tsan thread_tests -DDDPRUN_NIGHTLY=$nightly; }
 # One seed: a change is judged by what it changes, and what is found here is found again by hand.
 # scripts/soak.sh looks further, from another seed each time.
 step_fuzz() { scripts/fuzz.sh 5 1; }
 step_tidy() {
   local all=()
-  [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || all=(--all --alone)
+  [ $nightly = OFF ] || all=(--all --alone)
   cmake --preset release -B build/tidy -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
     -DDDPRUN_BUILD_ONCE=OFF >/dev/null && scripts/tidy.py "${all[@]}"
 }
