@@ -7,7 +7,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>

@@ -1,19 +1,153 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/failure_details.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <boost/json.hpp>
+#include <csignal>
+#include <cstdio>
 #include <ctime>
 #include <functional>
+#include <iterator>
 #include <utility>
 
-#include "agent/operation_report.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
+#include "agent/output/text_parts.h"
+#include "common/json.h"
+#include "common/json_at.h"
 #include "common/log.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {
+
+constexpr std::size_t kMostDirectories = 32;
+constexpr std::uint64_t kNoLimit = std::uint64_t{1}
+                                   << 60;  // version 1 has a huge number for "none"
+
+bool has_word(std::string_view list, std::string_view word) {
+  while (!list.empty()) {
+    if (take_until(list, ",") == word) return true;
+  }
+  return false;
+}
+
+// "4:memory:/a/b" where version 1 has the memory controller, else "0::/a/b".
+std::optional<std::string_view> path_of(std::string_view cgroup_text, bool v2) {
+  while (!cgroup_text.empty()) {
+    std::string_view line = take_until(cgroup_text, "\n");
+    const std::string_view id = take_until(line, ":");
+    const std::string_view controllers = take_until(line, ":");
+    if (v2 ? id == "0" && controllers.empty() : has_word(controllers, "memory")) return line;
+  }
+  return std::nullopt;
+}
+
+struct Mount {
+  std::string_view root, point;
+};
+
+// "31 23 0:28 ROOT MOUNT_POINT options… - TYPE SOURCE SUPER_OPTIONS".
+std::optional<Mount> mount_of(std::string_view mountinfo_text, bool v2) {
+  while (!mountinfo_text.empty()) {
+    std::string_view line = take_until(mountinfo_text, "\n");
+    for (int i = 0; i < 3; ++i) take_until(line, " ");
+    Mount mount;
+    mount.root = take_until(line, " ");
+    mount.point = take_until(line, " ");
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string_view::npos) continue;
+    line.remove_prefix(dash + 3);
+    const std::string_view type = take_until(line, " ");
+    take_until(line, " ");
+    if (v2 ? type == "cgroup2" : type == "cgroup" && has_word(line, "memory")) return mount;
+  }
+  return std::nullopt;
+}
+
+constexpr char kVmstat[] = "/proc/vmstat";
+
+std::string in_units(std::uint64_t bytes) {
+  constexpr std::uint64_t kMebi = std::uint64_t{1} << 20;
+  return bytes < kMebi ? concat(bytes, " bytes") : concat(bytes / kMebi, " MiB");
+}
+
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
+
+constexpr std::ptrdiff_t kMaxTracebackLines = 24;
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    lines.emplace_back(take_until(text, "\n"));
+  }
+  // Where it was called from is worth less than where it broke.
+  if (const auto surplus = std::ssize(lines) - kMaxTracebackLines; surplus > 0) {
+    lines.erase(lines.begin() + 1, lines.begin() + 1 + surplus);
+  }
+  return lines;
+}
+
+void erase_if_empty(boost::json::object& object, const char* name) {
+  const boost::json::value* value = object.if_contains(name);
+  const bool is_empty = value && value->is_object() && value->as_object().empty();
+  if (is_empty) object.erase(name);
+}
+
+// Those that everybody has are told apart from them.
+std::string further_fields(boost::json::object root) {
+  boost::json::value* message = root.if_contains("message");
+  if (message && message->is_object()) {
+    boost::json::object& object = message->as_object();
+    boost::json::value* extra = object.if_contains("extraInfo");
+    if (extra && extra->is_object()) {
+      extra->as_object().erase("py_callstack");
+      extra->as_object().erase("timestamp");
+      erase_if_empty(object, "extraInfo");
+    }
+    object.erase("message");
+    object.erase("errorCode");
+    erase_if_empty(root, "message");
+  } else {
+    root.erase("message");
+  }
+  if (root.empty()) return {};
+  std::string text = boost::json::serialize(root);
+  return text.size() <= membership::kMaxErrorFieldsBytes ? text : "";
+}
+
+using std::chrono::milliseconds;
+
+std::string seconds_text(milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+std::vector<int> all_but(const std::vector<int>& missing, int size) {
+  constexpr int kMaxListed = 4096;  // a larger world is told by its number
+  std::vector<int> others;
+  for (int rank = 0; rank < size && size <= kMaxListed; ++rank) {
+    if (!std::binary_search(missing.begin(), missing.end(), rank)) others.push_back(rank);
+  }
+  return others;
+}
+
+WorkerError read_error_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::string text;
+  std::array<char, 4096> buffer;
+  while (fd && text.size() < kMaxFileBytes) {
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size <= 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  return parse_error_file(text);
+}
 
 using Paths = std::vector<std::string>;
 
@@ -28,11 +162,177 @@ Paths log_files(const std::string& directory, int local_rank) {
 
 }  // namespace
 
+std::optional<MemoryCgroup> memory_cgroup(std::string_view cgroup_text,
+                                          std::string_view mountinfo_text) {
+  MemoryCgroup result;
+  auto path = path_of(cgroup_text, false);
+  result.is_v2 = !path;
+  if (result.is_v2) path = path_of(cgroup_text, true);
+  const auto mount = mount_of(mountinfo_text, result.is_v2);
+  if (!path || !mount) return std::nullopt;
+  std::string_view below = *path;
+  if (mount->root != "/") {
+    if (!below.starts_with(mount->root)) return std::nullopt;
+    below.remove_prefix(mount->root.size());
+    if (!below.empty() && below.front() != '/') return std::nullopt;
+  }
+  if (below.find("/..") != std::string_view::npos) return std::nullopt;  // outside our namespace
+  while (below.ends_with('/')) below.remove_suffix(1);
+  while (result.directories.size() < kMostDirectories) {
+    result.directories.push_back(std::string(mount->point) + std::string(below));
+    if (below.empty()) break;
+    below = below.substr(0, below.rfind('/'));
+  }
+  return result;
+}
+
+std::optional<std::uint64_t> oom_kills(std::string_view text) {
+  while (!text.empty()) {
+    std::string_view line = take_until(text, "\n");
+    if (take_until(line, " ") == "oom_kill") return whole_number(line);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> memory_limit_bytes(std::string_view text) {
+  const auto bytes = whole_number(take_until(text, "\n"));
+  return bytes && *bytes < kNoLimit ? bytes : std::nullopt;
+}
+
+MemoryKills::MemoryKills(std::string root) : tree_(std::move(root)) {}
+
+std::string MemoryKills::text_of(const std::string& path) const {
+  return tree_.read(path, nullptr).value_or("");
+}
+
+std::optional<std::uint64_t> MemoryKills::read_kills(const std::string& path) const {
+  return oom_kills(text_of(path));
+}
+
+std::optional<MemoryKills::Count> MemoryKills::count_of(const MemoryCgroup& cgroup) const {
+  for (const std::string& directory : cgroup.directories) {
+    const std::string file = directory + "/" + cgroup.events_file();
+    if (const auto killed = read_kills(file)) return Count{file, *killed};
+    if (!cgroup.is_v2) break;  // each has its own count there, and its parent's isn't of it
+  }
+  return std::nullopt;
+}
+
+void MemoryKills::begin_round() {
+  if (mountinfo_.empty()) mountinfo_ = text_of("/proc/self/mountinfo");
+  cgroup_ = memory_cgroup(text_of("/proc/self/cgroup"), mountinfo_);
+  own_ = cgroup_ ? count_of(*cgroup_) : std::nullopt;
+  hosts_.reset();
+  if (own_) return;
+  if (const auto killed = read_kills(kVmstat)) hosts_ = Count{kVmstat, *killed};
+}
+
+void MemoryKills::workers_run(const std::vector<pid_t>& pids) {
+  if (own_) return;
+  const auto pid = std::find_if(pids.begin(), pids.end(), [](pid_t each) { return each > 0; });
+  if (pid == pids.end()) return;
+  auto theirs = memory_cgroup(text_of(concat("/proc/", *pid, "/cgroup")), mountinfo_);
+  if (!theirs) return;
+  own_ = count_of(*theirs);
+  cgroup_ = std::move(theirs);
+}
+
+// The least on the way up: the one that is reached first.
+std::optional<std::uint64_t> MemoryKills::limit() const {
+  std::optional<std::uint64_t> least;
+  for (const std::string& directory : cgroup_->directories) {
+    const auto bytes = memory_limit_bytes(text_of(directory + "/" + cgroup_->limit_file()));
+    if (bytes) least = std::min(least.value_or(*bytes), *bytes);
+  }
+  return least;
+}
+
+std::string MemoryKills::explain(int signal_number) {
+  const bool was_killed = signal_number == SIGKILL;
+  std::optional<Count>& count = own_ ? own_ : hosts_;
+  if (!count || (!own_ && !was_killed)) return {};
+  const auto now = read_kills(count->file);
+  if (!now || *now <= count->killed) return {};
+  const std::uint64_t num = *now - count->killed;
+  const std::string what = concat("ran out: the kernel's OOM killer killed ", num,
+                                  num == 1 ? " process " : " processes ");
+  const std::string proof = concat(count->file, ": oom_kill ", count->killed, " → ", *now);
+  if (!own_) {
+    return concat("perhaps ", what, "of this host while it ran (", proof,
+                  "; its own memory cgroup's count can't be read)");
+  }
+  const auto bytes = limit();
+  const std::string where = concat("in its memory cgroup while it ran (", proof,
+                                   bytes ? "; limit " + in_units(*bytes) : "", ")");
+  if (!was_killed) return concat("perhaps ", what, where, ", but not the worker itself");
+  ++count->killed;
+  return what + where;
+}
+
+WorkerError parse_error_file(std::string_view json) {
+  WorkerError result;
+  auto object = parse_object(json);
+  if (!object) return result;
+  const boost::json::value root = std::move(*object);
+  // {"message": {"message": "Type: text", "extraInfo": {"py_callstack": …}}}, or the text alone.
+  result.message = json_at::text(root, "message");
+  if (result.message.empty()) result.message = json_at::text(root, "message", "message");
+  result.traceback = lines_of(json_at::text(root, "message", "extraInfo", "py_callstack"));
+  result.fields = further_fields(root.as_object());
+  return result;
+}
+
+std::string worker_error_file(const std::string& log_directory, const std::string& socket_directory,
+                              int local_rank) {
+  if (!log_directory.empty()) return LogTree::error_file(log_directory, local_rank);
+  if (socket_directory.empty()) return {};
+  return socket_directory + "/" + std::to_string(local_rank) + "-error.json";
+}
+
+std::string failed_operation_text(const OperationFailed& failed) {
+  const std::string time = seconds_text(milliseconds(failed.waited_ms));
+  if (failed.code == "protocol error" || failed.code == "peer lost") {
+    return concat("in ", failed.operation, " for ", time, ": ", failed.message);
+  }
+  if (failed.missing.empty()) return concat(failed.operation, " did not end within ", time);
+  const std::vector<int> others = all_but(failed.missing, failed.size);
+  const std::string waiting = others.empty() ? "the others" : ranks_text(others);
+  return concat(ranks_text(failed.missing), " never came to ", failed.operation, "; ", waiting,
+                " waited in it for ", time);
+}
+
+bool is_worth_recording(const OperationFailed& failed) {
+  return failed.code == "timeout" || failed.code == "protocol error";
+}
+
+std::string whereabouts_text(const std::vector<CommunicatorState>& communicators,
+                             Clock::time_point now) {
+  const CommunicatorState* oldest = nullptr;
+  const CommunicatorState* last = nullptr;
+  for (const CommunicatorState& each : communicators) {
+    if (each.open && (oldest == nullptr || each.begun_ns < oldest->begun_ns)) oldest = &each;
+    if (each.done > 0 && last == nullptr) last = &each;
+  }
+  if (oldest != nullptr) {
+    const std::chrono::nanoseconds begun(static_cast<std::int64_t>(oldest->begun_ns));
+    const auto since = std::chrono::duration_cast<milliseconds>(now.time_since_epoch() - begun);
+    return concat("it was in ", text_of(*oldest->open), " for ",
+                  seconds_text(std::max(milliseconds(0), since)));
+  }
+  if (last == nullptr) return "";
+  return concat("it was in none; the last one that ended was #", last->done, " of communicator ",
+                last->communicator);
+}
+
 void FailureDetails::begin_round(std::uint64_t round, const std::string& log_directory,
                                  const std::string& directory,
                                  std::shared_ptr<const RoundCgroup> cgroup) {
   cgroup_ = std::move(cgroup);
-  error_files_.begin_round(round, log_directory, directory);
+  round_ = round;
+  error_files_.clear();
+  for (int local_rank = 0; local_rank < num_workers_; ++local_rank) {
+    error_files_.push_back(worker_error_file(log_directory, directory, local_rank));
+  }
   log_directory_ = log_directory;
   directory_ = directory;
   memory_kills_.begin_round();
@@ -41,13 +341,21 @@ void FailureDetails::begin_round(std::uint64_t round, const std::string& log_dir
 }
 
 void FailureDetails::go_on(std::uint64_t round) {
-  error_files_.go_on(round);
+  round_ = round;
   failed_operations_.clear();
   records_.clear();
 }
 
 std::string FailureDetails::error_file(std::uint64_t round, int local_rank) const {
-  return error_files_.path(round, local_rank);
+  const auto index = static_cast<std::size_t>(local_rank);
+  return round == round_ && index < error_files_.size() ? error_files_[index] : "";
+}
+
+WorkerError FailureDetails::read_error(std::uint64_t round, int local_rank) const {
+  const std::function<WorkerError()> read = [path = error_file(round, local_rank)] {
+    return read_error_file(path);
+  };
+  return writer_ ? writer_->call(read).value_or(WorkerError{}) : read();
 }
 
 void FailureDetails::operation_failed(int local_rank, const OperationFailed& failed) {
@@ -96,7 +404,7 @@ void FailureDetails::add_to(membership::WorkerFailure& failure, std::uint64_t ro
   }
   failure.ended_at = std::time(nullptr);
   add_memory(failure);
-  WorkerError left = error_files_.read(round, failure.local_rank);
+  WorkerError left = read_error(round, failure.local_rank);
   if (failure.note.empty()) failure.note = std::move(left.message);
   if (failure.note.empty()) failure.note = pids_note(failure);
   failure.traceback = std::move(left.traceback);

@@ -8,24 +8,118 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "agent/error_files.h"
-#include "agent/isolation/round_cgroup.h"
-#include "agent/memory_kills.h"
-#include "agent/worker_line.h"
+#include "agent/agent_socket.h"
+#include "agent/isolation/cgroup_tree.h"
+#include "agent/isolation/worker_cgroups.h"
+#include "common/clock.h"
 #include "common/operation_facts.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::agent {
+
+// Where the kernel counts for a process what its OOM killer does: version 2 or 1, also in a
+// container.
+struct MemoryCgroup {
+  // As this process sees them, nearest first, up to the top of what is mounted here. With version 2
+  // memory is counted in the nearest one that has a memory.events.
+  std::vector<std::string> directories;
+  bool is_v2 = false;
+
+  const char* events_file() const { return is_v2 ? "memory.events" : "memory.oom_control"; }
+  const char* limit_file() const { return is_v2 ? "memory.max" : "memory.limit_in_bytes"; }
+};
+
+// Of a process, by the text of its /proc/PID/cgroup and of our /proc/self/mountinfo. nullopt: no
+// such hierarchy is mounted here, or its cgroup lies outside what is.
+std::optional<MemoryCgroup> memory_cgroup(std::string_view cgroup_text,
+                                          std::string_view mountinfo_text);
+
+// "oom_kill 3" of a memory.events, memory.oom_control or /proc/vmstat; nullopt: it isn't there.
+std::optional<std::uint64_t> oom_kills(std::string_view text);
+
+// Of a memory.max or memory.limit_in_bytes. nullopt: there is none.
+std::optional<std::uint64_t> memory_limit_bytes(std::string_view text);
+
+// Whether the kernel's OOM killer was at work while a round's workers ran. It counts what it kills,
+// in the workers' memory cgroup and for the whole host; the counts are read when a round begins and
+// when a worker has failed. Without such evidence nothing is said.
+class MemoryKills {
+ public:
+  // `root`: what stands before /proc and /sys; a test's directory.
+  explicit MemoryKills(std::string root = "");
+
+  // No worker of it runs yet.
+  void begin_round();
+  // By local rank. Workers may be in a cgroup of their warden's below ours, which counts for itself
+  // where ours is the root, which doesn't.
+  void workers_run(const std::vector<pid_t>& pids);
+
+  // What is to be said of a worker that failed by this signal (0: it exited): "ran out: …" where it
+  // was killed by SIGKILL and the count of its cgroup has grown, "perhaps ran out: …" where another
+  // process than the worker was killed there, or only the host's count is known. Empty: nothing.
+  // One kill explains one death by SIGKILL.
+  std::string explain(int signal_number);
+
+ private:
+  struct Count {
+    std::string file;
+    std::uint64_t killed = 0;  // when the round began, and those that explained a death since
+  };
+
+  std::string text_of(const std::string& path) const;  // empty where it can't be read
+  std::optional<std::uint64_t> read_kills(const std::string& path) const;
+  std::optional<Count> count_of(const MemoryCgroup& cgroup) const;
+  std::optional<std::uint64_t> limit() const;
+
+  const RealCgroupTree tree_;
+  std::string mountinfo_;               // read once
+  std::optional<MemoryCgroup> cgroup_;  // ours, or the workers'
+  std::optional<Count> own_;            // nullopt: the cgroup's count can't be read
+  std::optional<Count> hosts_;          // read only where there is no other
+};
+
+class LogWriter;
+
+struct WorkerError {
+  std::string message;                 // "RuntimeError: boom"; empty: nothing was left
+  std::vector<std::string> traceback;  // its lines, the first and the last 23 at most
+  // What an ErrorHandler of the program's own added: the file's object without the above, its time
+  // and code, as text. Empty: nothing, or more than membership::kMaxErrorFieldsBytes.
+  std::string fields;
+};
+
+// What the file's JSON says; nothing where it isn't @record's. Pure.
+WorkerError parse_error_file(std::string_view json);
+
+// A worker's error file: in the round's directory of the log tree, else in that of the workers'
+// socket. An empty directory isn't there; neither: an empty name. None exists unless a worker made
+// it, and whoever made the directory removes it.
+std::string worker_error_file(const std::string& log_directory, const std::string& socket_directory,
+                              int local_rank);
+
+// Of one that said what failed: who never came, who waited, for how long.
+std::string failed_operation_text(const OperationFailed& failed);
+
+// Whether all ranks of the job are to write their flight recorders: a deadline expired, or the
+// ranks parted. A lost peer alone ends the round without.
+bool is_worth_recording(const OperationFailed& failed);
+
+// Of one that ended without a word, from its progress page: "it was in … since 0.2 s" or "after
+// collective #126 of communicator 0"; empty: it had begun none.
+std::string whereabouts_text(const std::vector<CommunicatorState>& communicators,
+                             Clock::time_point now);
 
 class FailureDetails {
  public:
   // `writer` (null: none) looks at the log directory's files, so that nobody waits for a file
   // system that hangs; it outlives this.
   explicit FailureDetails(int num_workers, LogWriter* writer = nullptr)
-      : error_files_(num_workers, writer), writer_(writer) {}
+      : num_workers_(num_workers), writer_(writer) {}
 
   // Before the round's workers run, or with their place where they were prewarmed. The directories
   // are as worker_error_file() has them. `cgroup`: the workers'; null: none of their own.
@@ -37,6 +131,8 @@ class FailureDetails {
 
   // Empty: the worker has none.
   std::string error_file(std::uint64_t round, int local_rank) const;
+  // What is in it; nothing where it can't be read, or the file system doesn't answer.
+  WorkerError read_error(std::uint64_t round, int local_rank) const;
 
   // A worker said so; what it says first counts.
   void operation_failed(int local_rank, const OperationFailed& failed);
@@ -51,8 +147,11 @@ class FailureDetails {
               const std::vector<CommunicatorState>& communicators);
 
  private:
-  ErrorFiles error_files_;
+  const int num_workers_;
   LogWriter* const writer_;
+
+  std::uint64_t round_ = 0;
+  std::vector<std::string> error_files_;  // of the round, by local rank
   MemoryKills memory_kills_;
   std::shared_ptr<const RoundCgroup> cgroup_;  // of the round; second owner: its group of workers
   std::string log_directory_;

@@ -2,7 +2,6 @@
 #include "agent/line_mux.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace ddprun::agent {
 namespace {
@@ -17,15 +16,6 @@ std::string_view visible_text(std::string_view line) {
   const auto carriage_return = line.rfind('\r');
   if (carriage_return != std::string_view::npos) line.remove_prefix(carriage_return + 1);
   return line;
-}
-
-// Length of the escape sequence (ESC [ … letter) that begins at `at`, 0: none.
-std::size_t escape_length(std::string_view text, std::size_t at) {
-  if (text.substr(at, 2) != "\x1b[") return 0;
-  for (std::size_t i = at + 2; i < text.size(); ++i) {
-    if (text[i] >= 0x40 && text[i] <= 0x7E) return i + 1 - at;
-  }
-  return text.size() - at;
 }
 
 // At most `columns` characters (UTF-8 code points; escape sequences have no width) of `text`.
@@ -52,6 +42,14 @@ void remove_from(std::vector<LineSource*>& list, const LineSource* source) {
 }
 
 }  // namespace
+
+std::size_t escape_length(std::string_view text, std::size_t at) {
+  if (text.substr(at, 2) != "\x1b[") return 0;
+  for (std::size_t i = at + 2; i < text.size(); ++i) {
+    if (text[i] >= 0x40 && text[i] <= 0x7E) return i + 1 - at;
+  }
+  return text.size() - at;
+}
 
 void LineMux::feed(LineSource& source, std::string_view bytes, Clock::time_point now) {
   if (bytes.empty()) return;

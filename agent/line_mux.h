@@ -33,6 +33,9 @@ struct LineSource {
   Clock::time_point held_since{};
 };
 
+// Length of the escape sequence (ESC [ … letter) that begins at `at`, 0: none.
+std::size_t escape_length(std::string_view text, std::size_t at);
+
 class LineMux {
  public:
   static constexpr std::size_t kMaxHeldBytes = 64 * 1024;

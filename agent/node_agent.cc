@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/node_agent.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <bit>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <utility>
 
-#include "agent/operation_report.h"
-#include "agent/output/round_logs.h"
-#include "agent/preflight/node_checks.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/process_facts.h"
+#include "common/socket.h"
+#include "rendezvous/store_server/peer_user.h"
 
 namespace ddprun::agent {
 
@@ -19,6 +21,21 @@ namespace event = membership::agent_event;
 namespace action = membership::agent_action;
 
 namespace {
+
+UniqueFd duplicate(const UniqueFd& fd) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) throw_system_error("fcntl(F_DUPFD_CLOEXEC)", errno);
+  return copy;
+}
+
+UniqueFd listen_anywhere(std::uint16_t port) {
+  try {
+    return listen_on(resolve({.host = "::", .port = port}).front());  // IPv4 too
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
+    return listen_on(resolve({.host = "0.0.0.0", .port = port}).front());
+  }
+}
 
 // The driver needs up to seconds to take back what a killed process had on a GPU.
 constexpr std::chrono::milliseconds kGpuMemoryLimit{5'000};
@@ -34,6 +51,88 @@ template <typename... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
 
 }  // namespace
+
+RoundStore::RoundStore(boost::asio::io_context& io, std::function<void(std::string)> send)
+    : io_(io), send_(std::move(send)), patience_(io) {}
+RoundStore::~RoundStore() = default;
+
+std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
+  listener_.reset();
+  if (send_ && !next_proxy_) {
+    if (!store::peer_users_are_known()) {
+      throw Error(ErrorCode::kUnavailable,
+                  "the kernel does not say whose a connection is (sock_diag(7)), so the workers' "
+                  "store could not be kept from other users here: load its modules inet_diag and "
+                  "tcp_diag, or give --store=direct, where there is no token and no TLS");
+    }
+    store::StoreServerOptions options;
+    options.name = "the store's proxy";
+    options.only_user = ::geteuid();
+    next_proxy_ = std::make_unique<store::StoreProxy>(io_, std::move(options), send_);
+  }
+  if (!next_server_ && !send_) {
+    store::StoreServerOptions options;
+    options.name = "the round's store";
+    next_server_ = std::make_unique<store::StoreServer>(io_, std::move(options));
+  }
+  if (port != 0 && port == fixed_port_) {
+    listener_ = duplicate(fixed_listener_);
+    return port;
+  }
+  listener_ = address.empty() ? listen_anywhere(port)
+                              : listen_on(resolve({.host = address, .port = port}).front());
+  if (port != 0) {
+    fixed_listener_ = duplicate(listener_);
+    fixed_port_ = port;
+  }
+  return local_address(listener_.get()).port();
+}
+
+void RoundStore::serve(std::uint64_t round) {
+  round_ = round;
+  if (send_) {
+    proxy_ = std::move(next_proxy_);
+    proxy_->serve(round, std::move(listener_));
+    if (is_linked_) proxy_->linked();
+    return;
+  }
+  server_ = std::move(next_server_);
+  server_->listen(std::move(listener_));
+}
+
+void RoundStore::linked() {
+  is_linked_ = true;
+  if (proxy_) proxy_->linked();
+}
+
+void RoundStore::unlinked() {
+  is_linked_ = false;
+  if (proxy_) proxy_->unlinked();
+}
+
+void RoundStore::received(std::string_view message) {
+  if (proxy_) proxy_->received(message);
+}
+
+void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void()> unused) {
+  unused_ = std::move(unused);
+  const auto say = [this] {
+    patience_.cancel();
+    if (unused_) std::exchange(unused_, nullptr)();
+  };
+  // A proxy is of use to this node's workers alone, and they have gone.
+  patience_.expires_after(server_ ? limit : std::chrono::milliseconds{0});
+  patience_.async_wait([say](const boost::system::error_code& error) {
+    if (!error) say();
+  });
+  if (server_) server_->when_unused(say);
+}
+
+void RoundStore::close(std::uint64_t round) {
+  if (round != round_) return;
+  server_.reset();
+  proxy_.reset();
+}
 
 NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOptions options,
                      NodeAgentEvents events)
@@ -187,54 +286,52 @@ void NodeAgent::heard(const membership::AgentEvent& link_event) {
 }
 
 void NodeAgent::perform(const membership::AgentAction& todo) {
-  variants::visit(Overloaded{
-                      [this](const action::Connect& connect) { link_.connect(connect.timeout); },
-                      [this](const action::CloseLink&) { link_.close(); },
-                      [this](const action::Send& send) { link_.send(send.envelope); },
-                      [this](const action::SetKeepAlive& keep) {
-                        link_.set_keep_alive(keep.timeout, keep.interval);
-                      },
-                      [this](const action::BindStore& bind) {
-                        try {
-                          handle(event::StoreBound{store_.bind(bind.address, bind.port)});
-                        } catch (const Error& error) {
-                          handle(event::StoreBindFailed{error.what()});
-                        }
-                      },
-                      [this](const action::ServeStore& serve) { store_.serve(serve.round); },
-                      [this](const action::CloseStore& close) {
-                        // At the end it stays for other nodes' workers: leave() closes it.
-                        if (!runner_.machine().exited()) store_.close(close.round);
-                      },
-                      [this](const action::Spawn& start) { spawn(start.round); },
-                      [this](const action::Prewarm&) { prewarm(); },
-                      [this](const action::Lease& lease) {
-                        if (workers_) workers_->lease(lease.until);
-                      },
-                      [this](const action::RequestStop& request) {
-                        request_stop(Clock::now() + request.notice);
-                      },
-                      [this](const action::StopWorkers& stop) { stop_workers(stop); },
-                      [this](const action::RoundOver& over) {
-                        if (events_.round_over) events_.round_over(over);
-                      },
-                      [this](const action::KeepWorkers&) { keep_workers(); },
-                      [this](const action::GoOn& next) { go_on(next.round); },
-                      [this](const action::Record&) {
-                        if (socket_) socket_->ask_for_records();
-                      },
-                      [this](const action::Inspect& inspect) {
-                        if (socket_) socket_->ask_for_records();
-                        if (monitor_) monitor_->inspect(inspect.inquiry);
-                      },
-                      [this](const action::ReadTail& wanted) { read_tail(wanted); },
-                      [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
-                      [this](const action::Exit& exit) {
-                        timer_.cancel();
-                        leave(exit);
-                      },
-                  },
-                  todo);
+  const Overloaded carry_out{
+      [this](const action::Connect& connect) { link_.connect(connect.timeout); },
+      [this](const action::CloseLink&) { link_.close(); },
+      [this](const action::Send& send) { link_.send(send.envelope); },
+      [this](const action::SetKeepAlive& keep) {
+        link_.set_keep_alive(keep.timeout, keep.interval);
+      },
+      [this](const action::BindStore& bind) {
+        try {
+          handle(event::StoreBound{store_.bind(bind.address, bind.port)});
+        } catch (const Error& error) {
+          handle(event::StoreBindFailed{error.what()});
+        }
+      },
+      [this](const action::ServeStore& serve) { store_.serve(serve.round); },
+      [this](const action::CloseStore& close) {
+        // At the end it stays for other nodes' workers: leave() closes it.
+        if (!runner_.machine().exited()) store_.close(close.round);
+      },
+      [this](const action::Spawn& start) { spawn(start.round); },
+      [this](const action::Prewarm&) { prewarm(); },
+      [this](const action::Lease& lease) {
+        if (workers_) workers_->lease(lease.until);
+      },
+      [this](const action::RequestStop& request) { request_stop(Clock::now() + request.notice); },
+      [this](const action::StopWorkers& stop) { stop_workers(stop); },
+      [this](const action::RoundOver& over) {
+        if (events_.round_over) events_.round_over(over);
+      },
+      [this](const action::KeepWorkers&) { keep_workers(); },
+      [this](const action::GoOn& next) { go_on(next.round); },
+      [this](const action::Record&) {
+        if (socket_) socket_->ask_for_records();
+      },
+      [this](const action::Inspect& inspect) {
+        if (socket_) socket_->ask_for_records();
+        if (monitor_) monitor_->inspect(inspect.inquiry);
+      },
+      [this](const action::ReadTail& wanted) { read_tail(wanted); },
+      [this](const action::Tell& tell) { events_.tell(tell.level, tell.text); },
+      [this](const action::Exit& exit) {
+        timer_.cancel();
+        leave(exit);
+      },
+  };
+  variants::visit(carry_out, todo);
 }
 
 AgentSocketEvents NodeAgent::socket_events() {
@@ -333,15 +430,20 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
     open_timers(socket_ ? directory : "");
     workers_->start(worker_specs(round));
   } catch (const Error& error) {
-    membership::WorkerFailure failure;
-    failure.global_rank = round.first_global_rank;
-    failure.local_rank = 0;
-    failure.node_rank = round.node_rank;
-    failure.host = options_.machine.join.host;
-    failure.exit_code = kExitNotExecutable;
-    failure.note = error.what();
-    handle(event::WorkerFailed{round.round, failure, Clock::now()});
+    handle(event::WorkerFailed{round.round, failure_of(0, error.what()), Clock::now()});
   }
+}
+
+// Of a worker that could not run.
+membership::WorkerFailure NodeAgent::failure_of(int local_rank, const std::string& note) const {
+  membership::WorkerFailure failure;
+  failure.global_rank = ranks_.of(local_rank);
+  failure.local_rank = local_rank;
+  failure.node_rank = node_rank_;
+  failure.host = options_.machine.join.host;
+  failure.exit_code = kExitNotExecutable;
+  failure.note = note;
+  return failure;
 }
 
 std::vector<WorkerSpec> NodeAgent::worker_specs(const membership::StartRound& round) const {
@@ -395,16 +497,7 @@ std::optional<ProgressWords> NodeAgent::read_page(int local_rank) const {
   if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
   const ProgressSample page = pages_.read(local_rank);
   if (!page.connected) return std::nullopt;
-  return ProgressWords{static_cast<WorkPhase>(page.phase),
-                       page.step,
-                       page.steps_done,
-                       page.collectives_begun,
-                       page.collectives_done,
-                       static_cast<std::uint64_t>(page.last_collective),
-                       page.num_reports,
-                       std::bit_cast<std::uint64_t>(page.loss),
-                       page.samples,
-                       page.steps};
+  return static_cast<const ProgressWords&>(page);
 }
 
 std::vector<CommunicatorState> NodeAgent::communicators(int local_rank) const {
@@ -449,7 +542,7 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
     handle(event::WorkerFailed{round, failure, at});
     not_kept(concat("rank ", failure.global_rank, " has ended, too"));
   };
-  events.ended = [this](const WorkerEnd& end) { count_end(end); };
+  events.ended = [this](const WorkerExit& exit) { count_exit(exit); };
   events.all_succeeded = [this, round] {
     if (socket_) socket_->read_pending();
     handle(event::WorkersSucceeded{round});
@@ -500,6 +593,186 @@ void NodeAgent::wake_at(std::optional<Clock::time_point> at) {
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) handle(event::Timer{});
   });
+}
+
+// ---- Workers that go on in place when one of them has died (docs/inplace.md) ----
+
+void NodeAgent::keep_workers() {
+  monitor_.reset();
+  late_failure_.reset();
+  keeping_ = true;
+  if (socket_) socket_->read_pending();
+  kept_if_all_ask();
+}
+
+// Who has not offered it will never ask: a program that knows nothing of it, as most are.
+void NodeAgent::kept_if_all_ask() {
+  if (!keeping_) return;
+  if (!workers_ || !socket_) return not_kept("they have no socket to ask on");
+  if (leave_before_) return not_kept("they are asked to leave");
+  if (workers_->any_ended_well()) return not_kept("one has finished");
+  const std::vector<pid_t> pids = workers_->pids();
+  int count = 0, num_asking = 0;
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    if (pids[i] == 0) continue;
+    const int local_rank = static_cast<int>(i);
+    if (!socket_->offers_recovery(local_rank)) {
+      return not_kept(concat("rank ", ranks_.of(local_rank), " (pid ", pids[i],
+                             ") has not offered it (Session::offer_recovery)"));
+    }
+    ++count;
+    num_asking += socket_->asks_to_recover(local_rank) ? 1 : 0;
+  }
+  if (count == 0) return not_kept("none is left on this node");
+  pages_.tell_peer_lost();         // NCCL shows it only to some, or to nobody
+  if (num_asking < count) return;  // the next one that asks comes here again
+  keeping_ = false;
+  waiting_in_place_ = true;
+  waiting_since_ = Clock::now();
+  tell_progress();
+  if (events_.workers_gone) events_.workers_gone();
+  handle(event::WorkersKept{round_, count, pages_.last_step()});
+}
+
+void NodeAgent::not_kept(const std::string& why) {
+  if (std::exchange(keeping_, false)) handle(event::WorkersNotKept{round_, why});
+}
+
+// Socket, output and log files stay; pages are those of the new round.
+void NodeAgent::go_on(const membership::StartRound& round) {
+  waiting_in_place_ = false;
+  round_ = round.round;
+  node_rank_ = round.node_rank;
+  ranks_ = {round.first_global_rank};
+  first_steps_.clear();
+  count_round(true);
+  const std::vector<pid_t> pids = workers_->pids();
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    if (pids[i] != 0) ranks_.left.push_back(static_cast<int>(i));
+  }
+  if (events_.round_began) events_.round_began(round);
+  failure_details_.go_on(round.round);
+  workers_->go_on(round.node_rank, round.first_global_rank, group_events(round.round));
+  std::string problem;
+  int at_fault = ranks_.left.empty() ? 0 : ranks_.left.front();
+  try {
+    pages_.begin_round(round.round, options_.environment.num_workers);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const int num_left = static_cast<int>(ranks_.left.size());
+  for (int i = 0; i < num_left && problem.empty() && !late_failure_; ++i) {
+    const int local_rank = ranks_.left[static_cast<std::size_t>(i)];
+    const auto place = place_variables(options_.environment, round, i, num_left, local_rank);
+    if (!socket_->go_on(local_rank, place)) {
+      problem = concat("rank ", ranks_.of(local_rank), " does not wait for it any more");
+      at_fault = local_rank;
+    }
+  }
+  socket_->end_old_round();
+  if (problem.empty() && !late_failure_) {
+    watch(round);
+    return all_run(round.round);
+  }
+  const std::string note = "could not go on in place: " + problem;
+  handle(event::WorkerFailed{
+      round.round, late_failure_ ? *late_failure_ : failure_of(at_fault, note), Clock::now()});
+}
+
+// ---- What it counts and reads of itself and its workers (docs/metrics.md, docs/events.md) ----
+
+void NodeAgent::count_round(bool in_place) {
+  const Clock::time_point now = Clock::now();
+  if (const auto since = std::exchange(waiting_since_, std::nullopt)) {
+    counts_.waits.observe(std::chrono::duration<double>(now - *since).count());
+  }
+  const bool failed = std::exchange(failed_here_, false);
+  if (!in_place && counts_.rounds > 0) {
+    ++(failed ? counts_.restarts_after_failure : counts_.restarts_otherwise);
+  }
+  ++counts_.rounds;
+}
+
+void NodeAgent::count_failure(const membership::WorkerFailure& failure) {
+  failed_here_ = true;
+  count_exit(exit_of(failure, !failure.out_of_memory.empty() ? ExitKind::kOutOfMemory
+                              : failure.signal_number != 0   ? ExitKind::kSignal
+                                                             : ExitKind::kError));
+}
+
+void NodeAgent::count_exit(const WorkerExit& exit) {
+  ++counts_.of(exit.kind);
+  if (events_.worker_ended) events_.worker_ended(exit);
+}
+
+// How the node is and how far its ranks are is one message where both are said: a rendezvous of a
+// thousand nodes has half as many to read.
+std::optional<membership::NodeReport> NodeAgent::take_node_report() {
+  auto report = node_monitor_.take_report();
+  if (report) tell_node(*report);
+  return report;
+}
+
+void NodeAgent::read_node(membership::NodeReport report) {
+  tell_node(report);
+  handle(membership::agent_event::NodeRead{std::move(report)});
+}
+
+void NodeAgent::tell_node(const membership::NodeReport& report) const {
+  if (events_.node_read) events_.node_read(report);
+  tell_progress();
+}
+
+void NodeAgent::tell_progress() const {
+  if (!events_.progressed) return;
+  std::vector<RankProgress> ranks;
+  for (int i = 0; i < pages_.num_workers(); ++i) {
+    if (const auto words = read_page(i)) ranks.push_back({ranks_.of(i), *words});
+  }
+  if (!ranks.empty()) events_.progressed(ranks);
+}
+
+AgentMetrics NodeAgent::metrics() {
+  AgentMetrics all;
+  all.job = options_.machine.join.run_id;
+  all.connected = linked_;
+  all.node_rank = node_rank_;
+  all.round = round_;
+  std::vector<pid_t> pids;
+  if (workers_) pids = workers_->pids();
+  const auto num = pids.size() - static_cast<std::size_t>(std::count(pids.begin(), pids.end(), 0));
+  (stopping_ ? all.num_stopping : all.num_running) = num;
+  if (parked_) all.num_parked = static_cast<std::size_t>(options_.environment.num_workers);
+  all.counts = counts_;
+  all.node = node_monitor_.read();
+  all.uses = worker_uses_.look(pids, Clock::now());
+  for (std::size_t i = 0; i < all.uses.size(); ++i) {
+    all.pages.push_back(pids[i] != 0 ? read_page(static_cast<int>(i)) : std::nullopt);
+  }
+  all.process = metrics::own_use();
+  return all;
+}
+
+// ---- What a rank of this node wrote last, for who looks at it on the status page ----
+
+static_assert(OutputTail::kNumLines == membership::kMaxTailLines);
+
+void NodeAgent::read_tail(const membership::agent_action::ReadTail& wanted) {
+  const auto answer = [this, request = wanted.request](LastOutput last) {
+    membership::Tail tail{request, std::move(last.lines), std::move(last.note)};
+    handle(membership::agent_event::TailRead{std::move(tail)});
+  };
+  if (!options_.workers.output.is_watched) {
+    return answer({{},
+                   concat("switched off for this job: ddprun on ", host_name(),
+                          " runs with --watch-output=off")});
+  }
+  const bool is_here =
+      workers_ && wanted.round == round_ && workers_->look(wanted.global_rank, answer);
+  if (is_here) return;
+  answer({{},
+          concat("rank ", wanted.global_rank, " of round ", wanted.round,
+                 " is not, or not yet, on ", host_name())});
 }
 
 }  // namespace ddprun::agent

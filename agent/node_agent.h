@@ -5,39 +5,130 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/agent_socket.h"
 #include "agent/console.h"
 #include "agent/failure_details.h"
-#include "agent/gpu/gpu_memory.h"
+#include "agent/gpu/gpu_helper.h"
 #include "agent/hang/hang_monitor.h"
-#include "agent/hang/rank_numbers.h"
+#include "agent/hang/rank_sample.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/monitor/agent_metrics.h"
 #include "agent/monitor/node_monitor.h"
-#include "agent/monitor/worker_use.h"
 #include "agent/output/log_tree.h"
-#include "agent/parked_workers.h"
-#include "agent/preflight/node_facts.h"
+#include "agent/preflight/node_checks.h"
 #include "agent/progress_pages.h"
-#include "agent/round_store.h"
 #include "agent/timers/timer_pipe.h"
-#include "agent/worker_arguments.h"
 #include "agent/worker_environment.h"
-#include "agent/worker_exit.h"
 #include "agent/worker_group.h"
 #include "common/log.h"
+#include "common/unique_fd.h"
 #include "rendezvous/membership/agent_link.h"
-#include "rendezvous/membership/agent_runner.h"
+#include "rendezvous/membership/agent_machine.h"
+#include "rendezvous/store_server/store_proxy.h"
+#include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::agent {
+
+// The store of the current round on this node, or the node's proxy of it, and the listener for the
+// next one: bound before it is announced, so that no port is ever looked for twice.
+class RoundStore {
+ public:
+  // With `send` what is served is a proxy of the store in the rendezvous: it takes one message.
+  explicit RoundStore(boost::asio::io_context& io, std::function<void(std::string)> send = nullptr);
+  ~RoundStore();
+
+  // Listens for the next round; an unused listener from before is closed. An empty address means
+  // all interfaces; port 0 any free one. A port that was asked for by number stays bound, and the
+  // next round takes it over. Returns the port. All that the store will need is taken here, so that
+  // serve() can't fail for want of it. Throws Error(kUnavailable) when the port is in use,
+  // kResourceExhausted without a descriptor.
+  std::uint16_t bind(const std::string& address, std::uint16_t port);
+
+  // After bind(): serves an empty key space for `round` on the bound listener; what an older round
+  // had is closed.
+  void serve(std::uint64_t round);
+
+  // Calls `unused` once, from the io context, when the served key space has no client any more, or
+  // after `limit`, or soon when none is served. Not after close() or destruction.
+  void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
+
+  // For a proxy: the connection to the rendezvous, and what comes over it (store_proxy.h).
+  void linked();
+  void unlinked();
+  void received(std::string_view message);
+
+  // Closes the key space of `round`; another round's is left alone.
+  void close(std::uint64_t round);
+
+ private:
+  boost::asio::io_context& io_;
+  UniqueFd listener_;        // for the next round
+  UniqueFd fixed_listener_;  // kept while a port was asked for by number
+  std::uint16_t fixed_port_ = 0;
+  const std::function<void(std::string)> send_;  // empty: the store is here
+  std::unique_ptr<store::StoreProxy> proxy_;     // of round_
+  std::unique_ptr<store::StoreProxy> next_proxy_;
+  bool is_linked_ = false;
+  std::unique_ptr<store::StoreServer> server_;
+  std::unique_ptr<store::StoreServer> next_server_;  // empty, for listener_
+  std::uint64_t round_ = 0;                          // of server_, or of proxy_
+  boost::asio::steady_timer patience_;
+  std::function<void()> unused_;
+};
+
+struct ParkedWorkersOptions {
+  WorkerGroupOptions group;
+  WorkerEnvironmentOptions environment;
+  WorkerCommand command;
+  std::string socket_parent;
+};
+
+struct ParkedWorkersEvents {
+  AgentSocketEvents socket;
+  std::function<void(const std::string& why)> failed;  // one ended: no place can be given any more
+  std::function<void()> gone;                          // after dismiss(): no process is left
+};
+
+// A spare's workers that run before their node has a place in a round (--prewarm): each does what
+// it can, and says that it waits for its place (docs/agent-socket.md).
+class ParkedWorkers {
+ public:
+  // Starts them. `pages` outlives this; their round becomes 0 (none). Throws Error when the socket
+  // can't be made; a program that can't be started is `failed`.
+  ParkedWorkers(boost::asio::io_context& io, Console& console, ProgressPages& pages,
+                ParkedWorkersOptions options, ParkedWorkersEvents events);
+
+  // Gives each worker its place, environments by local rank; true: all have it, and group and
+  // socket are to be taken. False: not all of them wait (any more), dismiss() them.
+  bool place(const std::vector<std::vector<std::string>>& environments);
+
+  std::unique_ptr<WorkerGroup> take_group() { return std::move(group_); }
+  std::unique_ptr<AgentSocket> take_socket() { return std::move(socket_); }
+
+  // SIGKILL: they have nothing to lose. `gone` follows.
+  void dismiss();
+
+  const std::string& socket_directory() const { return socket_->directory(); }
+
+ private:
+  void fail(const std::string& why);
+
+  ParkedWorkersEvents events_;
+  std::vector<std::vector<std::string>> started_with_;  // environments by local rank
+  std::unique_ptr<AgentSocket> socket_;
+  std::unique_ptr<WorkerGroup> group_;
+  bool failed_ = false;
+};
 
 struct NodeAgentOptions {
   membership::AgentOptions machine;
@@ -86,8 +177,6 @@ class NodeAgent {
   NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOptions options,
             NodeAgentEvents events);
   ~NodeAgent();
-  NodeAgent(const NodeAgent&) = delete;
-  NodeAgent& operator=(const NodeAgent&) = delete;
 
   // Begins; everything after this happens in the io context. `unfit`: why this node can't run its
   // workers, for the others; the rendezvous keeps it out.
@@ -124,6 +213,7 @@ class NodeAgent {
   bool refuse_if_unfit();
   void refuse(const std::string& reason);
   std::string begin_logs(const membership::StartRound& round);
+  membership::WorkerFailure failure_of(int local_rank, const std::string& note) const;
   std::vector<WorkerSpec> worker_specs(const membership::StartRound& round) const;
   void start_workers(const membership::StartRound& round);
   AgentSocketEvents socket_events();
@@ -139,7 +229,7 @@ class NodeAgent {
   std::optional<ProgressWords> read_page(int local_rank) const;
   void count_round(bool in_place);
   void count_failure(const membership::WorkerFailure& failure);
-  void count_end(const WorkerEnd& end);
+  void count_exit(const WorkerExit& exit);
   void read_node(membership::NodeReport report);
   std::optional<membership::NodeReport> take_node_report();
   void tell_node(const membership::NodeReport& report) const;
@@ -154,7 +244,6 @@ class NodeAgent {
   void wake_at(std::optional<Clock::time_point> at);
   void leave(const membership::agent_action::Exit& exit);
 
-  // Constant after construction.
   Console& console_;
   boost::asio::io_context& io_;
   const NodeAgentOptions options_;

@@ -6,9 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
-#include <utility>
 
 #include "common/check.h"
 #include "common/error.h"
@@ -99,7 +97,7 @@ ProgressSample ProgressPages::read(int local_rank) const {
   sample.collectives_done = load(words.collectives_done);
   sample.last_collective = known(load(words.last_collective), CollectiveKind::kRecv);
   sample.num_reports = load(words.num_reports);
-  sample.loss = std::bit_cast<double>(load(words.loss));
+  sample.loss_bits = load(words.loss);
   sample.samples = load(words.samples);
   sample.steps = read_steps(words);
   sample.stop_requested = load(words.stop_request) != 0;

@@ -3,11 +3,10 @@
 // the workers by AgentSocket, read by whoever watches them. io thread only.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
+#include "agent/hang/rank_sample.h"
 #include "common/clock.h"
 #include "common/operation_facts.h"
 #include "common/progress_page.h"
@@ -16,19 +15,9 @@
 namespace ddprun::agent {
 
 // What a worker says about itself, at the moment of reading. The agent checks nothing of it.
-struct ProgressSample {
+struct ProgressSample : ProgressWords {
   bool connected = false;  // it has asked for its page in this round: its numbers mean something
-  ProgressPhase phase = ProgressPhase::kStartUp;  // kStartUp also for a value that is none
-  std::uint64_t step = 0;                         // the last one begun; 0: none
-  std::uint64_t steps_done = 0;                   // the last one finished
   bool own_count = false;  // steps count from 1 in each round, whatever the job has done before
-  std::uint64_t collectives_begun = 0;
-  std::uint64_t collectives_done = 0;
-  CollectiveKind last_collective = CollectiveKind::kNone;
-  std::uint64_t num_reports = 0;  // 0: the next two mean nothing
-  double loss = 0;                // of the last report; may be infinite, or no number
-  std::uint64_t samples = 0;      // of all reports
-  std::optional<StepSums> steps;  // nullopt: it told none, or is writing them now
   bool stop_requested = false;
 
   friend bool operator==(const ProgressSample&, const ProgressSample&) = default;

@@ -11,8 +11,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <utility>
 
+#include "agent/warden/process_tree.h"
+#include "common/child_process.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -79,6 +83,19 @@ std::shared_ptr<WatchedChild> start_warden(boost::asio::io_context& io, const Ch
   }
 }
 
+// A rare path: looking again is simpler than a pidfd on each of a changing set.
+constexpr std::chrono::milliseconds kInterval{2};
+
+struct Found {
+  std::vector<pid_t> pids;
+};
+
+warden::Visit choose(pid_t pid, void* context) {
+  if (is_helper_process(pid) || ::getsid(pid) == ::getsid(0)) return warden::Visit::kPrune;
+  static_cast<Found*>(context)->pids.push_back(pid);
+  return warden::Visit::kSignal;
+}
+
 }  // namespace
 
 std::string WardenProcess::default_path() { return helper_program("ddprun-warden"); }
@@ -95,7 +112,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
   const UniqueFd theirs(ends[1]);
   // The warden's reports wait for a slow agent; it polls before it reads.
   ::fcntl(theirs.get(), F_SETFL, 0);
-  // If the warden is killed, what the workers left comes to us (orphan_sweep.h).
+  // If the warden is killed, what the workers left comes to us (OrphanSweep).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));
   process->child_ = start_warden(io, warden_command(path, directory, theirs.get(), cgroup),
@@ -128,55 +145,49 @@ void WardenProcess::wait_for_stop() {
 }
 
 void WardenProcess::spawn(const WardenSpawn& spawn) {
-  Outgoing outgoing;
-  outgoing.request.type = warden::RequestType::kSpawn;
-  outgoing.request.worker = spawn.worker;
-  outgoing.request.num_arguments = static_cast<std::uint32_t>(spawn.argv->size());
-  outgoing.request.num_variables = static_cast<std::uint32_t>(spawn.environment->size());
-  outgoing.request.max_open_files = store::initial_file_limit();
+  warden::Request wanted;
+  wanted.worker = spawn.worker;
+  wanted.num_arguments = static_cast<std::uint32_t>(spawn.argv->size());
+  wanted.num_variables = static_cast<std::uint32_t>(spawn.environment->size());
+  wanted.max_open_files = store::initial_file_limit();
   static_assert(CpuSet::kMostCpus == warden::kCpuWords * 64);
-  std::copy(spawn.cpus.words().begin(), spawn.cpus.words().end(), outgoing.request.cpus);
-  outgoing.fds.push_back(make_payload(spawn, &outgoing.request.payload_bytes));
+  std::copy(spawn.cpus.words().begin(), spawn.cpus.words().end(), wanted.cpus);
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_payload(spawn, &wanted.payload_bytes));
   std::vector<int> given = {spawn.stdin_fd, spawn.stdout_fd, spawn.stderr_fd};
   if (spawn.cgroup_fd >= 0) given.push_back(spawn.cgroup_fd);
   for (const int fd : given) {
     UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
     if (!copy) throw_system_error("duplicating a worker's descriptor", errno);
-    outgoing.fds.push_back(std::move(copy));
+    fds.push_back(std::move(copy));
   }
-  queue_.push_back(std::move(outgoing));
+  post(wanted, std::move(fds));
+}
+
+void WardenProcess::post(const warden::Request& wanted, std::vector<UniqueFd> fds) {
+  queue_.push_back({wanted, std::move(fds)});
   send_queued();
 }
 
 void WardenProcess::request(warden::RequestType type, int signal_number) {
-  Outgoing outgoing;
-  outgoing.request.type = type;
-  outgoing.request.signal_number = signal_number;
-  queue_.push_back(std::move(outgoing));
-  send_queued();
+  post({.type = type, .signal_number = signal_number});
   if (type != warden::RequestType::kSignal) resume();
 }
 
 void WardenProcess::clear(pid_t pid) {
-  Outgoing outgoing;
-  outgoing.request.type = warden::RequestType::kClear;
-  outgoing.request.ended_pid = pid;
-  queue_.push_back(std::move(outgoing));
-  send_queued();
+  post({.type = warden::RequestType::kClear, .ended_pid = pid});
   resume();
 }
 
 void WardenProcess::lease(std::optional<Clock::time_point> until) {
   using std::chrono::milliseconds;
-  Outgoing outgoing;
-  outgoing.request.type = warden::RequestType::kLease;
+  warden::Request wanted{.type = warden::RequestType::kLease};
   if (until) {
     // Clock is CLOCK_MONOTONIC; never 0, which means "for ever".
     const auto at = std::chrono::duration_cast<milliseconds>(until->time_since_epoch());
-    outgoing.request.lease_until_ms = std::max<std::int64_t>(at.count(), 1);
+    wanted.lease_until_ms = std::max<std::int64_t>(at.count(), 1);
   }
-  queue_.push_back(std::move(outgoing));
-  send_queued();
+  post(wanted);
   resume();  // a stopped one keeps no lease
 }
 
@@ -270,6 +281,30 @@ void WardenProcess::hang_up() {
 void WardenProcess::abandon() {
   events_ = {};
   hang_up();
+}
+
+std::shared_ptr<OrphanSweep> OrphanSweep::start(boost::asio::io_context& io,
+                                                std::function<void()> done) {
+  std::shared_ptr<OrphanSweep> sweep(new OrphanSweep(io, std::move(done)));
+  sweep->step();
+  return sweep;
+}
+
+OrphanSweep::OrphanSweep(boost::asio::io_context& io, std::function<void()> done)
+    : timer_(io), done_(std::move(done)) {}
+
+void OrphanSweep::step() {
+  Found found;
+  warden::signal_descendants(SIGKILL, &choose, &found);
+  // Only our own children can be reaped; the others become ours when their parents are.
+  for (const pid_t pid : found.pids) ::waitpid(pid, nullptr, WNOHANG);
+  timer_.expires_after(found.pids.empty() ? std::chrono::milliseconds(0) : kInterval);
+  timer_.async_wait([self = shared_from_this(),
+                     is_done = found.pids.empty()](const boost::system::error_code& error) {
+    if (error) return;
+    if (!is_done) return self->step();
+    if (const auto done = std::exchange(self->done_, nullptr)) done();
+  });
 }
 
 }  // namespace ddprun::agent

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/isolation/round_cgroup.h"
+#include "agent/isolation/worker_cgroups.h"
 #include "agent/warden/protocol.h"
 #include "agent/watched_child.h"
 #include "common/clock.h"
@@ -83,6 +84,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   WardenProcess(boost::asio::io_context& io, UniqueFd socket, Events events);
   void wait_for_stop();
   void resume();
+  void post(const warden::Request& wanted, std::vector<UniqueFd> fds = {});
   void send_queued();
   bool send_now(const Outgoing& outgoing);
   void wait_readable();
@@ -95,6 +97,26 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   Events events_;
   std::deque<Outgoing> queue_;  // what the socket had no room for
   bool waiting_writable_ = false;
+};
+
+// After a warden was killed: its workers die with it (PDEATHSIG), what they had started becomes the
+// agent's child, since the agent is a subreaper too. This kills and reaps those. io thread only.
+class OrphanSweep : public std::enable_shared_from_this<OrphanSweep> {
+ public:
+  // `done` is called from the io context once none is left. This program's own session, its
+  // helpers (HelperProcess: living wardens, too) and what they started are left alone: no
+  // worker of the dead warden is among them.
+  static std::shared_ptr<OrphanSweep> start(boost::asio::io_context& io,
+                                            std::function<void()> done);
+  // No call of `done` any more.
+  void abandon() { done_ = nullptr; }
+
+ private:
+  OrphanSweep(boost::asio::io_context& io, std::function<void()> done);
+  void step();
+
+  boost::asio::steady_timer timer_;
+  std::function<void()> done_;
 };
 
 }  // namespace ddprun::agent

@@ -13,7 +13,6 @@
 #include <string>
 
 #include "common/child_process.h"
-#include "common/helper_processes.h"
 
 namespace ddprun::agent {
 

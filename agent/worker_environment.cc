@@ -3,13 +3,24 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
 #include <type_traits>
 
 #include "common/env_names.h"
 #include "common/log.h"
+#include "common/template_text.h"
 
 namespace ddprun::agent {
+
+std::vector<std::string> worker_arguments(const WorkerCommand& command, int local_rank) {
+  const auto dollars =
+      command.dollars_are_doubled ? DoubleDollar::kBecomesOne : DoubleDollar::kStays;
+  std::vector<std::string> result = command.argv;
+  for (std::size_t i = 1; i < result.size(); ++i) {
+    result[i] =
+        safe_substitute(command.argv[i], {{"local_rank", std::to_string(local_rank)}}, dollars);
+  }
+  return result;
+}
 
 std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& options,
                                             const membership::StartRound& round, int local_rank,

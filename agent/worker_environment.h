@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment of one worker: torchrun's variables, and DDPRUN_*. Pure.
+// The arguments and the environment of one worker: torchrun's variables, and DDPRUN_*. Pure.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,15 @@
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::agent {
+
+// What the workers of a node execute.
+struct WorkerCommand {
+  std::vector<std::string> argv;     // of every worker; argv[0] is the file to execute
+  bool dollars_are_doubled = false;  // "$$" in an argument means "$"
+};
+
+// `command` with "${local_rank}" and "$local_rank" replaced in its arguments, not in argv[0].
+std::vector<std::string> worker_arguments(const WorkerCommand& command, int local_rank);
 
 // What is the same for all workers of this node and all rounds.
 struct WorkerEnvironmentOptions {

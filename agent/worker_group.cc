@@ -11,15 +11,11 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <optional>
 #include <utility>
 
-#include "agent/isolation/empty_wait.h"
-#include "agent/isolation/remaining_processes.h"
-#include "agent/orphan_sweep.h"
-#include "agent/start_failure.h"
+#include "agent/isolation/cgroup_tree.h"
+#include "agent/warden/protocol.h"
 #include "agent/warden_process.h"
-#include "agent/worker_output.h"
 #include "common/check.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -29,6 +25,54 @@
 
 namespace ddprun::agent {
 namespace {
+
+// An error of exec or chdir that stays until somebody mends the node or the command line.
+bool is_lasting(int error_number) {
+  constexpr std::array kLasting = {ENOENT, ENOTDIR, EACCES, EPERM, ENOEXEC, ELOOP, E2BIG};
+  return std::find(kLasting.begin(), kLasting.end(), error_number) != kLasting.end();
+}
+
+// Fills in exit code, note, and whether a restart may mend it, from a report of kNotStarted.
+// `cpus`: those that the worker was to be bound to, in words.
+void explain_start_failure(const warden::Report& report, const WorkerSpec& worker,
+                           const std::string& cpus, membership::WorkerFailure& failure) {
+  const std::string& file = worker.argv.front();
+  const bool is_missing = report.error_number == ENOENT || report.error_number == ENOTDIR;
+  failure.exit_code = is_missing ? kExitNotFound : kExitNotExecutable;
+  const std::string why = errno_text(report.error_number);
+  switch (report.stage) {
+    case warden::Stage::kExec:
+      failure.lasting = is_lasting(report.error_number);
+      failure.note = "could not exec " + file + ": " + why;
+      // The file is there, so it is its interpreter that is not.
+      if (report.error_number == ENOENT && ::access(file.c_str(), F_OK) == 0) {
+        failure.exit_code = kExitNotExecutable;
+        failure.note +=
+            " (the file exists: the interpreter in its first line, or its loader, doesn't)";
+      } else if (report.error_number == ENOEXEC) {
+        failure.note +=
+            " (a script needs a first line like #!/bin/sh, a program is of another machine)";
+      }
+      break;
+    case warden::Stage::kCpus:
+      failure.note = "could not be bound to CPUs " + cpus + ": " + why +
+                     "; were they taken from this process since it started?";
+      break;
+    case warden::Stage::kCgroup:
+      failure.note = "could not enter its cgroup: " + why + "; was it removed by somebody?";
+      break;
+    case warden::Stage::kDirectory:
+      failure.lasting = is_lasting(report.error_number);
+      failure.note = "could not enter the directory " + worker.working_directory + ": " + why;
+      break;
+    default:
+      failure.exit_code = kExitNotExecutable;
+      failure.note = "could not start a process for " + file + ": " + why;
+      if (report.error_number == EAGAIN) {
+        failure.note += " (a limit of processes: ulimit -u, or the cgroup's pids.max)";
+      }
+  }
+}
 
 using warden::Report;
 using warden::ReportType;
@@ -51,6 +95,13 @@ struct Worker {
 };
 
 }  // namespace
+
+WorkerExit exit_of(const membership::WorkerFailure& failure, ExitKind kind) {
+  WorkerExit exit{failure.global_rank, failure.local_rank, static_cast<pid_t>(failure.pid), kind};
+  exit.signal_number = failure.signal_number;
+  if (failure.signal_number == 0) exit.exit_code = failure.exit_code;
+  return exit;
+}
 
 // Owned by the group, and by what is under way in the io context until that has seen `closed_`.
 class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl> {
@@ -104,14 +155,12 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   template <typename Function>
   void later(Function function);
 
-  // Constant after construction (workers_: after start).
   boost::asio::io_context& io_;
   Console& console_;
   const WorkerGroupOptions options_;
   int node_rank_;
   WorkerGroupEvents events_;
 
-  // io thread only.
   std::vector<Worker> workers_;
   std::shared_ptr<RoundLogs> logs_;        // null: no files. Second owners: the workers' outputs
   std::shared_ptr<WardenProcess> warden_;  // second owner: its waits under way
@@ -385,7 +434,7 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
     any_left_ |= left;
     if (events_.ended) {
       events_.ended({worker.spec.global_rank, worker.spec.local_rank, worker.pid,
-                     WEXITSTATUS(wait_status), 0, false});
+                     ExitKind::kSuccess, WEXITSTATUS(wait_status), 0});
     }
     const auto& all_ended = any_left_ ? events_.all_left : events_.all_succeeded;
     if (num_ended_well_ + num_failed_ == workers_.size() && !kill_at_ && all_ended) all_ended();
@@ -416,10 +465,7 @@ void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure,
   worker.state = WorkerState::kEnded;
   // What ends after stop() was told to: a victim.
   const bool is_victim = stopped_at_ && at >= *stopped_at_;
-  if (is_victim && events_.ended) {
-    events_.ended({failure.global_rank, failure.local_rank, worker.pid, failure.exit_code,
-                   failure.signal_number, true});
-  }
+  if (is_victim && events_.ended) events_.ended(exit_of(failure, ExitKind::kStopped));
   if (!is_victim && events_.worker_failed) events_.worker_failed(std::move(failure), at);
 }
 

@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "agent/console.h"
-#include "agent/isolation/round_cgroup.h"
+#include "agent/isolation/worker_cgroups.h"
+#include "agent/monitor/agent_metrics.h"
 #include "agent/output/output_options.h"
 #include "agent/worker_output.h"
 #include "common/clock.h"
@@ -52,15 +53,8 @@ struct WorkerGroupOptions {
   std::chrono::milliseconds kill_limit{120'000};
 };
 
-// A worker that ended without failing.
-struct WorkerEnd {
-  int global_rank = 0;
-  int local_rank = 0;
-  pid_t pid = 0;
-  int exit_code = 0;      // meaningful when signal_number == 0
-  int signal_number = 0;  // 0: it exited
-  bool stopped = false;   // it was told to; else with success, or as ask_to_leave() allows
-};
+// How a worker ended that failed, or that was stopped.
+WorkerExit exit_of(const membership::WorkerFailure& failure, ExitKind kind);
 
 // What a group tells its owner; called from the io context, never from inside a WorkerGroup call.
 // The owner may call stop() or destroy the group from inside a call.
@@ -73,8 +67,8 @@ struct WorkerGroupEvents {
   // failed before is reported though stop() came before its report.
   std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
   // May be empty: each worker that has ended otherwise, before what follows from that: with
-  // success, or because it was stopped.
-  std::function<void(const WorkerEnd&)> ended;
+  // success, or as ask_to_leave() allows, or because it was stopped.
+  std::function<void(const WorkerExit&)> ended;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
   // Likewise after ask_to_leave(), where at least one exited with 75. May be empty.
   std::function<void()> all_left;

@@ -6,23 +6,52 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstddef>
 #include <ctime>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/console.h"
-#include "agent/output/line_filter.h"
-#include "agent/output/line_prefix.h"
+#include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
-#include "agent/output/round_logs.h"
-#include "agent/output/stream_plan.h"
-#include "agent/output_tail.h"
+#include "agent/output/output_options.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
+
+// The last lines that one worker wrote, stdout and stderr together: for the failure report, and for
+// who looks at them on the status page. Pure.
+class OutputTail {
+ public:
+  static constexpr std::size_t kNumLines = 64;          // kept
+  static constexpr std::size_t kNumReportedLines = 20;  // of a failure report
+  static constexpr std::size_t kMaxLineBytes = 1024;    // the rest of a longer line is cut off
+  static constexpr std::size_t kNumStreams = 2;
+
+  // `stream` is 0 or 1; each has its own unfinished line.
+  void feed(std::size_t stream, std::string_view bytes);
+
+  // Oldest first, at most `most` of kNumLines, an unfinished line included. Made fit for reports
+  // and JSON: valid UTF-8, of a line with carriage returns the last text, no control characters
+  // and none that hide or turn text (these, escape sequences and bytes that are no text are
+  // replaced), at most kMaxLineBytes and a mark.
+  std::vector<std::string> lines(std::size_t most = kNumReportedLines) const;
+
+ private:
+  void add_line(std::string_view first, std::string_view rest);
+  static void append_bounded(std::string& to, std::string_view bytes);
+
+  std::array<std::string, kNumLines> ring_;  // strings are reused: no allocation per line
+  std::size_t num_added_ = 0;
+  std::array<std::string, kNumStreams> partial_;
+};
+
+// One line as OutputTail::lines() shows it.
+std::string printable_line(std::string_view line);
 
 // What to hand to the worker. A descriptor < 0 is to be replaced by the agent's own.
 struct WorkerStreams {
@@ -104,13 +133,11 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   void read_direct_files();
   std::string unseen(OutputStream stream) const;
 
-  // Constant after construction.
   boost::asio::io_context& io_;
   Console& console_;
   const OutputOptions& options_;
   const bool several_workers_;
 
-  // io thread only.
   std::shared_ptr<RoundLogs> logs_;           // second owners: the round's other workers
   std::vector<std::unique_ptr<Pipe>> pipes_;  // at most two; null: ended
   std::array<Kept, OutputTail::kNumStreams> kept_{};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call into a library that may never return, on a thread that can be left behind.
+// A call into a library that may never return, on a thread that can be left behind; and a bound for
+// the process' exit, should it hang there.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -32,5 +34,13 @@ class BoundedCall {
 // Runs `call` as BoundedCall does. True: it returned before the deadline. False: it still runs, or
 // there was no thread for it, which is logged.
 bool returns_before(Deadline deadline, std::function<void()> call);
+
+// For a process in which a library hangs, or may: its exit handlers could hang as well. From now
+// on: once the process calls exit(), or main() has returned, it is gone within `limit`, with the
+// status that it was given, whatever those exit handlers do that are there by now, and the
+// destructors of the static objects that are. Handlers run in the opposite order of their
+// registration: what comes after the last call runs first, and has no limit. The shortest limit
+// counts. Any thread.
+void bound_exit(std::chrono::milliseconds limit);
 
 }  // namespace ddprun

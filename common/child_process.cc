@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -137,6 +138,11 @@ pid_t make_child(Prepared& what, int report, bool shares_memory) {
   return pid;
 }
 
+std::vector<pid_t>& pids() {
+  static std::vector<pid_t> all;
+  return all;
+}
+
 }  // namespace
 
 Child start_child(const ChildCommand& command) {
@@ -171,6 +177,16 @@ Pipe make_pipe(int more_flags) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | more_flags) != 0) throw_system_error("pipe2", errno);
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+HelperProcess::HelperProcess(pid_t pid) : pid_(pid) { pids().push_back(pid); }
+
+HelperProcess::~HelperProcess() { pids().erase(std::find(pids().begin(), pids().end(), pid_)); }
+
+const std::vector<pid_t>& helper_processes() { return pids(); }
+
+bool is_helper_process(pid_t pid) {
+  return std::find(pids().begin(), pids().end(), pid) != pids().end();
 }
 
 }  // namespace ddprun

@@ -73,4 +73,24 @@ struct Pipe {
 };
 Pipe make_pipe(int more_flags = 0);
 
+// A child process that this program started for itself and reaps itself, as long as this lives.
+// Whoever cleans up after others' children leaves these alone. One thread at a time.
+class HelperProcess {
+ public:
+  explicit HelperProcess(pid_t pid);
+  ~HelperProcess();
+  HelperProcess(const HelperProcess&) = delete;
+  HelperProcess& operator=(const HelperProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  const pid_t pid_;
+};
+
+bool is_helper_process(pid_t pid);
+
+// All of them, the oldest first.
+const std::vector<pid_t>& helper_processes();
+
 }  // namespace ddprun

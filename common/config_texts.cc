@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 
-#include "common/dangling_link.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/regular_file.h"
 #include "common/unique_fd.h"
 
 namespace ddprun {
@@ -25,6 +25,10 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
+[[noreturn]] void throw_unreadable(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
+}
+
 enum class Absence { kPresent, kNotThere, kHidden };
 
 // The whole file, where `absence` says that there is one.
@@ -35,31 +39,23 @@ std::string read_config(const std::string& path, Absence* absence) {
     const int error = errno;
     const bool is_hidden = error == EACCES && ::access(directory_of(path).c_str(), X_OK) != 0;
     if (error != ENOENT && error != ENOTDIR && !is_hidden) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "can't read " + one_line(path) + ": " + errno_text(error));
+      throw_unreadable(path, errno_text(error));
     }
     *absence = is_hidden ? Absence::kHidden : Absence::kNotThere;
     return {};
   }
   struct stat info {};
   if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "can't read " + one_line(path) + ": it is no regular file");
+    throw_unreadable(path, "it is no regular file");
   }
   std::string text;
   std::array<char, 4096> buffer;
   for (;;) {
     const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
     if (size == 0) return text;
-    if (size < 0) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "can't read " + one_line(path) + ": " + errno_text(errno));
-    }
+    if (size < 0) throw_unreadable(path, errno_text(errno));
     text.append(buffer.data(), static_cast<std::size_t>(size));
-    if (text.size() > kMaxConfigBytes) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "can't read " + one_line(path) + ": it has more than 1 MiB");
-    }
+    if (text.size() > kMaxConfigBytes) throw_unreadable(path, "it has more than 1 MiB");
   }
 }
 
@@ -73,11 +69,9 @@ std::vector<ConfigText> read_config_texts(const std::string& named,
     const std::string text = read_config(named, &absence);
     if (absence != Absence::kPresent) {
       const std::string link = one_line(dangling_link(named));
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("can't read ", one_line(named), ": ",
-                         absence == Absence::kHidden ? "no permission to enter its directory"
-                         : link.empty()              ? "there is no such file"
-                                                     : link));
+      throw_unreadable(named, absence == Absence::kHidden ? "no permission to enter its directory"
+                              : link.empty()              ? "there is no such file"
+                                                          : link);
     }
     files.push_back({.path = named, .text = text});
   }

@@ -2,19 +2,16 @@
 #include "common/duration.h"
 
 #include <array>
-#include <charconv>
 #include <cstdint>
 
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun {
 
 std::optional<double> parse_decimal(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stop != end || !(value >= 0)) return std::nullopt;
-  return value;
+  const auto value = parsed_number<double>(text);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 namespace {

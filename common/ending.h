@@ -5,9 +5,17 @@
 #include <exception>
 #include <string>
 
+#include "common/error.h"
 #include "common/exit_codes.h"
 
 namespace ddprun {
+
+// A file that was asked for can't be written: its disk is full, or it isn't allowed. Of code
+// kSystem; a program that it ends says so by its exit code.
+class WriteError : public Error {
+ public:
+  explicit WriteError(const std::string& message) : Error(ErrorCode::kSystem, message) {}
+};
 
 struct Ending {
   std::string text;  // what happened, and what to do about it

@@ -4,17 +4,11 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
+
+#include "common/parsed_number.h"
 
 namespace ddprun {
 namespace {
-
-std::optional<std::uint16_t> parse_port(std::string_view text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return port;
-}
 
 // "::1", "fe80::1%eth0".
 bool is_ipv6(const std::string& text) {
@@ -57,7 +51,7 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t defa
   }
   if (!endpoint.host.empty() && !is_host(endpoint.host)) return std::nullopt;
   if (!rest.empty()) {
-    const auto port = parse_port(rest.substr(1));
+    const auto port = parsed_number<std::uint16_t>(rest.substr(1));
     if (!port) return std::nullopt;
     endpoint.port = *port;
   }

@@ -67,7 +67,7 @@ inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
 inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
 inline constexpr char kDebug[] = "DDPRUN_DEBUG";  // "collectives": compare calls before NCCL's
 // For tests alone; a build without tests and bench doesn't read it
-// (worker_sdk/core/nccl/test_gpu.h).
+// (worker_sdk/core/nccl/device_identity.h).
 inline constexpr char kTestGpu[] = "DDPRUN_TEST_GPU";
 
 // Read by ddprun: the file to load in place of the NVML that a search would find.

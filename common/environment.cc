@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 
 namespace ddprun {
@@ -12,6 +14,32 @@ void add(std::string_view text, Environment& environment) {
   const auto equals = text.find('=');
   if (equals == std::string_view::npos) return;
   environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+}
+
+// The other host, its login and its terminal have their own.
+constexpr std::array<std::string_view, 30> kOwnNames = {
+    "_",       "COLUMNS",   "DISPLAY",  "GPG_AGENT_INFO", "GPG_TTY",    "HISTFILE",
+    "HOME",    "HOST",      "HOSTNAME", "HOSTTYPE",       "KRB5CCNAME", "LINES",
+    "LOGNAME", "LS_COLORS", "MACHTYPE", "MAIL",           "OLDPWD",     "OSTYPE",
+    "PS1",     "PWD",       "SHELL",    "SHLVL",          "SSH_TTY",    "STY",
+    "TEMP",    "TERMCAP",   "TMP",      "TMPDIR",         "USER",       "WINDOWID"};
+constexpr std::array<std::string_view, 13> kOwnPrefixes = {
+    "BASH_", "DBUS_", "DESKTOP_", "DDPRUN_",  "PET_",       "SESSION_", "SSH_",
+    "TERM_", "TMUX",  "VTE_",     "WAYLAND_", "XAUTHORITY", "XDG_"};
+// Of those, what a worker reads: it is not about the machine.
+constexpr std::array<std::string_view, 3> kForwarded = {
+    "DDPRUN_CUDART_LIBRARY", "DDPRUN_NCCL_LIBRARY", "DDPRUN_NVML_LIBRARY"};
+
+template <typename List>
+bool is_in(const List& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+bool is_forwarded(std::string_view name) {
+  if (is_in(kForwarded, name)) return true;
+  return !is_in(kOwnNames, name) &&
+         std::none_of(kOwnPrefixes.begin(), kOwnPrefixes.end(),
+                      [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 }  // namespace
@@ -39,6 +67,35 @@ std::vector<std::string> to_strings(const Environment& environment) {
   strings.reserve(environment.size());
   for (const auto& [name, value] : environment) strings.push_back(name + "=" + value);
   return strings;
+}
+
+std::vector<std::string> forwarded_environment(const Environment& environment,
+                                               const std::vector<std::string>& wishes) {
+  Environment forwarded;
+  for (const auto& [name, value] : environment) {
+    if (is_forwarded(name)) forwarded[name] = value;
+  }
+  for (const std::string& wish : wishes) {
+    const std::size_t equals = wish.find('=');
+    const std::string name = wish.substr(0, equals);
+    if (equals != std::string::npos) {
+      forwarded[name] = wish.substr(equals + 1);
+    } else if (name.starts_with('-')) {
+      forwarded.erase(name.substr(1));
+    } else if (const auto found = environment.find(name); found != environment.end()) {
+      forwarded[name] = found->second;
+    }
+  }
+  return to_strings(forwarded);
+}
+
+std::string check_env_wish(const std::string& wish) {
+  std::string name = wish.substr(0, wish.find('='));
+  if (name.size() == wish.size() && name.starts_with('-')) name.erase(0, 1);
+  const bool is_name = !name.empty() && std::all_of(name.begin(), name.end(), [](char letter) {
+    return static_cast<unsigned char>(letter) > ' ' && letter != 0x7f;
+  });
+  return is_name ? "" : "wants NAME, NAME=VALUE or -NAME";
 }
 
 }  // namespace ddprun

@@ -1,35 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/error.h"
 
+#include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+
+#include "common/check.h"
 
 namespace ddprun {
 
+void internal::check_failed(const char* file, int line, const char* condition) {
+  std::fprintf(stderr, "ddprun: internal error at %s:%d: %s\n", file, line, condition);
+  std::abort();
+}
+
 const char* to_string(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-      return "invalid argument";
-    case ErrorCode::kTimeout:
-      return "timeout";
-    case ErrorCode::kUnavailable:
-      return "unavailable";
-    case ErrorCode::kConnectionLost:
-      return "connection lost";
-    case ErrorCode::kProtocol:
-      return "protocol error";
-    case ErrorCode::kPeerLost:
-      return "peer lost";
-    case ErrorCode::kAborted:
-      return "aborted";
-    case ErrorCode::kResourceExhausted:
-      return "resource exhausted";
-    case ErrorCode::kUnsupported:
-      return "unsupported";
-    case ErrorCode::kSystem:
-      return "system error";
-  }
-  return "unknown error";
+  constexpr std::array kNames{
+      "invalid argument", "timeout", "unavailable",        "connection lost", "protocol error",
+      "peer lost",        "aborted", "resource exhausted", "unsupported",     "system error"};
+  static_assert(kNames.size() == static_cast<std::size_t>(ErrorCode::kSystem) + 1);
+  const auto number = static_cast<std::size_t>(code);
+  return number < kNames.size() ? kNames[number] : "unknown error";
 }
 
 std::string errno_text(int error_number) {

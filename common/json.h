@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON in and out, on top of Boost.JSON. The worker SDK, which needs no Boost, writes its few lines
-// with json_text.h. Pure.
+// with json_text(). Pure.
 #pragma once
 
 #include <boost/json/object.hpp>

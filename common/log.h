@@ -34,6 +34,18 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
+// The parts with `separator` between them.
+template <typename Parts>
+std::string listed(const Parts& parts, std::string_view separator = ", ") {
+  std::ostringstream out;
+  std::string_view before;
+  for (const auto& part : parts) {
+    out << before << part;
+    before = separator;
+  }
+  return out.str();
+}
+
 template <typename... Parts>
 void log_debug(const Parts&... parts) {
   if (log_enabled(LogLevel::kDebug)) log_message(LogLevel::kDebug, concat(parts...));

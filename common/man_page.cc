@@ -55,9 +55,7 @@ std::string to_roff(const ManPage& page) {
   std::string roff = ".TH " + upper(page.name) + " " + std::to_string(page.section) +
                      " \"\" \"ddprun " DDPRUN_VERSION "\"\n.SH NAME\n" + escaped(page.name) +
                      " \\- " + escaped(page.summary) + "\n";
-  if (!page.synopsis.empty()) {
-    roff += ".SH SYNOPSIS\n.nf\n" + escaped(page.synopsis) + "\n.fi\n";
-  }
+  if (!page.synopsis.empty()) roff += ".SH SYNOPSIS\n.nf\n" + escaped(page.synopsis) + "\n.fi\n";
   for (const ManSection& section : page.sections) {
     roff += ".SH " + escaped(upper(section.title)) + "\n" + body(section.text);
     for (const auto& [head, text] : section.entries) {

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/metrics_text.h"
 
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 
 #include "common/check.h"
+#include "common/process_stat.h"
 #include "common/trimmed.h"
 
 namespace ddprun::metrics {
@@ -56,6 +65,28 @@ void append_number(std::string& out, Number value) {
   out.append(digits.data(), end.ptr);
 }
 
+constexpr char kOwnDescriptors[] = "/proc/self/fd";
+constexpr std::uint64_t kMostCounted = 16'384;
+
+std::optional<std::uint64_t> count_open_fds() {
+  struct stat directory {};
+  if (::stat(kOwnDescriptors, &directory) == 0 && directory.st_size > 0) {
+    return static_cast<std::uint64_t>(directory.st_size);
+  }
+  DIR* const open = ::opendir(kOwnDescriptors);
+  if (open == nullptr) return std::nullopt;
+  std::uint64_t num = 0;
+  while (num <= kMostCounted && ::readdir(open) != nullptr) ++num;
+  ::closedir(open);
+  if (num > kMostCounted) return std::nullopt;
+  return num < 3 ? 0 : num - 3;  // ".", "..", and the one that reads them
+}
+
+std::uint64_t boot_time() {
+  std::ifstream file("/proc/stat");
+  return parse_boot_time(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
 }  // namespace
 
 Format choose_format(std::string_view accept) {
@@ -88,10 +119,13 @@ void TextWriter::family(std::string_view name, Type type, std::string_view help)
   if (type == Type::kCounter && format_ == Format::kOpenMetrics) {
     family.remove_suffix(kTotal.size());
   }
-  text_.append("# HELP ").append(family).append(" ");
+  begin_family(family, type == Type::kCounter ? " counter\n" : " gauge\n", help);
+}
+
+void TextWriter::begin_family(std::string_view name, std::string_view type, std::string_view help) {
+  text_.append("# HELP ").append(name).append(" ");
   append_escaped(text_, help, format_ == Format::kOpenMetrics);
-  text_.append("\n# TYPE ").append(family);
-  text_.append(type == Type::kCounter ? " counter\n" : " gauge\n");
+  text_.append("\n# TYPE ").append(name).append(type);
 }
 
 void TextWriter::begin_sample(Labels labels) {
@@ -139,9 +173,7 @@ void TextWriter::single(std::string_view name, Type type, std::string_view help,
 
 // `le` is a number's text there: OpenMetrics wants it to be a floating-point one.
 void TextWriter::histogram(std::string_view name, std::string_view help, const Histogram& values) {
-  text_.append("# HELP ").append(name).append(" ");
-  append_escaped(text_, help, format_ == Format::kOpenMetrics);
-  text_.append("\n# TYPE ").append(name).append(" histogram\n");
+  begin_family(name, " histogram\n", help);
   std::uint64_t num = 0;
   for (std::size_t i = 0; i < values.counts_.size(); ++i) {
     std::string bound = "+Inf";
@@ -166,6 +198,61 @@ void TextWriter::histogram(std::string_view name, std::string_view help, const H
 std::string TextWriter::finish() {
   if (format_ == Format::kOpenMetrics) text_ += "# EOF\n";
   return std::move(text_);
+}
+
+std::uint64_t parse_boot_time(std::string_view proc_stat) {
+  constexpr std::string_view kLine = "\nbtime ";
+  const std::size_t at = proc_stat.find(kLine);
+  if (at == std::string_view::npos) return 0;
+  std::uint64_t seconds = 0;
+  std::from_chars(proc_stat.data() + at + kLine.size(), proc_stat.data() + proc_stat.size(),
+                  seconds);
+  return seconds;
+}
+
+ProcessUse own_use() {
+  ProcessUse use;
+  rusage spent{};
+  if (::getrusage(RUSAGE_SELF, &spent) == 0) {
+    const auto seconds = [](const timeval& time) {
+      return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+    };
+    use.cpu_seconds = seconds(spent.ru_utime) + seconds(spent.ru_stime);
+  }
+  std::ifstream pages("/proc/self/statm");
+  std::uint64_t size = 0, resident = 0;
+  if (pages >> size >> resident) {
+    const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    use.virtual_bytes = size * page_bytes;
+    use.resident_bytes = resident * page_bytes;
+  }
+  use.num_open_fds = count_open_fds();
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) use.max_fds = limit.rlim_cur;
+  ProcessStat stat;
+  static const std::uint64_t kBoot = boot_time();  // the file is long on large machines
+  if (kBoot > 0 && read_process_stat(::getpid(), &stat)) {
+    use.start_timestamp_seconds =
+        static_cast<double>(kBoot) +
+        static_cast<double>(stat.start_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  }
+  return use;
+}
+
+void write(TextWriter& out, const ProcessUse& use) {
+  out.single("process_cpu_seconds_total", Type::kCounter, "User and system CPU time spent.",
+             use.cpu_seconds);
+  out.single("process_virtual_memory_bytes", Type::kGauge, "Size of the address space.",
+             use.virtual_bytes);
+  out.single("process_resident_memory_bytes", Type::kGauge, "Memory that is in RAM.",
+             use.resident_bytes);
+  if (use.num_open_fds) {
+    out.single("process_open_fds", Type::kGauge, "Open file descriptors.", *use.num_open_fds);
+  }
+  out.single("process_max_fds", Type::kGauge, "How many file descriptors may be open.",
+             use.max_fds);
+  out.single("process_start_time_seconds", Type::kGauge, "When it began, since 1970.",
+             use.start_timestamp_seconds);
 }
 
 }  // namespace ddprun::metrics

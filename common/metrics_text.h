@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0. Pure.
+// Metrics as Prometheus reads them: its text format 0.0.4, and OpenMetrics 1.0. Pure, but for
+// own_use().
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,11 +60,31 @@ class TextWriter {
   std::string finish();
 
  private:
+  void begin_family(std::string_view name, std::string_view type, std::string_view help);
   void begin_sample(Labels labels);
 
   const Format format_;
   std::string name_;  // of the last family
   std::string text_;
 };
+
+// What this process uses, under the names that all exporters have for it (process_…). 0 or nullopt:
+// the kernel does not say it.
+struct ProcessUse {
+  double cpu_seconds = 0;
+  std::uint64_t virtual_bytes = 0, resident_bytes = 0;
+  std::optional<std::uint64_t> num_open_fds;  // nullopt: more than are counted one by one
+  std::uint64_t max_fds = 0;
+  double start_timestamp_seconds = 0;  // since 1970
+};
+
+// Of /proc/self; waits for nothing. Up to Linux 6.2 descriptors are counted one by one, 16,384 at
+// most.
+ProcessUse own_use();
+
+void write(TextWriter& out, const ProcessUse& use);
+
+// When the machine began, in seconds since 1970, as /proc/stat has it; 0: it isn't there. Pure.
+std::uint64_t parse_boot_time(std::string_view proc_stat);
 
 }  // namespace ddprun::metrics

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/nodelist.h"
 
-#include <charconv>
+#include "common/parsed_number.h"
 
 namespace ddprun {
 namespace {
 
 constexpr std::size_t kMostHosts = 100'000;
 
-std::optional<unsigned long> number(std::string_view text) {
-  unsigned long value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (text.empty() || error != std::errc() || stop != end) return std::nullopt;
-  return value;
-}
-
 // "01-03" → 01, 02, 03 (as wide as its first number); "7" → 7. False: no range.
 bool expand_range(std::string_view range, std::vector<std::string>& out) {
   const std::size_t dash = range.find('-');
   const std::string_view low_text = range.substr(0, dash);
-  const auto low = number(low_text);
-  const auto high = dash == std::string_view::npos ? low : number(range.substr(dash + 1));
+  const auto low = parsed_number<unsigned long>(low_text);
+  const auto high =
+      dash == std::string_view::npos ? low : parsed_number<unsigned long>(range.substr(dash + 1));
   if (!low || !high || *high < *low || *high - *low >= kMostHosts) return false;
   for (unsigned long i = *low; i <= *high; ++i) {
     std::string digits = std::to_string(i);

@@ -9,7 +9,10 @@
 namespace ddprun {
 namespace {
 
-// By number, as worker_sdk/core numbers them.
+// By number: CollectiveKind's, then as worker_sdk/core numbers them.
+constexpr std::array kKinds{"operation", "all_reduce", "broadcast", "all_gather", "reduce_scatter",
+                            "barrier",   "allocate",   "send",      "recv"};
+static_assert(kKinds.size() == static_cast<std::size_t>(CollectiveKind::kRecv) + 1);
 constexpr std::array kOps{"sum", "average", "min", "max", "product"};
 constexpr std::array kDTypes{"float32", "float64", "float16", "bfloat16",
                              "int8",    "uint8",   "int32",   "int64"};
@@ -31,27 +34,8 @@ void unpack_facts(std::uint64_t word, OperationFacts& facts) {
 }
 
 const char* kind_name(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return "all_reduce";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-    case CollectiveKind::kAllGather:
-      return "all_gather";
-    case CollectiveKind::kReduceScatter:
-      return "reduce_scatter";
-    case CollectiveKind::kBarrier:
-      return "barrier";
-    case CollectiveKind::kAllocate:
-      return "allocate";
-    case CollectiveKind::kSend:
-      return "send";
-    case CollectiveKind::kRecv:
-      return "recv";
-    case CollectiveKind::kNone:
-      break;
-  }
-  return "operation";
+  const auto number = static_cast<std::size_t>(kind);
+  return number < kKinds.size() ? kKinds[number] : kKinds[0];
 }
 
 const char* op_name(std::uint8_t op) { return op < kOps.size() ? kOps[op] : "unknown"; }

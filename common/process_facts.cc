@@ -45,4 +45,10 @@ std::optional<std::size_t> resident_bytes(pid_t pid) {
   return std::nullopt;
 }
 
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
+
 }  // namespace ddprun

@@ -28,4 +28,8 @@ std::optional<std::size_t> resident_bytes(pid_t pid);
 // When a process began, in clock ticks since the machine did. nullopt: there is no such process.
 std::optional<std::uint64_t> start_ticks(pid_t pid);
 
+// Which run of this machine it is, whose monotonic clock goes on for as long: the kernel's random
+// id; empty where it can't be read.
+std::string boot_id();
+
 }  // namespace ddprun

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "common/hex.h"
+#include "common/byte_text.h"
 
 namespace ddprun {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of somebody's configuration, opened so that nobody waits for it.
+// A file of somebody's configuration, opened so that nobody waits for it, and why it could not be.
 #pragma once
 
 #include <sys/stat.h>
@@ -9,6 +9,14 @@
 #include "common/unique_fd.h"
 
 namespace ddprun {
+
+// Symbolic links that point nowhere: "no such file" about a name that `ls` shows helps nobody. The
+// first link without a target among `path` itself and the directories on its way:
+// "/data is a link to /mnt/disk7, which does not exist". Empty: there is none.
+std::string dangling_link(const std::string& path);
+
+// Why `path` could not be opened, by its errno: one line, of a link that points nowhere that.
+std::string opening_trouble(const std::string& path, int error);
 
 struct RegularFile {
   UniqueFd fd;               // to read from; none: `problem` says why

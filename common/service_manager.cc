@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,6 +15,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun {
 namespace {
@@ -32,12 +32,8 @@ std::string take_variable(const char* name) {
 
 // Of a variable that is set.
 std::uint64_t number_of(const char* name, const std::string& text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    throw Error(ErrorCode::kInvalidArgument, concat(name, "='", text, "' is no number"));
-  }
-  return number;
+  if (const auto number = parsed_number<std::uint64_t>(text)) return *number;
+  throw Error(ErrorCode::kInvalidArgument, concat(name, "='", text, "' is no number"));
 }
 
 // Whether what comes beside this process id is meant for this process; without one it is.

@@ -3,9 +3,10 @@
 
 #include <strings.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstring>
+
+#include "common/parsed_number.h"
 
 namespace ddprun {
 
@@ -15,14 +16,12 @@ std::string signal_name(int signal_number) {
 }
 
 std::optional<int> parse_signal(std::string_view text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) {
-    return number > 0 && number < NSIG ? std::optional(number) : std::nullopt;
+  if (const auto number = parsed_number<int>(text)) {
+    return *number > 0 && *number < NSIG ? number : std::nullopt;
   }
   std::string name(text);
   if (strncasecmp(name.c_str(), "SIG", 3) == 0) name.erase(0, 3);
-  for (number = 1; number < NSIG; ++number) {
+  for (int number = 1; number < NSIG; ++number) {
     const char* candidate = sigabbrev_np(number);
     if (candidate && strcasecmp(candidate, name.c_str()) == 0) return number;
   }

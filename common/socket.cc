@@ -10,13 +10,17 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/quiet_thread.h"
 
 namespace ddprun {
 namespace {
@@ -41,6 +45,16 @@ bool v4_address(const SocketAddress& address, in_addr* out) {
   return true;
 }
 
+// Its own end of a connection or the other one, as `ask` has it.
+SocketAddress end_of(int fd, int (*ask)(int, sockaddr*, socklen_t*), const char* name) {
+  SocketAddress address;
+  address.length = sizeof address.storage;
+  if (ask(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    throw_system_error(name, errno);
+  }
+  return address;
+}
+
 bool same_host(const SocketAddress& a, const SocketAddress& b) {
   in_addr a4{}, b4{};
   const bool a_is_v4 = v4_address(a, &a4), b_is_v4 = v4_address(b, &b4);
@@ -48,6 +62,24 @@ bool same_host(const SocketAddress& a, const SocketAddress& b) {
   const in6_addr *a6 = v6_address(a), *b6 = v6_address(b);
   return a6 && b6 && std::memcmp(a6, b6, sizeof *a6) == 0;
 }
+
+NameLookup look_up_now(const Endpoint& endpoint) {
+  try {
+    return {resolve(endpoint), {}};
+  } catch (const Error& error) {
+    return {{}, error.what()};
+  }
+}
+
+bool is_numeric(const std::string& host) {
+  in6_addr address;
+  return host.empty() || ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+struct Control {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
+};
 
 }  // namespace
 
@@ -152,23 +184,8 @@ UniqueFd listen_on(const SocketAddress& address) {
   return fd;
 }
 
-SocketAddress local_address(int fd) {
-  SocketAddress address;
-  address.length = sizeof address.storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
-    throw_system_error("getsockname", errno);
-  }
-  return address;
-}
-
-SocketAddress peer_address(int fd) {
-  SocketAddress address;
-  address.length = sizeof address.storage;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
-    throw_system_error("getpeername", errno);
-  }
-  return address;
-}
+SocketAddress local_address(int fd) { return end_of(fd, ::getsockname, "getsockname"); }
+SocketAddress peer_address(int fd) { return end_of(fd, ::getpeername, "getpeername"); }
 
 std::string peer_text(int fd) {
   try {
@@ -233,22 +250,10 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
 }
 
 bool is_of_one_connection(int accept_error) {
-  switch (accept_error) {
-    case EINTR:
-    case ECONNABORTED:
-    case EPROTO:
-    case ENOPROTOOPT:
-    case EOPNOTSUPP:
-    case EHOSTDOWN:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case ENETUNREACH:
-    case ENONET:
-    case ETIMEDOUT:
-      return true;
-    default:
-      return false;
-  }
+  constexpr std::array kErrors{EINTR,       ECONNABORTED, EPROTO,       ENOPROTOOPT,
+                               EOPNOTSUPP,  EHOSTDOWN,    EHOSTUNREACH, ENETDOWN,
+                               ENETUNREACH, ENONET,       ETIMEDOUT};
+  return std::find(kErrors.begin(), kErrors.end(), accept_error) != kErrors.end();
 }
 
 std::string accept_trouble(int accept_error) {
@@ -337,6 +342,63 @@ bool wait_ready(int fd, short events, Deadline deadline) {
       throw_system_error("poll", errno);
     }
   }
+}
+
+void look_up_in_background(const Endpoint& endpoint, std::function<void(NameLookup)> done) {
+  start_quiet_thread("ddprun-names", [endpoint, done = std::move(done)] {
+    done(look_up_now(endpoint));
+  }).detach();
+}
+
+NameLookup look_up(const Endpoint& endpoint, Deadline deadline) {
+  if (is_numeric(endpoint.host)) return look_up_now(endpoint);
+  // Second owner: the look-up's thread.
+  const auto answer = std::make_shared<std::promise<NameLookup>>();
+  std::future<NameLookup> waiting = answer->get_future();
+  look_up_in_background(endpoint,
+                        [answer](NameLookup found) { answer->set_value(std::move(found)); });
+  if (waiting.wait_until(deadline.at()) == std::future_status::ready) return waiting.get();
+  return {{}, concat("can't resolve host name \"", endpoint.host, "\": no answer in time")};
+}
+
+long send_with_fd(int socket, std::string_view bytes, int fd) {
+  iovec part{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
+  Control control;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = control.bytes.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+FdMessage receive_with_fd(int socket, char* buffer, std::size_t size) {
+  iovec part{.iov_base = buffer, .iov_len = size};
+  Control control;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  FdMessage result;
+  result.size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  if (result.size < 0) return result;
+  result.lost_fd = (message.msg_flags & MSG_CTRUNC) != 0;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    result.fd.reset(fd);
+  }
+  return result;
 }
 
 }  // namespace ddprun

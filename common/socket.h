@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
@@ -94,5 +96,34 @@ bool wait_ready(int fd, short events, Deadline deadline);
 inline bool is_ready(int fd, short events) {
   return wait_ready(fd, events, Deadline(Clock::now()));
 }
+
+// Name look-ups that keep a deadline, which getaddrinfo(3) doesn't: where a name server is silent
+// it takes 10 s and more. Each runs on a thread of its own, which nobody waits for.
+struct NameLookup {
+  std::vector<SocketAddress> addresses;
+  std::string failure;  // set when there are none: as resolve() words it
+};
+
+// Calls `done` once, on the look-up's thread, maybe after the caller has given up or main() has
+// returned: it must own what it touches. Throws Error(kResourceExhausted): no further thread.
+void look_up_in_background(const Endpoint& endpoint, std::function<void(NameLookup)> done);
+
+// Waits until the deadline at most; after it the look-up goes on by itself, unheard. A numeric host
+// is answered at once, without a thread.
+NameLookup look_up(const Endpoint& endpoint, Deadline deadline);
+
+// Messages on a Unix socket that carry a descriptor (SCM_RIGHTS). As send(2) with MSG_NOSIGNAL and
+// MSG_DONTWAIT, together with `fd`, of which the receiver gets a copy; −1: none.
+long send_with_fd(int socket, std::string_view bytes, int fd);
+
+struct FdMessage {
+  long size = -1;  // as recv(2) returns it; −1: see errno
+  UniqueFd fd;     // the first one that came; closed on exec
+  // One was sent, and this process had no room for it (ulimit -n).
+  bool lost_fd = false;
+};
+
+// As recv(2) with MSG_DONTWAIT.
+FdMessage receive_with_fd(int socket, char* buffer, std::size_t size);
 
 }  // namespace ddprun

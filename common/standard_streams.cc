@@ -2,14 +2,29 @@
 #include "common/standard_streams.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
+
+#include "common/error.h"
+#include "common/exit_codes.h"
 
 namespace ddprun {
 namespace {
 
 bool was_closed = false;  // stdout, when the program began
+
+bool is_named_by_environment(int fd) {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat status {};
+  if (stream == nullptr || ::fstat(fd, &status) != 0) return false;
+  return stream == concat(status.st_dev, ':', status.st_ino);
+}
 
 }  // namespace
 
@@ -27,6 +42,30 @@ bool was_stdout_closed() { return was_closed; }
 bool is_in_foreground(int fd) {
   const pid_t foreground = ::tcgetpgrp(fd);  // −1: not our controlling terminal, or none
   return foreground < 0 || foreground == ::getpgrp();
+}
+
+int write_stdout(const std::string& text) {
+  if (was_stdout_closed()) return EBADF;
+  errno = 0;
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  return is_written && std::fflush(stdout) == 0 ? 0 : errno;
+}
+
+int print_what_was_asked(const char* program, const std::string& text) {
+  const int error = write_stdout(text);
+  if (error == 0 || error == EPIPE) return static_cast<int>(ExitCode::kOk);
+  std::fprintf(stderr, "%s: can't write to stdout: %s\n", program, errno_text(error).c_str());
+  return static_cast<int>(ExitCode::kOutputLost);
+}
+
+bool stderr_is_journal() {
+  static const bool is_journal = is_named_by_environment(STDERR_FILENO);
+  return is_journal;
+}
+
+std::string_view journal_prefix(LogLevel level) {
+  constexpr std::array<std::string_view, 4> kPrefixes = {"<7>", "<6>", "<4>", "<3>"};  // syslog(3)
+  return stderr_is_journal() ? kPrefixes[static_cast<std::size_t>(level)] : std::string_view();
 }
 
 }  // namespace ddprun

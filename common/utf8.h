@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace ddprun {
@@ -20,5 +21,9 @@ char32_t utf8_code(std::string_view text);
 // It is not to be seen, and hides or turns the text around it: C1, marks of direction, characters
 // of no width, ends of lines and paragraphs.
 bool is_hidden(char32_t code);
+
+// Text as the inside of a JSON string, for the worker SDK, which needs no Boost (else: json.h):
+// valid UTF-8 of one line, quotes and backslashes escaped; cut at about `max_bytes`.
+std::string json_text(std::string_view text, std::size_t max_bytes);
 
 }  // namespace ddprun

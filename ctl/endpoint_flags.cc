@@ -1,22 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/endpoint_flags.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "common/config_texts.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "ctl/wait_notice.h"
+#include "common/quiet_thread.h"
+#include "ctl/commands.h"
 
 namespace ddprun::ctl {
-
 namespace {
-constexpr std::chrono::milliseconds kEachOfSeveral{3'000};
+
+constexpr std::chrono::milliseconds kMoment{1'500}, kEachOfSeveral{3'000};
 constexpr char kThisHost[] = "127.0.0.1:29400";
+
+// Tells who sits at a terminal what is waited for, where that takes longer than a moment.
+class WaitNotice {
+ public:
+  // `line` is for stderr, after 1.5 s; never where that is no terminal: a script has the line that
+  // says how it ended.
+  explicit WaitNotice(std::string line) {
+    if (::isatty(STDERR_FILENO) == 0) return;
+    auto body = [this, line = std::move(line)] {
+      std::unique_lock lock(mutex_);
+      if (over_.wait_for(lock, kMoment, [this] { return is_over_; })) return;
+      say(line);
+    };
+    try {
+      thread_ = start_quiet_thread("notice", std::move(body));
+    } catch (const Error&) {  // the answer is worth more than that it is waited for
+    }
+  }
+
+  // No line follows; at once.
+  ~WaitNotice() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  WaitNotice(const WaitNotice&) = delete;
+  WaitNotice& operator=(const WaitNotice&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;  // guarded by mutex_
+  std::thread thread_;    // where there is a terminal
+};
 
 security::TlsFiles tls_of(const ConfiguredEndpoint& keys) {
   security::TlsFiles files;

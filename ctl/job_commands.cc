@@ -1,107 +1,556 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ctl/job_commands.h"
-
+// Jobs are submitted here, and asked for afterwards. docs/submit.md.
+#include <poll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
-#include <cstdio>
+#include <climits>
+#include <csignal>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "common/clock.h"
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "ctl/interrupts.h"
-#include "ctl/log_output.h"
-#include "ctl/place_questions.h"
-#include "ctl/schedulers.h"
-#include "ctl/standard_output.h"
+#include "common/shell_words.h"
+#include "common/signal_names.h"
+#include "common/socket.h"
+#include "common/standard_streams.h"
+#include "common/unique_fd.h"
+#include "ctl/commands.h"
+#include "ctl/endpoint_flags.h"
+#include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/job_states.h"
+#include "ctl/submit/nodes_scheduler.h"
+#include "ctl/submit/scheduler.h"
+#include "ctl/tables/tables.h"
+#include "rendezvous/pages/fetch.h"
 
 namespace ddprun::ctl {
 namespace {
+
+constexpr std::chrono::milliseconds kFirstPause{200}, kLongestPause{5'000};  // between questions
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// Of the call that is cut off: all that a signal handler may look at.
+const std::string* words_of_call = nullptr;
+
+void end_with_words(int number) {
+  if (!words_of_call->empty()) {
+    [[maybe_unused]] const ssize_t written =
+        ::write(STDERR_FILENO, words_of_call->data(), words_of_call->size());
+  }
+  ::_exit(exit_status_for_signal(number));
+}
+
+// Signals that end a command's waiting, and nothing else. One thread, one at a time: while it
+// exists SIGINT, SIGTERM and SIGHUP are kept here.
+class Interrupts {
+ public:
+  // `last_words`: a line that end_in() says on stderr where it ends the process; empty: none.
+  explicit Interrupts(std::string last_words = {}) : last_words_(std::move(last_words)) {
+    sigemptyset(&kept_);
+    for (const int number : kSignals) {
+      if (!is_ignored(number)) sigaddset(&kept_, number);
+    }
+    fd_.reset(::signalfd(-1, &kept_, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd_) throw_system_error("signalfd", errno);
+    ::sigprocmask(SIG_BLOCK, &kept_, &before_);
+  }
+  ~Interrupts() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  Interrupts(const Interrupts&) = delete;
+  Interrupts& operator=(const Interrupts&) = delete;
+
+  // Calls what may wait for long, and leaves nothing behind where it is cut off: one that comes
+  // meanwhile, or came before, ends the process at once, with 128 and its number, after the last
+  // words.
+  void end_in(const std::function<void()>& call) const {
+    struct Open {
+      explicit Open(const sigset_t& kept) : signals(kept) {
+        struct sigaction ends {};
+        ends.sa_handler = &end_with_words;
+        for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+          if (sigismember(&signals, kSignals[i]) == 1) ::sigaction(kSignals[i], &ends, &before[i]);
+        }
+        ::sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+      }
+      ~Open() {
+        ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+        for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+          if (sigismember(&signals, kSignals[i]) == 1)
+            ::sigaction(kSignals[i], &before[i], nullptr);
+        }
+      }
+      const sigset_t& signals;
+      struct sigaction before[std::size(kSignals)]{};
+    };
+    words_of_call = &last_words_;
+    const Open open(kept_);
+    call();
+  }
+
+  // Waits for at most so long; true: one has come, now or before.
+  bool wait(std::chrono::milliseconds limit) {
+    if (signal_) return true;
+    if (wait_ready(fd_.get(), POLLIN, Deadline::after(limit))) take();
+    return signal_.has_value();
+  }
+
+  // Likewise, and until `fd` is ready for `events`, has failed or ended: how it is then (poll(2)).
+  short wait_with(int fd, short events, Deadline deadline) {
+    if (signal_) return 0;
+    std::array<pollfd, 2> polled = {pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
+    while (::poll(polled.data(), polled.size(), deadline.poll_timeout_ms()) < 0) {
+      if (errno != EINTR) throw_system_error("poll", errno);
+    }
+    if (polled[0].revents != 0) take();
+    return polled[1].revents;
+  }
+
+  // Its number.
+  std::optional<int> signal() const { return signal_; }
+
+ private:
+  void take() {
+    signalfd_siginfo info{};
+    if (::read(fd_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      signal_ = static_cast<int>(info.ssi_signo);
+    }
+  }
+
+  const std::string last_words_;
+  sigset_t before_{}, kept_{};
+  UniqueFd fd_;
+  std::optional<int> signal_;
+};
+
+// Questions to the place where a job is, for as long as the user wants to know.
+class PlaceQuestions {
+ public:
+  // `patience`: so long one that was there is asked again where it is away. Both outlive it.
+  PlaceQuestions(Interrupts& interrupts, const submit::Scheduler& scheduler,
+                 std::chrono::milliseconds patience)
+      : interrupts_(interrupts), scheduler_(scheduler), patience_(patience) {}
+
+  // It has just taken the job.
+  void was_there() { was_there_ = true; }
+
+  // As LogView::ask has it; false: a signal has come. Throws what the question does, but what may
+  // pass only once the patience is over.
+  bool ask(const std::function<void()>& question) {
+    const Deadline silence = Deadline::after(patience_);
+    bool is_said = false;
+    for (auto pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
+      try {
+        if (scheduler_.may_end_in_question()) {
+          interrupts_.end_in(question);
+        } else {
+          question();
+        }
+        was_there_ = true;
+        return true;
+      } catch (const Error& error) {
+        // ^C ends what was asked, too.
+        if (interrupts_.wait(std::chrono::milliseconds(0))) return false;
+        if (!was_there_ || !scheduler_.may_be_over(error) || silence.expired()) throw;
+        if (!is_said) say(concat(error.what(), "; asking again"));
+        is_said = true;
+      }
+      if (interrupts_.wait(pause)) return false;
+    }
+  }
+
+ private:
+  Interrupts& interrupts_;
+  const submit::Scheduler& scheduler_;
+  const std::chrono::milliseconds patience_;
+  bool was_there_ = false;
+};
+
+// Where a job's output is shown. A signal ends that also while nobody reads it, and a reader that
+// has left ("| head") is noticed.
+class LogOutput {
+ public:
+  // `fd` is somebody else's; `interrupts` outlives it.
+  LogOutput(int fd, Interrupts& interrupts)
+      : fd_(fd),
+        interrupts_(interrupts),
+        lost_(fd == STDOUT_FILENO && was_stdout_closed() ? EBADF : 0) {}
+
+  // errno of what can't be written; 0: nothing was lost.
+  int lost() const { return lost_; }
+
+  // Of which both are, while it is used.
+  submit::LogView view(PlaceQuestions& questions) {
+    return {.show = [this](std::string_view text) { return write(text); },
+            .pause = [this](std::chrono::milliseconds limit) { return pause(limit); },
+            .ask = [&questions](const std::function<void()>& call) { return questions.ask(call); }};
+  }
+
+ private:
+  // Writes all of it. False: a signal has come, or it can't be written.
+  bool write(std::string_view text) {
+    const Deadline never = Deadline::after(std::chrono::hours::max());
+    while (!text.empty()) {
+      if (lost_ != 0) return false;
+      interrupts_.wait_with(fd_, POLLOUT, never);
+      if (interrupts_.signal()) return false;
+      // So much a pipe that is ready takes at once.
+      const ssize_t size = ::write(fd_, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+      if (size >= 0) {
+        text.remove_prefix(static_cast<std::size_t>(size));
+      } else if (errno != EINTR && errno != EAGAIN) {
+        lost_ = errno;
+      }
+    }
+    return true;
+  }
+
+  // Waits for at most so long. False: likewise.
+  bool pause(std::chrono::milliseconds limit) {
+    if (lost_ != 0) return false;
+    const short state = interrupts_.wait_with(fd_, 0, Deadline::after(limit));
+    if ((state & (POLLERR | POLLHUP)) != 0) lost_ = EPIPE;
+    return lost_ == 0 && !interrupts_.signal();
+  }
+
+  const int fd_;
+  Interrupts& interrupts_;
+  int lost_ = 0;
+};
+
+// The scheduler of one of submit::place_names(). `endpoint`, which outlives it: of the `ddprund`
+// that jobs of standing agents are asked of. `context`: of Kubernetes. Throws
+// Error(kInvalidArgument) where that means nothing.
+std::unique_ptr<submit::Scheduler> make_scheduler(const std::string& place,
+                                                  const EndpointFlags& endpoint,
+                                                  const std::string& context = {}) {
+  if (!context.empty() && place != "kubernetes") {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--context=" + one_line(context) + " is of --to kubernetes alone");
+  }
+  if (place == "slurm") {
+    return submit::slurm_scheduler(current_environment(), submit::ddprun_beside());
+  }
+  if (place == "ssh") {
+    return submit::ssh_scheduler(current_environment(), submit::ddprun_beside());
+  }
+  if (place == "kubernetes") return submit::kubernetes_scheduler(context);
+  if (place == "nodes") {
+    const auto find_queue = [&endpoint](const submit::NodesKeys& keys) {
+      security::TlsFiles tls;
+      tls.ca = keys.tls_ca;
+      tls.cert = keys.tls_cert;
+      tls.key = keys.tls_key;
+      return submit::NodesQueue{.client = endpoint.queue_of(keys.endpoint, keys.token_file, tls),
+                                .flags = endpoint.flags_of(keys.endpoint, keys.token_file, tls)};
+    };
+    return submit::nodes_scheduler(current_environment(), submit::ddprun_beside(), find_queue);
+  }
+  throw Error(ErrorCode::kUnsupported, "--to " + one_line(place) + " is not known");
+}
+
+// The scheduler of a job, and what the job is called there: "slurm:4711", or "4711" with `place`.
+struct NamedJob {
+  std::unique_ptr<submit::Scheduler> scheduler;
+  std::string id;
+};
+
+// Throws Error(kInvalidArgument) where `job` says neither.
+NamedJob find_job(const std::string& job, const std::string& place, const EndpointFlags& endpoint,
+                  const std::string& context) {
+  if (const auto id = submit::parse_job_id(job)) {
+    if (!place.empty() && place != id->place) {
+      throw Error(ErrorCode::kInvalidArgument, one_line(job) + " is not a job of --to " + place);
+    }
+    return {make_scheduler(id->place, endpoint, context), id->id};
+  }
+  if (place.empty() || job.empty()) {
+    std::string known;
+    for (const std::string& each : submit::place_names()) {
+      known += (known.empty() ? "" : ", ") + each + ":…";
+    }
+    throw Error(ErrorCode::kInvalidArgument,
+                "\"" + one_line(job) + "\" is no job's id (" + known + "); or say --to");
+  }
+  return {make_scheduler(place, endpoint, context), job};
+}
+
+// False: a signal has come.
+bool show_output(submit::Scheduler& scheduler, const std::string& id, bool follow,
+                 Interrupts& interrupts, const submit::LogView& view) {
+  try {
+    scheduler.logs(id, follow, view);
+  } catch (const Error&) {  // what was asked has its own end after ^C
+    if (!interrupts.wait(std::chrono::milliseconds(0))) throw;
+  }
+  return !interrupts.signal();
+}
 
 // What a command ends with that failed with both, in this order.
 int joined_code(int before, int now) {
   return before == 0 || before == now ? now : static_cast<int>(ExitCode::kUsage);
 }
 
-}  // namespace
-
-JobCommands::JobCommands(CLI::App& app, const PageCommand& jobs, const PageCommand& status)
-    : jobs_(jobs),
-      status_(status),
-      logs_(app.add_subcommand("logs", "Show a submitted job's output (docs/submit.md).")),
-      cancel_(app.add_subcommand("cancel", "Ask for the end of submitted jobs (docs/submit.md).")),
-      logs_endpoint_(*logs_),
-      cancel_endpoint_(*cancel_) {
-  const auto add_place = [&](CLI::App& command, const char* help) {
-    command.add_option("--to", place_, help)->check(CLI::IsMember(submit::place_names()));
-    command.add_option("--context", context_, "Of Kubernetes: kubectl's context");
-  };
-  add_place(jobs.command(), "Show what was submitted there, instead (docs/submit.md)");
-  add_place(status.command(), "Where JOB is, unless its id says so; without JOB as jobs --to");
-  add_place(*logs_, "Where JOB is, unless its id says so");
-  add_place(*cancel_, "Where the jobs are, unless their ids say so");
-  status.command().add_option("JOB", job_, "Show this submitted job, instead: slurm:4711");
-  logs_->add_option("JOB", job_, "Its id: slurm:4711")->required();
-  logs_->add_flag("-f,--follow", follow_, "Until the job is over");
-  cancel_->add_option("JOB", jobs_to_cancel_, "Their ids: slurm:4711")->required();
-}
-
-bool JobCommands::chosen() const {
-  const bool says_where = !place_.empty() || !context_.empty();
-  return logs_->parsed() || cancel_->parsed() || (jobs_.chosen() && says_where) ||
-         (status_.chosen() && (says_where || !job_.empty()));
-}
-
-int JobCommands::run() const {
-  if (logs_->parsed()) return show_logs();
-  if (cancel_->parsed()) return cancel();
-  if (jobs_.chosen()) return show_jobs(jobs_);
-  return job_.empty() ? show_jobs(status_) : show_status();
-}
-
-int JobCommands::show_jobs(const PageCommand& command) const {
-  const auto states = make_scheduler(place_, command.endpoint(), context_)->list();
-  return print_or_tell(command.json() ? submit::states_json(states) : submit::states_table(states));
-}
-
-int JobCommands::show_status() const {
-  const NamedJob job = find_job(job_, place_, status_.endpoint(), context_);
-  const submit::JobState state = job.scheduler->status(job.id);
-  return print_or_tell(status_.json() ? submit::state_json(state) : submit::state_text(state));
-}
-
-int JobCommands::show_logs() const {
-  const NamedJob job = find_job(job_, place_, logs_endpoint_, context_);
-  Interrupts interrupts;
-  const auto patience = follow_ ? submit::kMostSilence : std::chrono::minutes(0);
-  PlaceQuestions questions(interrupts, *job.scheduler, patience);
-  LogOutput output(STDOUT_FILENO, interrupts);
-  try {
-    job.scheduler->logs(job.id, follow_, output.view(questions));
-  } catch (const Error&) {  // what was asked has its own end after ^C
-    if (!interrupts.wait(std::chrono::milliseconds(0))) throw;
+// A command that shows one page of a rendezvous: as a table, or with --json as it is.
+class PageCommand : public Command {
+ public:
+  // `target`: "/v1/jobs".
+  PageCommand(CLI::App& app, const char* name, const char* target,
+              std::string (*table)(const std::string& page))
+      : Command(app, name), target_(target), table_(table), endpoint_(*command_) {
+    command_->add_flag("--json", json_, "All that it says, as JSON");
   }
-  if (output.lost() != 0) {
-    tell_lost_output(output.lost());
-    return static_cast<int>(ExitCode::kOutputLost);
-  }
-  return interrupts.signal() ? exit_status_for_signal(*interrupts.signal()) : 0;
-}
 
-int JobCommands::cancel() const {
-  int code = 0;
-  for (const std::string& each : jobs_to_cancel_) {
+  CLI::App& command() const { return *command_; }
+  const EndpointFlags& endpoint() const { return endpoint_; }
+  bool json() const { return json_; }
+
+  // Asks and prints. Throws as EndpointFlags::fetch_page() and the table, also with --json: what
+  // is no such page is never printed.
+  int run() const override {
+    const std::string page = endpoint_.fetch_page(target_);
+    const std::string table = table_of(page);
+    return print_or_tell(json_ ? page : table);
+  }
+
+ private:
+  // Where it is another page the table says so.
+  std::string table_of(const std::string& page) const {
     try {
-      const NamedJob job = find_job(each, place_, cancel_endpoint_, context_);
-      job.scheduler->cancel(job.id);
-    } catch (const Error& error) {  // the others are asked all the same
-      std::fprintf(stderr, "ddprunctl: %s\n", one_line(error.what()).c_str());
-      code = joined_code(code, static_cast<int>(exit_code_for(error.code())));
+      return table_(page);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kProtocol) throw;
+      throw pages::foreign_answer(endpoint_.text(), error.what());
     }
   }
-  return code;
+
+  const char* const target_;
+  std::string (*const table_)(const std::string& page);
+  EndpointFlags endpoint_;
+  bool json_ = false;
+};
+
+// What became of submitted jobs: `logs` and `cancel`, and `jobs` and `status` with --to or a job's
+// id, without which these show a rendezvous. docs/submit.md.
+class JobCommands : public Command {
+ public:
+  explicit JobCommands(CLI::App& app)
+      : Command(app, "jobs"),
+        jobs_(app, "jobs", "/v1/jobs", jobs_table),
+        status_(app, "status", "/v1/status", status_table),
+        logs_(app.get_subcommand("logs")),
+        cancel_(app.get_subcommand("cancel")),
+        logs_endpoint_(*logs_),
+        cancel_endpoint_(*cancel_) {
+    const auto add_place = [&](CLI::App& command, const char* help) {
+      command.add_option("--to", place_, help)->check(CLI::IsMember(submit::place_names()));
+      command.add_option("--context", context_, "Of Kubernetes: kubectl's context");
+    };
+    add_place(jobs_.command(), "Show what was submitted there, instead (docs/submit.md)");
+    add_place(status_.command(), "Where JOB is, unless its id says so; without JOB as jobs --to");
+    add_place(*logs_, "Where JOB is, unless its id says so");
+    add_place(*cancel_, "Where the jobs are, unless their ids say so");
+    status_.command().add_option("JOB", job_, "Show this submitted job, instead: slurm:4711");
+    logs_->add_option("JOB", job_, "Its id: slurm:4711")->required();
+    logs_->add_flag("-f,--follow", follow_, "Until the job is over");
+    cancel_->add_option("JOB", jobs_to_cancel_, "Their ids: slurm:4711")->required();
+  }
+
+  bool chosen() const override {
+    return jobs_.chosen() || status_.chosen() || logs_->parsed() || cancel_->parsed();
+  }
+  // Throws as Scheduler, too.
+  int run() const override {
+    if (logs_->parsed()) return show_logs();
+    if (cancel_->parsed()) return cancel();
+    if (!job_.empty()) return show_status();
+    const PageCommand& page = jobs_.chosen() ? jobs_ : status_;
+    return place_.empty() && context_.empty() ? page.run() : show_jobs(page);
+  }
+
+ private:
+  int show_jobs(const PageCommand& command) const {
+    const auto states = make_scheduler(place_, command.endpoint(), context_)->list();
+    return print_or_tell(command.json() ? submit::states_json(states)
+                                        : submit::states_table(states));
+  }
+
+  int show_status() const {
+    const NamedJob job = find_job(job_, place_, status_.endpoint(), context_);
+    const submit::JobState state = job.scheduler->status(job.id);
+    return print_or_tell(status_.json() ? submit::state_json(state) : submit::state_text(state));
+  }
+
+  int show_logs() const {
+    const NamedJob job = find_job(job_, place_, logs_endpoint_, context_);
+    Interrupts interrupts;
+    const auto patience = follow_ ? submit::kMostSilence : std::chrono::minutes(0);
+    PlaceQuestions questions(interrupts, *job.scheduler, patience);
+    LogOutput output(STDOUT_FILENO, interrupts);
+    show_output(*job.scheduler, job.id, follow_, interrupts, output.view(questions));
+    if (output.lost() != 0) {
+      tell_lost_output(output.lost());
+      return static_cast<int>(ExitCode::kOutputLost);
+    }
+    return interrupts.signal() ? exit_status_for_signal(*interrupts.signal()) : 0;
+  }
+
+  int cancel() const {
+    int code = 0;
+    for (const std::string& each : jobs_to_cancel_) {
+      try {
+        const NamedJob job = find_job(each, place_, cancel_endpoint_, context_);
+        job.scheduler->cancel(job.id);
+      } catch (const Error& error) {  // the others are asked all the same
+        say(error.what());
+        code = joined_code(code, static_cast<int>(exit_code_for(error.code())));
+      }
+    }
+    return code;
+  }
+
+  const PageCommand jobs_, status_;
+  CLI::App *const logs_, *const cancel_;
+  EndpointFlags logs_endpoint_, cancel_endpoint_;
+  std::string place_, job_, context_;
+  std::vector<std::string> jobs_to_cancel_;
+  bool follow_ = false;
+};
+
+// Asks, less and less often, until `enough` says so. nullopt: the user wants no more of it.
+template <typename Enough>
+std::optional<submit::JobState> ask_until(submit::Scheduler& scheduler, const std::string& id,
+                                          Interrupts& interrupts, PlaceQuestions& questions,
+                                          Enough enough) {
+  for (auto pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
+    submit::JobState state;
+    if (!questions.ask([&] { state = scheduler.status(id); })) return std::nullopt;
+    if (enough(state.phase)) return state;
+    if (interrupts.wait(pause)) return std::nullopt;
+  }
+}
+
+class SubmitCommand : public Command {
+ public:
+  explicit SubmitCommand(CLI::App& app) : Command(app, "submit"), endpoint_(*command_) {
+    command_->add_option("FILE", file_, "The job, a TOML file")->required();
+    command_->add_option("--to", place_, "Where; may be left out where the file has one [to.…]")
+        ->check(CLI::IsMember(submit::place_names()));
+    command_->add_flag("--dry-run", dry_run_,
+                       "Print what would be submitted, and which ranks go where");
+    command_->add_flag("--wait", wait_, "Show the job's output, and end with its exit code");
+    command_->add_flag("--json", json_,
+                       "One JSON object: what would be submitted, the id, or the end");
+  }
+
+  // The exit code. Throws as Scheduler; what is wrong with the file, or the job, is printed.
+  int run() const override {
+    try {
+      return submit(submit::JobFile::from_file(file_));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      std::istringstream lines(error.what());
+      for (std::string line; std::getline(lines, line);) say(line);
+      return static_cast<int>(ExitCode::kUsage);
+    }
+  }
+
+ private:
+  int submit(const submit::JobFile& job) const {
+    const std::string place = place_of(job);
+    const auto scheduler = make_scheduler(place, endpoint_);
+    // Standing agents' asks for more than that.
+    if (place != "nodes") submit::check_flags(job, submit::ddprun_beside(), place);
+    if (dry_run_) {
+      const submit::Plan plan = scheduler->plan(job);
+      return print_or_tell(json_ ? submit::plan_json(place, plan) : submit::plan_text(plan));
+    }
+    const std::string id = scheduler->submit(job);
+    const std::string whole = place + ":" + id;
+    if (wait_) {
+      say("submitted " + whole);
+      return follow(*scheduler, id);
+    }
+    return print_or_tell(json_ ? submit::id_json(whole) : whole + "\n", 0, whole + " is submitted");
+  }
+
+  std::string place_of(const submit::JobFile& job) const {
+    if (!place_.empty()) return place_;
+    if (job.places.size() == 1) return job.places.front();
+    throw Error(ErrorCode::kInvalidArgument,
+                job.path + (job.places.empty() ? " doesn't say" : " has several tables of") +
+                    " where: --to " + CLI::detail::join(submit::place_names(), ", "));
+  }
+
+  int follow(submit::Scheduler& scheduler, const std::string& id) const {
+    using submit::Phase;
+    const std::string whole = concat(scheduler.name(), ":", id);
+    std::vector<std::string> words = scheduler.flags();
+    words.insert(words.begin(), whole);
+    const std::string named = shell_line(words);
+    const std::string goes_on = concat(whole, " goes on: ddprunctl logs -f ", named,
+                                       " shows it, ddprunctl cancel ", named, " ends it");
+    Interrupts interrupts("ddprunctl: " + goes_on + "\n");
+    PlaceQuestions questions(interrupts, scheduler, submit::kMostSilence);
+    questions.was_there();
+    LogOutput output(json_ ? STDERR_FILENO : STDOUT_FILENO, interrupts);
+    auto state = ask_until(scheduler, id, interrupts, questions,
+                           [](Phase phase) { return phase != Phase::kQueued; });
+    if (state && !show_output(scheduler, id, true, interrupts, output.view(questions)))
+      state.reset();
+    // The job's end is still waited for.
+    if (output.lost() != 0 && !json_) tell_lost_output(output.lost(), whole + " goes on");
+    if (state) {
+      state = ask_until(scheduler, id, interrupts, questions, [](Phase phase) {
+        return submit::is_over(phase) || phase == Phase::kUnknown;
+      });
+    }
+    if (!state) {
+      say(goes_on);
+      return exit_status_for_signal(interrupts.signal().value_or(SIGINT));
+    }
+    if (json_) {
+      const std::string news = concat(whole, " is over: ", submit::to_string(state->phase));
+      if (const int code = print_or_tell(submit::state_json(*state), 0, news); code != 0)
+        return code;
+    } else if (state->phase != Phase::kSucceeded || !state->reason.empty()) {
+      say(whole + " " + submit::to_string(state->phase) +
+          (state->reason.empty() ? "" : ": " + state->reason));
+    }
+    const int code = submit::exit_code_of(*state);
+    const bool is_lost = output.lost() != 0 && !json_;
+    return code == 0 && is_lost ? static_cast<int>(ExitCode::kOutputLost) : code;
+  }
+
+  EndpointFlags endpoint_;
+  std::string file_, place_;
+  bool dry_run_ = false, wait_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_job_commands(CLI::App& app) {
+  return std::make_unique<JobCommands>(app);
+}
+
+std::unique_ptr<Command> make_submit_command(CLI::App& app) {
+  return std::make_unique<SubmitCommand>(app);
 }
 
 }  // namespace ddprun::ctl

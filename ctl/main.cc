@@ -3,26 +3,19 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <exception>
+#include <memory>
 #include <sstream>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/ending.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/man_entries.h"
 #include "common/man_page.h"
 #include "common/standard_streams.h"
-#include "ctl/doctor_command.h"
-#include "ctl/job_commands.h"
-#include "ctl/make_certs_command.h"
-#include "ctl/page_command.h"
-#include "ctl/report_command.h"
-#include "ctl/standard_output.h"
-#include "ctl/submit_command.h"
-#include "ctl/tables/tables.h"
-#include "ctl/top_command.h"
+#include "ctl/commands.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -30,7 +23,7 @@ namespace {
 using namespace ddprun;
 
 int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
-  std::fprintf(stderr, "ddprunctl: %s\n", one_line(message).c_str());
+  ctl::say(message);
   return static_cast<int>(code);
 }
 
@@ -39,8 +32,28 @@ void say_line(LogLevel level, std::string_view message) {
   const char* kind = level == LogLevel::kWarning ? "warning: "
                      : level == LogLevel::kError ? "error: "
                                                  : "";
-  std::fprintf(stderr, "ddprunctl: %s%s\n", kind, one_line(message).c_str());
+  ctl::say(concat(kind, message));
 }
+
+constexpr std::pair<const char*, const char*> kCommands[] = {
+    {"jobs", "List the jobs of a rendezvous, live ones and those that are over."},
+    {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal."},
+    {"top", "Follow the jobs of a rendezvous as they run, in a terminal (docs/top.md)."},
+    {"submit",
+     "Submit a job to Slurm, Kubernetes, hosts that ssh reaches, or standing agents "
+     "(docs/submit.md)."},
+    {"logs", "Show a submitted job's output (docs/submit.md)."},
+    {"cancel", "Ask for the end of submitted jobs (docs/submit.md)."},
+    {"report",
+     "Make a page of a finished job from the files that it left: ddprun --events and --report, "
+     "train --json (docs/run-report.md)."},
+    {"make-certs",
+     "Make certificates for a lab: an authority (ca.pem), what ddprund serves with (server.pem, "
+     "for every HOST) and what ddprun may show (client.pem), each with its .key."},
+    {"doctor",
+     "Tell whether this node is fit for jobs, and what would mend it. Changes nothing, asks no GPU "
+     "for work. Exit status 0 ok, 1 warn, 2 fail, 3 unknown."},
+};
 
 constexpr char kExitStatus[] =
     R"( 0        done; of doctor: ok
@@ -82,18 +95,15 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   bool print_man = false;
   app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
-  ctl::PageCommand jobs(
-      app, {"jobs", "List the jobs of a rendezvous, live ones and those that are over.", "/v1/jobs",
-            ctl::jobs_table});
-  ctl::PageCommand status(
-      app, {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal.", "/v1/status",
-            ctl::status_table});
-  ctl::TopCommand top(app);
-  ctl::SubmitCommand submit(app);
-  ctl::JobCommands submitted(app, jobs, status);
-  ctl::ReportCommand report(app);
-  ctl::MakeCertsCommand make_certs(app);
-  ctl::DoctorCommand doctor(app, {argv + std::min(argc, 2), argv + argc});
+  for (const auto& [name, description] : kCommands) app.add_subcommand(name, description);
+  std::vector<std::unique_ptr<ctl::Command>> commands;
+  commands.push_back(ctl::make_job_commands(app));
+  commands.push_back(ctl::make_top_command(app));
+  commands.push_back(ctl::make_submit_command(app));
+  commands.push_back(ctl::make_report_command(app));
+  commands.push_back(ctl::make_make_certs_command(app));
+  commands.push_back(ctl::make_doctor_command(app, {argv + std::min(argc, 2), argv + argc}));
+  const ctl::Command& doctor = *commands.back();
   if (argc > 1 && std::string_view(argv[1]) == "emulate") {
     return fail(
         "emulate is no command any more: its load on a ddprund is fleet_load, in the source "
@@ -111,19 +121,12 @@ int main(int argc, char** argv) {
     const int code = fail(std::string(error.what()) + " (see ddprunctl" + command + " --help)");
     return doctor.chosen() ? ctl::kDoctorUnknown : code;
   }
-  if (print_man) {
-    return ctl::print_or_tell(to_roff(man_page(app)));
-  }
+  if (print_man) return ctl::print_or_tell(to_roff(man_page(app)));
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
-    if (submit.chosen()) return submit.run();
-    if (submitted.chosen()) return submitted.run();
-    if (jobs.chosen()) return static_cast<int>(jobs.run());
-    if (status.chosen()) return static_cast<int>(status.run());
-    if (top.chosen()) return top.run();
-    if (doctor.chosen()) return doctor.run();
-    if (report.chosen()) return report.run();
-    return static_cast<int>(make_certs.run());
+    const auto chosen =
+        std::ranges::find_if(commands, [](const auto& each) { return each->chosen(); });
+    return (*chosen)->run();
   } catch (const std::exception& error) {
     const Ending ending = ending_by(error);
     return fail(ending.text, ending.code);

@@ -15,12 +15,6 @@ namespace {
 constexpr char kNotKnown[] = "–";
 constexpr double kMinute = 60, kHour = 3600, kDay = 86'400;
 
-std::string printed(const char* format, double number) {
-  std::array<char, 352> text{};  // of any number
-  std::snprintf(text.data(), text.size(), format, number);
-  return text.data();
-}
-
 std::string scaled(double number, double step, const std::array<const char*, 5>& units) {
   if (!std::isfinite(number)) return kNotKnown;
   std::size_t unit = 0;
@@ -37,6 +31,12 @@ std::string two_parts(double seconds, double small_unit, std::int64_t small_in_l
 }
 
 }  // namespace
+
+std::string printed(const char* format, double number) {
+  std::array<char, 352> text{};  // of any number
+  std::snprintf(text.data(), text.size(), format, number);
+  return text.data();
+}
 
 std::string whole_text(std::int64_t number) {
   std::string text = std::to_string(number);

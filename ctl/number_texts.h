@@ -7,6 +7,9 @@
 
 namespace ddprun::ctl {
 
+// As printf has it. `format` is for one number.
+std::string printed(const char* format, double number);
+
 std::string whole_text(std::int64_t number);                  // "12,345"
 std::string count_text(std::int64_t count, const char* one);  // "1 rank", "1,000 ranks"
 std::string number_text(double number);                       // "0.0123", "2.31", "1,234"

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ctl/report_command.h"
-
+// `ddprunctl report`: a page, pictures and figures out of a finished job's files.
+// docs/run-report.md.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <sstream>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "common/base64.h"
+#include "common/byte_text.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
+#include "ctl/commands.h"
 #include "ctl/report/charts.h"
 #include "ctl/report/facts.h"
 #include "ctl/report/read_record.h"
 #include "ctl/report/report_page.h"
-#include "ctl/standard_output.h"
 #include "ctl/submit/run_program.h"
 
 namespace ddprun::ctl {
@@ -48,19 +49,8 @@ std::string file_name_of(const std::string& job) {
 }
 
 int tell_unwritten(const std::string& path, int error) {
-  std::fprintf(stderr, "ddprunctl: %s\n",
-               one_line(concat("can't write ", path, ": ", errno_text(error))).c_str());
+  say(concat("can't write ", path, ": ", errno_text(error)));
   return static_cast<int>(ExitCode::kOutputLost);
-}
-
-// errno, 0: all is written.
-int write_whole(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t size = ::write(fd, text.data(), text.size());
-    if (size < 0 && errno != EINTR) return errno;
-    if (size > 0) text.remove_prefix(static_cast<std::size_t>(size));
-  }
-  return 0;
 }
 
 // Written beside it, then renamed: the old file stays until the new one is whole. A path that is no
@@ -134,64 +124,75 @@ submit::ProgramEnd drawn_by_browser(const std::string& page) {
                      " or google-chrome) to draw with; the page has all charts"));
 }
 
+class ReportCommand : public Command {
+ public:
+  explicit ReportCommand(CLI::App& app) : Command(app, "report") {
+    command_->add_option("RUN", paths_, "The job's files, or directories with them")->required();
+    command_->add_option("-o,--output", output_,
+                         "The page's file; -: stdout (default: report-JOB.html, here)");
+    command_->add_option("--png-dir", picture_folder_,
+                         "Also each chart as a PNG, into this directory, drawn by Chromium");
+    command_->add_option("--job", job_, "Which job, where there are files of several");
+    command_->add_flag("--json", json_, "The figures, one JSON object on stdout, and no page");
+  }
+
+  // The exit code. Throws Error: kInvalidArgument where there is no record, or of several jobs;
+  // kUnsupported where pictures can't be made here; kSystem naming what fails while it is read.
+  int run() const override {
+    if (json_ && !output_.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--json is for stdout, and makes no page: without -o");
+    }
+    const report::Record record = report::read_record(paths_, job_);
+    const report::Facts facts = report::facts_of(record);
+    const std::vector<report::Chart> charts = report::charts_of(record, facts);
+    const std::string page = report::report_page(record, facts, charts);
+    if (!picture_folder_.empty()) {
+      const int code = draw_pictures(page);
+      if (code != 0) return code;
+    }
+    if (json_) return print_or_tell(report::facts_json(record, facts));
+    return write_page(record.job, page);
+  }
+
+ private:
+  int write_page(const std::string& job, const std::string& page) const {
+    if (output_ == "-") return print_or_tell(page);
+    const std::string path = output_.empty() ? file_name_of(job) : output_;
+    const int error = replace_file(path, page);
+    return error == 0 ? print_or_tell(path + "\n") : tell_unwritten(path, error);
+  }
+
+  int draw_pictures(const std::string& page) const {
+    const submit::ProgramEnd end = drawn_by_browser(page);
+    constexpr std::string_view kBegin = "<pre id=\"pictures\">";
+    const std::size_t begin = end.out.find(kBegin);
+    if (end.status != 0 || begin == std::string::npos) {
+      throw Error(ErrorCode::kUnsupported,
+                  "--png-dir: the browser drew nothing: " + submit::failure_text(end));
+    }
+    std::error_code error;
+    std::filesystem::create_directories(picture_folder_, error);
+    if (error) return tell_unwritten(picture_folder_, error.value());
+    std::istringstream lines(end.out.substr(begin + kBegin.size()));
+    for (std::string name, base64; lines >> name >> base64;) {
+      const std::optional<std::string> picture = from_base64(base64);
+      if (!picture) break;  // behind the last one
+      const std::string path = concat(picture_folder_, "/", name, ".png");
+      if (const int code = replace_file(path, *picture)) return tell_unwritten(path, code);
+    }
+    return 0;
+  }
+
+  std::vector<std::string> paths_;
+  std::string job_, output_, picture_folder_;
+  bool json_ = false;
+};
+
 }  // namespace
 
-ReportCommand::ReportCommand(CLI::App& app)
-    : command_(app.add_subcommand("report",
-                                  "Make a page of a finished job from the files that it left: "
-                                  "ddprun --events and --report, "
-                                  "train --json (docs/run-report.md).")) {
-  command_->add_option("RUN", paths_, "The job's files, or directories with them")->required();
-  command_->add_option("-o,--output", output_,
-                       "The page's file; -: stdout (default: report-JOB.html, here)");
-  command_->add_option("--png-dir", picture_folder_,
-                       "Also each chart as a PNG, into this directory, drawn by Chromium");
-  command_->add_option("--job", job_, "Which job, where there are files of several");
-  command_->add_flag("--json", json_, "The figures, one JSON object on stdout, and no page");
-}
-
-int ReportCommand::run() const {
-  if (json_ && !output_.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--json is for stdout, and makes no page: without -o");
-  }
-  const report::Record record = report::read_record(paths_, job_);
-  const report::Facts facts = report::facts_of(record);
-  const std::vector<report::Chart> charts = report::charts_of(record, facts);
-  const std::string page = report::report_page(record, facts, charts);
-  if (!picture_folder_.empty()) {
-    const int code = draw_pictures(page);
-    if (code != 0) return code;
-  }
-  if (json_) return print_or_tell(report::facts_json(record, facts));
-  return write_page(record.job, page);
-}
-
-int ReportCommand::write_page(const std::string& job, const std::string& page) const {
-  if (output_ == "-") return print_or_tell(page);
-  const std::string path = output_.empty() ? file_name_of(job) : output_;
-  const int error = replace_file(path, page);
-  return error == 0 ? print_or_tell(path + "\n") : tell_unwritten(path, error);
-}
-
-int ReportCommand::draw_pictures(const std::string& page) const {
-  const submit::ProgramEnd end = drawn_by_browser(page);
-  constexpr std::string_view kBegin = "<pre id=\"pictures\">";
-  const std::size_t begin = end.out.find(kBegin);
-  if (end.status != 0 || begin == std::string::npos) {
-    throw Error(ErrorCode::kUnsupported,
-                "--png-dir: the browser drew nothing: " + submit::failure_text(end));
-  }
-  std::error_code error;
-  std::filesystem::create_directories(picture_folder_, error);
-  if (error) return tell_unwritten(picture_folder_, error.value());
-  std::istringstream lines(end.out.substr(begin + kBegin.size()));
-  for (std::string name, base64; lines >> name >> base64;) {
-    const std::optional<std::string> picture = from_base64(base64);
-    if (!picture) break;  // behind the last one
-    const std::string path = concat(picture_folder_, "/", name, ".png");
-    if (const int code = replace_file(path, *picture)) return tell_unwritten(path, code);
-  }
-  return 0;
+std::unique_ptr<Command> make_report_command(CLI::App& app) {
+  return std::make_unique<ReportCommand>(app);
 }
 
 }  // namespace ddprun::ctl

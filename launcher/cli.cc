@@ -10,15 +10,8 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/suggest.h"
-#include "launcher/options/completion.h"
-#include "launcher/options/help_text.h"
-#include "launcher/options/man_pages.h"
 #include "launcher/options/option_table.h"
-#include "launcher/options/option_values.h"
-#include "launcher/options/parse_value.h"
-#include "launcher/options/rdzv_conf.h"
-#include "launcher/options/show_config.h"
-#include "launcher/options/unknown_variables.h"
+#include "launcher/options/printed_texts.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -225,11 +218,6 @@ CommandLine printed(const std::string& flag, const std::string& value, std::stri
   CommandLine result;
   result.problems.push_back(flag + value + ": must be " + wanted);
   return result;
-}
-
-std::string man_page(const std::string& name) {
-  if (name == "ddprun") return to_roff(ddprun_man_page());
-  return name == "ddprun.toml" ? to_roff(config_file_man_page()) : "";
 }
 
 }  // namespace

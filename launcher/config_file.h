@@ -2,7 +2,6 @@
 // ddprun.toml: what a cluster or a user sets once. docs/launcher.md has the keys.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

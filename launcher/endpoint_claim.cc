@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/endpoint_claim.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <memory>
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/name_lookup.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
 
@@ -47,6 +53,30 @@ std::vector<UniqueFd> take(const RendezvousPlan& plan, bool everywhere,
                            const std::vector<SocketAddress>& addresses) {
   if (everywhere) return rendezvous::bind_everywhere(plan.endpoint.port);
   return rendezvous::bind_addresses(plan.endpoint, addresses);
+}
+
+// Connecting a datagram socket only asks the routing table.
+std::string default_route_source() {
+  SocketAddress outside = resolve({.host = "192.0.2.1", .port = 9}).front();  // TEST-NET-1
+  const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto* target = reinterpret_cast<const sockaddr*>(&outside.storage);
+  if (!fd || ::connect(fd.get(), target, outside.length) != 0) return "";
+  return local_address(fd.get()).host_text();
+}
+
+std::string first_interface() {
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(interfaces, &::freeifaddrs);
+  for (const ifaddrs* entry = interfaces; entry; entry = entry->ifa_next) {
+    if (!entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET) continue;
+    if ((entry->ifa_flags & IFF_LOOPBACK) || !(entry->ifa_flags & IFF_UP)) continue;
+    SocketAddress address;
+    address.length = sizeof(sockaddr_in);
+    std::memcpy(&address.storage, entry->ifa_addr, address.length);
+    return address.host_text();
+  }
+  return "";
 }
 
 }  // namespace
@@ -91,6 +121,28 @@ std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClai
   } catch (const Error&) {
     return {};
   }
+}
+
+std::optional<bool> is_own_address(const std::string& host) {
+  SocketAddress address;
+  auto* four = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* six = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
+    four->sin_family = AF_INET;
+    address.length = sizeof *four;
+  } else if (::inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) == 1) {
+    six->sin6_family = AF_INET6;
+    address.length = sizeof *six;
+  } else {
+    return std::nullopt;
+  }
+  return is_local_address(address);
+}
+
+std::string primary_address() {
+  std::string address = default_route_source();
+  if (address.empty()) address = first_interface();
+  return address.empty() ? "127.0.0.1" : address;
 }
 
 }  // namespace ddprun::launcher

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does this node serve the rendezvous? If so, the listening sockets are taken here.
+// This machine's addresses, and whether it serves the rendezvous at one: then the listening sockets
+// are taken here.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,5 +35,12 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
 // A contested claim, tried again: empty while the port is still taken. Waits for nothing, looks no
 // name up; throws nothing.
 std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClaim& contested);
+
+// nullopt: `host` is a name, and none is looked up here. Throws Error(kSystem).
+std::optional<bool> is_own_address(const std::string& host);
+
+// This host's address as others are likely to reach it: the source address of its default route,
+// else the first interface that is up and no loopback, else 127.0.0.1. Sends no packet.
+std::string primary_address();
 
 }  // namespace ddprun::launcher

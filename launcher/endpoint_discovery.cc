@@ -6,8 +6,9 @@
 
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
+#include "common/fnv1a.h"
 #include "common/log.h"
-#include "launcher/stable_hash.h"
+#include "common/shell_words.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -25,14 +26,12 @@ std::string job_id(const DiscoveryInput& input, RendezvousMode mode) {
   if (mode == RendezvousMode::kLocal) return input.random_id;
   if (mode == RendezvousMode::kStatic) return kStaticJobId;
   if (input.step) return input.step->job_id;
-  std::uint64_t hash = stable_hash(config.program);
-  const std::string separator(1, '\0');
-  for (const std::string& arg : config.program_args) hash = stable_hash(separator + arg, hash);
-  hash = stable_hash(
-      separator + std::to_string(config.min_nodes) + ":" + std::to_string(config.max_nodes), hash);
+  std::string command = config.program;
+  for (const std::string& arg : config.program_args) command.append(1, '\0') += arg;
+  command.append(1, '\0') += concat(config.min_nodes, ":", config.max_nodes);
   char text[32];
   std::snprintf(text, sizeof text, "%u-%012llx", input.user_id,
-                static_cast<unsigned long long>(hash & 0xffffffffffffu));
+                static_cast<unsigned long long>(fnv1a(command) & 0xffffffffffffu));
   return text;
 }
 
@@ -244,5 +243,26 @@ std::vector<Endpoint> RendezvousPlan::endpoints() const {
 }
 
 Discovery discover_endpoint(const DiscoveryInput& input) { return Finder(input).find(); }
+
+std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,
+                                const std::vector<std::string>& looked_at) {
+  const std::string endpoint = to_string(Endpoint{.host = address, .port = kDefaultRendezvousPort});
+  std::string line = "ddprun --rdzv-endpoint=" + endpoint;
+  for (const std::string& word : config.typed) line.append(1, ' ').append(shell_quoted(word));
+  std::string text = "ddprun: --nnodes=" + std::to_string(config.max_nodes) +
+                     " needs a place where the nodes meet, and none was given. "
+                     "Paste this on each node:\n\n    " +
+                     line +
+                     "\n\n"
+                     "(this host, " +
+                     address +
+                     ", then serves the rendezvous), or set "
+                     "DDPRUN_RDZV_ENDPOINT, or write\nrdzv_endpoint = \"" +
+                     endpoint +
+                     "\" to ~/.config/ddprun/ddprun.toml or /etc/ddprun/ddprun.toml,\n"
+                     "or start it with srun.\n";
+  for (const std::string& reason : looked_at) text += "Not used: " + reason + ".\n";
+  return text;
+}
 
 }  // namespace ddprun::launcher

@@ -2,14 +2,21 @@
 #include "launcher/failure_report.h"
 
 #include <algorithm>
+#include <array>
+#include <boost/json/serialize.hpp>
+#include <cerrno>
+#include <csignal>
 #include <ctime>
+#include <fstream>
+#include <string_view>
 #include <utility>
 
 #include "agent/output/log_tree.h"
+#include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/signal_names.h"
-#include "launcher/report/out_of_memory.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -69,6 +76,71 @@ std::string utc(std::int64_t seconds) {
 bool shows(const std::vector<std::string>& output, const std::vector<std::string>& traceback) {
   const auto first = std::find(output.begin(), output.end(), traceback.front());
   return std::find(first, output.end(), traceback.back()) != output.end();
+}
+
+constexpr std::size_t kMostMemoryBytes = 300;
+
+bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](auto end) { return text.ends_with(end); });
+}
+
+// Without blanks and the "[rank3]: " that torch.distributed puts before a traceback's lines.
+std::string_view bare(std::string_view line) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  if (line.starts_with("[rank")) {
+    const std::size_t end = line.find("]: ");
+    if (end != std::string_view::npos) line.remove_prefix(end + 3);
+  }
+  return line;
+}
+
+// "torch.OutOfMemoryError" of "torch.OutOfMemoryError: CUDA out of memory. …"; empty: the line
+// isn't of an exception's name, and its text.
+std::string_view exception_name(std::string_view line) {
+  const std::size_t end =
+      line.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+  const std::string_view name = line.substr(0, end);
+  const bool stands_alone = end == std::string_view::npos || line[end] == ':';
+  const bool is_one = ends_with_any(name, {"Error", "Exception", "Interrupt", "Exit"});
+  return stands_alone && is_one ? name : "";
+}
+
+// How C++ tells it: "what():  TEXT", before it "… an instance of 'NAME'".
+bool is_of_terminate(std::string_view line) {
+  return line.starts_with("what():") || line.starts_with("terminate called after throwing");
+}
+
+bool names_memory(std::string_view line, std::string_view name) {
+  if (ends_with_any(name, {"OutOfMemoryError", "MemoryError"})) return true;
+  constexpr std::array<std::string_view, 9> kTexts = {"CUDA out of memory",
+                                                      "HIP out of memory",
+                                                      "CUDA error: out of memory",
+                                                      "HIP error: out of memory",
+                                                      "std::bad_alloc",
+                                                      "c10::OutOfMemoryError",
+                                                      "can't allocate memory",
+                                                      "[Errno 12] Cannot allocate memory",
+                                                      "RESOURCE_EXHAUSTED: Out of memory"};
+  return std::any_of(kTexts.begin(), kTexts.end(), [&](std::string_view text) {
+    return line.find(text) != std::string_view::npos;
+  });
+}
+
+// The last exception counts: an earlier one may have been caught.
+std::string memory_line(const std::vector<std::string>& lines) {
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const std::string_view text = bare(*line);
+    const std::string_view name = exception_name(text);
+    if (name.empty() && !is_of_terminate(text)) continue;
+    return names_memory(text, name) ? std::string(text.substr(0, kMostMemoryBytes)) : "";
+  }
+  return {};
+}
+
+// `name` of `parent`, made where there is no such object.
+boost::json::object& object_in(boost::json::object& parent, const char* name) {
+  boost::json::value& value = parent[name];
+  return value.is_object() ? value.as_object() : value.emplace_object();
 }
 
 }  // namespace
@@ -146,6 +218,42 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
   text += "ddprun exits with " + std::to_string(verdict.exit_code) +
           (meaning.empty() ? "" : " (" + meaning + ")") + "\n" + kRule;
   return text;
+}
+
+std::string out_of_memory(const membership::WorkerFailure& failure) {
+  if (!failure.out_of_memory.empty()) return failure.out_of_memory;
+  const bool by_itself = failure.signal_number == 0 || failure.signal_number == SIGABRT;
+  if (!by_itself || failure.hung) return {};
+  const std::string line =
+      failure.note.empty() ? memory_line(failure.last_lines) : memory_line({failure.note});
+  return line.empty() ? "" : "ran out: " + line;
+}
+
+boost::json::object further_fields(const membership::WorkerFailure& failure) {
+  return parse_object(failure.error_fields).value_or(boost::json::object());
+}
+
+std::string error_file_text(const membership::WorkerFailure& failure) {
+  if (failure.traceback.empty()) return {};
+  std::string stack;
+  for (const std::string& line : failure.traceback) stack += line + "\n";
+  boost::json::object root = further_fields(failure);
+  boost::json::object& message = object_in(root, "message");
+  message["message"] = failure.note;
+  boost::json::object& extra = object_in(message, "extraInfo");
+  extra["py_callstack"] = stack;
+  extra["timestamp"] = std::to_string(failure.ended_at);
+  message["errorCode"] = failure.signal_number != 0 ? -failure.signal_number : failure.exit_code;
+  return boost::json::serialize(root) + "\n";
+}
+
+std::string leave_error_file(const std::string& path, const membership::WorkerFailure& failure) {
+  const std::string text = error_file_text(failure);
+  if (text.empty()) return {};
+  std::ofstream file(path, std::ios::trunc);
+  file << text << std::flush;
+  if (file) return {};
+  return "the failure could not be written to " + path + ": " + errno_text(errno);
 }
 
 }  // namespace ddprun::launcher

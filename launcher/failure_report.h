@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last thing on screen when a job failed: who failed first, how, with which last words. Pure.
+// The worker that failed first, as it is told: the last thing on screen, whether memory ran out,
+// and the file that ddprun leaves for the one who started it.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <string>
 
 #include "rendezvous/membership/messages.h"
@@ -23,5 +25,23 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
 
 // "exit code 3", "killed by SIGSEGV (signal 11)".
 std::string how_it_ended(const membership::WorkerFailure& failure);
+
+// What its node knows of the kernel's OOM killer; else "ran out: " and the last exception that the
+// worker named, in its error file or its last lines, if that is one of want of memory
+// (torch.OutOfMemoryError, MemoryError, std::bad_alloc, …). Empty: nothing says so.
+std::string out_of_memory(const membership::WorkerFailure& failure);
+
+// What the worker's error file has beyond the fields that everybody's has: an ErrorHandler of the
+// program's own may add some, anywhere. Empty where what came with the failure is no JSON object.
+// Pure.
+boost::json::object further_fields(const membership::WorkerFailure& failure);
+
+// {"message": {"message": …, "extraInfo": {"py_callstack": …, "timestamp": …}, "errorCode": …}}
+// and the further fields; empty where the worker left no traceback: torchrun then writes nothing,
+// either. Pure.
+std::string error_file_text(const membership::WorkerFailure& failure);
+
+// Writes it to `path`. Returns what went wrong; empty: nothing.
+std::string leave_error_file(const std::string& path, const membership::WorkerFailure& failure);
 
 }  // namespace ddprun::launcher

@@ -1,28 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/job.h"
+#include "launcher/prepare.h"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <csignal>
+#include <cstddef>
+#include <functional>
+#include <string_view>
 #include <utility>
 
-#include "agent/leftover_directories.h"
+#include "agent/agent_socket.h"
+#include "agent/console.h"
+#include "agent/isolation/worker_cgroups.h"
+#include "agent/node_agent.h"
+#include "agent/output/log_tree.h"
+#include "agent/preflight_command.h"
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/flood_limit.h"
+#include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/shell_words.h"
 #include "common/signal_names.h"
+#include "launcher/endpoint_claim.h"
 #include "launcher/failure_report.h"
-#include "launcher/metrics/metrics_endpoint.h"
-#include "launcher/own_error_file.h"
-#include "launcher/paste_line.h"
+#include "launcher/metrics/metrics_server.h"
+#include "launcher/preemption_options.h"
+#include "launcher/report/job_records.h"
 #include "launcher/terminal_text.h"
-#include "launcher/worker_settings.h"
+#include "rendezvous/daemon/daemon.h"
+#include "rendezvous/daemon/service.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::launcher {
@@ -36,460 +53,596 @@ constexpr milliseconds kSilentConnect{2'000};  // then the user is told what is 
 constexpr milliseconds kLogFileTimeout{10'000};
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
 
+// ddprun's log while a job runs, which is mostly about strangers at its ports: among the workers'
+// lines, never blocking, and never so much of it that the user's terminal is flooded. io thread
+// only.
+class ConsoleLog {
+ public:
+  using Tell = std::function<void(LogLevel, const std::string&)>;
+
+  // Takes the log (common/log.h) until destroyed; then it is log_to_stderr's again. `tell` puts a
+  // line on `console`'s stderr. One at a time.
+  ConsoleLog(const agent::Console& console, Tell tell) : console_(console), tell_(std::move(tell)) {
+    DDPRUN_CHECK(g_current == nullptr);
+    g_current = this;
+    set_log_sink(
+        [](LogLevel level, std::string_view message) { g_current->write(level, message); });
+  }
+
+  // Says how many lines were dropped since the last one.
+  ~ConsoleLog() {
+    say_dropped();
+    set_log_sink(&log_to_stderr);
+    g_current = nullptr;
+  }
+
+  ConsoleLog(const ConsoleLog&) = delete;
+  ConsoleLog& operator=(const ConsoleLog&) = delete;
+
+ private:
+  void write(LogLevel level, std::string_view message) {
+    if (console_.is_full(agent::OutputStream::kStderr) ||
+        (level < LogLevel::kError && !limit_.admit(Clock::now()))) {
+      ++num_dropped_;
+      return;
+    }
+    say_dropped();
+    tell_(level, std::string(message));
+  }
+
+  void say_dropped() {
+    if (num_dropped_ == 0) return;
+    tell_(LogLevel::kWarning, concat(std::exchange(num_dropped_, 0),
+                                     " line(s) of ddprun's log were dropped: nobody took them, or "
+                                     "they were a flood"));
+  }
+
+  static inline ConsoleLog* g_current = nullptr;  // the log's sink is a plain function
+  const agent::Console& console_;
+  const Tell tell_;
+  FloodLimit limit_{20, 1};  // lines at once, and a second
+  std::size_t num_dropped_ = 0;
+};
+
+// Says once that this node is about to be taken away, and once that the job's time is over.
+class PreemptionWatch {
+ public:
+  using Warn = std::function<void(membership::Preempted)>;
+
+  // From the construction on the signals don't end this process. `begun`: the time limit's begin.
+  PreemptionWatch(boost::asio::io_context& io, const PreemptionOptions& options,
+                  Clock::time_point begun, Warn warn)
+      : options_(options), warn_(std::move(warn)), signals_(io), timer_(io) {
+    for (const int number : options_.signals) signals_.add(number);
+    if (!options_.signals.empty()) wait_for_signal();
+    if (options_.time_limit) wait_for_time_limit(begun);
+  }
+
+ private:
+  // Schedulers repeat themselves; the first one counts.
+  void wait_for_signal() {
+    signals_.async_wait([this](const boost::system::error_code& error, int number) {
+      if (error) return;
+      wait_for_signal();
+      if (std::exchange(warned_, true)) return;
+      warn_({membership::Preempted::Kind::kNode, "got " + signal_name(number), options_.notice});
+    });
+  }
+
+  void wait_for_time_limit(Clock::time_point begun) {
+    const Clock::time_point end = begun + *options_.time_limit;
+    timer_.expires_at(std::max(begun, end - options_.notice));
+    timer_.async_wait([this, end](const boost::system::error_code& error) {
+      if (error) return;
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
+      warn_({membership::Preempted::Kind::kTimeLimit,
+             concat("reaches the time limit of ", options_.time_limit->count() / 1000.0, " s"),
+             std::max(left, std::chrono::milliseconds{0})});
+    });
+  }
+
+  const PreemptionOptions options_;
+  const Warn warn_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer timer_;
+  bool warned_ = false;
+};
+
+// The rendezvous if this node serves it, the node's agent, the signals, and the report at the end.
+class NodeJob {
+ public:
+  // Takes the endpoint's port where this node serves it. Throws as claim_endpoint.
+  NodeJob(JobPlan plan, ServiceManager manager)
+      : plan_(std::move(plan)),
+        begun_(Clock::now()),
+        claim_(claim()),
+        io_(1),
+        service_(io_, std::move(manager)),
+        signals_(io_),
+        patience_(io_),
+        lifeline_(io_),
+        console_(io_, console_options()) {
+    log_ = std::make_unique<ConsoleLog>(
+        console_, [this](LogLevel level, const std::string& text) { tell(level, text); });
+    for (const int number : plan_.config.signals_to_handle.numbers) {
+      const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
+      if (!nohup) signals_.add(number);
+    }
+    std::vector<UniqueFd> metrics_listeners;
+    if (plan_.config.metrics) metrics_listeners = bind_metrics(*plan_.config.metrics);
+    if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
+    make_cgroups();
+    agent::NodeAgentEvents events;
+    events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
+    events.unreached = [this](const std::string& why) { unreached(why); };
+    events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
+    const agent::OutputOptions& output = plan_.config.output;
+    if (output.has_files()) {
+      logs_ = std::make_shared<agent::LogTree>(output.log_dir, plan_.rendezvous.job_id);
+    }
+    records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
+    records_->listen(events);
+    events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
+      if (round.first_global_rank == 0) took_rank_0(round.world_size);
+      if (next) next(round);
+    };
+    agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
+    if (plan_.config.metrics) serve_metrics(std::move(metrics_listeners));
+    preemption_ = std::make_unique<PreemptionWatch>(
+        io_, plan_.config.preemption, begun_,
+        [this](membership::Preempted warning) { agent_->warn(std::move(warning)); });
+  }
+
+  // Runs the job to its end and prints the report. Returns ddprun's exit status.
+  int run() {
+    if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
+    wait_for_signal();
+    wait_for_abandonment();
+    plan_.config.preflight_doctor == DoctorGate::kOff ? run_preflight() : run_doctor();
+    service_.ready([this] { return status(); });
+    io_.run();
+    metrics_.reset();
+    log_.reset();
+    if (lifeline_.is_open()) lifeline_.release();
+    if (cgroups_) cgroups_->close();
+    signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
+    agent::remove_leftover_directories(runtime_directory(plan_.environment));
+    const auto file_patience = signalled_ ? kSignalledReaderPatience : kLogFileTimeout;
+    if (!console_.finish_files(Deadline::after(file_patience)) || !reported_) {
+      for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
+    }
+    const auto patience = signalled_ ? kSignalledReaderPatience : kReaderPatience;
+    if (const std::size_t dropped = console_.finish(Deadline::after(patience)); dropped > 0) {
+      log_warning("the last ", dropped,
+                  " bytes of the workers' output were not taken by their reader within ",
+                  patience.count() / 1000, " s: dropped");
+      reported_ = false;  // it was among them
+    }
+    for (const std::string& problem : records_->print()) log_warning(problem);
+    if (!reported_) report(report_text());
+    return exit_->verdict.exit_code;
+  }
+
+ private:
+  // In a round that begins.
+  void took_rank_0(int world_size) {
+    if (plan_.channel) plan_.channel->say(channel::Room{0, true});
+    // By one node of the job, once. A worker that is alone needs no store.
+    if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
+    tell(LogLevel::kInfo, concat(plan_.proxy_cause,
+                                 ": the workers' store is reached through their node's own proxy "
+                                 "alone (--store=proxy), so MASTER_ADDR is ",
+                                 membership::kProxyAddr));
+  }
+
+  // Also while the rendezvous is not reached, and before.
+  void serve_metrics(std::vector<UniqueFd> listeners) {
+    if (plan_.config.metrics->port == 0) {
+      tell(LogLevel::kInfo, "metrics at " + metrics_url(listeners));
+    }
+    metrics_ = std::make_unique<MetricsServer>(
+        io_, std::move(listeners),
+        [this](metrics::Format format) {
+          return agent::metrics_to_text(agent_->metrics(), format);
+        },
+        MetricsServer::Options());
+  }
+
+  EndpointClaim claim() {
+    const bool serves = plan_.channel && plan_.channel->serves;
+    Endpoint& endpoint = plan_.rendezvous.endpoint;
+    if (serves) endpoint.port = 0;
+    // A silent name service takes half of the time at most: the link's attempts have the rest.
+    EndpointClaim claim = claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
+                                         Deadline(begun_ + plan_.config.connect_timeout / 2));
+    if (serves) {
+      endpoint.port = claim.connect_to.port;
+      plan_.channel->say(channel::Serving{to_string(endpoint)});
+    }
+    return claim;
+  }
+
+  // For systemd's.
+  std::string status() const {
+    const std::string job = "job " + plan_.rendezvous.job_id;
+    if (exit_) return job + ": over";
+    if (agent_->node_rank() < 0) return job + ": waits for its nodes";
+    return concat(job, ": runs, node rank ", agent_->node_rank());
+  }
+
+  agent::ConsoleOptions console_options() {
+    agent::ConsoleOptions options;
+    options.slow_reader = plan_.config.output.slow_reader;
+    options.notice = [this](const std::string& text) { tell(LogLevel::kWarning, text); };
+    return options;
+  }
+
+  // One of many nodes leaves it to the launcher to print what all say.
+  void report(const std::string& text) const {
+    if (plan_.channel) {
+      channel::End end;
+      end.by_job = !exit_->local;
+      end.last_words = text.substr(0, channel::kMostTextBytes);
+      plan_.channel->say(end);
+    } else {
+      write_to_stderr(text);
+    }
+  }
+
+  std::string report_text() const {
+    DDPRUN_CHECK(exit_.has_value());
+    return failure_report(exit_->verdict,
+                          {.program = plan_.config.program,
+                           .max_restarts = plan_.config.max_restarts,
+                           .is_alone = plan_.config.max_nodes == 1 && plan_.num_workers == 1,
+                           .node_rank = agent_->node_rank(),
+                           .local = exit_->local,
+                           .job_id = plan_.rendezvous.job_id});
+  }
+
+  // As this node reaches them.
+  std::vector<Endpoint> connect_to() const {
+    std::vector<Endpoint> all = plan_.rendezvous.endpoints();
+    all.front() = claim_.connect_to;
+    return all;
+  }
+
+  agent::NodeAgentOptions agent_options() const {
+    const LaunchConfig& config = plan_.config;
+    const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
+    agent::NodeAgentOptions options;
+    options.connect_to = connect_to();
+    // Where this node serves it connects to its own address.
+    const bool is_one = plan_.rendezvous.others.empty();
+    options.security = {plan_.token, plan_.tls,
+                        is_one ? plan_.rendezvous.endpoint.host : std::string()};
+    options.security.leads_here = [this](int socket) {
+      return daemon_ && daemon_->await_own(socket);
+    };
+    options.command = worker_command(plan_);
+
+    membership::AgentOptions& machine = options.machine;
+    machine.endpoints = plan_.rendezvous.endpoints();
+    machine.store_port = is_static ? 0 : config.master_port.value_or(0);
+    machine.connect_timeout =
+        std::chrono::duration_cast<milliseconds>(begun_ + config.connect_timeout - Clock::now());
+    machine.keep_alive_interval = config.keep_alive_interval;
+    machine.prewarm = config.prewarm;
+    machine.in_own_job = plan_.environment.contains(env::kRound) &&
+                         find_variable(plan_.environment, env::kRunId) == plan_.rendezvous.job_id;
+    machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
+
+    membership::Join& join = machine.join;
+    join.run_id = plan_.rendezvous.job_id;
+    join.instance = random_id();
+    join.settings = static_cast<const membership::JobSettings&>(config);
+    if (is_static) join.settings.rdzv_backend = membership::kStaticBackend;
+    join.settings.store = config.wanted_store.value_or(membership::StoreMode::kDirect);
+    join.timeouts.join = config.rendezvous_timeout;
+    join.timeouts.last_call = config.last_call_timeout;
+    join.timeouts.keep_alive = config.keep_alive_timeout;
+    join.timeouts.start = config.start_timeout;
+    join.timeouts.stop_grace = config.shutdown_timeout;
+    join.timeouts.rendezvous_lost = config.rendezvous_lost_timeout;
+    join.timeouts.max_restart_delay = config.max_restart_delay;
+    join.timeouts.exit_barrier = config.exit_barrier_timeout;
+    join.timeouts.replacement = config.replacement_timeout;
+    // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
+    // still (Ctrl-Z, a paused container).
+    if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};
+    join.node_rank = plan_.rendezvous.node_rank;
+    join.num_workers = plan_.num_workers;
+    join.host = host_name();
+    join.pid = ::getpid();
+    join.advertised_addr = config.local_addr;
+    join.topology = plan_.topology;
+    join.program = config.program;
+    join.role = config.role;
+    join.user_id = ::getuid();
+
+    if (is_replaceable(config)) options.needs = plan_.needs;
+    options.cgroups = cgroups_.get();
+    options.logs = logs_;
+    options.socket_parent = runtime_directory(plan_.environment);
+    options.hang_limits = config.hang_limits;
+    options.stacks_program = helper_program("ddprun-stacks");
+    options.workers.several_workers = plan_.num_workers > 1 || plan_.channel;
+    options.workers.output = config.output;
+    options.workers.output.role_name = config.role;
+    options.workers.cpus =
+        plan_.placement.cpus.empty() ? plan_.isolation.affinity : plan_.placement.cpus;
+    options.environment = worker_environment_options(plan_);
+    return options;
+  }
+
+  // Before this process has children, which would stay where it was.
+  void make_cgroups() {
+    if (!plan_.isolation.makes_cgroups) return;
+    try {
+      cgroups_ = std::make_unique<agent::WorkerCgroups>(std::make_shared<agent::RealCgroupTree>(),
+                                                        plan_.isolation, ::getpid());
+    } catch (const Error& error) {
+      if (plan_.config.worker_limits.required) throw;
+      tell(LogLevel::kWarning, concat("the workers have no limits: ", error.what()));
+    }
+  }
+
+  void tell(LogLevel level, const std::string& text) {
+    if (!log_enabled(level)) return;
+    agent::LineMux& lines = console_.lines(agent::OutputStream::kStderr);
+    own_lines_.urgent = true;
+    lines.feed(own_lines_, own_line(level, text), Clock::now());
+    console_.flush(agent::OutputStream::kStderr);
+  }
+
+  void wait_for_signal() {
+    signals_.async_wait([this](const boost::system::error_code& error, int number) {
+      if (error) return;
+      wait_for_signal();
+      got_signal(number);
+    });
+  }
+
+  void got_signal(int number) {
+    if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
+    if (!signalled_) {
+      signalled_ = true;
+      service_.stopping();
+      tell(LogLevel::kWarning,
+           concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
+                  plan_.config.shutdown_timeout.count() / 1000.0,
+                  " s); a second signal kills them now"));
+    } else {
+      tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
+    }
+    preflight_.reset();  // its warden kills it
+    agent_->signal(number);
+  }
+
+  // The job goes on without this node if it can; not where its rendezvous is here.
+  void wait_for_abandonment() {
+    if (!plan_.channel) return;
+    lifeline_.assign(UnderChannel::kFd);
+    UnderChannel::watch();
+    lifeline_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                         [this](const boost::system::error_code& error) {
+                           if (error) return;
+                           const int number = plan_.channel->stop_signal;
+                           if (exit_ || signalled_ || daemon_) return got_signal(number);
+                           signalled_ = true;
+                           preflight_.reset();
+                           agent_->abandon("the connection to its launcher was lost", number);
+                         });
+  }
+
+  void begin() {
+    lose_patience();
+    agent_->start(unfit_);
+  }
+
+  agent::PreflightCommandOptions preflight_options(std::string command) const {
+    agent::PreflightCommandOptions options;
+    options.command = std::move(command);
+    options.limit = plan_.config.preflight_timeout;
+    Environment environment = plan_.environment;
+    environment[env::kLocalWorldSize] = std::to_string(plan_.num_workers);
+    environment[env::kRunId] = plan_.rendezvous.job_id;
+    options.environment = to_strings(environment);
+    return options;
+  }
+
+  // The others are told why this node stays out; where there are none, it ends. Whether the
+  // rendezvous answers is seen soon enough, and this node may be about to serve it.
+  void run_doctor() {
+    constexpr int kFailed = 2;  // as Nagios has it
+    const bool from_warn = plan_.config.preflight_doctor == DoctorGate::kWarn;
+    auto options =
+        preflight_options(concat("exec ", shell_quoted(helper_program("ddprunctl")),
+                                 " doctor --skip=endpoint --gate=", from_warn ? "warn" : "fail"));
+    options.verdict_code = kFailed;
+    preflight_ = std::make_unique<agent::PreflightCommand>(
+        io_, console_, std::move(options), [this](const std::string& problem) {
+          if (problem.empty()) {
+            boost::asio::post(io_, [this] { run_preflight(); });
+          } else if (is_replaceable(plan_.config)) {
+            unfit_ = "doctor: " + problem;
+            begin();
+          } else {
+            stay_out("preflight: doctor: " + problem);
+          }
+        });
+    preflight_->start();
+  }
+
+  void stay_out(const std::string& reason) {
+    membership::agent_action::Exit exit;
+    exit.local = true;
+    exit.verdict.exit_code = static_cast<int>(ExitCode::kRetryable);
+    exit.verdict.reason = reason;
+    finish(exit);
+  }
+
+  // Other nodes meet meanwhile, also where this node serves the rendezvous.
+  void run_preflight() {
+    if (exit_ || signalled_) return;
+    if (plan_.config.preflight.empty()) return begin();
+    auto options = preflight_options(plan_.config.preflight);
+    preflight_ = std::make_unique<agent::PreflightCommand>(
+        io_, console_, std::move(options), [this](const std::string& problem) {
+          if (problem.empty()) return begin();
+          stay_out(concat("preflight \"", plan_.config.preflight, "\" ", problem));
+        });
+    preflight_->start();
+  }
+
+  void unreached(const std::string& why) {
+    if (claim_.contested) succeed_rendezvous();
+    const bool is_first = std::exchange(why_unreached_, why).empty();
+    if (is_first && impatient_ && !exit_) say_what_is_waited_for();
+  }
+
+  // A person who waits is told for what, and what is known of it. (Once connected, the rendezvous
+  // says which nodes miss.)
+  void say_what_is_waited_for() {
+    tell(LogLevel::kInfo,
+         concat("no answer yet from the rendezvous at ", to_string(connect_to()), " (",
+                plan_.rendezvous.origin, "): ",
+                why_unreached_.empty() ? "the first attempt is still under way" : why_unreached_,
+                plan_.rendezvous.others.empty() ? ". Does ddprun run on that node?"
+                                                : ". Does a ddprund run on these nodes?",
+                " Trying for up to ", plan_.config.rendezvous_timeout.count() / 1000.0,
+                " s (--rendezvous-timeout)"));
+  }
+
+  void lose_patience() {
+    if (daemon_) return;
+    patience_.expires_after(kSilentConnect);
+    patience_.async_wait([this](const boost::system::error_code& error) {
+      if (error || agent_->has_reached_rendezvous() || exit_) return;
+      impatient_ = true;
+      say_what_is_waited_for();
+    });
+  }
+
+  void serve_rendezvous(std::vector<UniqueFd> listeners) {
+    rendezvous::DaemonOptions options;
+    options.embedded = true;
+    options.token = plan_.token;
+    if (plan_.tls) options.tls = security::make_server_context(plan_.tls);
+    if (plan_.tls && !options.tls) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          concat("--tls-ca: this node serves the rendezvous at ",
+                 to_string(plan_.rendezvous.endpoint),
+                 ", for which it needs --tls-cert and --tls-key, too (or start ddprund there)"));
+    }
+    daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
+  }
+
+  // The rendezvous that had this node's port when it was claimed (an earlier job's, at its end) is
+  // not to be reached any more: this node serves, if nobody else here was faster.
+  void succeed_rendezvous() {
+    if (daemon_ || exit_) return;
+    auto listeners = claim_again(plan_.rendezvous, claim_);
+    if (listeners.empty()) return;
+    serve_rendezvous(std::move(listeners));
+    tell(LogLevel::kInfo, concat("the rendezvous that was at ", to_string(claim_.connect_to),
+                                 " has ended: serving it here"));
+  }
+
+  // Among what is pending for the reader of stderr.
+  void report_now() {
+    for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
+    own_lines_.urgent = true;
+    console_.lines(agent::OutputStream::kStderr).feed(own_lines_, report_text(), Clock::now());
+    console_.flush(agent::OutputStream::kStderr);
+    reported_ = true;
+  }
+
+  // Not to end yet is no choice of this node's user.
+  void say_what_goes_on(const std::vector<std::string>& jobs) {
+    if (std::find(jobs.begin(), jobs.end(), plan_.rendezvous.job_id) != jobs.end()) {
+      tell(LogLevel::kWarning,
+           concat("this node is out of the job (", exit_->verdict.reason,
+                  "), but the job goes on and has its rendezvous here: serving it until the job is "
+                  "over (a signal ends both)"));
+      return;
+    }
+    std::string names;
+    for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
+    tell(LogLevel::kWarning,
+         concat("this node's job is over, but other jobs have their rendezvous here: ", names,
+                "; serving them until they are over (a signal ends them, too; ddprund serves jobs "
+                "that don't depend on each other)"));
+  }
+
+  void finish(const membership::agent_action::Exit& exit) {
+    if (exit_) return;
+    exit_ = exit;
+    for (const std::string& problem :
+         records_->ended(exit, agent_->node_rank(), agent_->flight_recorders())) {
+      tell(LogLevel::kWarning, problem);
+    }
+    const auto own_file = find_variable(plan_.environment, env::kErrorFile);
+    if (own_file && exit.verdict.first_failure) {
+      const std::string problem = leave_error_file(*own_file, *exit.verdict.first_failure);
+      if (!problem.empty()) tell(LogLevel::kWarning, problem);
+    }
+    if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);
+    for (const std::string& node : exit.verdict.excluded) {
+      tell(LogLevel::kWarning, "left out of the job: " + node);
+    }
+    if (!daemon_) {
+      io_.stop();
+      return;
+    }
+    std::vector<std::string> jobs;
+    // Unfit itself, it serves those that are fit.
+    if ((!exit.local || !unfit_.empty()) && !signalled_) jobs = daemon_->live_jobs();
+    // What follows here concerns others, and may take long.
+    if (!plan_.channel && (!jobs.empty() || plan_.config.max_nodes > 1)) report_now();
+    if (!jobs.empty()) say_what_goes_on(jobs);
+    const auto serve =
+        jobs.empty() ? rendezvous::Serve::kUntilTimeout : rendezvous::Serve::kUntilJobsEnd;
+    daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, serve,
+                       [this] { io_.stop(); });
+  }
+
+  // Constant after construction.
+  JobPlan plan_;  // constant after claim()
+  const Clock::time_point begun_;
+  EndpointClaim claim_;
+
+  boost::asio::io_context io_;
+  rendezvous::Service service_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer patience_;
+  boost::asio::posix::stream_descriptor lifeline_;  // under a channel only
+  agent::Console console_;
+  agent::LineSource own_lines_;  // ddprun's own among the workers'
+  std::shared_ptr<agent::LogTree>
+      logs_;  // null: no files. Second owners: the agent, the log thread
+  std::unique_ptr<JobRecords> records_;
+  std::unique_ptr<ConsoleLog> log_;
+  std::unique_ptr<rendezvous::Daemon> daemon_;
+  std::unique_ptr<agent::WorkerCgroups> cgroups_;  // null: none
+  std::unique_ptr<agent::NodeAgent> agent_;
+  std::unique_ptr<MetricsServer> metrics_;  // null: it is not served
+  std::unique_ptr<PreemptionWatch> preemption_;
+  std::unique_ptr<agent::PreflightCommand> preflight_;  // null: none, or it was ended
+  std::optional<membership::agent_action::Exit> exit_;
+  std::string why_unreached_;  // the last attempt to reach the rendezvous; empty: none has failed
+  std::string unfit_;          // why this node stays out of the job, for the others
+  bool impatient_ = false;     // patience_ is over
+  bool signalled_ = false;
+  bool reported_ = false;
+  bool said_store_ = false;  // how the workers reach it
+};
+
 }  // namespace
 
-Job::Job(JobPlan plan, ServiceManager manager)
-    : plan_(std::move(plan)),
-      begun_(Clock::now()),
-      claim_(claim()),
-      io_(1),
-      service_(io_, std::move(manager)),
-      signals_(io_),
-      patience_(io_),
-      lifeline_(io_),
-      console_(io_, console_options()) {
-  log_ = std::make_unique<ConsoleLog>(
-      console_, [this](LogLevel level, const std::string& text) { tell(level, text); });
-  for (const int number : plan_.config.signals_to_handle.numbers) {
-    const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
-    if (!nohup) signals_.add(number);
-  }
-  std::vector<UniqueFd> metrics_listeners;
-  if (plan_.config.metrics) metrics_listeners = bind_metrics(*plan_.config.metrics);
-  if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
-  make_cgroups();
-  agent::NodeAgentEvents events;
-  events.tell = [this](LogLevel level, const std::string& text) { tell(level, text); };
-  events.unreached = [this](const std::string& why) { unreached(why); };
-  events.exited = [this](const membership::agent_action::Exit& exit) { finish(exit); };
-  const agent::OutputOptions& output = plan_.config.output;
-  if (output.has_files()) {
-    logs_ = std::make_shared<agent::LogTree>(output.log_dir, plan_.rendezvous.job_id);
-  }
-  records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
-  records_->listen(events);
-  events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
-    if (round.first_global_rank == 0) took_rank_0(round.world_size);
-    if (next) next(round);
-  };
-  agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
-  if (plan_.config.metrics) serve_metrics(std::move(metrics_listeners));
-  preemption_ = std::make_unique<PreemptionWatch>(
-      io_, plan_.config.preemption, begun_,
-      [this](membership::Preempted warning) { agent_->warn(std::move(warning)); });
-}
-
-Job::~Job() = default;
-
-// In a round that begins.
-void Job::took_rank_0(int world_size) {
-  if (plan_.channel) plan_.channel->say(channel::Room{0, true});
-  // By one node of the job, once. A worker that is alone needs no store.
-  if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
-  tell(LogLevel::kInfo, concat(plan_.proxy_cause,
-                               ": the workers' store is reached through their node's own proxy "
-                               "alone (--store=proxy), so MASTER_ADDR is ",
-                               membership::kProxyAddr));
-}
-
-// Also while the rendezvous is not reached, and before.
-void Job::serve_metrics(std::vector<UniqueFd> listeners) {
-  if (plan_.config.metrics->port == 0) {
-    tell(LogLevel::kInfo, "metrics at " + metrics_url(listeners));
-  }
-  metrics_ = std::make_unique<MetricsServer>(
-      io_, std::move(listeners),
-      [this](metrics::Format format) { return agent::metrics_to_text(agent_->metrics(), format); },
-      MetricsServer::Options());
-}
-
-EndpointClaim Job::claim() {
-  const bool serves = plan_.channel && plan_.channel->serves;
-  Endpoint& endpoint = plan_.rendezvous.endpoint;
-  if (serves) endpoint.port = 0;
-  // A silent name service takes half of the time at most: the link's attempts have the rest.
-  EndpointClaim claim = claim_endpoint(plan_.rendezvous, plan_.config.max_nodes,
-                                       Deadline(begun_ + plan_.config.connect_timeout / 2));
-  if (serves) {
-    endpoint.port = claim.connect_to.port;
-    plan_.channel->say(channel::Serving{to_string(endpoint)});
-  }
-  return claim;
-}
-
-int Job::run() {
-  if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
-  wait_for_signal();
-  wait_for_abandonment();
-  plan_.config.preflight_doctor == DoctorGate::kOff ? run_preflight() : run_doctor();
-  service_.ready([this] { return status(); });
-  io_.run();
-  metrics_.reset();
-  log_.reset();
-  if (lifeline_.is_open()) lifeline_.release();
-  if (cgroups_) cgroups_->close();
-  signals_.clear();  // no worker is left that one could do harm to: the next one ends ddprun
-  agent::remove_leftover_directories(runtime_directory(plan_.environment));
-  const auto file_patience = signalled_ ? kSignalledReaderPatience : kLogFileTimeout;
-  if (!console_.finish_files(Deadline::after(file_patience)) || !reported_) {
-    for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
-  }
-  const auto patience = signalled_ ? kSignalledReaderPatience : kReaderPatience;
-  if (const std::size_t dropped = console_.finish(Deadline::after(patience)); dropped > 0) {
-    log_warning("the last ", dropped,
-                " bytes of the workers' output were not taken by their reader within ",
-                patience.count() / 1000, " s: dropped");
-    reported_ = false;  // it was among them
-  }
-  for (const std::string& problem : records_->print()) log_warning(problem);
-  if (!reported_) report(report_text());
-  return exit_->verdict.exit_code;
-}
-
-// For systemd's.
-std::string Job::status() const {
-  const std::string job = "job " + plan_.rendezvous.job_id;
-  if (exit_) return job + ": over";
-  if (agent_->node_rank() < 0) return job + ": waits for its nodes";
-  return concat(job, ": runs, node rank ", agent_->node_rank());
-}
-
-agent::ConsoleOptions Job::console_options() {
-  agent::ConsoleOptions options;
-  options.slow_reader = plan_.config.output.slow_reader;
-  options.notice = [this](const std::string& text) { tell(LogLevel::kWarning, text); };
-  return options;
-}
-
-// One of many nodes leaves it to the launcher to print what all say.
-void Job::report(const std::string& text) const {
-  if (plan_.channel) {
-    channel::End end;
-    end.by_job = !exit_->local;
-    end.last_words = text.substr(0, channel::kMostTextBytes);
-    plan_.channel->say(end);
-  } else {
-    write_to_stderr(text);
-  }
-}
-
-std::string Job::report_text() const {
-  DDPRUN_CHECK(exit_.has_value());
-  return failure_report(exit_->verdict,
-                        {.program = plan_.config.program,
-                         .max_restarts = plan_.config.max_restarts,
-                         .is_alone = plan_.config.max_nodes == 1 && plan_.num_workers == 1,
-                         .node_rank = agent_->node_rank(),
-                         .local = exit_->local,
-                         .job_id = plan_.rendezvous.job_id});
-}
-
-// As this node reaches them.
-std::vector<Endpoint> Job::connect_to() const {
-  std::vector<Endpoint> all = plan_.rendezvous.endpoints();
-  all.front() = claim_.connect_to;
-  return all;
-}
-
-agent::NodeAgentOptions Job::agent_options() const {
-  const LaunchConfig& config = plan_.config;
-  const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
-  agent::NodeAgentOptions options;
-  options.connect_to = connect_to();
-  // Where this node serves it connects to its own address.
-  const bool is_one = plan_.rendezvous.others.empty();
-  options.security = {plan_.token, plan_.tls,
-                      is_one ? plan_.rendezvous.endpoint.host : std::string()};
-  options.security.leads_here = [this](int socket) {
-    return daemon_ && daemon_->await_own(socket);
-  };
-  options.command = worker_command(plan_);
-
-  membership::AgentOptions& machine = options.machine;
-  machine.endpoints = plan_.rendezvous.endpoints();
-  machine.store_port = is_static ? 0 : config.master_port.value_or(0);
-  machine.connect_timeout =
-      std::chrono::duration_cast<milliseconds>(begun_ + config.connect_timeout - Clock::now());
-  machine.keep_alive_interval = config.keep_alive_interval;
-  machine.prewarm = config.prewarm;
-  machine.in_own_job = plan_.environment.contains(env::kRound) &&
-                       find_variable(plan_.environment, env::kRunId) == plan_.rendezvous.job_id;
-  machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
-
-  membership::Join& join = machine.join;
-  join.run_id = plan_.rendezvous.job_id;
-  join.instance = random_id();
-  join.settings = static_cast<const membership::JobSettings&>(config);
-  if (is_static) join.settings.rdzv_backend = membership::kStaticBackend;
-  join.settings.store = config.wanted_store.value_or(membership::StoreMode::kDirect);
-  join.timeouts.join = config.rendezvous_timeout;
-  join.timeouts.last_call = config.last_call_timeout;
-  join.timeouts.keep_alive = config.keep_alive_timeout;
-  join.timeouts.start = config.start_timeout;
-  join.timeouts.stop_grace = config.shutdown_timeout;
-  join.timeouts.rendezvous_lost = config.rendezvous_lost_timeout;
-  join.timeouts.max_restart_delay = config.max_restart_delay;
-  join.timeouts.exit_barrier = config.exit_barrier_timeout;
-  join.timeouts.replacement = config.replacement_timeout;
-  // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
-  // still (Ctrl-Z, a paused container).
-  if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};
-  join.node_rank = plan_.rendezvous.node_rank;
-  join.num_workers = plan_.num_workers;
-  join.host = host_name();
-  join.pid = ::getpid();
-  join.advertised_addr = config.local_addr;
-  join.topology = plan_.topology;
-  join.program = config.program;
-  join.role = config.role;
-  join.user_id = ::getuid();
-
-  if (is_replaceable(config)) options.needs = plan_.needs;
-  options.cgroups = cgroups_.get();
-  options.logs = logs_;
-  options.socket_parent = runtime_directory(plan_.environment);
-  options.hang_limits = config.hang_limits;
-  options.stacks_program = helper_program("ddprun-stacks");
-  options.workers.several_workers = plan_.num_workers > 1 || plan_.channel;
-  options.workers.output = config.output;
-  options.workers.output.role_name = config.role;
-  options.workers.cpus =
-      plan_.placement.cpus.empty() ? plan_.isolation.affinity : plan_.placement.cpus;
-  options.environment = worker_environment_options(plan_);
-  return options;
-}
-
-// Before this process has children, which would stay where it was.
-void Job::make_cgroups() {
-  if (!plan_.isolation.makes_cgroups) return;
-  try {
-    cgroups_ = std::make_unique<agent::WorkerCgroups>(std::make_shared<agent::RealCgroupTree>(),
-                                                      plan_.isolation, ::getpid());
-  } catch (const Error& error) {
-    if (plan_.config.worker_limits.required) throw;
-    tell(LogLevel::kWarning, concat("the workers have no limits: ", error.what()));
-  }
-}
-
-void Job::tell(LogLevel level, const std::string& text) {
-  if (!log_enabled(level)) return;
-  agent::LineMux& lines = console_.lines(agent::OutputStream::kStderr);
-  own_lines_.urgent = true;
-  lines.feed(own_lines_, own_line(level, text), Clock::now());
-  console_.flush(agent::OutputStream::kStderr);
-}
-
-void Job::wait_for_signal() {
-  signals_.async_wait([this](const boost::system::error_code& error, int number) {
-    if (error) return;
-    wait_for_signal();
-    got_signal(number);
-  });
-}
-
-void Job::got_signal(int number) {
-  if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
-  if (!signalled_) {
-    signalled_ = true;
-    service_.stopping();
-    tell(LogLevel::kWarning,
-         concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
-                plan_.config.shutdown_timeout.count() / 1000.0,
-                " s); a second signal kills them now"));
-  } else {
-    tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
-  }
-  preflight_.reset();  // its warden kills it
-  agent_->signal(number);
-}
-
-// The job goes on without this node if it can; not where its rendezvous is here.
-void Job::wait_for_abandonment() {
-  if (!plan_.channel) return;
-  lifeline_.assign(UnderChannel::kFd);
-  UnderChannel::watch();
-  lifeline_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                       [this](const boost::system::error_code& error) {
-                         if (error) return;
-                         const int number = plan_.channel->stop_signal;
-                         if (exit_ || signalled_ || daemon_) return got_signal(number);
-                         signalled_ = true;
-                         preflight_.reset();
-                         agent_->abandon("the connection to its launcher was lost", number);
-                       });
-}
-
-void Job::begin() {
-  lose_patience();
-  agent_->start(unfit_);
-}
-
-agent::PreflightCommandOptions Job::preflight_options(std::string command) const {
-  agent::PreflightCommandOptions options;
-  options.command = std::move(command);
-  options.limit = plan_.config.preflight_timeout;
-  Environment environment = plan_.environment;
-  environment[env::kLocalWorldSize] = std::to_string(plan_.num_workers);
-  environment[env::kRunId] = plan_.rendezvous.job_id;
-  options.environment = to_strings(environment);
-  return options;
-}
-
-// The others are told why this node stays out; where there are none, it ends. Whether the
-// rendezvous answers is seen soon enough, and this node may be about to serve it.
-void Job::run_doctor() {
-  constexpr int kFailed = 2;  // as Nagios has it
-  const bool from_warn = plan_.config.preflight_doctor == DoctorGate::kWarn;
-  auto options =
-      preflight_options(concat("exec ", shell_quoted(doctor_program()),
-                               " doctor --skip=endpoint --gate=", from_warn ? "warn" : "fail"));
-  options.verdict_code = kFailed;
-  preflight_ = std::make_unique<agent::PreflightCommand>(
-      io_, console_, std::move(options), [this](const std::string& problem) {
-        if (problem.empty()) {
-          boost::asio::post(io_, [this] { run_preflight(); });
-        } else if (is_replaceable(plan_.config)) {
-          unfit_ = "doctor: " + problem;
-          begin();
-        } else {
-          stay_out("preflight: doctor: " + problem);
-        }
-      });
-  preflight_->start();
-}
-
-void Job::stay_out(const std::string& reason) {
-  membership::agent_action::Exit exit;
-  exit.local = true;
-  exit.verdict.exit_code = static_cast<int>(ExitCode::kRetryable);
-  exit.verdict.reason = reason;
-  finish(exit);
-}
-
-// Other nodes meet meanwhile, also where this node serves the rendezvous.
-void Job::run_preflight() {
-  if (exit_ || signalled_) return;
-  if (plan_.config.preflight.empty()) return begin();
-  auto options = preflight_options(plan_.config.preflight);
-  preflight_ = std::make_unique<agent::PreflightCommand>(
-      io_, console_, std::move(options), [this](const std::string& problem) {
-        if (problem.empty()) return begin();
-        stay_out(concat("preflight \"", plan_.config.preflight, "\" ", problem));
-      });
-  preflight_->start();
-}
-
-void Job::unreached(const std::string& why) {
-  if (claim_.contested) succeed_rendezvous();
-  const bool is_first = std::exchange(why_unreached_, why).empty();
-  if (is_first && impatient_ && !exit_) say_what_is_waited_for();
-}
-
-// A person who waits is told for what, and what is known of it. (Once connected, the rendezvous
-// says which nodes miss.)
-void Job::say_what_is_waited_for() {
-  tell(LogLevel::kInfo,
-       concat("no answer yet from the rendezvous at ", to_string(connect_to()), " (",
-              plan_.rendezvous.origin, "): ",
-              why_unreached_.empty() ? "the first attempt is still under way" : why_unreached_,
-              plan_.rendezvous.others.empty() ? ". Does ddprun run on that node?"
-                                              : ". Does a ddprund run on these nodes?",
-              " Trying for up to ", plan_.config.rendezvous_timeout.count() / 1000.0,
-              " s (--rendezvous-timeout)"));
-}
-
-void Job::lose_patience() {
-  if (daemon_) return;
-  patience_.expires_after(kSilentConnect);
-  patience_.async_wait([this](const boost::system::error_code& error) {
-    if (error || agent_->has_reached_rendezvous() || exit_) return;
-    impatient_ = true;
-    say_what_is_waited_for();
-  });
-}
-
-void Job::serve_rendezvous(std::vector<UniqueFd> listeners) {
-  rendezvous::DaemonOptions options;
-  options.embedded = true;
-  options.token = plan_.token;
-  if (plan_.tls) options.tls = security::make_server_context(plan_.tls);
-  if (plan_.tls && !options.tls) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        concat("--tls-ca: this node serves the rendezvous at ",
-               to_string(plan_.rendezvous.endpoint),
-               ", for which it needs --tls-cert and --tls-key, too (or start ddprund there)"));
-  }
-  daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
-}
-
-// The rendezvous that had this node's port when it was claimed (an earlier job's, at its end) is
-// not to be reached any more: this node serves, if nobody else here was faster.
-void Job::succeed_rendezvous() {
-  if (daemon_ || exit_) return;
-  auto listeners = claim_again(plan_.rendezvous, claim_);
-  if (listeners.empty()) return;
-  serve_rendezvous(std::move(listeners));
-  tell(LogLevel::kInfo, concat("the rendezvous that was at ", to_string(claim_.connect_to),
-                               " has ended: serving it here"));
-}
-
-// Among what is pending for the reader of stderr.
-void Job::report_now() {
-  for (const std::string& loss : console_.losses()) tell(LogLevel::kWarning, loss);
-  own_lines_.urgent = true;
-  console_.lines(agent::OutputStream::kStderr).feed(own_lines_, report_text(), Clock::now());
-  console_.flush(agent::OutputStream::kStderr);
-  reported_ = true;
-}
-
-// Not to end yet is no choice of this node's user.
-void Job::say_what_goes_on(const std::vector<std::string>& jobs) {
-  if (std::find(jobs.begin(), jobs.end(), plan_.rendezvous.job_id) != jobs.end()) {
-    tell(LogLevel::kWarning,
-         concat("this node is out of the job (", exit_->verdict.reason,
-                "), but the job goes on and has its rendezvous here: serving it until the job is "
-                "over (a signal ends both)"));
-    return;
-  }
-  std::string names;
-  for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
-  tell(LogLevel::kWarning,
-       concat("this node's job is over, but other jobs have their rendezvous here: ", names,
-              "; serving them until they are over (a signal ends them, too; ddprund serves jobs "
-              "that don't depend on each other)"));
-}
-
-void Job::finish(const membership::agent_action::Exit& exit) {
-  if (exit_) return;
-  exit_ = exit;
-  for (const std::string& problem :
-       records_->ended(exit, agent_->node_rank(), agent_->flight_recorders())) {
-    tell(LogLevel::kWarning, problem);
-  }
-  const auto own_file = find_variable(plan_.environment, env::kErrorFile);
-  if (own_file && exit.verdict.first_failure) {
-    const std::string problem = leave_error_file(*own_file, *exit.verdict.first_failure);
-    if (!problem.empty()) tell(LogLevel::kWarning, problem);
-  }
-  if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);
-  for (const std::string& node : exit.verdict.excluded) {
-    tell(LogLevel::kWarning, "left out of the job: " + node);
-  }
-  if (!daemon_) {
-    io_.stop();
-    return;
-  }
-  std::vector<std::string> jobs;
-  // Unfit itself, it serves those that are fit.
-  if ((!exit.local || !unfit_.empty()) && !signalled_) jobs = daemon_->live_jobs();
-  // What follows here concerns others, and may take long.
-  if (!plan_.channel && (!jobs.empty() || plan_.config.max_nodes > 1)) report_now();
-  if (!jobs.empty()) say_what_goes_on(jobs);
-  const auto serve =
-      jobs.empty() ? rendezvous::Serve::kUntilTimeout : rendezvous::Serve::kUntilJobsEnd;
-  daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, serve,
-                     [this] { io_.stop(); });
+int run_job(JobPlan plan, ServiceManager manager) {
+  return std::make_unique<NodeJob>(std::move(plan), std::move(manager))->run();
 }
 
 }  // namespace ddprun::launcher

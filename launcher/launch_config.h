@@ -12,10 +12,9 @@
 
 #include "agent/binding/binding_plan.h"
 #include "agent/hang/rank_sample.h"
-#include "agent/isolation/worker_limits.h"
+#include "agent/isolation/isolation_plan.h"
 #include "agent/output/output_options.h"
 #include "common/endpoint.h"
-#include "launcher/handled_signals.h"
 #include "launcher/preemption_options.h"
 #include "rendezvous/membership/messages.h"
 #include "rendezvous/security/tls.h"

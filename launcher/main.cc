@@ -7,7 +7,6 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,22 +16,14 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/journal_prefix.h"
 #include "common/log.h"
 #include "common/service_manager.h"
 #include "common/standard_streams.h"
 #include "launcher/cli.h"
-#include "launcher/dry_run/dry_run_json.h"
-#include "launcher/dry_run/dry_run_text.h"
-#include "launcher/dry_run/hosts_dry_run.h"
-#include "launcher/dry_run/node_dry_run.h"
-#include "launcher/gangs/run_gang.h"
+#include "launcher/dry_run/dry_run.h"
+#include "launcher/gangs/gang_request.h"
 #include "launcher/hosts/channel_agent.h"
 #include "launcher/hosts/fleet_plan.h"
-#include "launcher/hosts/hosts_job.h"
-#include "launcher/hosts/ssh_command.h"
-#include "launcher/hosts/under_channel.h"
-#include "launcher/job.h"
 #include "launcher/prepare.h"
 #include "launcher/scheduler_step.h"
 #include "launcher/terminal_text.h"
@@ -68,14 +59,13 @@ int say(const DryRun& run, bool as_json) {
 }
 
 // One shell for all nodes.
-int run_on_hosts(const CommandLine& line, const Environment& environment, ServiceManager manager) {
+int run_from_here(const CommandLine& line, const Environment& environment, ServiceManager manager) {
   FleetPlan plan = plan_fleet(line, environment);
   for (const std::string& note : plan.notes) log_info(note);
   if (line.config.dry_run) {
     return say(dry_run_of_hosts(plan, line.config.json), line.config.json);
   }
-  return std::make_unique<HostsJob>(std::move(plan), environment, line.config, std::move(manager))
-      ->run();
+  return run_on_hosts(std::move(plan), environment, line.config, std::move(manager));
 }
 
 // The standing agents of a ddprund.
@@ -100,7 +90,7 @@ int main(int argc, char** argv) {
     Environment environment = current_environment();
     set_log_level(log_level(environment));
     if (argc == 2 && std::string_view(argv[1]) == kFromChannel) {
-      return std::make_unique<ChannelAgent>(std::move(environment))->run();
+      return run_channel_agent(std::move(environment));
     }
     const auto channel = under_channel(environment);
     CommandLine line = parse_command_line(
@@ -114,14 +104,14 @@ int main(int argc, char** argv) {
     if (is_for_standing_agents(line, environment)) {
       return run_by_agents(line, environment, std::move(manager));
     }
-    if (line.config.hosts.is_set()) return run_on_hosts(line, environment, std::move(manager));
+    if (line.config.hosts.is_set()) return run_from_here(line, environment, std::move(manager));
     Preparation ready = prepare(std::move(line), std::move(environment), argv[0]);
     if (!ready.problems.empty()) return refuse(ready.problems);
     if (!ready.unfit.empty()) return refuse(ready.unfit, ExitCode::kRetryable);
     for (const std::string& note : ready.notes) log_info(note);
     if (ready.plan.config.dry_run) return say(dry_run_of_node(ready), ready.plan.config.json);
     ready.plan.channel = channel;
-    return std::make_unique<Job>(std::move(ready.plan), std::move(manager))->run();
+    return run_job(std::move(ready.plan), std::move(manager));
   } catch (const std::exception& error) {
     const Ending ending = ending_by(error);
     return refuse({ending.text}, ending.code);

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/num_workers.h"
 
-#include "launcher/options/parse_value.h"
-
-#include <sched.h>
+#include "launcher/options/option_values.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <iterator>
 #include <memory>
@@ -16,7 +13,7 @@
 #include <utility>
 
 #include "agent/gpu/gpu_helper.h"
-#include "agent/preflight/node_facts.h"
+#include "agent/preflight/node_checks.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -82,11 +79,9 @@ int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visib
   while (!rest.empty() && std::ssize(seen) < installed) {
     const std::size_t end = std::min(rest.find(','), rest.size());
     const std::string_view entry = trimmed(rest.substr(0, end));
-    int index = 0;
-    const auto [stop, error] = std::from_chars(entry.data(), entry.data() + entry.size(), index);
-    const bool is_index = error == std::errc() && stop == entry.data() + entry.size();
+    const auto index = parse_number(entry);
     const bool is_uuid = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    if (is_index ? index < 0 || index >= installed : !is_uuid) break;
+    if (index ? *index >= installed : !is_uuid) break;
     if (!seen.insert(entry).second) return 0;
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }

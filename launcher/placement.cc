@@ -70,6 +70,16 @@ void give_devices(const Environment& environment, int num_workers, Placement& pl
   }
 }
 
+// "s0.s4.node12" with the pattern "switch.switch.node" → "s0.s4".
+std::string slurm_label(const Environment& environment) {
+  constexpr std::string_view kNode = "node";
+  const auto address = find_variable(environment, env::kSlurmTopologyAddr);
+  const auto pattern = find_variable(environment, env::kSlurmTopologyAddrPattern);
+  if (!address || !pattern || !pattern->ends_with(kNode)) return {};
+  const std::size_t last_dot = address->rfind('.');
+  return last_dot == std::string::npos ? std::string() : address->substr(0, last_dot);
+}
+
 }  // namespace
 
 bool needs_machine_layout(const LaunchConfig& config) {
@@ -82,6 +92,16 @@ Placement place_workers(const LaunchConfig& config, const Environment& environme
   if (needs_machine_layout(config)) bind(config, environment, num_workers, machine, placement);
   if (config.virtual_local_rank) give_devices(environment, num_workers, placement);
   return placement;
+}
+
+std::string topology_label(const LaunchConfig& config, const Environment& environment,
+                           const std::vector<ConfigFile>& files) {
+  if (!config.topology.empty()) return config.topology;
+  if (std::string label = slurm_label(environment); !label.empty()) return label;
+  for (const ConfigFile& file : files) {
+    if (!file.topology.empty()) return file.topology;
+  }
+  return {};
 }
 
 }  // namespace ddprun::launcher

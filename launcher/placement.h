@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which CPUs and which GPU each worker of this node gets: --numa-binding and --virtual-local-rank
-// (docs/binding.md). Pure.
+// This node's place in the cluster (--topology), and the CPUs and the GPU that each of its workers
+// gets: --numa-binding and --virtual-local-rank (docs/binding.md). Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "agent/binding/machine_layout.h"
+#include "agent/binding/binding_plan.h"
 #include "common/cpu_set.h"
 #include "common/environment.h"
+#include "launcher/config_file.h"
 #include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
@@ -25,5 +26,11 @@ bool needs_machine_layout(const LaunchConfig& config);
 
 Placement place_workers(const LaunchConfig& config, const Environment& environment, int num_workers,
                         const agent::MachineLayout& machine);
+
+// A dotted path from the widest switch to the narrowest, "pod1.rack7" (see
+// rendezvous/membership/formation.h); empty where nobody says. Slurm's SLURM_TOPOLOGY_ADDR counts
+// without the node's own name at its end.
+std::string topology_label(const LaunchConfig& config, const Environment& environment,
+                           const std::vector<ConfigFile>& files);
 
 }  // namespace ddprun::launcher

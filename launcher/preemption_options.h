@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the job's workers are asked to leave at a step boundary: by which signals, by which time
-// limit, how long before. Pure.
+// When the job's workers are asked to leave at a step boundary (by which signals, by which time
+// limit, how long before), and which signals stop the job in order. Pure.
 #pragma once
 
 #include <chrono>
@@ -35,5 +35,19 @@ std::string parse_time_limit(std::string_view text, PreemptionOptions& options);
 // (seconds since 1970). Returns the problem; empty: none.
 std::string resolve_time_limit(PreemptionOptions& options, const Environment& environment,
                                std::int64_t now);
+
+struct HandledSignals {
+  std::vector<int> numbers = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  std::string text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  // as given, for the workers' environment
+  bool operator==(const HandledSignals&) const = default;
+};
+
+// "SIGTERM,SIGUSR1". Returns the problem; empty: none.
+std::string parse_handled_signals(std::string_view text, HandledSignals& handled);
+
+// A signal can't both stop the job and warn of its node's end: what was asked for (`…_given`) wins
+// against what counts by default. Returns the problem, if both were asked for; empty: none.
+std::string settle_signals(bool handled_given, bool warnings_given, HandledSignals& handled,
+                           PreemptionOptions& preemption);
 
 }  // namespace ddprun::launcher

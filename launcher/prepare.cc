@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/prepare.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,18 +10,18 @@
 #include <system_error>
 #include <utility>
 
+#include "agent/binding/binding_plan.h"
+#include "agent/isolation/cgroup_tree.h"
+#include "agent/output/log_tree.h"
 #include "agent/preflight/node_checks.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
-#include "launcher/isolation.h"
+#include "launcher/endpoint_claim.h"
 #include "launcher/num_workers.h"
-#include "launcher/output_setup.h"
-#include "launcher/paste_line.h"
-#include "launcher/report/report_file.h"
-#include "launcher/topology_label.h"
+#include "launcher/report/job_report.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::launcher {
@@ -44,13 +45,7 @@ void find_workers(Preparation& result, const std::string& argv0) {
     result.notes.push_back(std::move(note));
   }
 
-  plan.program =
-      find_program({.config = plan.config,
-                    .argv0 = argv0,
-                    .own_folder = own_folder(),
-                    .path = find_variable(plan.environment, env::kPath).value_or("/bin:/usr/bin"),
-                    .python_exec = find_variable(plan.environment, env::kPythonExec).value_or("")},
-                   real_file_system());
+  plan.program = find_program(plan.config, argv0, plan.environment);
   if (!plan.program.problem.empty()) result.problems.push_back(plan.program.problem);
   if (!plan.program.note.empty()) result.notes.push_back(plan.program.note);
   if (plan.num_workers > 1 && !plan.environment.contains(env::kOmpNumThreads)) {
@@ -111,7 +106,7 @@ void check_events(Preparation& result) {
 
 void check_doctor(Preparation& result) {
   if (result.plan.config.preflight_doctor == DoctorGate::kOff) return;
-  const std::string program = doctor_program();
+  const std::string program = helper_program("ddprunctl");
   if (::access(program.c_str(), X_OK) == 0) return;
   result.problems.push_back("--preflight-doctor: " + program + ": " + errno_text(errno) +
                             "; install ddprunctl beside ddprun");
@@ -163,7 +158,14 @@ void find_placement(Preparation& result) {
 void find_isolation(Preparation& result) {
   JobPlan& plan = result.plan;
   if (!plan.config.worker_limits.any()) return;
-  plan.isolation = plan_limits(plan.config, plan.num_workers, plan.placement.cpus);
+  const agent::RealCgroupTree tree;
+  const agent::IsolationRequest request{
+      .limits = plan.config.worker_limits,
+      .num_workers = plan.num_workers,
+      .bound = plan.placement.cpus,
+      .allowed = agent::allowed_cpus(),
+      .page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))};
+  plan.isolation = plan_isolation(request, find_cgroup_place(tree, ::getpid(), ::geteuid()), tree);
   for (const std::string& problem : plan.isolation.problems) result.problems.push_back(problem);
   const std::string shortfall = plan.isolation.shortfall();
   if (shortfall.empty()) return;
@@ -245,6 +247,18 @@ void read_secrets(Preparation& result) {
   }
 }
 
+std::optional<int> terminal_columns() {
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  return size.ws_col;
+}
+
+// What is shown as well needs no file; what is not shown may not be lost.
+bool needs_files(const agent::OutputOptions& options) {
+  return !options.redirects.empty() || !options.stdout_filters.empty() ||
+         !options.stderr_filters.empty();
+}
+
 }  // namespace
 
 std::string temporary_directory(const Environment& environment) {
@@ -260,8 +274,6 @@ std::string runtime_directory(const Environment& environment) {
   const bool use_memory = !is_chosen && ::access(kMemory, W_OK | X_OK) == 0;
   return use_memory ? kMemory : temporary_directory(environment);
 }
-
-std::string doctor_program() { return helper_program("ddprunctl"); }
 
 bool is_replaceable(const LaunchConfig& config) {
   return config.max_nodes > 1 || config.spares > 0;
@@ -300,6 +312,58 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   if (result.problems.empty()) check_events(result);
   check_doctor(result);
   if (result.problems.empty()) check_fitness(result);
+  return result;
+}
+
+agent::WorkerCommand worker_command(const JobPlan& plan) {
+  return {plan.program.argv, plan.program.is_torchruns};
+}
+
+agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) {
+  agent::WorkerEnvironmentOptions options;
+  options.inherited = plan.environment;
+  // A ddprun that a worker starts would find its port taken, and its job is another one.
+  for (const char* prefix : {env::kOwnPrefix, env::kPetPrefix}) {
+    options.inherited.erase(std::string(prefix) + "METRICS");
+    options.inherited.erase(std::string(prefix) + "EVENTS");
+  }
+  options.run_id = plan.rendezvous.job_id;
+  options.role = plan.config.role;
+  options.signals_to_handle = plan.config.signals_to_handle.text;
+  options.max_restarts = plan.config.max_restarts;
+  options.num_workers = plan.num_workers;
+  options.devices = plan.placement.devices;
+  options.recovers_in_place = plan.config.recovery == membership::Recovery::kInPlace;
+  options.terminal_columns = terminal_columns();
+  return options;
+}
+
+OutputSetup set_up_output(agent::OutputOptions& options, const Environment& environment,
+                          const std::string& argv0, const std::string& temporary_directory,
+                          const std::string& log_dir_given, LogDirectory directory) {
+  options.inherit = is_torchrun(argv0);
+  // To torchrun an empty template is none, and its default counts.
+  if (options.inherit && options.prefix_template == "") options.prefix_template.reset();
+  if (!options.prefix_template) {
+    options.prefix_template = find_variable(environment, env::kLogLinePrefixTemplate);
+  }
+  OutputSetup result;
+  std::string flag = log_dir_given;
+  if (options.log_dir.empty() && needs_files(options)) {
+    const bool is_made = directory == LogDirectory::kMade;
+    options.log_dir = temporary_directory + "/ddprun_logs_" +
+                      (is_made ? random_id().substr(0, 8) : kDrawnAtStart);
+    flag = "the log directory " + options.log_dir;
+    result.note = "log files are in " + options.log_dir + "; --log-dir chooses another directory";
+  }
+  if (!options.has_files()) return result;
+  std::string problem;
+  if (directory == LogDirectory::kMade) {
+    problem = agent::LogTree::problem_with(options.log_dir);
+  } else if (directory == LogDirectory::kOnlyChecked) {
+    problem = agent::LogTree::foreseen_problem_with(options.log_dir);
+  }
+  if (!problem.empty()) result.problem = flag + " " + problem;
   return result;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what the user asked for to what is to be done: every look-up that needs no network.
+// From what the user asked for to what is to be done, by every look-up that needs no network; and
+// that, run.
 #pragma once
 
 #include <memory>
@@ -8,12 +9,15 @@
 #include <vector>
 
 #include "agent/isolation/isolation_plan.h"
-#include "agent/preflight/node_facts.h"
+#include "agent/output/output_options.h"
+#include "agent/preflight/node_checks.h"
+#include "agent/worker_environment.h"
 #include "common/environment.h"
 #include "common/secret.h"
+#include "common/service_manager.h"
 #include "launcher/cli.h"
 #include "launcher/endpoint_discovery.h"
-#include "launcher/hosts/under_channel.h"
+#include "launcher/hosts/channel_agent.h"
 #include "launcher/launch_config.h"
 #include "launcher/placement.h"
 #include "launcher/program_lookup.h"
@@ -51,13 +55,41 @@ std::string temporary_directory(const Environment& environment);
 // removing one takes a tenth of the time; /tmp where that can't be written.
 std::string runtime_directory(const Environment& environment);
 
-// ddprunctl, for --preflight-doctor.
-std::string doctor_program();
-
 // Another node may take this one's place in the job.
 bool is_replaceable(const LaunchConfig& config);
 
 // `argv0` as main() got it.
 Preparation prepare(CommandLine line, Environment environment, const std::string& argv0);
+
+agent::WorkerCommand worker_command(const JobPlan& plan);
+
+// Asks for the width of ddprun's terminal.
+agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan);
+
+struct OutputSetup {
+  std::string problem;  // not empty: there can be no log files; one line, exit 2
+  std::string note;     // not empty: tell the user once
+};
+
+enum class LogDirectory {
+  kMade,         // with its parents, and a small file in it for a moment
+  kOnlyChecked,  // --dry-run
+  kNotLookedAt,  // likewise, of another host
+};
+
+// What stands for a name that is drawn when a job starts.
+inline constexpr char kDrawnAtStart[] = "<random>";
+
+// Fills in what depends on the environment and on the name that ddprun was called by, and makes
+// (or only checks) the log directory where files are asked for, so that one that can't be written
+// is known now. Where no directory was named (`log_dir_given` is empty, else how, for messages),
+// redirected streams go to a new one below `temporary_directory`.
+OutputSetup set_up_output(agent::OutputOptions& options, const Environment& environment,
+                          const std::string& argv0, const std::string& temporary_directory,
+                          const std::string& log_dir_given, LogDirectory directory);
+
+// Takes the endpoint's port where this node serves it, runs the job to its end and prints the
+// report. Returns ddprun's exit status. Throws as claim_endpoint.
+int run_job(JobPlan plan, ServiceManager manager);
 
 }  // namespace ddprun::launcher

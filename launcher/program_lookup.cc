@@ -6,6 +6,9 @@
 
 #include <string_view>
 
+#include "common/env_names.h"
+#include "common/process_facts.h"
+
 namespace ddprun::launcher {
 namespace {
 
@@ -110,11 +113,6 @@ bool is_torchrun(const std::string& argv0) {
   return (slash == std::string::npos ? argv0 : argv0.substr(slash + 1)) == "torchrun";
 }
 
-const FileSystem& real_file_system() {
-  static const RealFileSystem instance;
-  return instance;
-}
-
 Program find_program(const ProgramQuery& query, const FileSystem& files) {
   const LaunchConfig& config = query.config;
   Program result;
@@ -157,6 +155,16 @@ Program find_program(const ProgramQuery& query, const FileSystem& files) {
   const bool is_cut = result.is_torchruns && !args.empty() && args.front() == "--";
   result.argv.insert(result.argv.end(), args.begin() + (is_cut ? 1 : 0), args.end());
   return result;
+}
+
+Program find_program(const LaunchConfig& config, const std::string& argv0,
+                     const Environment& environment) {
+  return find_program({.config = config,
+                       .argv0 = argv0,
+                       .own_folder = own_folder(),
+                       .path = find_variable(environment, env::kPath).value_or("/bin:/usr/bin"),
+                       .python_exec = find_variable(environment, env::kPythonExec).value_or("")},
+                      RealFileSystem());
 }
 
 }  // namespace ddprun::launcher

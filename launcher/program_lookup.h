@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/environment.h"
 #include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
@@ -19,9 +20,6 @@ class FileSystem {
   virtual bool readable(const std::string& path) const = 0;
   virtual bool executable(const std::string& path) const = 0;
 };
-
-// The real one.
-const FileSystem& real_file_system();
 
 struct ProgramQuery {
   const LaunchConfig& config;
@@ -47,5 +45,9 @@ bool is_torchrun(const std::string& argv0);
 // executed, readable → python -u. -m, --run-path and --no-python as they say. Python is
 // $PYTHON_EXEC, that of the environment in which ddprun lies, or python3 in PATH.
 Program find_program(const ProgramQuery& query, const FileSystem& files);
+
+// On this machine, with the PATH and PYTHON_EXEC of `environment`.
+Program find_program(const LaunchConfig& config, const std::string& argv0,
+                     const Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -2,7 +2,6 @@
 #include "launcher/scheduler_step.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -10,26 +9,22 @@
 
 #include "common/endpoint.h"
 #include "common/env_names.h"
+#include "common/fnv1a.h"
 #include "common/log.h"
 #include "common/nodelist.h"
 #include "common/process_facts.h"
-#include "launcher/stable_hash.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
 
 std::optional<int> number_in(const Environment& environment, const char* name) {
-  const auto text = find_variable(environment, name);
-  int number = 0;
-  if (!text) return std::nullopt;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-  const bool is_whole = error == std::errc{} && end == text->data() + text->size();
-  return is_whole && number >= 0 ? std::optional(number) : std::nullopt;
+  return parse_number(find_variable(environment, name).value_or(""));
 }
 
 // Two jobs may share a node: each has a port of its own, below the ephemeral ones.
 std::uint16_t port_of(const std::string& job) {
-  return static_cast<std::uint16_t>(kDefaultRendezvousPort + stable_hash(job) % 3000);
+  return static_cast<std::uint16_t>(kDefaultRendezvousPort + fnv1a(job) % 3000);
 }
 
 std::optional<SchedulerStep> slurm_step(const Environment& environment) {

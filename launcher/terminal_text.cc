@@ -5,12 +5,11 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "common/env_names.h"
-#include "common/journal_prefix.h"
 #include "common/socket.h"
+#include "common/standard_streams.h"
 
 namespace ddprun::launcher {
 namespace {

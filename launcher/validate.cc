@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
-#include <string_view>
 
 #include "common/endpoint.h"
 #include "common/endpoint_list.h"
 #include "launcher/launch_config.h"
-#include "launcher/options/rdzv_conf.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -37,6 +36,18 @@ void check_sizes(const LaunchConfig& config, std::vector<std::string>& problems)
   if (config.node_rank && *config.node_rank >= config.max_nodes) {
     problems.push_back("--node-rank=" + std::to_string(*config.node_rank) +
                        ": must be below --nnodes=" + std::to_string(config.max_nodes));
+  }
+}
+
+void check_rdzv_conf(const LaunchConfig& config, std::vector<std::string>& problems) {
+  for (const auto& [key, value] : config.rdzv_conf) {
+    if (key == "is_host" && !parse_switch(value)) {
+      problems.push_back("--rdzv-conf=is_host=" + value + ": must be 1 or 0");
+    }
+    if (key == "store_type" && value != "tcp") {
+      problems.push_back("--rdzv-conf=store_type=" + value +
+                         ": must be tcp; nodes meet at HOST:PORT, not in a file");
+    }
   }
 }
 

@@ -5,12 +5,15 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "agent/gpu/gpu_lines.h"
 #include "agent/watched_child.h"
 #include "common/clock.h"
 #include "common/unique_fd.h"
@@ -21,7 +24,7 @@ namespace ddprun::agent {
 enum class GpuRequest : char {
   kProcesses = 'p',    // "DEVICE PID BYTES" lines: compute processes of all GPUs
   kUtilisation = 'u',  // "PID PERCENT" lines: shares of GPU time since it was last asked
-  kReadings = 'r',     // "DEVICE KEY VALUE" lines (gpu_reading.h): the state of all GPUs
+  kReadings = 'r',     // "DEVICE KEY VALUE" lines (gpu_lines.h): the state of all GPUs
   kStatus = 's',       // likewise: how busy, full and hot they are
   kCount = 'n',        // one line: how many GPUs there are
 };
@@ -89,6 +92,49 @@ class LazyGpuHelper {
   bool has_answered_ = false;                  // the last one
   std::shared_ptr<GpuHelper> helper_;          // second owner: its read, for a moment
   std::shared_ptr<bool> alive_;                // the helper's handler holds it weakly
+};
+
+// Waits until the driver has freed the GPU memory of a round's processes: until then the next
+// round's may find too little. NVML may hang without harm.
+class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
+ public:
+  // Starts `program` (ddprun-gpus). nullptr: this node has no NVIDIA driver, or it can't be
+  // started. Asks at once who holds memory before the first round.
+  static std::shared_ptr<GpuMemory> open(boost::asio::io_context& io, const std::string& program);
+
+  // Calls `done` once, from the io context: when nothing of the round holds memory, after `limit`,
+  // or when NVML doesn't work. Where it was silent for a whole wait the later ones take no time
+  // until it answers again: each tries with a new ddprun-gpus, for the next one. `note`: what is
+  // still held, for the user; empty: all is free. Processes that live and are not the round's are
+  // named, not waited for.
+  using Done = std::function<void(std::string note)>;
+  void when_freed(std::chrono::milliseconds limit, Done done);
+
+  // Ends a wait: `done` follows, with no note.
+  void give_up();
+
+ private:
+  GpuMemory(boost::asio::io_context& io, const std::string& program,
+            std::shared_ptr<GpuHelper> helper);
+  void ask();
+  void answered(const std::string& lines);
+  void limit_is_over();
+  void start_again();
+  void finish(std::string note);
+
+  boost::asio::io_context& io_;
+  const std::string program_;
+
+  std::shared_ptr<GpuHelper> helper_;  // null: can't be started; second owner: its read
+  bool is_silent_ = false;             // no answer since a wait without any
+  int num_waits_ = 0;
+  bool is_heard_ = false;  // in this wait
+  boost::asio::steady_timer limit_;
+  boost::asio::steady_timer next_;
+  std::optional<std::vector<GpuProcess>> before_;  // the first answer
+  GpuHolders last_;                                // of the latest answer
+  std::chrono::milliseconds waited_{0};            // the limit of the wait under way
+  Done done_;                                      // empty: nobody waits
 };
 
 }  // namespace ddprun::agent

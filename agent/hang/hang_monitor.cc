@@ -2,15 +2,41 @@
 #include "agent/hang/hang_monitor.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
+#include <bit>
+#include <cmath>
 
-#include "agent/hang/waiting_place.h"
 #include "common/progress_page.h"
 
 namespace ddprun::agent {
 namespace {
 
-using membership::RankActivity;
+// The mean of the steps in between. A worker may write what it likes: sums may have gone back.
+membership::RankSteps mean_between(const StepSums& before, const StepSums& now, int global_rank) {
+  const auto num_steps = static_cast<double>(now.num_steps - before.num_steps);
+  const auto mean = [&](std::uint64_t StepSums::*sum) {
+    return now.*sum > before.*sum ? static_cast<double>(now.*sum - before.*sum) / num_steps : 0;
+  };
+  const auto seconds = [&](std::uint64_t StepSums::*sum) { return mean(sum) / 1e9; };
+  membership::RankSteps steps;
+  steps.global_rank = global_rank;
+  steps.step = seconds(&StepSums::step);
+  steps.forward = seconds(&StepSums::forward);
+  steps.backward = seconds(&StepSums::backward);
+  steps.communication = seconds(&StepSums::communication);
+  steps.exposed = seconds(&StepSums::exposed);
+  steps.loader = seconds(&StepSums::loader);
+  steps.bytes_per_step = mean(&StepSums::bytes);
+  return steps;
+}
+
+// By a quarter, and by more than what no straggler is made of.
+bool differs(std::chrono::microseconds a, std::chrono::microseconds b) {
+  constexpr std::chrono::microseconds kLeast{500};
+  const auto change = std::max(a, b) - std::min(a, b);
+  return change > kLeast && change * 4 > std::max(a, b);
+}
+
 using membership::RankReport;
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
@@ -19,21 +45,8 @@ using std::chrono::milliseconds;
 constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
 
 // kNone: "collective", of a kind that this version doesn't know.
-std::string collective_name(std::uint64_t kind) {
-  const auto value = static_cast<CollectiveKind>(kind);
-  return value == CollectiveKind::kNone ? "collective" : kind_name(value);
-}
-
-RankActivity activity_of(Activity activity) {
-  switch (activity) {
-    case Activity::kWorks:
-      return RankActivity::kWorks;
-    case Activity::kStopped:
-      return RankActivity::kStopped;
-    case Activity::kBlocked:
-      break;
-  }
-  return RankActivity::kBlocked;
+std::string collective_name(CollectiveKind kind) {
+  return kind == CollectiveKind::kNone ? "collective" : kind_name(kind);
 }
 
 std::vector<std::optional<ProgressWords>> pages_of(
@@ -58,20 +71,87 @@ void add_operation(RankReport& report, const std::vector<CommunicatorState>& com
 
 }  // namespace
 
-const char* to_string(WorkPhase phase) {
-  switch (phase) {
-    case WorkPhase::kStartUp:
-      return "start-up";
-    case WorkPhase::kTrain:
-      return "train";
-    case WorkPhase::kCheckpoint:
-      return "checkpoint";
-    case WorkPhase::kEvaluate:
-      return "evaluate";
-    case WorkPhase::kTearDown:
-      return "tear-down";
+membership::StepSummary TrainingReport::summarize(
+    const std::vector<std::optional<ProgressWords>>& pages) {
+  ranks_.resize(pages.size());
+  membership::StepSummary summary;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (!pages[i]) continue;
+    Rank& rank = ranks_[i];
+    if (pages[i]->steps) {
+      const StepSums& now = *pages[i]->steps;
+      if (now.num_steps > rank.said.num_steps) {
+        rank.steps = mean_between(rank.said, now, numbers_.of(static_cast<int>(i)));
+      }
+      rank.said = now;
+    }
+    if (rank.steps) add(summary, summary_of(*rank.steps));
   }
-  return "";
+  return summary;
+}
+
+std::optional<membership::TrainingStatus> TrainingReport::look(
+    const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now) {
+  membership::TrainingStatus status;
+  const ProgressWords* least = nullptr;
+  std::uint64_t reports = 0, samples = 0;
+  for (const auto& page : pages) {
+    if (!page) continue;
+    if (least == nullptr || page->step < least->step) least = &*page;
+    if (page->num_reports == 0) continue;
+    reports += page->num_reports;
+    samples += page->samples;
+    const auto loss = std::bit_cast<double>(page->loss_bits);
+    if (!std::isfinite(loss)) {
+      ++status.num_nan;
+      continue;
+    }
+    // A sum of what is finite may not be.
+    const double num_ranks = ++status.num_ranks;
+    status.loss = status.loss * ((num_ranks - 1) / num_ranks) + loss / num_ranks;
+  }
+  if (least == nullptr) return std::nullopt;
+  status.phase = to_string(least->phase);
+  status.step = least->step;
+  if (reports > 0 && !counted_at_) {
+    counted_at_ = now;
+    counted_ = samples;
+  }
+  const bool changed = status.step > 0 && (status.phase != said_phase_ ||
+                                           status.step != said_step_ || reports != said_reports_);
+  if (!changed || (said_at_ && now < *said_at_ + kInterval)) return std::nullopt;
+  if (counted_at_ && now > *counted_at_) {
+    const double seconds = std::chrono::duration<double>(now - *counted_at_).count();
+    rate_ = samples > counted_ ? static_cast<double>(samples - counted_) / seconds : 0;
+    counted_at_ = now;
+    counted_ = samples;
+  }
+  status.samples_per_second = rate_;
+  status.steps = summarize(pages);
+  said_at_ = now;
+  said_phase_ = status.phase;
+  said_step_ = status.step;
+  said_reports_ = reports;
+  return status;
+}
+
+bool StepTimeReport::due(const std::vector<membership::RankStepTime>& times,
+                         Clock::time_point now) {
+  if (times.empty() || (said_at_ && now < *said_at_ + kInterval)) return false;
+  bool changed = times.size() != said_.size();
+  for (std::size_t i = 0; !changed && i < times.size(); ++i) {
+    changed = times[i].global_rank != said_[i].global_rank || differs(times[i].own, said_[i].own);
+  }
+  if (!changed) return false;
+  said_ = times;
+  said_at_ = now;
+  return true;
+}
+
+const char* to_string(WorkPhase phase) {
+  constexpr std::array kNames = {"start-up", "train", "checkpoint", "evaluate", "tear-down"};
+  const auto number = static_cast<std::size_t>(phase);
+  return number < kNames.size() ? kNames[number] : "";
 }
 
 HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options,
@@ -172,7 +252,7 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
     report.steps_done = view.words->steps_done;
     report.collectives_begun = view.words->collectives_begun;
     report.collectives_done = view.words->collectives_done;
-    report.collective = collective_name(view.words->collective_kind);
+    report.collective = collective_name(view.words->last_collective);
   }
   if (view.words && events_.read_communicators) {
     add_operation(report, events_.read_communicators(local_rank));
@@ -183,7 +263,7 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   if (view.limit_if_working) {
     report.limit_if_working = duration_cast<milliseconds>(*view.limit_if_working);
   }
-  report.activity = activity_of(view.activity);
+  report.activity = view.activity;
   report.cpu_percent = std::max(0, view.cpu_percent);
   report.work = describe_work(outside_.rates(static_cast<std::size_t>(local_rank)));
   report.state = std::string(1, view.state);

@@ -14,19 +14,69 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/hang/outside_work.h"
 #include "agent/hang/process_sampler.h"
-#include "agent/hang/rank_numbers.h"
+#include "agent/hang/rank_sample.h"
 #include "agent/hang/stack_process.h"
 #include "agent/hang/stall_detector.h"
-#include "agent/hang/step_time_report.h"
-#include "agent/hang/training_report.h"
+#include "common/clock.h"
 #include "common/operation_facts.h"
-#include "rendezvous/membership/rank_report.h"
+#include "rendezvous/membership/reports.h"
 
 namespace ddprun::agent {
+
+const char* to_string(WorkPhase phase);
+
+// How far this node's ranks are, when that is worth a message: it changed, and the last one was
+// long enough ago. Pure.
+class TrainingReport {
+ public:
+  static constexpr std::chrono::seconds kInterval{5};
+
+  explicit TrainingReport(RankNumbers ranks = {}) : numbers_(std::move(ranks)) {}
+
+  // `pages`: by local rank; nullopt: it writes none. Samples per second are those since the last
+  // message, of ranks that go on and told samples. What steps consist of: of each rank the mean of
+  // those since the last message; while there was none, as before. nullopt: nothing to say now.
+  std::optional<membership::TrainingStatus> look(
+      const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now);
+  bool has_said() const { return said_at_.has_value(); }
+
+ private:
+  struct Rank {
+    StepSums said;  // at the last message
+    std::optional<membership::RankSteps> steps;
+  };
+  membership::StepSummary summarize(const std::vector<std::optional<ProgressWords>>& pages);
+
+  const RankNumbers numbers_;
+  std::optional<Clock::time_point> said_at_;
+  std::string said_phase_;
+  std::uint64_t said_step_ = 0;
+  std::uint64_t said_reports_ = 0;
+  // When and how many samples had been told at the first report since the last message.
+  std::optional<Clock::time_point> counted_at_;
+  std::uint64_t counted_ = 0;
+  double rate_ = 0;
+  std::vector<Rank> ranks_;  // by local rank
+};
+
+// When this node's step times are worth a message: a rank's own time changed by a quarter, and the
+// last message was long enough ago. Pure.
+class StepTimeReport {
+ public:
+  static constexpr std::chrono::seconds kInterval{10};
+
+  // `times`: of the ranks that have any. True: say them; the next ones not before kInterval.
+  bool due(const std::vector<membership::RankStepTime>& times, Clock::time_point now);
+
+ private:
+  std::vector<membership::RankStepTime> said_;
+  std::optional<Clock::time_point> said_at_;
+};
 
 struct HangMonitorOptions {
   HangLimits limits;
@@ -61,8 +111,6 @@ class HangMonitor {
   HangMonitor(boost::asio::io_context& io, HangMonitorOptions options, HangMonitorEvents events);
   // No event comes any more.
   ~HangMonitor();
-  HangMonitor(const HangMonitor&) = delete;
-  HangMonitor& operator=(const HangMonitor&) = delete;
 
   // Looks from now on.
   void start();
@@ -78,7 +126,6 @@ class HangMonitor {
   void start_stacks();
   membership::RankReport report(int local_rank, const RankView& view, pid_t at_work);
 
-  // Constant after construction.
   boost::asio::io_context& io_;
   const HangMonitorOptions options_;
   const HangMonitorEvents events_;

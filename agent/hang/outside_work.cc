@@ -4,11 +4,19 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-
-#include "agent/hang/rdma_bytes.h"
+#include <filesystem>
+#include <fstream>
 
 namespace ddprun::agent {
 namespace {
+
+constexpr std::uint64_t kBytesPerUnit = 4;  // the counters are of 32-bit words
+
+std::uint64_t counter(const std::filesystem::path& file) {
+  std::uint64_t value = 0;
+  std::ifstream(file) >> value;
+  return value;
+}
 
 // Less is no evidence: heartbeats.
 constexpr std::uint64_t kLeastRate = 10'000;
@@ -34,6 +42,19 @@ std::uint64_t per_second(std::uint64_t bytes, Clock::duration time) {
 
 }  // namespace
 
+std::uint64_t rdma_port_bytes(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::uint64_t words = 0;
+  std::error_code none;
+  for (const auto& device : fs::directory_iterator(folder, none)) {
+    for (const auto& port : fs::directory_iterator(device.path() / "ports", none)) {
+      const fs::path counters = port.path() / "counters";
+      words += counter(counters / "port_xmit_data") + counter(counters / "port_rcv_data");
+    }
+  }
+  return words * kBytesPerUnit;
+}
+
 OutsideWork::OutsideWork(boost::asio::io_context& io, const std::string& gpus_program,
                          std::size_t num_ranks)
     : gpus_(io, gpus_program), ranks_(num_ranks) {}
@@ -53,10 +74,11 @@ void OutsideWork::look(const Families& families) {
       ranks_[i].network_rate = 0;
     }
   }
-  gpus_.taken();
+  gpu_shares_.reset();
   looked_at_ = any ? std::optional(now) : std::nullopt;
   if (!any) return;
-  gpus_.ask();
+  gpus_.ask(GpuRequest::kUtilisation,
+            [this](const std::string& lines) { gpu_shares_ = parse_gpu_shares(lines); });
   const std::uint64_t rdma = rdma_port_bytes();
   rdma_rate_ = rdma > rdma_bytes_ ? per_second(rdma - rdma_bytes_, passed) : 0;
   rdma_bytes_ = rdma;
@@ -68,8 +90,12 @@ void OutsideWork::look_at(Rank& rank, const std::vector<pid_t>& family, Clock::d
     rank.sockets.look(family, *sockets_);
     rank.network_rate = per_second(rank.sockets.moved() - before, passed);
   }
-  if (!gpus_.has_answer()) return;
-  rank.gpu_percent = gpus_.percent_of(family);
+  if (!gpu_shares_) return;
+  rank.gpu_percent = 0;
+  for (const pid_t pid : family) {
+    const auto found = gpu_shares_->find(pid);
+    if (found != gpu_shares_->end()) rank.gpu_percent = std::max(rank.gpu_percent, found->second);
+  }
   rank.gpu +=
       std::chrono::duration_cast<std::chrono::microseconds>(passed) * rank.gpu_percent / 100;
 }

@@ -13,12 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "agent/gpu/gpu_use.h"
+#include "agent/gpu/gpu_helper.h"
+#include "agent/gpu/gpu_lines.h"
 #include "agent/hang/rank_sample.h"
 #include "agent/hang/socket_bytes.h"
 #include "common/clock.h"
 
 namespace ddprun::agent {
+
+// Bytes sent and received by all ports in `folder`, as the hardware counts; 0 without any.
+std::uint64_t rdma_port_bytes(const std::string& folder = "/sys/class/infiniband");
 
 struct WorkRates {
   int gpu_percent = 0;
@@ -51,7 +55,8 @@ class OutsideWork {
   };
   void look_at(Rank& rank, const std::vector<pid_t>& family, Clock::duration passed);
 
-  GpuUse gpus_;
+  std::optional<GpuShares> gpu_shares_;  // nullopt: no answer since the look before
+  LazyGpuHelper gpus_;                   // behind what its answers change
   std::vector<Rank> ranks_;
   std::optional<SocketBytes> sockets_;          // of the look under way
   std::optional<Clock::time_point> looked_at_;  // nullopt: the look before saw no quiet rank

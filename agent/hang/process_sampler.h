@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,5 +57,23 @@ class ProcessSampler {
 
 // The descendants of `pid`, at most `limit`; empty where the kernel has no list of children.
 std::vector<pid_t> descendants(pid_t pid, std::size_t limit);
+
+// What a process waits in: its main thread's system call, with the file behind the descriptor, and
+// the kernel's function. Works for a process in state D, too.
+struct WaitingPlace {
+  std::string call;   // "read() of /data/part-07", "futex()"; empty: it runs, or isn't known
+  std::string wchan;  // "pipe_read"; empty: it runs, or the kernel doesn't say
+  // A look at its stack interrupted the call, and the kernel has forgotten which one goes on.
+  bool resumed = false;
+};
+
+WaitingPlace waiting_place(pid_t pid);
+
+// The process to look at for a worker: itself, or where it only waits for one child (a shell's
+// program), that child's …
+pid_t process_at_work(pid_t worker);
+
+// A line of /proc/PID/syscall: "0 0x3 0x7f…" (number and arguments), "running", "-1 0x… 0x…".
+std::string describe_call(std::string_view line, pid_t pid);
 
 }  // namespace ddprun::agent

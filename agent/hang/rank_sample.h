@@ -4,26 +4,30 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/progress_page.h"
+#include "rendezvous/membership/reports.h"
 
 namespace ddprun::agent {
 
-enum class WorkPhase { kStartUp, kTrain, kCheckpoint, kEvaluate, kTearDown };
+using WorkPhase = ProgressPhase;
+using Activity = membership::RankActivity;
 
 // The progress page's words that the worker writes.
 struct ProgressWords {
-  WorkPhase phase = WorkPhase::kStartUp;
-  std::uint64_t step = 0;  // the last one begun
+  WorkPhase phase = WorkPhase::kStartUp;  // also for a value that is none
+  std::uint64_t step = 0;                 // the last one begun
   std::uint64_t steps_done = 0;
   std::uint64_t collectives_begun = 0;
   std::uint64_t collectives_done = 0;
-  std::uint64_t collective_kind = 0;  // of the last one begun, as the page numbers them
-  std::uint64_t num_reports = 0;      // how often the loop told its loss; 0: the next two are none
-  std::uint64_t loss_bits = 0;        // of a double: as a number it might not be equal to itself
+  CollectiveKind last_collective = CollectiveKind::kNone;  // likewise
+  std::uint64_t num_reports = 0;  // how often the loop told its loss; 0: the next two are none
+  std::uint64_t loss_bits = 0;    // of a double: as a number it might not be equal to itself
   std::uint64_t samples = 0;
   std::optional<StepSums> steps;  // nullopt: it told none, or is writing them now
 
@@ -57,12 +61,6 @@ struct HangLimits {
   bool operator==(const HangLimits&) const = default;
 };
 
-enum class Activity {
-  kBlocked,  // no CPU, GPU or bytes worth mentioning since it went quiet
-  kWorks,
-  kStopped,  // by a signal or a debugger
-};
-
 // One rank after many looks.
 struct RankView {
   std::optional<ProgressWords> words;
@@ -77,6 +75,21 @@ struct RankView {
   std::uint64_t bytes = 0;  // moved since then
   // Medians; nullopt: too few steps yet. `own`: outside collectives.
   std::optional<Clock::duration> step_time, own_step_time;
+};
+
+// The global ranks of one node's workers.
+struct RankNumbers {
+  int first = 0;  // of the node's first worker
+  // Where the workers of some local ranks are gone (docs/inplace.md): the local ranks that are
+  // left, ascending, numbered from `first` on. Empty: all are there.
+  std::vector<int> left = {};
+
+  int of(int local_rank) const {
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      if (left[i] == local_rank) return first + static_cast<int>(i);
+    }
+    return left.empty() ? first + local_rank : -1;
+  }
 };
 
 }  // namespace ddprun::agent

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/fd_message.h"
 #include "common/log.h"
+#include "common/socket.h"
 
 namespace ddprun::agent {
 namespace {

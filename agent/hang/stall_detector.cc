@@ -7,6 +7,9 @@
 namespace ddprun::agent {
 namespace {
 
+constexpr double kMaxLooks = 600;                    // a minute of them
+constexpr std::uint64_t kMostStepsPerLook = 10'000;  // 100 ms apart
+
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using namespace std::chrono_literals;
@@ -36,6 +39,56 @@ microseconds share(Clock::duration of, int percent) {
 }
 
 }  // namespace
+
+void StepHistory::look(const ProgressWords& words, Clock::time_point now) {
+  if (words.phase != WorkPhase::kTrain || words.step == 0) {
+    begun_.reset();
+    return;
+  }
+  ++looks_;
+  if (words.in_collective()) ++looks_in_collective_;
+  if (looks_ > kMaxLooks) {
+    looks_ /= 2;
+    looks_in_collective_ /= 2;
+  }
+  if (words.step == step_ && begun_) return;
+  if (begun_) {
+    // Numbers that go back (counted anew in each epoch) or jump (a resumed job's) are one more
+    // step.
+    const std::uint64_t passed = words.step > step_ ? words.step - step_ : 1;
+    const std::uint64_t count = warmed_up() && passed <= kMostStepsPerLook ? passed : 1;
+    const Clock::duration each = (now - *begun_) / static_cast<std::int64_t>(count);
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(count, kWindow); ++i) {
+      window_[(num_steps_ + i) % kWindow] = each;
+    }
+    num_steps_ += count;
+    if (num_steps_ > kFirstSteps) slowest_ = std::max(slowest_, each);
+  }
+  step_ = words.step;
+  begun_ = now;
+}
+
+void StepHistory::skip(Clock::duration time) {
+  if (begun_) *begun_ += time;
+}
+
+Clock::duration StepHistory::slowest_of_window() const {
+  return *std::max_element(window_.begin(), window_.end());
+}
+
+std::optional<Clock::duration> StepHistory::median() const {
+  if (num_steps_ < kWindow) return std::nullopt;
+  std::array<Clock::duration, kWindow> sorted = window_;
+  const auto middle = sorted.begin() + kWindow / 2;
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+std::optional<Clock::duration> StepHistory::own_median() const {
+  const auto all = median();
+  if (!all || looks_ == 0) return std::nullopt;
+  return std::chrono::duration_cast<Clock::duration>(*all * (1 - looks_in_collective_ / looks_));
+}
 
 StallDetector::StallDetector(HangLimits limits, std::size_t num_ranks)
     : limits_(limits), ranks_(num_ranks) {}
@@ -114,28 +167,34 @@ bool StallDetector::moved(const Rank& rank, const RankSample& sample) const {
          used > share(now_ - rank.changed, kIdlePercent) + kIdleSlack;
 }
 
-Clock::duration StallDetector::limit(const Rank& rank) const {
-  const auto patient = [](const auto& set, Clock::duration slowest) -> Clock::duration {
-    if (set) return *set;
-    return std::max<Clock::duration>(kPatientLimit, slowest * kPatientFactor);
-  };
-  if (!rank.last.words) return limits_.foreign.value_or(kForeignLimit);
+std::optional<Clock::duration> StallDetector::set_limit(const Rank& rank) const {
+  if (!rank.last.words) return limits_.foreign;
   switch (rank.last.words->phase) {
-    case WorkPhase::kStartUp:
-      return patient(limits_.startup, {});
-    case WorkPhase::kCheckpoint:
-      return patient(limits_.checkpoint, rank.slowest_checkpoint);
-    case WorkPhase::kEvaluate:
-      return patient(limits_.checkpoint, rank.slowest_evaluation);
-    case WorkPhase::kTearDown:
-      return patient(limits_.teardown, {});
     case WorkPhase::kTrain:
+      return rank.steps.warmed_up() ? limits_.step : limits_.first;
+    case WorkPhase::kCheckpoint:
+    case WorkPhase::kEvaluate:
+      return limits_.checkpoint;
+    case WorkPhase::kTearDown:
+      return limits_.teardown;
+    case WorkPhase::kStartUp:
       break;
   }
-  if (!rank.steps.warmed_up()) return patient(limits_.first, {});
-  if (limits_.step) return *limits_.step;
-  return std::max({Clock::duration(kLeastStepLimit), rank.steps.slowest_of_window() * kStepFactor,
-                   rank.steps.slowest_since_warm_up() * kEverFactor});
+  return limits_.startup;
+}
+
+Clock::duration StallDetector::limit(const Rank& rank) const {
+  if (const auto set = set_limit(rank)) return *set;
+  if (!rank.last.words) return kForeignLimit;
+  if (learns_limit(rank)) {
+    return std::max({Clock::duration(kLeastStepLimit), rank.steps.slowest_of_window() * kStepFactor,
+                     rank.steps.slowest_since_warm_up() * kEverFactor});
+  }
+  const WorkPhase phase = rank.last.words->phase;
+  const Clock::duration slowest = phase == WorkPhase::kCheckpoint ? rank.slowest_checkpoint
+                                  : phase == WorkPhase::kEvaluate ? rank.slowest_evaluation
+                                                                  : Clock::duration::zero();
+  return std::max<Clock::duration>(kPatientLimit, slowest * kPatientFactor);
 }
 
 bool StallDetector::learns_limit(const Rank& rank) const {
@@ -150,22 +209,7 @@ Clock::duration StallDetector::limit_if_blocked(const Rank& rank) const {
 
 std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank) const {
   if (learns_limit(rank)) return std::max<Clock::duration>(limit(rank), kLeastWorkingLimit);
-  const auto set = [&] {
-    if (!rank.last.words) return limits_.foreign;
-    switch (rank.last.words->phase) {
-      case WorkPhase::kStartUp:
-        return limits_.startup;
-      case WorkPhase::kTrain:
-        return rank.steps.warmed_up() ? limits_.step : limits_.first;
-      case WorkPhase::kCheckpoint:
-      case WorkPhase::kEvaluate:
-        return limits_.checkpoint;
-      case WorkPhase::kTearDown:
-        return limits_.teardown;
-    }
-    return limits_.startup;
-  }();
-  return set ? std::optional<Clock::duration>(*set) : std::nullopt;
+  return set_limit(rank);
 }
 
 // On the whole since it went quiet, or now: after a long wait a little work is much.

@@ -4,13 +4,47 @@
 // Pure: no I/O, clock or thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "agent/hang/rank_sample.h"
-#include "agent/hang/step_history.h"
 
 namespace ddprun::agent {
+
+// How long one rank's steps take, from looks that are further apart than its steps may be: the time
+// between two looks is shared by the steps begun between them. Pure.
+class StepHistory {
+ public:
+  static constexpr std::size_t kWindow = 32;  // steps
+  static constexpr std::uint64_t kFirstSteps = 8;
+
+  // One look. A step is from its begin to the next one's begin; one that another phase (a
+  // checkpoint) interrupts is not counted.
+  void look(const ProgressWords& words, Clock::time_point now);
+
+  // The clocks stood still for so long.
+  void skip(Clock::duration time);
+
+  bool warmed_up() const { return num_steps_ >= kFirstSteps; }
+  Clock::duration slowest_of_window() const;
+  Clock::duration slowest_since_warm_up() const { return slowest_; }
+
+  // Median of the window, once it is full.
+  std::optional<Clock::duration> median() const;
+  // Its part outside collectives: share of looks in which none was open.
+  std::optional<Clock::duration> own_median() const;
+
+ private:
+  std::array<Clock::duration, kWindow> window_{};
+  std::uint64_t num_steps_ = 0;
+  std::uint64_t step_ = 0;
+  std::optional<Clock::time_point> begun_;  // of step_, while nothing interrupted it
+  Clock::duration slowest_{};
+  double looks_ = 0, looks_in_collective_ = 0;  // halved now and then: the past fades
+};
 
 class StallDetector {
  public:
@@ -58,6 +92,7 @@ class StallDetector {
 
   void look_at(Rank& rank, const RankSample& sample, Clock::duration passed);
   bool moved(const Rank& rank, const RankSample& sample) const;
+  std::optional<Clock::duration> set_limit(const Rank& rank) const;  // nullopt: it is learnt
   Clock::duration limit(const Rank& rank) const;
   Clock::duration limit_if_blocked(const Rank& rank) const;
   std::optional<Clock::duration> limit_if_working(const Rank& rank) const;

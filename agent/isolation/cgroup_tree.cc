@@ -8,17 +8,113 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
+#include "agent/warden/process_tree.h"
+#include "common/error.h"
 #include "common/log.h"
+#include "common/process_stat.h"
 
 namespace ddprun::agent {
 namespace {
 
 constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;
+
+constexpr char kAdvice[] =
+    "; start ddprun in a cgroup of its own that it may write: a unit with Delegate=yes, or "
+    "systemd-run --scope -p Delegate=yes ddprun … (with --user where not root)";
+
+// The unit that systemd made a cgroup for: the deepest directory with the name of one.
+std::string unit_directory(const std::string& directory) {
+  constexpr std::array<std::string_view, 3> kEnds = {".service", ".scope", ".slice"};
+  std::string_view rest = directory;
+  while (!rest.empty()) {
+    if (std::any_of(kEnds.begin(), kEnds.end(), [&](auto end) { return rest.ends_with(end); })) {
+      return std::string(rest);
+    }
+    const std::size_t slash = rest.rfind('/');
+    rest = rest.substr(0, slash == std::string_view::npos ? 0 : slash);
+  }
+  return {};
+}
+
+// "4711 (bash)".
+std::string short_text(const CgroupTree& tree, const std::string& pid) {
+  std::string name = tree.read("/proc/" + pid + "/comm").value_or("");
+  while (name.ends_with('\n')) name.pop_back();
+  return name.empty() ? pid : concat(pid, " (", one_line(name), ")");
+}
+
+std::string others_in(const CgroupTree& tree, const std::string& directory, pid_t own) {
+  const auto pids = words_of(tree.read(directory + "/cgroup.procs").value_or(""));
+  const auto other = std::find_if(pids.begin(), pids.end(),
+                                  [&](const auto& pid) { return pid != std::to_string(own); });
+  return other == pids.end() ? "" : short_text(tree, *other);
+}
+
+std::string access_problem(const CgroupTree& tree, const std::string& directory, uid_t user) {
+  for (const char* file : {"", "/cgroup.procs", "/cgroup.subtree_control"}) {
+    if (const int error = tree.may_write(directory + file); error != 0) {
+      return concat(directory, file, ": ", errno_text(error), kAdvice);
+    }
+  }
+  // Who may write everything asks who it belongs to.
+  const std::string unit = user == 0 ? unit_directory(directory) : "";
+  if (!unit.empty() && !tree.is_marked_delegated(unit)) {
+    return concat(unit, " is systemd's, which hasn't given it away", kAdvice);
+  }
+  return {};
+}
+
+constexpr int kDeepest = 32;
+constexpr std::size_t kMostShown = 5, kMostCommandBytes = 80;
+
+void add_pids(const CgroupTree& tree, const std::string& file, std::vector<pid_t>& pids) {
+  for (const std::string& word : words_of(tree.read(file).value_or(""))) {
+    pids.push_back(static_cast<pid_t>(std::atol(word.c_str())));
+  }
+}
+
+void collect(const CgroupTree& tree, const std::string& directory, int depth,
+             std::vector<pid_t>& pids) {
+  add_pids(tree, directory + "/cgroup.procs", pids);
+  if (depth == kDeepest) return;
+  for (const std::string& name : tree.children(directory)) {
+    collect(tree, directory + "/" + name, depth + 1, pids);
+  }
+}
+
+bool read_stat(const CgroupTree& tree, pid_t pid, ProcessStat* stat) {
+  const auto text = tree.read(concat("/proc/", pid, "/stat"));
+  return text && parse_process_stat(text->c_str(), stat);
+}
+
+// As typed, cut; of a kernel's or an ended one its name.
+std::string command_of(const CgroupTree& tree, pid_t pid) {
+  std::string text = tree.read(concat("/proc/", pid, "/cmdline")).value_or("");
+  while (text.ends_with('\0')) text.pop_back();
+  std::replace(text.begin(), text.end(), '\0', ' ');
+  if (text.empty()) text = tree.read(concat("/proc/", pid, "/comm")).value_or("?");
+  while (text.ends_with('\n')) text.pop_back();
+  if (text.size() > kMostCommandBytes) text = text.substr(0, kMostCommandBytes) + "…";
+  return one_line(text);
+}
+
+std::string process_text(const CgroupTree& tree, pid_t pid) {
+  ProcessStat stat;
+  read_stat(tree, pid, &stat);
+  std::string text = concat("pid ", pid, " (", command_of(tree, pid), "), state ", stat.state);
+  const std::string place = tree.read(concat("/proc/", pid, "/wchan")).value_or("");
+  if (!place.empty() && place != "0") text += " in " + one_line(place);
+  return text;
+}
 
 }  // namespace
 
@@ -99,6 +195,86 @@ std::string RealCgroupTree::device_number(const std::string& path) const {
   const dev_t device = S_ISBLK(info.st_mode) ? info.st_rdev : info.st_dev;
   if (major(device) == 0) return {};  // a file system without one: tmpfs, NFS, overlay
   return concat(major(device), ":", minor(device));
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) words.push_back(std::move(word));
+  return words;
+}
+
+CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user) {
+  CgroupPlace place;
+  const auto cgroup = tree.read("/proc/self/cgroup"), mounts = tree.read("/proc/self/mountinfo");
+  std::array<char, 4096> path;
+  if (!cgroup || !mounts ||
+      !warden::own_cgroup_directory(cgroup->c_str(), mounts->c_str(), path.data(), path.size())) {
+    place.problem = "no cgroup v2 is mounted here that this process is in";
+    return place;
+  }
+  std::string directory = path.data();
+  while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
+  const bool is_supervised = directory.ends_with(std::string("/") + kSupervisor);
+  if (is_supervised) directory.resize(directory.rfind('/'));
+
+  const auto type = words_of(tree.read(directory + "/cgroup.type").value_or(""));
+  const bool is_top = !tree.read(directory + "/cgroup.events");  // only the machine's own lacks it
+  if (!type.empty() && type.front() != "domain") {
+    place.problem = directory + " is for threads (cgroup.type), not for processes";
+  } else if (is_top && tree.may_write("/run/systemd/system") != ENOENT) {
+    place.problem = concat(directory, " is the machine's own, which is systemd's", kAdvice);
+  } else {
+    place.problem = access_problem(tree, directory, user);
+  }
+  if (!place.problem.empty()) return place;
+  place.directory = directory;
+  place.controllers = words_of(tree.read(directory + "/cgroup.controllers").value_or(""));
+  place.enabled = words_of(tree.read(directory + "/cgroup.subtree_control").value_or(""));
+  if (is_top) return place;  // the one that may have processes beside those below it
+  place.needs_supervisor = !is_supervised;
+  place.crowd = others_in(tree, directory, own);
+  return place;
+}
+
+std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory) {
+  std::vector<pid_t> pids;
+  collect(tree, directory, 0, pids);
+  return pids;
+}
+
+std::vector<pid_t> processes_directly_in(const CgroupTree& tree, const std::string& directory) {
+  std::vector<pid_t> pids;
+  collect(tree, directory, kDeepest, pids);
+  return pids;
+}
+
+std::vector<pid_t> processes_below(const CgroupTree& tree, pid_t ancestor) {
+  std::vector<pid_t> found, unseen = {ancestor};
+  while (!unseen.empty()) {
+    const std::string tasks = concat("/proc/", unseen.back(), "/task");
+    unseen.pop_back();
+    for (const std::string& task : tree.children(tasks)) {
+      std::vector<pid_t> children;
+      add_pids(tree, tasks + "/" + task + "/children", children);
+      for (const pid_t pid : children) {
+        ProcessStat stat;
+        if (!read_stat(tree, pid, &stat)) continue;
+        if (stat.state != 'Z') found.push_back(pid);
+        unseen.push_back(pid);
+      }
+    }
+  }
+  return found;
+}
+
+std::string to_text(const CgroupTree& tree, const std::vector<pid_t>& pids) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(pids.size(), kMostShown); ++i) {
+    text += (i == 0 ? "" : "; ") + process_text(tree, pids[i]);
+  }
+  if (pids.size() > kMostShown) text += concat("; and ", pids.size() - kMostShown, " more");
+  return text;
 }
 
 }  // namespace ddprun::agent

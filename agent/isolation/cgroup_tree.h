@@ -2,6 +2,8 @@
 // The kernel's files about cgroups and devices, behind a seam: tests play what it would answer.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,5 +53,38 @@ class RealCgroupTree : public CgroupTree {
  private:
   const std::string root_;
 };
+
+// The leaf for ddprun itself: a cgroup with processes can't give controllers to those below it.
+inline constexpr char kSupervisor[] = "ddprun-supervisor";
+
+// Where cgroups for workers can be made: inside the one that ddprun was given, and nowhere else
+// (docs/isolation.md).
+struct CgroupPlace {
+  std::string directory;  // that the workers' cgroups are made in; empty: `problem` says why
+  std::string problem;    // one line
+  std::vector<std::string> controllers;  // that it has: those that can be given on
+  std::vector<std::string> enabled;      // that it gives on already
+  bool needs_supervisor = false;         // ddprun is in it, and has to leave it first
+  std::string crowd;  // who else is in it, so that no controller can be given on; empty: nobody
+};
+
+// Of process `own` of user `user`. Only looks.
+CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user);
+
+// The words of a line of a kernel's file.
+std::vector<std::string> words_of(const std::string& text);
+
+// Processes that should be gone. In the cgroup and all below it. Ended ones aren't among them.
+std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory);
+
+// In the cgroup itself.
+std::vector<pid_t> processes_directly_in(const CgroupTree& tree, const std::string& directory);
+
+// Descendants of a process, ended ones left out.
+std::vector<pid_t> processes_below(const CgroupTree& tree, pid_t ancestor);
+
+// "pid 4711 (python3 train.py), state D in nfs_wait_bit_killable; pid …", at most five of them and
+// how many more; empty: there is none.
+std::string to_text(const CgroupTree& tree, const std::vector<pid_t>& pids);
 
 }  // namespace ddprun::agent

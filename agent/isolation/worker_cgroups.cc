@@ -3,19 +3,56 @@
 
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
 #include <cerrno>
+#include <csignal>
+#include <sstream>
 #include <utility>
 
-#include "agent/isolation/remaining_processes.h"
-#include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
 
 namespace ddprun::agent {
 namespace {
+
+// "populated 1" of a cgroup.events, "max 3" of a pids.events; 0: it isn't there.
+std::uint64_t value_of(const std::string& text, const std::string& name) {
+  std::istringstream in(text);
+  std::string word;
+  std::uint64_t value = 0;
+  while (in >> word >> value) {
+    if (word == name) return value;
+  }
+  return 0;
+}
+
+// "max" is none.
+std::optional<std::uint64_t> bytes_in(const std::string& text) {
+  std::istringstream in(text);
+  std::uint64_t bytes = 0;
+  return in >> bytes ? std::optional(bytes) : std::nullopt;
+}
+
+constexpr int kDeepestCgroup = 32;
+
+bool remove_below(CgroupTree& tree, const std::string& directory, int depth) {
+  if (depth < kDeepestCgroup) {
+    for (const std::string& name : tree.children(directory)) {
+      remove_below(tree, directory + "/" + name, depth + 1);
+    }
+  }
+  const int error = tree.remove(directory);
+  return error == 0 || error == ENOENT;
+}
+
+void must(int error, const std::string& what) {
+  if (error != 0) throw Error(ErrorCode::kSystem, concat(what, ": ", errno_text(error)));
+}
 
 constexpr char kRoundPrefix[] = "ddprun-round-";
 constexpr std::chrono::milliseconds kLeafPatience{1'000};  // with what was killed, or is ending
@@ -36,6 +73,188 @@ bool becomes_empty(const CgroupTree& tree, const std::string& directory, Deadlin
 }
 
 }  // namespace
+
+WorkerMemory parse_worker_memory(const std::string& events, const std::string& peak,
+                                 const std::string& max) {
+  WorkerMemory memory;
+  memory.num_at_limit = value_of(events, "oom");
+  memory.num_killed = value_of(events, "oom_kill");
+  memory.num_ended_whole = value_of(events, "oom_group_kill");
+  memory.peak_bytes = bytes_in(peak);
+  memory.limit_bytes = bytes_in(max);
+  return memory;
+}
+
+std::string explain_end(const WorkerMemory& memory, int signal_number) {
+  if (memory.num_killed == 0) return {};
+  const bool was_killed = signal_number == SIGKILL;
+  const bool by_own_limit = memory.num_at_limit > 0;
+  const std::string who =
+      memory.num_ended_whole > 0
+          ? "all of it"
+          : concat(memory.num_killed, memory.num_killed == 1 ? " process" : " processes", " of it");
+  std::string text = concat(
+      was_killed ? "" : "perhaps ", "ran out: the kernel's OOM killer killed ", who, ", ",
+      by_own_limit ? "at its own limit" : "not at its own limit: at one above, or the machine's");
+  text += " (";
+  if (memory.peak_bytes) text += concat("peak ", size_text(*memory.peak_bytes), ", ");
+  text += memory.limit_bytes ? "limit " + size_text(*memory.limit_bytes) : "no limit of its own";
+  text += concat("; ", memory.events_file, ": oom ", memory.num_at_limit, ", oom_kill ",
+                 memory.num_killed, ")");
+  if (!was_killed) text += ", but not the worker itself";
+  return text;
+}
+
+bool is_empty_cgroup(const CgroupTree& tree, const std::string& directory) {
+  const auto events = tree.read(directory + "/cgroup.events");
+  return !events || value_of(*events, "populated") == 0;
+}
+
+bool remove_cgroups(CgroupTree& tree, const std::string& directory) {
+  return remove_below(tree, directory, 0);
+}
+
+RoundCgroup::RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory,
+                         const IsolationPlan& plan)
+    : tree_(std::move(tree)), directory_(std::move(directory)) {
+  must(tree_->make(directory_), "making the cgroup " + directory_);
+  try {
+    fill(plan);
+  } catch (...) {
+    leaves_.clear();
+    remove();
+    throw;
+  }
+}
+
+RoundCgroup::~RoundCgroup() { remove(); }
+
+void RoundCgroup::fill(const IsolationPlan& plan) {
+  fd_ = tree_->open(directory_);
+  if (!fd_) throw_system_error("opening the cgroup " + directory_, errno);
+  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+    throw_system_error("locking the cgroup " + directory_, errno);
+  }
+  for (const std::string& controller : plan.controllers) {
+    must(tree_->write(directory_ + "/cgroup.subtree_control", "+" + controller),
+         concat("enabling ", controller, " in ", directory_, "/cgroup.subtree_control"));
+  }
+  const auto& needed = plan.controllers;
+  counts_memory_ = std::find(needed.begin(), needed.end(), "memory") != needed.end();
+  for (std::size_t rank = 0; rank < plan.workers.size(); ++rank) {
+    const std::string directory = leaf(static_cast<int>(rank));
+    must(tree_->make(directory), "making the cgroup " + directory);
+    for (const CgroupSetting& setting : plan.workers[rank]) set(directory, setting);
+    leaves_.push_back(tree_->open(directory));
+    if (!leaves_.back()) throw_system_error("opening the cgroup " + directory, errno);
+  }
+}
+
+void RoundCgroup::set(const std::string& directory, const CgroupSetting& setting) {
+  const std::string file = directory + "/" + setting.file;
+  const int error = tree_->write(file, setting.value);
+  if (error == ENOENT && setting.may_lack) return;
+  must(error, concat("writing \"", setting.value, "\" to ", file));
+  const std::string shown = setting.seen_in.empty() ? file : directory + "/" + setting.seen_in;
+  int read_error = 0;
+  const auto seen = tree_->read(shown, &read_error);
+  if (!seen) must(read_error, "reading back " + shown);
+  if (const std::string other = difference(setting, *seen); !other.empty()) {
+    throw Error(ErrorCode::kSystem,
+                concat(shown, " ", other, ": the kernel did not take this limit"));
+  }
+}
+
+std::string RoundCgroup::leaf(int local_rank) const {
+  return concat(directory_, "/worker-", local_rank);
+}
+
+int RoundCgroup::worker_fd(int local_rank) const {
+  return leaves_.at(static_cast<std::size_t>(local_rank)).get();
+}
+
+void RoundCgroup::kill() { tree_->write(directory_ + "/cgroup.kill", "1"); }
+
+bool RoundCgroup::is_empty() const { return is_empty_cgroup(*tree_, directory_); }
+
+bool RoundCgroup::remove() { return remove_cgroups(*tree_, directory_); }
+
+WorkerMemory RoundCgroup::memory_of(int local_rank) const {
+  const std::string directory = leaf(local_rank);
+  const auto text = [&](const char* file) {
+    return tree_->read(directory + "/" + file).value_or("");
+  };
+  WorkerMemory memory =
+      parse_worker_memory(text("memory.events"), text("memory.peak"), text("memory.max"));
+  memory.events_file = directory + "/memory.events";
+  return memory;
+}
+
+std::uint64_t RoundCgroup::pids_refused(int local_rank) const {
+  return value_of(tree_->read(leaf(local_rank) + "/pids.events").value_or(""), "max");
+}
+
+std::shared_ptr<EmptyWait> EmptyWait::start(boost::asio::io_context& io,
+                                            std::shared_ptr<const RoundCgroup> cgroup,
+                                            Deadline deadline, std::function<void(bool)> done) {
+  std::shared_ptr<EmptyWait> wait(new EmptyWait(io, std::move(cgroup), deadline, std::move(done)));
+  wait->watch();
+  return wait;
+}
+
+EmptyWait::EmptyWait(boost::asio::io_context& io, std::shared_ptr<const RoundCgroup> cgroup,
+                     Deadline deadline, std::function<void(bool)> done)
+    : cgroup_(std::move(cgroup)),
+      deadline_(deadline),
+      changes_(io),
+      timer_(io),
+      done_(std::move(done)) {}
+
+// Without inotify (a limit of watches) the deadline looks once more.
+void EmptyWait::watch() {
+  const UniqueFd events = cgroup_->tree().open(cgroup_->directory() + "/cgroup.events");
+  const std::string file = "/proc/self/fd/" + std::to_string(events.get());
+  UniqueFd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (fd && events && ::inotify_add_watch(fd.get(), file.c_str(), IN_MODIFY) >= 0) {
+    changes_.assign(fd.release());
+    wait_for_change();
+  }
+  timer_.expires_at(deadline_.at());
+  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->end(self->cgroup_->is_empty());
+  });
+  boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->look(); });
+}
+
+void EmptyWait::wait_for_change() {
+  changes_.async_wait(
+      boost::asio::posix::stream_descriptor::wait_read,
+      [self = shared_from_this()](const boost::system::error_code& error) {
+        if (error || !self->done_) return;
+        std::array<char, 4096> events;
+        while (::read(self->changes_.native_handle(), events.data(), events.size()) > 0) {
+        }
+        self->wait_for_change();
+        self->look();
+      });
+}
+
+void EmptyWait::look() {
+  if (cgroup_->is_empty()) end(true);
+}
+
+void EmptyWait::end(bool is_empty) {
+  const auto done = std::exchange(done_, nullptr);
+  abandon();
+  if (done) done(is_empty);
+}
+
+void EmptyWait::abandon() {
+  done_ = nullptr;
+  boost::system::error_code ignored;
+  timer_.cancel();
+  changes_.close(ignored);
+}
 
 void enter_supervisor(CgroupTree& tree, const std::string& directory, pid_t process) {
   const std::string leaf = directory + "/" + kSupervisor, procs = leaf + "/cgroup.procs";

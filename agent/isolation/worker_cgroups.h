@@ -6,14 +6,118 @@
 
 #include <sys/types.h>
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/isolation/cgroup_tree.h"
 #include "agent/isolation/isolation_plan.h"
-#include "agent/isolation/round_cgroup.h"
+#include "common/clock.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
+
+// The cgroup of one round's workers on this node: a leaf for each, with its limits, which were read
+// back. docs/isolation.md has the layout.
+
+// What the kernel counted of a worker's memory in its own cgroup.
+struct WorkerMemory {
+  std::string events_file;         // where the counts are from
+  std::uint64_t num_at_limit = 0;  // memory.events: oom. Its own limit left no room
+  std::uint64_t num_killed = 0;    // likewise: oom_kill, by whichever limit
+  // Likewise: oom_group_kill, Linux 5.17. Of what ended whole; then a process may count twice
+  // above.
+  std::uint64_t num_ended_whole = 0;
+  std::optional<std::uint64_t> peak_bytes = {};   // Linux 5.19
+  std::optional<std::uint64_t> limit_bytes = {};  // nullopt: none of its own
+};
+
+// From the texts of memory.events, memory.peak and memory.max (empty: not there).
+WorkerMemory parse_worker_memory(const std::string& events, const std::string& peak,
+                                 const std::string& max);
+
+// "ran out: …" where it was ended by SIGKILL and the kernel's OOM killer was at work in its cgroup,
+// "perhaps ran out: …" where it ended otherwise; empty: the kernel killed nothing.
+std::string explain_end(const WorkerMemory& memory, int signal_number);
+
+class RoundCgroup {
+ public:
+  // Makes `directory` and all that is in it. Throws Error that names the file, what was wanted and
+  // what was seen; nothing is left then.
+  RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory, const IsolationPlan& plan);
+  ~RoundCgroup();  // as remove()
+
+  const std::string& directory() const { return directory_; }
+  std::string name() const { return directory_.substr(directory_.rfind('/') + 1); }
+  // Locked (flock) as long as it, or a copy of it in the warden, is open: nobody takes it for what
+  // a crash left.
+  int fd() const { return fd_.get(); }
+  int worker_fd(int local_rank) const;  // for clone3's CLONE_INTO_CGROUP
+
+  // SIGKILL to everything in it.
+  void kill();
+  // No process is in it that hasn't ended; or it isn't there any more.
+  bool is_empty() const;
+  // With what workers have made in it. False: it isn't empty.
+  bool remove();
+
+  bool counts_memory() const { return counts_memory_; }
+  WorkerMemory memory_of(int local_rank) const;
+  // How often it was refused a process or a thread for its limit.
+  std::uint64_t pids_refused(int local_rank) const;
+
+  const CgroupTree& tree() const { return *tree_; }
+
+ private:
+  std::string leaf(int local_rank) const;
+  void fill(const IsolationPlan& plan);
+  void set(const std::string& directory, const CgroupSetting& setting);
+
+  const std::shared_ptr<CgroupTree> tree_;  // second owners: all that look at it
+  const std::string directory_;
+  bool counts_memory_ = false;
+  UniqueFd fd_;
+  std::vector<UniqueFd> leaves_;  // by local rank
+};
+
+// No process is in it or below it, not even one that is ending and so can't be moved out. A cgroup
+// that isn't there is empty, too.
+bool is_empty_cgroup(const CgroupTree& tree, const std::string& directory);
+
+// Removes a cgroup with all below it. False: not all of them are empty.
+bool remove_cgroups(CgroupTree& tree, const std::string& directory);
+
+// Waits until a round's cgroup has no process any more: the kernel says so by a change of its
+// cgroup.events (inotify). io thread only.
+class EmptyWait : public std::enable_shared_from_this<EmptyWait> {
+ public:
+  // `done` is called once, from the io context: whether it became empty before `deadline`.
+  static std::shared_ptr<EmptyWait> start(boost::asio::io_context& io,
+                                          std::shared_ptr<const RoundCgroup> cgroup,
+                                          Deadline deadline, std::function<void(bool)> done);
+  // No call of `done` any more.
+  void abandon();
+
+ private:
+  EmptyWait(boost::asio::io_context& io, std::shared_ptr<const RoundCgroup> cgroup,
+            Deadline deadline, std::function<void(bool)> done);
+  void watch();
+  void wait_for_change();
+  void look();
+  void end(bool is_empty);
+
+  const std::shared_ptr<const RoundCgroup> cgroup_;  // second owner: the group of workers
+  const Deadline deadline_;
+  boost::asio::posix::stream_descriptor changes_;
+  boost::asio::steady_timer timer_;
+  std::function<void(bool)> done_;  // empty: over
+};
 
 class WorkerCgroups {
  public:

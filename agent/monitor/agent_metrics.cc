@@ -3,16 +3,34 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
+#include <functional>
 #include <utility>
 
-#include "agent/monitor/node_metrics.h"
+#include "agent/hang/socket_bytes.h"
+#include "common/process_facts.h"
+#include "rendezvous/membership/reports.h"
 
 namespace ddprun::agent {
 namespace {
 
 using metrics::TextWriter;
 using metrics::Type;
+
+constexpr std::size_t kMaxDescriptors = 4096;  // of one process
+
+void count_sockets(const std::vector<pid_t>& family, const std::optional<SocketBytes>& connections,
+                   WorkerUse& use) {
+  std::vector<std::uint64_t> sockets;
+  for (const pid_t pid : family) add_socket_inodes(pid, kMaxDescriptors, sockets);
+  std::sort(sockets.begin(), sockets.end());
+  sockets.erase(std::unique(sockets.begin(), sockets.end()), sockets.end());
+  use.num_sockets = sockets.size();
+  use.num_connections.reset();
+  if (!connections) return;
+  use.num_connections = static_cast<std::size_t>(
+      std::count_if(sockets.begin(), sockets.end(),
+                    [&](std::uint64_t inode) { return connections->contains(inode); }));
+}
 
 void write_rendezvous(TextWriter& out, const AgentMetrics& all) {
   out.single("ddprun_rendezvous_connected", Type::kGauge,
@@ -56,7 +74,7 @@ void of_each_rank(TextWriter& out, const char* name, Type type, const char* help
   const std::size_t num = std::min(ranks.size(), WorkerUseReader::kMostWorkers);
   for (std::size_t i = 0; i < num; ++i) {
     if (!ranks[i]) continue;
-    const auto value = value_of(*ranks[i]);
+    const std::optional value = std::invoke(value_of, *ranks[i]);
     if (!value) continue;
     if (!std::exchange(is_begun, true)) out.family(name, type, help);
     out.sample({{"local_rank", std::to_string(i)}}, *value);
@@ -66,24 +84,19 @@ void of_each_rank(TextWriter& out, const char* name, Type type, const char* help
 void write_uses(TextWriter& out, const std::vector<std::optional<WorkerUse>>& uses) {
   of_each_rank(out, "ddprun_worker_cpu_seconds_total", Type::kCounter,
                "CPU time of a worker and, since it was first asked for, of what it started.", uses,
-               [](const WorkerUse& use) {
-                 return std::optional(std::chrono::duration<double>(use.cpu).count());
-               });
-  of_each_rank(
-      out, "ddprun_worker_resident_memory_bytes", Type::kGauge,
-      "Memory of a worker and of what it started that is in RAM.", uses,
-      [](const WorkerUse& use) { return std::optional<std::uint64_t>(use.resident_bytes); });
+               [](const WorkerUse& use) { return std::chrono::duration<double>(use.cpu).count(); });
+  of_each_rank(out, "ddprun_worker_resident_memory_bytes", Type::kGauge,
+               "Memory of a worker and of what it started that is in RAM.", uses,
+               &WorkerUse::resident_bytes);
   of_each_rank(out, "ddprun_worker_sockets", Type::kGauge,
-               "Open sockets of a worker and of what it started.", uses,
-               [](const WorkerUse& use) { return std::optional<std::uint64_t>(use.num_sockets); });
-  of_each_rank(
-      out, "ddprun_worker_tcp_connections", Type::kGauge, "Of these, connected TCP ones.", uses,
-      [](const WorkerUse& use) -> std::optional<std::uint64_t> { return use.num_connections; });
+               "Open sockets of a worker and of what it started.", uses, &WorkerUse::num_sockets);
+  of_each_rank(out, "ddprun_worker_tcp_connections", Type::kGauge, "Of these, connected TCP ones.",
+               uses, &WorkerUse::num_connections);
 }
 
 void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>>& pages) {
   of_each_rank(out, "ddprun_worker_step", Type::kGauge, "The last step that a worker began.", pages,
-               [](const ProgressWords& page) { return std::optional(page.step); });
+               &ProgressWords::step);
   const auto told = [](const ProgressWords& page, auto value) {
     return page.num_reports > 0 ? std::optional(value) : std::nullopt;
   };
@@ -95,7 +108,92 @@ void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>
                [&](const ProgressWords& page) { return told(page, page.samples); });
 }
 
+void write_counters(TextWriter& out, const NodeCounters& node) {
+  if (node.num_cpus) {
+    out.single("ddprun_node_cpus", Type::kGauge, "CPUs of this machine that are online.",
+               static_cast<std::uint64_t>(*node.num_cpus));
+  }
+  if (node.cpu) {
+    out.family("ddprun_node_cpu_seconds_total", Type::kCounter,
+               "Time of all CPUs of this machine, by what it was spent in.");
+    for (const auto& [mode, field] : kCpuTimes) out.sample({{"mode", mode}}, (*node.cpu).*field);
+  }
+  if (node.memory) {
+    out.single("ddprun_node_memory_bytes", Type::kGauge, "Memory of this machine.",
+               node.memory->total_bytes);
+    out.single("ddprun_node_memory_available_bytes", Type::kGauge,
+               "Of that, what programs could have without swapping.", node.memory->available_bytes);
+  }
+  if (node.tcp) {
+    out.single("ddprun_node_tcp_sent_segments_total", Type::kCounter,
+               "TCP segments sent from this network namespace.", node.tcp->sent_segments);
+    out.single("ddprun_node_tcp_retransmitted_segments_total", Type::kCounter,
+               "TCP segments that were sent again.", node.tcp->retransmitted_segments);
+  }
+  if (node.interfaces.empty()) return;
+  out.family("ddprun_node_network_received_bytes_total", Type::kCounter,
+             "Bytes that an interface has received.");
+  for (const auto& each : node.interfaces) {
+    out.sample({{"interface", each.name}}, each.received_bytes);
+  }
+  out.family("ddprun_node_network_sent_bytes_total", Type::kCounter,
+             "Bytes that an interface has sent.");
+  for (const auto& each : node.interfaces) {
+    out.sample({{"interface", each.name}}, each.sent_bytes);
+  }
+}
+
+void write_gpus(TextWriter& out, const GpuStatuses& gpus) {
+  const auto of_each = [&](const char* name, const char* help, auto field) {
+    bool is_begun = false;
+    std::size_t num = 0;
+    for (const auto& [index, gpu] : gpus) {
+      if (++num > membership::kMaxReportedGpus) break;
+      if (!(gpu.*field)) continue;
+      if (!std::exchange(is_begun, true)) out.family(name, Type::kGauge, help);
+      out.sample({{"gpu", std::to_string(index)}}, *(gpu.*field));
+    }
+  };
+  of_each("ddprun_node_gpu_use_ratio", "Share of the last moments in which a kernel ran.",
+          &GpuStatus::use);
+  of_each("ddprun_node_gpu_memory_bytes", "Memory of a GPU.", &GpuStatus::memory_bytes);
+  of_each("ddprun_node_gpu_memory_used_bytes", "Of that, what is in use.",
+          &GpuStatus::memory_used_bytes);
+  of_each("ddprun_node_gpu_power_watts", "What a GPU draws.", &GpuStatus::watts);
+  of_each("ddprun_node_gpu_temperature_celsius", "How hot a GPU is.", &GpuStatus::celsius);
+}
+
 }  // namespace
+
+std::vector<std::optional<WorkerUse>> WorkerUseReader::look(const std::vector<pid_t>& pids,
+                                                            Clock::time_point now) {
+  workers_.resize(std::min(pids.size(), kMostWorkers));
+  std::vector<std::optional<WorkerUse>> uses(workers_.size());
+  std::optional<SocketBytes> connections;
+  bool asked = false;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    auto& worker = workers_[i];
+    if (worker && worker->process.pid() != pids[i]) worker.reset();
+    if (pids[i] <= 0) continue;
+    if (!worker) worker.emplace(pids[i]);
+    auto& since = worker->family_looked_at;
+    const bool is_due = !since || now - *since >= kFamilyInterval;
+    const auto facts = worker->process.look(is_due);
+    if (!facts) continue;
+    const std::vector<pid_t> family = worker->process.family();
+    WorkerUse& use = worker->last;
+    use.cpu = facts->cpu;
+    use.resident_bytes = 0;
+    for (const pid_t pid : family) use.resident_bytes += resident_bytes(pid).value_or(0);
+    if (is_due) {
+      since = now;
+      if (!std::exchange(asked, true)) connections = tcp_socket_bytes();
+      count_sockets(family, connections, use);
+    }
+    uses[i] = use;
+  }
+  return uses;
+}
 
 AgentCounts::AgentCounts() : waits({0.1, 0.5, 1, 5, 10, 30, 60, 300, 600}) {}
 
@@ -112,6 +210,11 @@ std::string metrics_to_text(const AgentMetrics& all, metrics::Format format) {
   write_node(out, all.node);
   metrics::write(out, all.process);
   return out.finish();
+}
+
+void write_node(TextWriter& out, const NodeReading& node) {
+  write_counters(out, node.counters);
+  write_gpus(out, node.gpus);
 }
 
 }  // namespace ddprun::agent

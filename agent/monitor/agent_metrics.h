@@ -3,26 +3,65 @@
 // the node's first WorkerUseReader::kMostWorkers alone. Pure.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/hang/process_sampler.h"
 #include "agent/hang/rank_sample.h"
-#include "agent/monitor/node_reading.h"
-#include "agent/monitor/worker_use.h"
+#include "agent/monitor/node_monitor.h"
+#include "common/clock.h"
 #include "common/metrics_text.h"
-#include "common/process_metrics.h"
 
 namespace ddprun::agent {
+
+// What a worker uses, with all that it started, from /proc and netlink.
+struct WorkerUse {
+  // Of its own since it began; of what it started since it was first looked at. Never goes back.
+  std::chrono::microseconds cpu{0};
+  // That is in RAM; what several processes share counts in each.
+  std::uint64_t resident_bytes = 0;
+  std::size_t num_sockets = 0;  // of any kind, each once
+  // Of these the connected TCP ones; nullopt: there are too many on this machine to ask, or the
+  // kernel doesn't say.
+  std::optional<std::size_t> num_connections;
+};
+
+// Waits for nothing. io thread only.
+class WorkerUseReader {
+ public:
+  // Of a node with more of them the others are not looked at.
+  static constexpr std::size_t kMostWorkers = 16;
+  // What a worker started, and sockets, are in hundreds of files: looked at anew this long after
+  // the last time, so that who asks every 15 s has them anew each time.
+  static constexpr std::chrono::seconds kFamilyInterval{14};
+
+  // `pids`: by local rank; 0: none runs. The answer has at most kMostWorkers; nullopt: it doesn't
+  // run.
+  std::vector<std::optional<WorkerUse>> look(const std::vector<pid_t>& pids, Clock::time_point now);
+
+ private:
+  struct Worker {
+    explicit Worker(pid_t pid) : process(pid) {}
+
+    ProcessSampler process;
+    std::optional<Clock::time_point> family_looked_at;
+    WorkerUse last;  // its sockets are those of then
+  };
+  std::vector<std::optional<Worker>> workers_;  // by local rank
+};
 
 enum class ExitKind {
   kSuccess,      // with 0, or as it was asked to leave
   kError,        // with another status, or it could not be started
   kSignal,       // which nobody here sent
-  kOutOfMemory,  // likewise, and that is known (memory_kills.h)
+  kOutOfMemory,  // likewise, and that is known (MemoryKills)
   kStopped,      // it was told to, however it ended
 };
 inline constexpr std::size_t kNumExitKinds = 5;
@@ -54,5 +93,25 @@ struct AgentMetrics {
 };
 
 std::string metrics_to_text(const AgentMetrics& all, metrics::Format format);
+
+// A node's readings: ddprun_node_….
+// What is not known has no family; no more than membership::kMaxReportedGpus GPUs.
+void write_node(metrics::TextWriter& out, const NodeReading& node);
+
+// A worker that ended.
+struct WorkerExit {
+  int global_rank = 0;
+  int local_rank = 0;
+  pid_t pid = 0;  // 0: it could not be started
+  ExitKind kind = ExitKind::kSuccess;
+  std::optional<int> exit_code = {};  // nullopt: a signal ended it
+  int signal_number = 0;              // 0: none did
+};
+
+// How far a worker is that writes its progress page.
+struct RankProgress {
+  int global_rank = 0;
+  ProgressWords words;
+};
 
 }  // namespace ddprun::agent

@@ -7,18 +7,106 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
-#include "agent/gpu/gpu_watch.h"
-#include "agent/monitor/node_rates.h"
-#include "agent/monitor/node_reading.h"
+#include "agent/gpu/gpu_helper.h"
+#include "agent/gpu/gpu_lines.h"
 #include "common/clock.h"
-#include "rendezvous/membership/node_report.h"
+#include "rendezvous/membership/reports.h"
 
 namespace ddprun::agent {
+
+// What the kernel counts of this node, from /proc: CPU time, memory, bytes of interfaces, TCP's
+// retransmits. Readers wait for nothing; parsers are pure.
+
+// Of all CPUs together since the machine began, in seconds.
+struct CpuSeconds {
+  double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
+
+  double busy() const { return user + nice + system + irq + softirq + steal; }
+  double total() const { return busy() + idle + iowait; }
+};
+
+// By what it was spent in, in the kernel's order.
+inline constexpr std::pair<const char*, double CpuSeconds::*> kCpuTimes[] = {
+    {"user", &CpuSeconds::user},       {"nice", &CpuSeconds::nice},
+    {"system", &CpuSeconds::system},   {"idle", &CpuSeconds::idle},
+    {"iowait", &CpuSeconds::iowait},   {"irq", &CpuSeconds::irq},
+    {"softirq", &CpuSeconds::softirq}, {"steal", &CpuSeconds::steal}};
+
+struct NodeMemory {
+  std::uint64_t total_bytes = 0;
+  std::uint64_t available_bytes = 0;  // for programs, without swapping
+};
+
+struct TcpCounters {
+  std::uint64_t sent_segments = 0;  // retransmitted ones included or not, as the kernel has it
+  std::uint64_t retransmitted_segments = 0;
+};
+
+struct InterfaceCounters {
+  std::string name;
+  std::uint64_t received_bytes = 0, sent_bytes = 0;
+};
+
+// What the kernel doesn't say is nullopt, or left out.
+struct NodeCounters {
+  std::optional<CpuSeconds> cpu;
+  std::optional<int> num_cpus;  // online
+  std::optional<NodeMemory> memory;
+  std::optional<TcpCounters> tcp;             // of this network namespace
+  std::vector<InterfaceCounters> interfaces;  // see choose_interfaces()
+};
+
+// `limit`: of interfaces.
+NodeCounters read_node_counters(std::size_t limit);
+
+// ---- parsers ----
+
+// The first line of /proc/stat; `ticks_per_second` of them.
+std::optional<CpuSeconds> parse_cpu_seconds(std::string_view proc_stat, double ticks_per_second);
+std::optional<NodeMemory> parse_memory(std::string_view meminfo);
+// /proc/net/dev, without loopback; a line that is of another form is left out.
+std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev);
+std::optional<TcpCounters> parse_tcp(std::string_view net_snmp);
+
+// Those that ever moved a byte and that have a device (`has_device`): a byte that passes a bridge,
+// a bond or a tunnel passes one of these, too. Where none has one, as in a container, all. The
+// first `limit` by name.
+std::vector<InterfaceCounters> choose_interfaces(
+    std::vector<InterfaceCounters> all, std::size_t limit,
+    const std::function<bool(const std::string& name)>& has_device);
+
+// One look at this node. Plain data.
+struct NodeReading {
+  NodeCounters counters;
+  GpuStatuses gpus;
+};
+
+// A node's report to the rendezvous, from what the kernel counted now and at the reading before.
+// Pure.
+class NodeRates {
+ public:
+  // Rates are those since the last call; at the first one, and of a counter that went back (an
+  // interface that was made anew), they are not known. `now` is later each time.
+  membership::NodeReport report(const NodeCounters& counters, const GpuStatuses& gpus,
+                                Clock::time_point now);
+
+ private:
+  struct Reading {
+    NodeCounters counters;
+    Clock::time_point at{};
+  };
+  std::optional<Reading> last_;
+};
 
 struct NodeMonitorOptions {
   std::string gpus_program;  // ddprun-gpus; empty: GPUs are not looked at
@@ -34,8 +122,6 @@ class NodeMonitor {
   NodeMonitor(boost::asio::io_context& io, NodeMonitorOptions options, Said said);
   // No call comes any more.
   ~NodeMonitor();
-  NodeMonitor(const NodeMonitor&) = delete;
-  NodeMonitor& operator=(const NodeMonitor&) = delete;
 
   void start();
   // The next report, now, for who says something anyway. It is said to nobody else, and the one
@@ -51,7 +137,9 @@ class NodeMonitor {
 
   const NodeMonitorOptions options_;
   const Said said_;
-  GpuWatch gpus_;
+  GpuStatuses gpus_;  // the last answer
+  Clock::time_point gpus_read_at_{};
+  LazyGpuHelper gpu_helper_;  // behind what its answers change
   NodeRates rates_;
   bool has_read_ = false;
   std::optional<Clock::time_point> read_at_;  // for a report

@@ -14,11 +14,54 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/output/log_file.h"
-#include "agent/output/log_sink.h"
 #include "common/clock.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
+
+// Where the thread that writes log files puts bytes. That thread only.
+class LogSink {
+ public:
+  LogSink() = default;
+  virtual ~LogSink() = default;
+  LogSink(const LogSink&) = delete;
+  LogSink& operator=(const LogSink&) = delete;
+
+  // What was queued meanwhile, in its order. Says by itself what it can't write.
+  virtual void write(std::string_view bytes) = 0;
+};
+
+struct LogFileOptions {
+  std::uint64_t max_bytes = 0;  // 0: no limit
+  int keep = 1;                 // older parts that stay: NAME.1 is the youngest
+  // Told of what could not be written, each time. May be empty.
+  std::function<void(const std::string& path, int error_number, std::size_t num_bytes)> lost;
+};
+
+// One log file that we write: appended to, rotated where its size is bounded. One thread at a time.
+class LogFile : public LogSink {
+ public:
+  // Makes the file, empty. Where that fails every write tries again.
+  LogFile(std::string path, LogFileOptions options);
+
+  // Writes all of it, or tells `lost` how much wasn't. A bounded file is cut behind a newline where
+  // there is one in `bytes`, and exceeds its bound by no more than the end of a line within them.
+  void write(std::string_view bytes) override;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void write_now(std::string_view bytes);
+  void rotate();
+
+  const std::string path_;
+  const LogFileOptions options_;
+  UniqueFd fd_;
+  std::uint64_t size_ = 0;
+};
+
+// Opens `path` for a worker that writes to it itself. Invalid: errno says why.
+UniqueFd open_log_file(const std::string& path);
 
 class LogQueue : public std::enable_shared_from_this<LogQueue> {
  public:

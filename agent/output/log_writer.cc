@@ -53,15 +53,16 @@ void LogWriter::start_thread() {
 
 std::unique_ptr<LogWriter::File> LogWriter::open(const std::string& path, LogFileOptions options) {
   start_thread();
-  auto file = std::make_unique<File>(shared_from_this(), queue_->open(path, std::move(options)));
-  if (has_no_thread_) queue_->write_all();
-  return file;
+  return opened(queue_->open(path, std::move(options)));
 }
 
 std::unique_ptr<LogWriter::File> LogWriter::open_sink(std::string name, LogQueue::MakeSink make) {
   start_thread();
-  auto file = std::make_unique<File>(shared_from_this(),
-                                     queue_->open_sink(std::move(name), std::move(make)));
+  return opened(queue_->open_sink(std::move(name), std::move(make)));
+}
+
+std::unique_ptr<LogWriter::File> LogWriter::opened(LogQueue::FilePtr queued) {
+  auto file = std::make_unique<File>(shared_from_this(), std::move(queued));
   if (has_no_thread_) queue_->write_all();
   return file;
 }

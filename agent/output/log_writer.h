@@ -15,7 +15,6 @@
 #include <thread>
 #include <vector>
 
-#include "agent/output/log_file.h"
 #include "agent/output/log_queue.h"
 #include "common/clock.h"
 
@@ -50,8 +49,6 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   // `notice` has warnings for the user; may be empty.
   LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> notice);
   ~LogWriter();  // see finish(); waits for nothing
-  LogWriter(const LogWriter&) = delete;
-  LogWriter& operator=(const LogWriter&) = delete;
 
   // Makes the file, empty. Where it can't be made every write tries again. Starts the thread; where
   // there can be none (a limit of processes) files are written by the io thread.
@@ -99,18 +96,17 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
 
  private:
   void start_thread();
+  std::unique_ptr<File> opened(LogQueue::FilePtr queued);
   bool call_thread(LogQueue::Task task);
   bool ask_thread(LogQueue::Task task);
   void begin_waiting();
   void end_waiting();
   void watch_progress();
 
-  // Constant after construction.
   boost::asio::io_context& io_;
   const std::function<void(const std::string&)> notice_;
   const std::shared_ptr<LogQueue> queue_;  // second owner: the thread, which may hang for ever
 
-  // io thread only.
   std::thread thread_;
   bool has_no_thread_ = false;  // there could be none
   bool hangs_ = false;          // finish() has seen its deadline

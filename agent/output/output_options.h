@@ -3,13 +3,66 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "agent/output/output_specs.h"
-
 namespace ddprun::agent {
+
+enum class OutputStream { kStdout, kStderr };
+
+// Some of a worker's two streams.
+struct StreamSet {
+  bool out = false;
+  bool err = false;
+
+  bool has(OutputStream stream) const { return stream == OutputStream::kStdout ? out : err; }
+  friend bool operator==(const StreamSet&, const StreamSet&) = default;
+};
+
+// Of each worker of this node: the value of --redirects and --tee.
+struct StreamSpec {
+  StreamSet all;  // of workers that by_local_rank doesn't name
+  std::map<int, StreamSet> by_local_rank;
+
+  friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
+  StreamSet of(int local_rank) const;
+  bool empty() const;  // no stream of any worker
+  int largest_rank() const { return by_local_rank.empty() ? -1 : by_local_rank.rbegin()->first; }
+};
+
+// Every parse function returns the problem ("wants …"); empty: none, `to` is set.
+
+// "0" … "3" (none, stdout, stderr, both) for all workers, or "0:1,12:3" by local rank: the workers
+// that aren't named have none.
+std::string parse_stream_spec(std::string_view text, StreamSpec& to);
+
+// Ranks from first to last, several times.
+class RankSet {
+ public:
+  bool empty() const { return ranges_.empty(); }
+  bool has(int rank) const;
+  int largest() const;  // −1: empty
+  void add(int first, int last) { ranges_.emplace_back(first, last); }
+  friend bool operator==(const RankSet&, const RankSet&) = default;
+
+ private:
+  std::vector<std::pair<int, int>> ranges_;
+};
+
+// "0,3,8-15". An empty text is the empty set.
+std::string parse_rank_set(std::string_view text, RankSet& to);
+
+// Texts separated by commas; two commas are one in a text. Empty texts, which would match every
+// line, are left out.
+std::vector<std::string> parse_line_filters(std::string_view text);
+
+// "1048576", "64K", "100M", "2G" (powers of 1024; "B" or "iB" may follow the letter). 0: no limit.
+std::string parse_size(std::string_view text, std::uint64_t& to);
 
 // What happens to workers whose output nobody takes (--slow-reader).
 enum class SlowReader {
@@ -44,6 +97,115 @@ struct OutputOptions {
   const std::vector<std::string>& filters(OutputStream stream) const {
     return stream == OutputStream::kStdout ? stdout_filters : stderr_filters;
   }
+};
+
+// Which way each stream of a worker takes. Pure: docs/output.md has the table.
+
+enum class ConsoleWay {
+  kNone,     // not shown
+  kTail,     // not shown, but read by us for the last lines of a failure report
+  kInherit,  // the worker has the console's descriptor itself
+  kRaw,      // read by us, shown unchanged as it comes
+  kLines,    // read by us, shown in whole lines, each behind a prefix
+};
+
+enum class FileWay {
+  kNone,
+  kDirect,  // the worker writes to the file itself
+  kCopied,  // read by us, written by us
+};
+
+struct StreamPlan {
+  ConsoleWay console = ConsoleWay::kNone;
+  FileWay file = FileWay::kNone;
+  std::string prefix_template;  // of kLines
+  bool filtered = false;        // matching lines go to a file of their own
+
+  friend bool operator==(const StreamPlan&, const StreamPlan&) = default;
+  // The worker writes to a pipe of ours.
+  bool is_read() const;
+};
+
+struct WorkerPlan {
+  StreamPlan out, err;
+  bool one_pipe = false;  // both streams go the same way, and keep their order
+
+  StreamPlan& of(OutputStream stream) { return stream == OutputStream::kStdout ? out : err; }
+  const StreamPlan& of(OutputStream stream) const {
+    return stream == OutputStream::kStdout ? out : err;
+  }
+};
+
+// What is known of the console and the node.
+struct OutputScene {
+  bool several_workers = false;  // on this node
+  bool has_files = false;        // a log tree is there: not so if it couldn't be made
+  bool stdout_is_terminal = false;
+  bool stderr_is_terminal = false;
+  bool same_file = false;  // stdout and stderr
+};
+
+// `global_rank` < 0: not known yet. Such a worker writes to no file itself.
+WorkerPlan plan_output(const OutputOptions& options, const OutputScene& scene, int local_rank,
+                       int global_rank);
+
+// What stands before each line of a worker's output, made from a template. Pure.
+struct PrefixValues {
+  std::string role_name;
+  std::string hostname;
+  int local_rank = 0;
+  int rank = 0;        // negative: a spare's worker, whose rank is shown as "spare"
+  int node_rank = -1;  // negative: likewise
+};
+
+class LinePrefix {
+ public:
+  // Of a tee'd stream, as torchrun has it; of several workers' otherwise.
+  static constexpr char kTeeTemplate[] = "[${role_name}${local_rank}]:";
+  static constexpr char kRankTemplate[] = "[${rank}] ";
+
+  // Python's string.Template: ${name} or $name, $$ for a dollar; a name that isn't known stays as
+  // it is. Names: role_name, local_rank, rank, hostname, node_rank, and time (HH:MM:SS, local).
+  explicit LinePrefix(std::string_view text);
+
+  bool has_time() const { return has_time_; }
+  // `now` in seconds since 1970; looked at only where has_time().
+  std::string text(const PrefixValues& values, std::time_t now) const;
+
+  // `text` in a colour of its own for each rank, for a terminal.
+  static std::string coloured(const std::string& text, int rank);
+
+ private:
+  enum class Macro { kText, kRoleName, kLocalRank, kRank, kHostname, kNodeRank, kTime };
+  struct Part {
+    Macro macro;
+    std::string text;  // of kText
+  };
+  void add(std::string_view name, std::string_view as_written);
+  void add_text(std::string_view text);
+
+  std::vector<Part> parts_;
+  bool has_time_ = false;
+};
+
+// The lines of one stream that have one of several texts in them. Pure.
+class LineFilter {
+ public:
+  static constexpr std::size_t kMaxLineBytes = 64 * 1024;  // the rest of a longer line is left out
+
+  explicit LineFilter(std::vector<std::string> texts) : texts_(std::move(texts)) {}
+
+  // Appends to `to` each line that matches, behind `prefix`.
+  void feed(std::string_view bytes, std::string_view prefix, std::string& to);
+  // Likewise the last line, if it had no newline.
+  void end(std::string_view prefix, std::string& to);
+
+ private:
+  bool matches(std::string_view text) const;
+  void hold(std::string_view bytes);
+
+  const std::vector<std::string> texts_;
+  std::string held_;  // of the line that isn't over
 };
 
 }  // namespace ddprun::agent

@@ -1,14 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a node is fit for its part of the job: the checks that every node makes before it joins,
-// and again before it starts the workers of a round. Pure. docs/preflight.md.
+// and again before it starts the workers of a round. docs/preflight.md.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "agent/preflight/node_facts.h"
-
 namespace ddprun::agent {
+
+// What this node's part of the job needs.
+struct NodeNeeds {
+  std::string program;                   // the file to execute
+  std::string script;                    // the file that it reads; empty: none
+  std::vector<std::string> directories;  // that files are made in
+  int num_workers = 1;
+  int num_gpus = 0;  // listed ones; 0: the job didn't count any
+};
+
+struct FileFacts {
+  std::string path;
+  int error = 0;            // errno, where it can't be executed (a script: read); 0: it can
+  std::string interpreter;  // of its "#!" line; empty: it has none
+  int interpreter_error = 0;
+};
+
+struct DirectoryFacts {
+  std::string path;
+  int error = 0;  // errno, where no file can be made in it; 0: one can
+  std::uint64_t free_bytes = 0;
+  std::uint64_t free_files = 0;
+  bool counts_files = false;  // the file system has a limit of files
+};
+
+struct NodeFacts {
+  FileFacts program;
+  FileFacts script;
+  std::vector<DirectoryFacts> directories;
+  DirectoryFacts shared_memory;    // /dev/shm
+  std::size_t max_open_files = 0;  // the soft limit
+  int num_gpus = 0;                // as the loaded NVIDIA driver lists them
+};
+
+// Takes less than a millisecond, starts nothing and changes nothing; a dead file server holds it up
+// as it does the worker itself.
+NodeFacts gather_node_facts(const NodeNeeds& needs);
+
+// GPUs that the loaded NVIDIA driver lists, without asking any of them; 0 where there is none.
+int num_listed_gpus();
 
 // What a failed check means for the job.
 enum class NodeVerdict {
@@ -25,7 +65,7 @@ struct NodeProblem {
   NodeVerdict verdict = NodeVerdict::kUnfit;
 };
 
-// Only what makes the workers fail for sure keeps a node out; the rest is kSaid.
+// Only what makes the workers fail for sure keeps a node out; the rest is kSaid. Pure.
 std::vector<NodeProblem> check_node(const NodeNeeds& needs, const NodeFacts& facts);
 
 // "check: seen; wanted".

@@ -4,11 +4,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/process_stat.h"
@@ -107,6 +112,132 @@ void visit(Sweep& sweep, pid_t pid, pid_t parent, int depth) {
   visit_children(sweep, pid, depth + 1);
 }
 
+constexpr char kPrefix[] = "ddprun-warden-";
+constexpr int kPatienceMs = 50;  // what was killed leaves within microseconds
+
+// The file as a string of its own (free it); null where it can't be read.
+char* contents_of(const char* path) {
+  constexpr size_t kLimit = 1 << 20;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  char* text = fd < 0 ? nullptr : static_cast<char*>(malloc(kLimit));
+  size_t size = 0;
+  for (ssize_t n = 1; text && n > 0 && size<kLimit - 1; size += n> 0 ? n : 0) {
+    n = read(fd, text + size, kLimit - 1 - size);
+  }
+  if (text) text[size] = '\0';
+  if (fd >= 0) close(fd);
+  return text;
+}
+
+bool write_one(int directory, const char* file) {
+  const int fd = openat(directory, file, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool done = write(fd, "1", 1) == 1;
+  close(fd);
+  return done;
+}
+
+bool is_a_wardens(const char* name) {
+  const size_t prefix = sizeof kPrefix - 1;
+  const size_t length = strlen(name);
+  return strncmp(name, kPrefix, prefix) == 0 && length > prefix &&
+         strspn(name + prefix, "0123456789") == length - prefix;
+}
+
+// Each directory in this one.
+template <typename Call>
+void for_each_below(int directory_fd, Call call) {
+  const int again = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* directory = again < 0 ? nullptr : fdopendir(again);
+  if (!directory) return;
+  while (const dirent* entry = readdir(directory)) {
+    if (entry->d_type == DT_DIR && entry->d_name[0] != '.') call(entry->d_name);
+  }
+  closedir(directory);
+}
+
+// Until no process is in it or below it. Each change of cgroup.events since it was read is told as
+// POLLPRI.
+void wait_until_empty(int directory) {
+  const int fd = openat(directory, "cgroup.events", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  pollfd change{fd, POLLPRI, 0};
+  do {
+    char text[256];
+    const ssize_t size = pread(fd, text, sizeof text - 1, 0);
+    text[size < 0 ? 0 : size] = '\0';
+    if (!strstr(text, "populated 1")) break;
+  } while (poll(&change, 1, kPatienceMs) > 0);
+  close(fd);
+}
+
+void remove_directory(int parent, const char* name, int depth = 0) {
+  constexpr int kDeepest = 16;  // ddprun under ddprun under …
+  if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY || depth == kDeepest) return;
+  // Processes that are just ending, or what they have made in it: all of it is ours.
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (depth == 0) wait_until_empty(fd);
+  for_each_below(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
+  close(fd);
+  unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+// Who holds the lock is a warden that lives, in whatever pid namespace.
+void end_leftover(int parent, const char* name) {
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    write_one(fd, "cgroup.kill");
+    remove_directory(parent, name);
+  }
+  close(fd);
+}
+
+void end_leftovers(int parent) {
+  for_each_below(parent, [&](const char* name) {
+    if (is_a_wardens(name)) end_leftover(parent, name);
+  });
+}
+
+// `text` up to a blank or the end of the line, copied; false: too long.
+bool copy_field(const char* text, char* field, size_t size) {
+  const size_t length = strcspn(text, " \n");
+  if (length >= size) return false;
+  memcpy(field, text, length);
+  field[length] = '\0';
+  return true;
+}
+
+// −1: not there.
+int open_cgroup(const char* path) {
+  const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  struct statfs system;
+  if (fd < 0 || (fstatfs(fd, &system) == 0 && system.f_type == CGROUP2_SUPER_MAGIC)) return fd;
+  close(fd);
+  return -1;
+}
+
+// Reading the list of mounts takes longer (0.1 ms) than all the rest.
+int open_where_it_is_mounted_usually(const char* cgroup_text) {
+  char own[1024], path[1100];
+  if (!own_cgroup_path(cgroup_text, own, sizeof own)) return -1;
+  const char* const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+  for (const char* mount : mounts) {
+    snprintf(path, sizeof path, "%s%s", mount, own);
+    if (const int fd = open_cgroup(path); fd >= 0) return fd;
+  }
+  return -1;
+}
+
+int open_by_mountinfo(const char* cgroup_text) {
+  char path[2048];
+  char* mounts = contents_of("/proc/self/mountinfo");
+  const bool found = mounts && own_cgroup_directory(cgroup_text, mounts, path, sizeof path);
+  free(mounts);
+  return found ? open_cgroup(path) : -1;
+}
+
 }  // namespace
 
 int signal_descendants(int signal_number, ChooseProcess choose, void* context) {
@@ -127,5 +258,79 @@ bool handles_signal(pid_t pid, int signal_number) {
   ProcessStat stat;
   return read_process_stat(pid, &stat) && (stat.caught >> (signal_number - 1) & 1) != 0;
 }
+
+bool own_cgroup_path(const char* cgroup_text, char* path, size_t size) {
+  const char* line = strncmp(cgroup_text, "0::", 3) == 0 ? cgroup_text : nullptr;
+  if (!line) {
+    line = strstr(cgroup_text, "\n0::");
+    if (!line) return false;
+    ++line;
+  }
+  return copy_field(line + 3, path, size);
+}
+
+bool own_cgroup_directory(const char* cgroup_text, const char* mountinfo_text, char* path,
+                          size_t size) {
+  char own[1024], root[1024], mount[1024];
+  if (!own_cgroup_path(cgroup_text, own, sizeof own)) return false;
+  // "31 23 0:28 ROOT MOUNT_POINT options… - cgroup2 …"
+  for (const char* line = mountinfo_text; line && *line; line = strchr(line, '\n')) {
+    if (*line == '\n' && *++line == '\0') break;
+    const char* end = strchr(line, '\n');
+    const char* type = strstr(line, " - cgroup2 ");
+    if (!type || (end && type > end)) continue;
+    const char* field = line;
+    for (int i = 0; field && i < 3; ++i) {
+      field = strchr(field, ' ');
+      if (field) ++field;
+    }
+    if (!field || !copy_field(field, root, sizeof root)) return false;
+    field = strchr(field, ' ');
+    if (!field || !copy_field(field + 1, mount, sizeof mount)) return false;
+    const size_t skipped = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    const bool is_below = strncmp(own, root, skipped) == 0 &&
+                          (skipped == 0 || own[skipped] == '/' || own[skipped] == '\0');
+    if (!is_below) return false;
+    const int length = snprintf(path, size, "%s%s", mount, own + skipped);
+    return length > 0 && static_cast<size_t>(length) < size;
+  }
+  return false;
+}
+
+Cgroup::Cgroup() {
+  char* cgroup = contents_of("/proc/self/cgroup");
+  if (cgroup) {
+    parent_ = open_where_it_is_mounted_usually(cgroup);
+    if (parent_ < 0) parent_ = open_by_mountinfo(cgroup);
+  }
+  free(cgroup);
+  if (parent_ < 0 || faccessat(parent_, ".", W_OK, 0) != 0) return;
+  end_leftovers(parent_);
+  snprintf(name_, sizeof name_, "%s%d", kPrefix, getpid());
+  if (mkdirat(parent_, name_, 0755) != 0) return;
+  fd_ = openat(parent_, name_, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool usable = fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0 &&
+                      faccessat(fd_, "cgroup.kill", W_OK, 0) == 0 &&
+                      faccessat(parent_, "cgroup.procs", W_OK, 0) == 0;
+  if (usable) return;
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  unlinkat(parent_, name_, AT_REMOVEDIR);
+}
+
+Cgroup::Cgroup(int fd, const char* name)
+    : fd_(fd), parent_(openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  snprintf(name_, sizeof name_, "%s", name);
+}
+
+Cgroup::~Cgroup() {
+  if (fd_ >= 0) {
+    remove_directory(parent_, name_);
+    close(fd_);
+  }
+  if (parent_ >= 0) close(parent_);
+}
+
+bool Cgroup::kill() const { return fd_ >= 0 && write_one(fd_, "cgroup.kill"); }
 
 }  // namespace ddprun::agent::warden

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and signals all descendants of this process, whatever session they moved to. A pid is
-// signalled only while it can't have been reused: direct children are not reaped meanwhile, deeper
-// ones are held by a pidfd and checked again. No C++ library, no allocation.
+// All that the workers have started: found by parents and children, or by a cgroup, and killed. No
+// C++ library.
 #pragma once
 
 #include <sys/types.h>
@@ -16,15 +15,52 @@ enum class Visit {
 };
 using ChooseProcess = Visit (*)(pid_t pid, void* context);  // `context` is the caller's
 
-// Sends `signal_number` once to every descendant of this process that existed during the whole call
-// and that `choose` (null: all) wants. Returns how many were signalled. A process born meanwhile
-// may be missed: call again until wait(2) says ECHILD (this process must be a child subreaper, so
-// that what loses its parent becomes a child here). Nobody else may reap children during the call.
+// Sends `signal_number` once to every descendant of this process, whatever its session, that
+// existed during the whole call and that `choose` (null: all) wants. Returns how many were
+// signalled. A pid is signalled only while it can't have been reused: direct children are not
+// reaped meanwhile, deeper ones are held by a pidfd and checked again. A process born meanwhile may
+// be missed: call again until wait(2) says ECHILD (this process must be a child subreaper, so that
+// what loses its parent becomes a child here). Nobody else may reap children during the call.
 int signal_descendants(int signal_number, ChooseProcess choose, void* context);
 
 // False also where there is no such process.
 bool ignores_signal(pid_t pid, int signal_number);
 // Likewise: it has a handler for it.
 bool handles_signal(pid_t pid, int signal_number);
+
+// A cgroup (v2) of the workers' own, where the warden may make one: it kills them in one step,
+// however fast they fork, and lets a later warden find what a crash left.
+class Cgroup {
+ public:
+  // Makes ddprun-warden-<pid> inside the cgroup of this process, and ends what stands there beside
+  // it with no warden any more. Where that isn't possible (no cgroup v2, no permission, Linux
+  // before 5.14) there is none, and nothing else differs.
+  Cgroup();
+  // The agent has made it: `fd` is it, locked, and becomes this one's.
+  Cgroup(int fd, const char* name);
+  ~Cgroup();  // removes it, with what is in it; it must be empty of processes
+  Cgroup(const Cgroup&) = delete;
+  Cgroup& operator=(const Cgroup&) = delete;
+
+  // For clone3's CLONE_INTO_CGROUP; −1: there is none.
+  int fd() const { return fd_; }
+
+  // SIGKILL to everything in it. False: there is no cgroup.
+  bool kill() const;
+
+ private:
+  int fd_ = -1;      // locked (flock) as long as this warden lives
+  int parent_ = -1;  // the directory that holds it
+  char name_[64] = {};
+};
+
+// The path of this process below its cgroup v2's root, as /proc/self/cgroup has it; pure. False
+// where there is none or `size` is too small.
+bool own_cgroup_path(const char* cgroup_text, char* path, size_t size);
+
+// The cgroup v2 directory of this process, as /proc/self/{cgroup,mountinfo} text has it; pure.
+// False where there is none or `size` is too small.
+bool own_cgroup_directory(const char* cgroup_text, const char* mountinfo_text, char* path,
+                          size_t size);
 
 }  // namespace ddprun::agent::warden

@@ -1,26 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/warden/warden.h"
-
+// ddprun-warden: started by ddprun with a socket as descriptor 3, never by hand.
+//
+// The workers' parent: does what the agent asks, reports, and when the agent is gone kills every
+// descendant and ends. One thread, no C++ library, so that it stays under 1 MB. docs/warden.md.
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "agent/warden/process_tree.h"
-#include "agent/warden/spawn.h"
+#include "agent/warden/protocol.h"
 #include "common/process_stat.h"
 
 namespace ddprun::agent::warden {
 namespace {
+
+// ---- One kSpawn request becomes a process that is about to exec. ----
+
+// What the child writes to its pipe when it could not exec.
+struct SpawnError {
+  int error_number;
+  Stage stage;
+};
+
+// Where it begins.
+struct SpawnCgroup {
+  int fd = -1;           // −1: in the warden's
+  bool is_must = false;  // nowhere else: it has the worker's limits
+};
+
+struct SpawnResult {
+  pid_t pid = -1;    // −1: see `error`
+  int exec_fd = -1;  // readable when the exec is decided: end of file = it runs, else a SpawnError
+  SpawnError error{0, Stage::kNone};
+};
+
+// The payload, mapped, and the pointer arrays into it.
+struct Command {
+  char* payload = nullptr;
+  size_t payload_bytes = 0;
+  const char* directory = nullptr;
+  char** argv = nullptr;
+  char** envp = nullptr;
+};
+
+void release(Command& command) {
+  if (command.payload) munmap(command.payload, command.payload_bytes);
+  free(command.argv);
+  free(command.envp);
+}
+
+// 0, or an errno value.
+int read_command(const Request& request, int payload_fd, Command* command) {
+  struct stat info;
+  if (fstat(payload_fd, &info) != 0) return errno;
+  const size_t size = request.payload_bytes;
+  const size_t num_strings = size_t{1} + request.num_arguments + request.num_variables;
+  if (size == 0 || static_cast<size_t>(info.st_size) != size || request.num_arguments == 0 ||
+      num_strings > size) {
+    return EINVAL;
+  }
+  void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, payload_fd, 0);
+  if (map == MAP_FAILED) return errno;
+  command->payload = static_cast<char*>(map);
+  command->payload_bytes = size;
+  command->argv = static_cast<char**>(calloc(request.num_arguments + size_t{1}, sizeof(char*)));
+  command->envp = static_cast<char**>(calloc(request.num_variables + size_t{1}, sizeof(char*)));
+  if (!command->argv || !command->envp) return ENOMEM;
+  char* at = command->payload;
+  char* const end = at + size;
+  for (size_t i = 0; i < num_strings; ++i) {
+    char* const zero = static_cast<char*>(memchr(at, 0, end - at));
+    if (!zero) return EINVAL;
+    if (i == 0) {
+      command->directory = at;
+    } else if (i <= request.num_arguments) {
+      command->argv[i - 1] = at;
+    } else {
+      command->envp[i - 1 - request.num_arguments] = at;
+    }
+    at = zero + 1;
+  }
+  return 0;
+}
+
+[[noreturn]] void fail(int pipe_fd, Stage stage) {
+  const SpawnError error{errno, stage};
+  while (write(pipe_fd, &error, sizeof error) < 0 && errno == EINTR) {
+  }
+  _exit(127);
+}
+
+// The hard limit stays. A failure leaves the worker with a limit that is merely too high.
+void limit_open_files(uint64_t soft) {
+  struct rlimit limit;
+  if (soft == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = soft < limit.rlim_max ? soft : limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// 0, or -1 with errno.
+int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
+  for (const uint64_t word : cpus) {
+    if (word == 0) continue;
+    return static_cast<int>(syscall(SYS_sched_setaffinity, 0, sizeof cpus, cpus));
+  }
+  return 0;
+}
+
+// 0, or -1 with errno.
+int enter(int cgroup_fd) {
+  const int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  const bool done = write(fd, "0", 1) == 1;  // who writes
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return done ? 0 : -1;
+}
+
+[[noreturn]] void run_child(const Command& command, const Request& request,
+                            const int (&fds)[kNumSpawnFds], int pipe_fd, pid_t warden, pid_t agent,
+                            int cgroup_to_enter) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // Where Yama restricts tracing, what the agent starts may look at this worker's stack; nobody
+  // else. Kept over the exec; an error elsewhere means nothing.
+  prctl(PR_SET_PTRACER, static_cast<unsigned long>(agent));
+  if (getppid() != warden) _exit(127);  // it died before the line above
+  if (cgroup_to_enter >= 0 && enter(cgroup_to_enter) != 0) fail(pipe_fd, Stage::kCgroup);
+  for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
+  limit_open_files(request.max_open_files);
+  if (bind_to_cpus(request.cpus) != 0) fail(pipe_fd, Stage::kCpus);
+  if (*command.directory && chdir(command.directory) != 0) fail(pipe_fd, Stage::kDirectory);
+  // Handlers end with the exec, ignored signals wouldn't. The system call itself, since the C
+  // library keeps two for its threads, which may be ignored all the same.
+  constexpr long kDefaultAction[4] = {0, 0, 0, 0};  // the kernel's struct: SIG_DFL, nothing else
+  constexpr size_t kMaskBytes = 8;
+  for (int number = 1; number <= 64; ++number) {
+    syscall(SYS_rt_sigaction, number, kDefaultAction, nullptr, kMaskBytes);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(command.argv[0], command.argv, command.envp);
+  fail(pipe_fd, Stage::kExec);
+}
+
+// As fork(). The child is born in the cgroup: moving one there later waits for all CPUs (10 ms).
+// Where the kernel, or a filter of system calls, has no such call, *is_born_there is false.
+pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
+  *is_born_there = false;
+  if (cgroup.fd >= 0) {
+    clone_args arguments{};
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = SIGCHLD;
+    arguments.cgroup = static_cast<uint64_t>(cgroup.fd);
+    const long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+    *is_born_there = pid >= 0;
+    if (pid >= 0) return static_cast<pid_t>(pid);
+  }
+  return fork();
+}
+
+// Forks, which is cheap from so small a process and, other than vfork, lets several execs go on at
+// once and none hold up the warden (an exec from a dead file server hangs). The child gets its own
+// session, dies with the warden, has default signals, an empty mask and only the three descriptors.
+// `fds` (payload, stdin, stdout, stderr) stay the caller's.
+SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
+                         const SpawnCgroup& cgroup) {
+  SpawnResult result;
+  Command command;
+  const int problem = read_command(request, fds[0], &command);
+  int ends[2];
+  if (problem != 0) {
+    result.error = {problem, Stage::kRequest};
+  } else if (pipe2(ends, O_CLOEXEC) != 0) {
+    result.error = {errno, Stage::kFork};
+  } else {
+    const pid_t warden = getpid();
+    const pid_t agent = getppid();
+    bool is_born_there;
+    result.pid = fork_into(cgroup, &is_born_there);
+    if (result.pid == 0) {
+      // In the child of clone3 the call returned 0, too.
+      const int to_enter = cgroup.is_must && !is_born_there ? cgroup.fd : -1;
+      run_child(command, request, fds, ends[1], warden, agent, to_enter);
+    }
+    if (result.pid < 0) result.error = {errno, Stage::kFork};
+    close(ends[1]);
+    if (result.pid > 0) {
+      result.exec_fd = ends[0];
+    } else {
+      close(ends[0]);
+    }
+  }
+  release(command);
+  return result;
+}
+
+// ---- The warden. ----
 
 // While killing: how soon to look again for processes that were born during the last look. Deaths
 // wake us anyway; this is for a tree that forks faster than it dies.
@@ -42,43 +239,107 @@ void signal_group(pid_t leader, int signal_number) {
   if (kill(-leader, signal_number) != 0 || getpgid(leader) != leader) kill(leader, signal_number);
 }
 
-}  // namespace
+class Warden {
+ public:
+  // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD. `cgroup_name`: of the workers'
+  // cgroup, which is descriptor kCgroupFd; null: the warden makes one where it may.
+  Warden(int socket, int child_fd, const char* cgroup_name);
+  ~Warden();
+  Warden(const Warden&) = delete;
+  Warden& operator=(const Warden&) = delete;
 
-// For process_tree: whom the signal of kStop has not reached, or not moved (a shell's "&" has
-// SIGINT and SIGQUIT ignored).
-struct AskedGroups {
-  static Visit choose(pid_t pid, void* context) {
-    const Warden& warden = *static_cast<Warden*>(context);
-    const pid_t group = getpgid(pid);
-    for (size_t i = 0; i < warden.num_asked_groups_; ++i) {
-      if (warden.asked_groups_[i] != group) continue;
-      const bool is_deaf =
-          warden.stop_signal_ != SIGTERM && ignores_signal(pid, warden.stop_signal_);
-      return is_deaf ? Visit::kSignal : Visit::kPass;
-    }
-    return Visit::kSignal;
-  }
+  // Serves until the agent's end is closed and no descendant is left. Returns the exit status.
+  int run();
+
+ private:
+  struct Worker {
+    pid_t pid;
+    uint32_t index;  // the agent's
+    int exec_fd;     // −1 once the exec is decided
+    int pid_fd;      // watched by deaths_fd_; −1: there was no descriptor for it
+  };
+  enum class Mode { kServing, kStopping, kKilling };
+
+  void handle_requests();
+  bool handle_request();  // false: there is none now
+  void spawn(const Request& request, const int* fds, int own_cgroup_fd);
+  void signal_workers(int signal_number);
+  // Those that have a handler for it. Of a worker that has none (a shell that runs the program):
+  // the nearest below it that do. The signal would end who has none.
+  void warn_workers(int signal_number);
+  void clear(pid_t ended);
+  void ask_the_rest_to_stop();
+  void sweep();
+  void reap();
+  void reap_in_order_of_death();
+  void watch(pid_t pid, int* pid_fd) const;
+  void finished(pid_t pid, int status, const rusage& usage, int64_t seen_ns);
+  void decide_execs();  // those that are over by now, poll's answer or not
+  void decide_exec(size_t position);
+  void remove(size_t position);
+  void report(Report report);
+  void report_not_started(uint32_t index, int error_number, Stage stage);
+  size_t fill_poll_set(pollfd* set) const;
+  int poll_timeout_ms() const;
+  bool lease_is_over() const;
+  bool is_worker(pid_t pid) const;
+
+  // For process_tree; `warden` is this. Whom the signal of kStop has not reached, or not moved (a
+  // shell's "&" has SIGINT and SIGQUIT ignored).
+  static Visit choose_unasked(pid_t pid, void* warden);
+  // The workers that handle the warning.
+  static Visit choose_warned(pid_t pid, void* warden);
+  // The session of a worker that has ended. Its number is not given to another process while one of
+  // them lives.
+  static Visit choose_left_behind(pid_t pid, void* warden);
+
+  const int socket_;
+  const int child_fd_;
+  const int deaths_fd_;  // epoll: workers' pidfds become ready in the order of their deaths
+  bool agent_gone_ = false;
+  int64_t lease_until_ms_ = 0;  // 0: for ever
+  Mode mode_ = Mode::kServing;
+  bool rest_asked_ = false;  // SIGTERM was sent to what the workers left behind
+  bool empty_due_ = false;   // the agent waits for kEmpty
+  bool has_children_ = false;
+  int64_t swept_at_ms_ = 0;
+  Cgroup cgroup_;  // of the workers
+  // Workers that were started and not reaped; grows, never shrinks.
+  Worker* workers_ = nullptr;
+  size_t num_workers_ = 0;
+  size_t capacity_ = 0;
+  int stop_signal_ = 0;  // of kStop
+  // Process groups that it reached.
+  pid_t* asked_groups_ = nullptr;
+  size_t num_asked_groups_ = 0;
+
+  int warn_signal_ = 0;     // of kWarn, while it is sent
+  pid_t ended_worker_ = 0;  // likewise of kClear
 };
 
-// For process_tree: the workers that handle the warning.
-struct WarnedWorkers {
-  static Visit choose(pid_t pid, void* context) {
-    const Warden& warden = *static_cast<Warden*>(context);
-    ProcessStat stat;
-    if (!read_process_stat(pid, &stat)) return Visit::kPrune;
-    if (stat.parent == getpid() && !warden.is_worker(pid)) return Visit::kPrune;  // left behind
-    return handles_signal(pid, warden.warn_signal_) ? Visit::kAlone : Visit::kPass;
+Visit Warden::choose_unasked(pid_t pid, void* context) {
+  const Warden& warden = *static_cast<Warden*>(context);
+  const pid_t group = getpgid(pid);
+  for (size_t i = 0; i < warden.num_asked_groups_; ++i) {
+    if (warden.asked_groups_[i] != group) continue;
+    const bool is_deaf = warden.stop_signal_ != SIGTERM && ignores_signal(pid, warden.stop_signal_);
+    return is_deaf ? Visit::kSignal : Visit::kPass;
   }
-};
+  return Visit::kSignal;
+}
 
-// For process_tree: the session of a worker that has ended. Its number is not given to another
-// process while one of them lives.
-struct LeftBehind {
-  static Visit choose(pid_t pid, void* context) {
-    const pid_t session = static_cast<Warden*>(context)->ended_worker_;
-    return getsid(pid) == session ? Visit::kSignal : Visit::kPass;
-  }
-};
+Visit Warden::choose_warned(pid_t pid, void* context) {
+  const Warden& warden = *static_cast<Warden*>(context);
+  ProcessStat stat;
+  if (!read_process_stat(pid, &stat)) return Visit::kPrune;
+  if (stat.parent == getpid() && !warden.is_worker(pid)) return Visit::kPrune;  // left behind
+  return handles_signal(pid, warden.warn_signal_) ? Visit::kAlone : Visit::kPass;
+}
+
+Visit Warden::choose_left_behind(pid_t pid, void* context) {
+  const pid_t session = static_cast<Warden*>(context)->ended_worker_;
+  return getsid(pid) == session ? Visit::kSignal : Visit::kPass;
+}
 
 Warden::Warden(int socket, int child_fd, const char* cgroup_name)
     : socket_(socket),
@@ -276,20 +537,20 @@ bool Warden::is_worker(pid_t pid) const {
 void Warden::warn_workers(int signal_number) {
   decide_execs();  // the answer to poll may be old: one that runs by now is a worker
   warn_signal_ = signal_number;
-  signal_descendants(signal_number, &WarnedWorkers::choose, this);
+  signal_descendants(signal_number, &choose_warned, this);
 }
 
 void Warden::clear(pid_t ended) {
   if (ended <= 0 || is_worker(ended)) return;
   ended_worker_ = ended;
-  signal_descendants(SIGKILL, &LeftBehind::choose, this);
+  signal_descendants(SIGKILL, &choose_left_behind, this);
 }
 
 void Warden::ask_the_rest_to_stop() {
   rest_asked_ = true;
   if (!has_children_) return;
-  signal_descendants(SIGTERM, &AskedGroups::choose, this);
-  signal_descendants(SIGCONT, &AskedGroups::choose, this);
+  signal_descendants(SIGTERM, &choose_unasked, this);
+  signal_descendants(SIGCONT, &choose_unasked, this);
 }
 
 void Warden::sweep() {
@@ -401,4 +662,59 @@ void Warden::report(Report report) {
   }
 }
 
+bool socket_is_there() {
+  int type = 0;
+  socklen_t size = sizeof type;
+  return getsockopt(kSocketFd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET;
+}
+
+// Descriptors 0–2 exist (a worker's must not land there), 3 is the socket, and up to `last` all are
+// the agent's; nothing else is open.
+void tidy_descriptors(int last) {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd < 3);
+  for (fd = kSocketFd; fd <= last; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  if (syscall(SYS_close_range, last + 1, ~0U, 0) == 0) return;
+  const long limit = sysconf(_SC_OPEN_MAX);  // Linux before 5.9
+  for (fd = last + 1; fd < limit; ++fd) close(fd);
+}
+
+// The workers' directory (docs/agent-socket.md), with the socket and the workers' error files in
+// it: nobody else may be left to remove it.
+void remove_directory(const char* directory) {
+  const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
+  if (entries == nullptr) return;
+  while (const dirent* entry = readdir(entries)) unlinkat(fd, entry->d_name, 0);
+  closedir(entries);
+  rmdir(directory);
+}
+
+}  // namespace
 }  // namespace ddprun::agent::warden
+
+int main(int argc, char** argv) {
+  using namespace ddprun::agent::warden;
+  if (!socket_is_there()) {
+    constexpr char kMessage[] =
+        "ddprun-warden: this is a part of ddprun, which starts it by itself (docs/warden.md)\n";
+    return write(STDERR_FILENO, kMessage, strlen(kMessage)) < 0 ? 1 : 2;
+  }
+  const char* cgroup = argc > 2 ? argv[2] : nullptr;  // its name
+  tidy_descriptors(cgroup ? kCgroupFd : kSocketFd);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Nobody but the agent, by closing the socket, or SIGKILL ends the warden.
+  sigset_t all, child;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, nullptr);
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  const int child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (child_fd < 0) return 1;
+  Warden warden(kSocketFd, child_fd, cgroup);
+  const int status = warden.run();
+  if (argc > 1 && *argv[1]) remove_directory(argv[1]);
+  return status;
+}

@@ -120,7 +120,7 @@ void EmulatedNode::perform(const membership::AgentAction& todo) {
   } else if (const auto* inspect = variants::get_if<action::Inspect>(&todo)) {
     runner_.handle(event::RanksInspected{inspect->round, inspect->inquiry, {}});
   } else if (const auto* wanted = variants::get_if<action::ReadTail>(&todo)) {
-    runner_.handle(event::TailRead{{wanted->request, {}, "an emulated node prints nothing"}});
+    runner_.handle(event::TailRead{wanted->request, {}, "an emulated node prints nothing"});
   } else if (const auto* exit = variants::get_if<action::Exit>(&todo)) {
     observer_.exited(options_.index, *exit);
   }

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "rendezvous/membership/agent_runner.h"
+#include "rendezvous/membership/agent_machine.h"
 
 namespace ddprun::bench {
 

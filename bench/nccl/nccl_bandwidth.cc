@@ -24,7 +24,7 @@ using namespace ddprun;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 // Sums ones on every rank and throws where the result is not the number of ranks.
-void check_sum(nccl::CudaApi& cuda, nccl::NcclCommunicator& comm, TensorView buffer) {
+void check_sum(nccl::CudaApi& cuda, Communicator& comm, TensorView buffer) {
   std::vector<float> host(buffer.count, 1.0F);
   const auto copy = [&](void* to, const void* from) {
     nccl::check_cuda(cuda, cuda.memory_copy(to, from, buffer.size_bytes(), nullptr), comm.rank(),
@@ -45,8 +45,8 @@ void check_sum(nccl::CudaApi& cuda, nccl::NcclCommunicator& comm, TensorView buf
 // Median-free on purpose: the mean of 20 all-reduces after 5 to warm up, as nccl-tests does.
 // `start` begins one; all of them are over when `stream` is idle.
 template <typename Start>
-double seconds_per_all_reduce(nccl::NcclCommunicator& comm, nccl::CudaApi& cuda,
-                              nccl::Stream stream, Start&& start) {
+double seconds_per_all_reduce(Communicator& comm, nccl::CudaApi& cuda, nccl::Stream stream,
+                              Start&& start) {
   const auto run = [&](int num_times) {
     for (int i = 0; i < num_times; ++i) start();
     nccl::check_cuda(cuda, cuda.stream_synchronize(stream), comm.rank(), "cudaStreamSynchronize");
@@ -73,7 +73,7 @@ void measure(std::size_t max_mib) {
   options.timeout = std::chrono::seconds(60);
   options.init_timeout = std::chrono::seconds(60);
   nccl::check_cuda(*cuda, cuda->set_device(options.device), options.rank, "cudaSetDevice");
-  const auto comm = nccl::NcclCommunicator::create(cuda, library, session->store(), options);
+  const auto comm = nccl::make_nccl_communicator(cuda, library, session->store(), options);
   const auto memory = comm->allocate(max_mib * kMiB);
   TensorView buffer;
   buffer.data = memory->data();

@@ -25,7 +25,7 @@
 #include "bench/nccl/bare_nccl.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/json_text.h"
+#include "common/utf8.h"
 #include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
@@ -45,7 +45,7 @@ struct World {
   std::shared_ptr<nccl::CudaApi> cuda = nccl::load_cuda();
   std::shared_ptr<nccl::NcclApi> library = nccl::load_nccl();
   int device = 0;
-  std::unique_ptr<nccl::NcclCommunicator> ours;
+  std::unique_ptr<Communicator> ours;
 
   World() {
     int num_devices = 0;
@@ -58,7 +58,7 @@ struct World {
     options.device = device;
     options.key_prefix = "nccl_host/";
     options.timeout = options.init_timeout = std::chrono::seconds(60);
-    ours = nccl::NcclCommunicator::create(cuda, library, session->store(), options);
+    ours = nccl::make_nccl_communicator(cuda, library, session->store(), options);
   }
   void check(nccl::CudaResult result, const char* what) {
     nccl::check_cuda(*cuda, result, session->rank(), what);

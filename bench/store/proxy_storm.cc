@@ -23,8 +23,8 @@
 #include "bench/store/bench_client.h"
 #include "bench/store/storm.h"
 #include "rendezvous/membership/agent_link.h"
-#include "rendezvous/membership/agent_runner.h"
-#include "rendezvous/store/proxy_end.h"
+#include "rendezvous/membership/agent_machine.h"
+#include "rendezvous/store_server/store_proxy.h"
 
 using namespace ddprun;
 using namespace ddprun::bench;

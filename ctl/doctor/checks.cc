@@ -11,10 +11,8 @@ namespace {
 
 std::vector<Check> all_checks() {
   std::vector<Check> all;
-  for (const auto& group :
-       {sysctl_checks(), limit_checks(), memory_checks(), cpu_checks(), network_checks(),
-        disk_checks(), environment_checks(), gpu_checks(), gpu_state_checks(), nccl_checks(),
-        rdma_checks(), endpoint_checks(), ways_checks(), nodes_checks(), collective_checks()}) {
+  for (const auto& group : {host_checks(), network_checks(), environment_checks(), gpu_checks(),
+                            gpu_state_checks(), rdma_checks(), endpoint_checks(), nodes_checks()}) {
     all.insert(all.end(), group.begin(), group.end());
   }
   return all;

@@ -2,7 +2,6 @@
 // The checks: what each one judges, and why it matters. Pure. docs/doctor.md.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,21 +39,14 @@ Finding run_check(const Check& check, const NodesFacts& nodes, const Thresholds&
 // Error(kInvalidArgument) for an unknown one, with a suggestion; `flag` is for the message.
 std::vector<const Check*> parse_checks(const std::string& names, const std::string& flag);
 
-// Of a group, for check_table().
-std::vector<Check> sysctl_checks();
-std::vector<Check> limit_checks();
-std::vector<Check> memory_checks();
-std::vector<Check> cpu_checks();
+// Rows for check_table().
+std::vector<Check> host_checks();
 std::vector<Check> network_checks();
-std::vector<Check> disk_checks();
 std::vector<Check> environment_checks();
 std::vector<Check> gpu_checks();
 std::vector<Check> gpu_state_checks();
-std::vector<Check> nccl_checks();
 std::vector<Check> rdma_checks();
 std::vector<Check> endpoint_checks();
-std::vector<Check> ways_checks();
 std::vector<Check> nodes_checks();
-std::vector<Check> collective_checks();
 
 }  // namespace ddprun::doctor

@@ -13,9 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/gpu/gpu_reading.h"
+#include "agent/gpu/gpu_lines.h"
 #include "common/environment.h"
-#include "ctl/doctor/packages.h"
 #include "ctl/doctor/readings.h"
 
 namespace ddprun::doctor {
@@ -62,11 +61,18 @@ struct GpuStateAnswer {
   std::vector<agent::GpuReading> readings;
 };
 
+// Which PyTorch, CUDA and NCCL a Python worker would load, by the names of what pip installed: no
+// Python is started.
+struct WorkerPackages {
+  std::string folder;             // "/opt/venv/lib/python3.11/site-packages"; empty: no PyTorch
+  std::string torch, cuda, nccl;  // "2.11.0+cu128", "12.8", "2.27.5"; empty: not known
+  std::string nccl_cuda;          // "12": of the CUDA that this NCCL is for
+};
+
 struct Facts {
   Readings files;
   Environment environment;
   uid_t uid = 0;
-  bool is_real_root = true;         // of this system, not a copy's
   std::string host_name, endpoint;  // empty endpoint: none was given
   std::set<std::string> interfaces;
   std::optional<bool> is_clock_synchronised;  // nullopt: the kernel doesn't say
@@ -95,11 +101,20 @@ struct FactsOptions {
 Facts gather_facts(const FactsOptions& options);
 
 // What this process reads itself: files that the kernel answers at once.
-void read_host_files(const Root& root, Readings& files);
-void read_network_files(const Root& root, Readings& files);
-void read_gpu_files(const Root& root, Readings& files);
+void read_files(const Root& root, Readings& files);
 // An adapter's firmware may take its time.
 Readings read_rdma_files(const Root& root);
 Readings read_link_speeds(const Root& root);
+
+// Where a worker's packages may be, the first one that counts first: the environment of
+// $PYTHON_EXEC, of this program's own folder, $VIRTUAL_ENV, $CONDA_PREFIX, then the system's.
+std::vector<std::string> package_prefixes(const Environment& environment,
+                                          const std::string& own_folder);
+
+// Of the first one that has PyTorch.
+WorkerPackages find_packages(const Root& root, const std::vector<std::string>& prefixes);
+
+// The interface that has the numeric address; "" where none has.
+std::string interface_of(const std::string& address);
 
 }  // namespace ddprun::doctor

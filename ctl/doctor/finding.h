@@ -2,6 +2,9 @@
 // What a check of `ddprunctl doctor` came to. docs/doctor.md has the checks by name.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,11 +20,17 @@ enum class Verdict {
   kWarn,     // jobs run, slower or less safely than they could
   kFail,     // jobs will fail
 };
+inline constexpr std::array kVerdictNames = {"ok", "skipped", "unknown", "warn", "fail"};
 
-// "ok", "skipped", "unknown", "warn", "fail".
-const char* to_string(Verdict verdict);
+inline const char* to_string(Verdict verdict) {
+  return kVerdictNames.at(static_cast<std::size_t>(verdict));
+}
 // The inverse; kUnknown for any other text.
-Verdict verdict_named(std::string_view name);
+inline Verdict verdict_named(std::string_view name) {
+  const auto found = std::ranges::find(kVerdictNames, name);
+  return found == kVerdictNames.end() ? Verdict::kUnknown
+                                      : static_cast<Verdict>(found - kVerdictNames.begin());
+}
 
 // What a check says of what it saw; the table of checks knows the rest.
 struct Outcome {
@@ -45,5 +54,18 @@ inline Outcome ok(std::string seen, std::string wanted = {}) {
 }
 inline Outcome skipped(std::string reason) { return {Verdict::kSkipped, std::move(reason)}; }
 inline Outcome unknown(std::string reason) { return {Verdict::kUnknown, std::move(reason)}; }
+
+// An outcome that is not as wanted, and what mends it.
+inline Outcome with_fix(Verdict verdict, Outcome seen, std::string fix) {
+  seen.verdict = verdict;
+  seen.fix = std::move(fix);
+  return seen;
+}
+inline Outcome warned(Outcome seen, std::string fix) {
+  return with_fix(Verdict::kWarn, std::move(seen), std::move(fix));
+}
+inline Outcome failed(Outcome seen, std::string fix) {
+  return with_fix(Verdict::kFail, std::move(seen), std::move(fix));
+}
 
 }  // namespace ddprun::doctor

@@ -1,47 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
-#include <utility>
+#include <string>
 
 #include "agent/gpu/gpu_helper.h"
-#include "agent/gpu/gpu_process.h"
+#include "agent/gpu/gpu_lines.h"
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/process_facts.h"
+#include "common/socket.h"
+#include "common/unique_fd.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/facts.h"
 #include "ctl/doctor/probe.h"
-#include "ctl/doctor/questions.h"
 
 namespace ddprun::doctor {
 namespace {
 
-// One that is under way, and where its answer goes.
-template <typename T>
-class Question {
- public:
-  Question(Asked<T>& asked, const std::string& not_asked, const std::function<Probe::Fields()>& ask,
-           std::function<T(const Probe::Fields&)> read)
-      : asked_(asked), read_(std::move(read)) {
-    asked_.not_asked = not_asked;
-    if (not_asked.empty()) probe_ = std::make_unique<Probe>(ask);
-  }
-  void wait(Deadline deadline) {
-    if (!probe_) return;
-    if (const auto fields = probe_->answer(deadline)) asked_.answer = read_(*fields);
-  }
+// What is asked in processes of their own, and how an answer comes back: as fields of a probe.
 
- private:
-  Asked<T>& asked_;
-  std::function<T(const Probe::Fields&)> read_;
-  std::unique_ptr<Probe> probe_;
-};
+std::string field(const Probe::Fields& fields, std::size_t at) {
+  return at < fields.size() ? fields[at] : "";
+}
+
+std::uint64_t number_field(const Probe::Fields& fields, std::size_t at) {
+  return std::strtoull(field(fields, at).c_str(), nullptr, 10);
+}
+
+Probe::Fields look_at_directory(const std::string& path) {
+  struct statvfs space;
+  if (::statvfs(path.c_str(), &space) != 0) return {path, std::to_string(errno)};
+  const auto bytes = [&](fsblkcnt_t blocks) { return std::to_string(blocks * space.f_frsize); };
+  return {path, "0", bytes(space.f_blocks), bytes(space.f_bavail),
+          (space.f_flag & ST_RDONLY) != 0 ? "1" : "0"};
+}
+
+DirectorySpace directory_of_fields(const Probe::Fields& fields) {
+  return {field(fields, 0), static_cast<int>(number_field(fields, 1)), number_field(fields, 2),
+          number_field(fields, 3), field(fields, 4) == "1"};
+}
+
+Probe::Fields look_up_name(const std::string& name) {
+  Probe::Fields fields = {""};
+  try {
+    for (const SocketAddress& address : resolve({.host = name, .port = 1})) {
+      fields.push_back(address.host_text());
+    }
+  } catch (const Error& error) {
+    fields = {error.what()};
+  }
+  return fields;
+}
+
+NameAnswer name_of_fields(const Probe::Fields& fields) {
+  NameAnswer answer;
+  answer.failure = field(fields, 0);
+  if (fields.size() > 1) answer.addresses.assign(fields.begin() + 1, fields.end());
+  return answer;
+}
+
+// `endpoint`: as --rdzv-endpoint has it; of several the first one counts. Sends no packet but the
+// name look-up's.
+Probe::Fields look_up_route(const std::string& endpoint) {
+  try {
+    const EndpointList list = parse_servers(endpoint, kDefaultRendezvousPort);
+    if (!list.problem.empty()) return {list.problem};
+    const SocketAddress peer = resolve(list.endpoints.front()).front();
+    // Connecting a datagram socket only asks the routing table.
+    const UniqueFd fd(::socket(peer.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const auto* target = reinterpret_cast<const sockaddr*>(&peer.storage);
+    if (!fd || ::connect(fd.get(), target, peer.length) != 0) {
+      return {"no route to " + peer.host_text() + ": " + errno_text(errno)};
+    }
+    const std::string address = local_address(fd.get()).host_text();
+    return {"", interface_of(address), address};
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+}
+
+RouteAnswer route_of_fields(const Probe::Fields& fields) {
+  return {field(fields, 0), field(fields, 1), field(fields, 2)};
+}
+
+Probe::Fields endpoint_fields(const EndpointAnswer& answer) {
+  return {answer.failure, answer.version,
+          answer.skew_seconds ? std::to_string(*answer.skew_seconds) : ""};
+}
+
+EndpointAnswer endpoint_of_fields(const Probe::Fields& fields) {
+  EndpointAnswer answer{field(fields, 0), field(fields, 1), {}};
+  if (const std::string skew = field(fields, 2); !skew.empty()) {
+    answer.skew_seconds = std::strtod(skew.c_str(), nullptr);
+  }
+  return answer;
+}
 
 // The kernel's log from its start: a record per read of the device.
 std::optional<std::string> read_kernel_log(const Root& root) {
@@ -118,55 +183,57 @@ Facts gather_facts(const FactsOptions& options) {
   };
   Facts facts;
   facts.environment = current_environment();
-  facts.is_real_root = is_real;
   facts.uid = ::geteuid();
   facts.host_name = host_name();
   facts.endpoint = options.endpoint;
 
   // What may block begins first.
-  const auto directory = [&](Asked<DirectorySpace>& asked, const char* check,
-                             const std::string& path, const char* none) {
+  std::vector<std::function<void()>> waits;  // for the answers
+  const auto ask = [&](auto& asked, const std::string& not_asked, const auto& question,
+                       const auto& read) {
+    asked.not_asked = not_asked;
+    if (!not_asked.empty()) return;
+    waits.push_back([&asked, read, deadline, probe = std::make_shared<Probe>(question)] {
+      if (const auto fields = probe->answer(deadline)) asked.answer = read(*fields);
+    });
+  };
+  const auto ask_directory = [&](Asked<DirectorySpace>& asked, const char* check,
+                                 const std::string& path, const char* none) {
     const std::string reason = wants(check) ? path.empty() ? none : "" : "not wanted";
-    return Question<DirectorySpace>(
-        asked, reason, [=] { return look_at_directory(path); }, directory_of_fields);
+    ask(
+        asked, reason, [&path] { return look_at_directory(path); }, directory_of_fields);
   };
   const std::string tmp = find_variable(facts.environment, env::kTmpdir).value_or("/tmp");
-  auto shm = directory(facts.shared_memory, "shared_memory", root.at("/dev/shm"), "");
-  auto tmp_dir = directory(facts.tmp_dir, "tmp_dir", root.at(tmp), "");
-  auto state_dir = directory(facts.state_dir, "state_dir", options.state_dir,
-                             "no --state-dir, and there is no /var/lib/ddprun");
-  auto log_dir = directory(facts.log_dir, "log_dir", options.log_dir, "no --log-dir");
-  Question<NameAnswer> name(
+  ask_directory(facts.shared_memory, "shared_memory", root.at("/dev/shm"), "");
+  ask_directory(facts.tmp_dir, "tmp_dir", root.at(tmp), "");
+  ask_directory(facts.state_dir, "state_dir", options.state_dir,
+                "no --state-dir, and there is no /var/lib/ddprun");
+  ask_directory(facts.log_dir, "log_dir", options.log_dir, "no --log-dir");
+  ask(
       facts.own_name,
       wants("host_name") ? reason_against(is_real, facts.host_name, "") : "not wanted",
       [&] { return look_up_name(facts.host_name); }, name_of_fields);
-  Question<RouteAnswer> route(
-      facts.route,
-      wants("interface") ? reason_against(is_real, options.endpoint, "no --rdzv-endpoint")
-                         : "not wanted",
+  const std::string no_endpoint = reason_against(is_real, options.endpoint, "no --rdzv-endpoint");
+  ask(
+      facts.route, wants("interface") ? no_endpoint : "not wanted",
       [&] { return look_up_route(options.endpoint); }, route_of_fields);
   const bool wants_endpoint =
       wants("endpoint") || wants("endpoint_clock") || wants("endpoint_version");
-  Question<EndpointAnswer> rendezvous(
-      facts.rendezvous,
-      wants_endpoint && options.ask_endpoint
-          ? reason_against(is_real, options.endpoint, "no --rdzv-endpoint")
-          : "no --rdzv-endpoint",
+  ask(
+      facts.rendezvous, wants_endpoint && options.ask_endpoint ? no_endpoint : "no --rdzv-endpoint",
       [&] { return endpoint_fields(options.ask_endpoint()); }, endpoint_of_fields);
   const auto read_more = [&](const Probe::Fields& fields) {
     facts.files.add(Readings::from_fields(fields));
     return true;
   };
-  Question<bool> rdma(
+  ask(
       facts.rdma, root.names("/sys/class/infiniband").empty() ? "no RDMA adapter here" : "",
       [&] { return read_rdma_files(root).to_fields(); }, read_more);
-  Question<bool> link_speeds(
+  ask(
       facts.link_speeds, root.names("/sys/class/net").empty() ? "no interface here" : "",
       [&] { return read_link_speeds(root).to_fields(); }, read_more);
 
-  read_host_files(root, facts.files);
-  read_network_files(root, facts.files);
-  read_gpu_files(root, facts.files);
+  read_files(root, facts.files);
   for (const std::string& each : root.names("/sys/class/net")) facts.interfaces.insert(each);
   if (facts.files.text("/proc/driver/nvidia/version")) facts.kernel_log = read_kernel_log(root);
   facts.packages = find_packages(root, package_prefixes(facts.environment, own_folder()));
@@ -184,16 +251,23 @@ Facts gather_facts(const FactsOptions& options) {
     return wants("gpu_memory");
   };
   if (is_real && wants_gpus()) ask_gpus(facts, options.gpu_memory_bytes, deadline);
-  shm.wait(deadline);
-  tmp_dir.wait(deadline);
-  state_dir.wait(deadline);
-  log_dir.wait(deadline);
-  name.wait(deadline);
-  route.wait(deadline);
-  rendezvous.wait(deadline);
-  rdma.wait(deadline);
-  link_speeds.wait(deadline);
+  for (const auto& wait : waits) wait();
   return facts;
+}
+
+std::string interface_of(const std::string& address) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  for (const ifaddrs* each = all; each; each = each->ifa_next) {
+    const int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress own;
+    own.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&own.storage, each->ifa_addr, own.length);
+    if (own.host_text() == address) return each->ifa_name;
+  }
+  return "";
 }
 
 }  // namespace ddprun::doctor

@@ -3,33 +3,27 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "ctl/number_texts.h"
 
 namespace ddprun::doctor {
+
+using ctl::printed;
 
 std::string size_text(double bytes) {
   constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  char text[48];
   const bool is_whole = bytes == static_cast<double>(static_cast<long long>(bytes));
-  std::snprintf(text, sizeof text, is_whole ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
-  return text;
+  return printed(is_whole ? "%.0f " : "%.1f ", bytes) + kUnits[unit];
 }
 
 std::string rate_text(double bits_per_second) {
-  char text[48];
-  if (bits_per_second >= 0.9995e9) {
-    std::snprintf(text, sizeof text, "%.1f Gb/s", bits_per_second / 1e9);
-  } else {
-    std::snprintf(text, sizeof text, bits_per_second >= 1e7 ? "%.0f Mb/s" : "%.1f Mb/s",
-                  bits_per_second / 1e6);
-  }
-  return text;
+  if (bits_per_second >= 0.9995e9) return printed("%.1f Gb/s", bits_per_second / 1e9);
+  return printed(bits_per_second >= 1e7 ? "%.0f Mb/s" : "%.1f Mb/s", bits_per_second / 1e6);
 }
 
 bool is_virtual_interface(const std::string& name) {
@@ -56,12 +50,8 @@ Outcome at_least(const Facts& facts, const std::string& path, double least,
   const auto seen = facts.files.number(path);
   if (!seen) return not_known(facts.files, path);
   const auto wanted = static_cast<long long>(least);
-  Outcome outcome = ok(std::to_string(*seen), concat("at least ", wanted));
-  if (*seen < wanted) {
-    outcome.verdict = Verdict::kWarn;
-    outcome.fix = concat("sysctl -w ", setting, "=", wanted);
-  }
-  return outcome;
+  const Outcome outcome = ok(std::to_string(*seen), concat("at least ", wanted));
+  return *seen >= wanted ? outcome : warned(outcome, concat("sysctl -w ", setting, "=", wanted));
 }
 
 std::vector<Link> links_up(const Readings& files) {
@@ -78,12 +68,6 @@ std::vector<Link> links_up(const Readings& files) {
                      std::max(0LL, files.number(start + "speed").value_or(0)), node});
   }
   return links;
-}
-
-long long fastest_link(const Readings& files) {
-  long long fastest = 0;
-  for (const Link& link : links_up(files)) fastest = std::max(fastest, link.speed_mbits);
-  return fastest;
 }
 
 Outcome no_speeds() {
@@ -103,6 +87,14 @@ std::vector<RdmaPort> rdma_ports(const Readings& files) {
     }
   }
   return ports;
+}
+
+std::optional<CpuSet> own_cpus(const Readings& files) {
+  for (const std::string& line : lines_in(files.text("/proc/self/status").value_or(""))) {
+    const auto words = words_in(line);
+    if (words.size() > 1 && words[0] == "Cpus_allowed_list:") return parse_cpu_list(words[1]);
+  }
+  return std::nullopt;
 }
 
 // "NVRM version: NVIDIA UNIX … Kernel Module  550.54.15  Tue …" → "550.54.15".

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/cpu_set.h"
 #include "ctl/doctor/facts.h"
 #include "ctl/doctor/finding.h"
 #include "ctl/doctor/thresholds.h"
@@ -43,8 +44,6 @@ struct Link {
 };
 std::vector<Link> links_up(const Readings& files);
 
-// The fastest of them in Mb/s; 0: not known.
-long long fastest_link(const Readings& files);
 // Their speeds were asked for, and no answer came in time.
 inline bool hides_speeds(const Facts& facts) {
   return facts.link_speeds.not_asked.empty() && !facts.link_speeds.answer;
@@ -58,6 +57,9 @@ struct RdmaPort {
   bool is_ethernet = false, is_active = false;
 };
 std::vector<RdmaPort> rdma_ports(const Readings& files);
+
+// The CPUs that this process may use; nullopt: not known.
+std::optional<CpuSet> own_cpus(const Readings& files);
 
 // Of NVIDIA's loaded driver: "550.54.15"; "" where there is none.
 std::string driver_version(const Readings& files);

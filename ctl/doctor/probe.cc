@@ -13,6 +13,7 @@
 #include <exception>
 #include <utility>
 
+#include "common/child_process.h"
 #include "common/error.h"
 #include "common/socket.h"
 
@@ -51,14 +52,12 @@ void leave_standard_streams() {
 }  // namespace
 
 Probe::Probe(const std::function<Fields()>& question) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("pipe", errno);
-  answer_ = UniqueFd(ends[0]);
-  const UniqueFd writer(ends[1]);
+  Pipe pipe = make_pipe();
+  answer_ = std::move(pipe.read_end);
   // This program is small and has one thread: a copy of it costs less than another program.
   pid_ = ::fork();
   if (pid_ < 0) throw_system_error("fork", errno);
-  if (pid_ == 0) answer_and_end(question, writer.get());
+  if (pid_ == 0) answer_and_end(question, pipe.write_end.get());
 }
 
 Probe::Probe(Probe&& other) noexcept

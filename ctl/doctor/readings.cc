@@ -99,7 +99,15 @@ std::vector<long long> numbers_in(std::string_view text) {
 }
 
 std::vector<std::string> words_in(std::string_view text) { return parts_of(text, kSpaces); }
+std::vector<std::string> comma_parts(std::string_view text) { return parts_of(text, ", \t\r\n"); }
 std::vector<std::string> lines_in(std::string_view text) { return parts_of(text, "\n"); }
+
+std::optional<std::string> own_cgroup(const Readings& files) {
+  for (const std::string& line : lines_in(files.text("/proc/self/cgroup").value_or(""))) {
+    if (line.starts_with("0::")) return line == "0::/" ? "" : line.substr(3);
+  }
+  return std::nullopt;
+}
 
 Root::Root(std::string path) : path_(std::move(path)) {
   while (path_.size() > 1 && path_.ends_with('/')) path_.pop_back();

@@ -41,7 +41,11 @@ class Readings {
 // All whole numbers in a text, in their order.
 std::vector<long long> numbers_in(std::string_view text);
 std::vector<std::string> words_in(std::string_view text);
+std::vector<std::string> comma_parts(std::string_view text);  // without blanks
 std::vector<std::string> lines_in(std::string_view text);
+
+// The path of this process' cgroup of version 2: "/a.slice", "" at the top; nullopt: it has none.
+std::optional<std::string> own_cgroup(const Readings& files);
 
 // A directory that stands for "/". Reading blocks as the kernel's files do.
 class Root {

@@ -2,7 +2,6 @@
 // What `ddprunctl doctor` prints of its findings. Pure.
 #pragma once
 
-#include <boost/json/object.hpp>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "common/wall_time.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/finding.h"
+#include "ctl/doctor/nodes/nodes_facts.h"
 
 namespace ddprun::doctor {
 
@@ -36,10 +36,18 @@ std::string gate_line(const Report& report, Verdict from);
 
 // docs/doctor.md has the keys.
 std::string to_json(const Report& report);
-boost::json::object report_object(const Report& report);
-boost::json::object finding_object(const Finding& finding);
 
 // Each of them and what it looks at, for --list.
 std::string list_of_checks(const std::vector<const Check*>& checks);
+
+// The quick checks' findings of all nodes: the same one on several nodes is one. In the order of
+// `checks`.
+std::vector<Finding> group_findings(const NodesFacts& nodes,
+                                    const std::vector<const Check*>& checks);
+
+// The report's table, and, where something is wrong with a way, the pairs'.
+std::string nodes_table(const Report& report, const NodesFacts& nodes, bool shows_all);
+
+std::string nodes_json(const Report& report, const NodesFacts& nodes);
 
 }  // namespace ddprun::doctor

@@ -106,7 +106,6 @@ void put_job(const Record& record, Facts& facts) {
     facts.num_nodes = round.num_nodes;
     facts.world_size = round.world_size;
   }
-  for (const auto& [host, node] : record.nodes) facts.nodes_named.push_back(host);
 }
 
 // By its own time where ranks tell it: in the whole step each waits for the slowest.

@@ -36,9 +36,8 @@ struct Facts {
   bool has_ledger = false;
   PhaseSeconds phases{};
   std::vector<RoundSpan> rounds;
-  std::vector<SlowRank> slow_ranks;      // the slowest first, only those that stand out
-  std::vector<std::string> missing;      // sentences
-  std::vector<std::string> nodes_named;  // hosts
+  std::vector<SlowRank> slow_ranks;  // the slowest first, only those that stand out
+  std::vector<std::string> missing;  // sentences
 };
 
 // `record` outlives the result.

@@ -9,7 +9,7 @@
 
 #include "ctl/number_texts.h"
 #include "ctl/report/charts.h"
-#include "ctl/report/time_grid.h"
+#include "ctl/report/record.h"
 
 namespace ddprun::report {
 

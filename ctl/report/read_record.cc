@@ -6,21 +6,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json/array.hpp>
-#include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
-#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
 
 #include "common/error.h"
+#include "common/json_at.h"
 #include "common/log.h"
 #include "common/unique_fd.h"
 #include "ctl/number_texts.h"
-#include "ctl/report/fields.h"
 #include "ctl/report/record_reader.h"
 
 namespace ddprun::report {
@@ -29,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 using ctl::percent_text, ctl::whole_text;
+using json_at::at;
 
 constexpr std::size_t kPieceBytes = 256 * 1024;
 constexpr std::size_t kFirstBytes = 64 * 1024;  // tell what a file is
@@ -178,7 +176,7 @@ void add_count(NamedTexts& facts, const char* name, std::optional<std::int64_t> 
   if (count) facts.emplace_back(name, whole_text(*count));
 }
 
-NamedTexts failure_facts(const json::object& failure) {
+NamedTexts failure_facts(const json::value& failure) {
   NamedTexts facts;
   add_text(facts, "host", text_at(failure, "host"));
   add_count(facts, "rank", count_at(failure, "global_rank"));
@@ -194,13 +192,15 @@ NamedTexts failure_facts(const json::object& failure) {
 }
 
 // `ddprun --report`. nullopt: the object is none.
-std::optional<EndReport> end_report_of(const json::object& object) {
-  const json::object* job = object_at(object, "job");
-  if (job == nullptr || !object.contains("written_by") || !object.contains("state")) return {};
-  EndReport report{.job = text_at(*job, "id"),
+std::optional<EndReport> end_report_of(const json::value& object) {
+  const json::value& job = at(object, "job");
+  if (!job.is_object() || at(object, "written_by").is_null() || at(object, "state").is_null()) {
+    return std::nullopt;
+  }
+  EndReport report{.job = text_at(job, "id"),
                    .state = text_at(object, "state", 64),
                    .reason = text_at(object, "reason", 4096),
-                   .program = text_at(*job, "program"),
+                   .program = text_at(job, "program"),
                    .began = text_at(object, "began_at", 40),
                    .ended = text_at(object, "ended_at", 40),
                    .exit_code = count_at(object, "exit_code"),
@@ -209,23 +209,20 @@ std::optional<EndReport> end_report_of(const json::object& object) {
                    .victims = texts_at(object, "victims", kMostOutputLines),
                    .excluded = texts_at(object, "excluded", kMostOutputLines)};
   if (report.job.empty()) return std::nullopt;
-  if (const json::object* failure = object_at(object, "first_failure")) {
-    report.failure = failure_facts(*failure);
-    report.last_lines = texts_at(*failure, "last_lines", kMostOutputLines);
-    if (report.last_lines.empty())
-      report.last_lines = texts_at(*failure, "stack", kMostOutputLines);
-  }
+  const json::value& failure = at(object, "first_failure");
+  report.failure = failure_facts(failure);
+  report.last_lines = texts_at(failure, "last_lines", kMostOutputLines);
+  if (report.last_lines.empty()) report.last_lines = texts_at(failure, "stack", kMostOutputLines);
   return report;
 }
 
 // `train --json`. nullopt: the object is none.
-std::optional<TrainSummary> train_summary_of(const json::object& object) {
-  const json::array* epochs = array_at(object, "epochs");
-  if (epochs == nullptr || !object.contains("world_size")) return std::nullopt;
+std::optional<TrainSummary> train_summary_of(const json::value& object) {
+  const json::value& epochs = at(object, "epochs");
+  if (!epochs.is_array() || at(object, "world_size").is_null()) return std::nullopt;
   TrainSummary summary;
-  for (const json::value& each : *epochs) {
-    if (!each.is_object() || summary.epochs.size() == kMostEpochs) continue;
-    const json::object& keys = each.get_object();
+  for (const json::value& keys : epochs.get_array()) {
+    if (!keys.is_object() || summary.epochs.size() == kMostEpochs) continue;
     summary.epochs.push_back({.epoch = count_at(keys, "epoch").value_or(0),
                               .train_loss = number_at(keys, "train_loss"),
                               .test_loss = number_at(keys, "test_loss"),
@@ -246,6 +243,12 @@ std::optional<TrainSummary> train_summary_of(const json::object& object) {
   return summary;
 }
 
+// Null: it is no JSON.
+json::value side_value(const File& file) {
+  boost::system::error_code error;
+  return json::parse(beginning_of(file.path, kMostSideBytes), error);
+}
+
 // Those that are no events: each one object, or nothing of ours.
 void read_side_files(std::vector<File>& files, Record& record) {
   // The file that was written last counts.
@@ -256,11 +259,9 @@ void read_side_files(std::vector<File>& files, Record& record) {
   for (const File& file : files) {
     if (file.events) continue;
     const std::string shown = clean_text(file.path);
-    boost::system::error_code error;
-    const auto value = json::parse(beginning_of(file.path, kMostSideBytes), error);
-    const auto* object = error ? nullptr : value.if_object();
-    auto end = object != nullptr ? end_report_of(*object) : std::nullopt;
-    auto train = object != nullptr ? train_summary_of(*object) : std::nullopt;
+    const json::value object = side_value(file);
+    auto end = end_report_of(object);
+    auto train = train_summary_of(object);
     if (end && !record.job.empty() && end->job != record.job) {
       ++record.other_jobs[end->job];
       record.passed_over.push_back(shown + ": --report of another job");
@@ -284,10 +285,7 @@ std::string job_of(const std::vector<File>& files) {
     if (file.events) return file.events->job;
   }
   for (const File& file : files) {
-    boost::system::error_code error;
-    const auto value = json::parse(beginning_of(file.path, kMostSideBytes), error);
-    if (error || !value.is_object()) continue;
-    if (const auto end = end_report_of(value.get_object())) return end->job;
+    if (const auto end = end_report_of(side_value(file))) return end->job;
   }
   return "";
 }

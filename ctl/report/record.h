@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,9 +13,55 @@
 #include <string_view>
 #include <vector>
 
-#include "ctl/report/time_grid.h"
-
 namespace ddprun::report {
+
+// Readings of many ranks or nodes over a job's time: a row for each of them, and columns of time
+// that become twice as wide whenever there would be too many.
+class TimeGrid {
+ public:
+  static constexpr std::size_t kMostColumns = 512;
+  static constexpr std::size_t kMostCells = std::size_t{1} << 22;  // 8 bytes each
+  static constexpr std::size_t kMostRows = std::size_t{1} << 17;
+  static constexpr double kFirstWidth = 1;  // seconds
+
+  struct Row {
+    std::string name;
+    double sum = 0, seconds = 0;  // of value × seconds, and how long there was a value
+    double least = 0, most = 0;   // of single readings
+    double most_at = 0;
+
+    double mean() const { return seconds > 0 ? sum / seconds : 0; }
+  };
+
+  // The number of the row with this name, which is made where there is none. nullopt: there are
+  // too many.
+  std::optional<std::size_t> row(const std::string& name);
+
+  // `value` was so from `begin` to `end`, in seconds since the job began; of no length: for a
+  // moment. Finite.
+  void add(std::size_t row, double begin, double end, double value);
+
+  bool empty() const { return num_columns_ == 0; }
+  const std::vector<Row>& rows() const { return rows_; }
+  std::size_t num_columns() const { return num_columns_; }  // up to the last with a value
+  double width() const { return width_; }
+  // The mean of the row in that column. nullopt: no reading says.
+  std::optional<double> at(std::size_t row, std::size_t column) const;
+
+ private:
+  struct Cell {
+    float sum = 0, seconds = 0;
+  };
+
+  std::size_t most_columns() const;
+  void widen();
+
+  std::vector<Row> rows_;
+  std::map<std::string, std::size_t, std::less<>> by_name_;
+  std::vector<std::vector<Cell>> cells_;  // by row
+  double width_ = kFirstWidth;
+  std::size_t num_columns_ = 0;
+};
 
 inline constexpr std::size_t kNumPhases = 7;
 // The rendezvous' ledger (docs/rendezvous.md, "Where the time went"), in a round's order.
@@ -40,11 +87,11 @@ struct RoundFacts {
   std::optional<PhaseSeconds> seconds;
   std::int64_t first_step = 0, last_step = 0, steps_redone = 0;
   std::string first_failure;
-  std::vector<std::string> came, went, stragglers, victims;
+  std::vector<std::string> went, stragglers;
 };
 
 struct WorkerExit {
-  std::int64_t round = 0, global_rank = -1, local_rank = -1, pid = 0;
+  std::int64_t round = 0, global_rank = -1, pid = 0;
   std::string host, kind, signal;
   std::optional<std::int64_t> exit_code;
   double at = 0;
@@ -53,7 +100,7 @@ struct WorkerExit {
 struct NodeFacts {
   std::optional<std::int64_t> node_rank;
   std::int64_t num_workers = 0;
-  bool has_begin = false, has_verdict = false;
+  bool has_verdict = false;
   double last_word = 0;
 };
 
@@ -109,10 +156,8 @@ struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
   TimeGrid cpu, memory, received, sent, retransmits;
   TimeGrid gpu_use, gpu_memory, gpu_watts, gpu_celsius;
-  std::map<std::string, double> memory_bytes;  // by host
-  double gpu_memory_bytes = 0;                 // of the largest
-  std::optional<NoLoss> no_loss;               // the first one
-  bool has_progress = false;                   // some rank wrote its progress page
+  std::optional<NoLoss> no_loss;  // the first one
+  bool has_progress = false;      // some rank wrote its progress page
 };
 
 struct Record {

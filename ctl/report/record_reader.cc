@@ -2,20 +2,51 @@
 #include "ctl/report/record_reader.h"
 
 #include <algorithm>
-#include <boost/json/array.hpp>
 #include <boost/json/monotonic_resource.hpp>
-#include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
+#include <charconv>
+#include <chrono>
+#include <cmath>
 
+#include "common/duration.h"
+#include "common/json_at.h"
 #include "common/log.h"
-#include "ctl/report/fields.h"
+#include "common/utf8.h"
 
 namespace ddprun::report {
 
 namespace json = boost::json;
+using json_at::at, json_at::list;
 
 namespace {
+
+// More is no reading of anything, and its sums would soon be no numbers.
+constexpr double kMostNumber = 1e30;
+constexpr double kMostCount = 9'007'199'254'740'992;  // 2^53
+
+// So many digits at the beginning of `text`, which are cut off with the character behind them.
+std::optional<int> next_digits(std::string_view& text, std::size_t count, char behind) {
+  if (text.size() <= count || text[count] != behind) return std::nullopt;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + count, value);
+  if (error != std::errc() || end != text.data() + count || value < 0) return std::nullopt;
+  text.remove_prefix(count + 1);
+  return value;
+}
+
+// A reading says how it was since the one before, unless that is longer ago: then one was lost.
+constexpr double kNodeInterval = 20;
+constexpr double kProgressInterval = 1800;  // said only when something changed: steps may be long
+
+constexpr std::int64_t kMostRanks = 1'000'000;
+constexpr std::size_t kMostHosts = 100'000;
+
+void put(TimeGrid& grid, const std::string& row, double begin, double at,
+         std::optional<double> value) {
+  if (!value || *value < 0) return;
+  if (const auto number = grid.row(row)) grid.add(*number, begin, at, *value);
+}
 
 constexpr std::size_t kMostRounds = 10'000, kMostNodes = 100'000, kMostFailures = 1000,
                       kMostJobs = 1000, kMostNames = 16, kMostRankHosts = 100'000;
@@ -30,7 +61,7 @@ json::value parsed(std::string_view text, json::monotonic_resource& memory) {
   return error ? json::value() : value;
 }
 
-PhaseSeconds phases_of(const json::object& seconds) {
+PhaseSeconds phases_of(const json::value& seconds) {
   PhaseSeconds phases{};
   for (std::size_t phase = 0; phase < kNumPhases; ++phase) {
     phases[phase] = std::max(number_at(seconds, kPhaseKeys[phase]).value_or(0), 0.0);
@@ -42,13 +73,138 @@ void later(std::optional<double>& at, double time) { at = std::max(at.value_or(t
 
 }  // namespace
 
+std::string clean_text(std::string_view text, std::size_t most_bytes) {
+  std::string clean;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const std::string_view letter = text.substr(0, length);
+    const std::string shown = length == 0 ? std::string(kReplacementCharacter) : one_line(letter);
+    if (clean.size() + shown.size() > most_bytes) return clean + "…";
+    clean += shown;
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return clean;
+}
+
+std::optional<double> number_at(const json::value& object, std::string_view name) {
+  const std::optional<double> number = json_at::number(object, name);
+  return number && std::abs(*number) <= kMostNumber ? number : std::nullopt;
+}
+
+std::optional<std::int64_t> count_at(const json::value& object, std::string_view name) {
+  const std::optional<double> number = number_at(object, name);
+  if (!number || *number < 0 || *number > kMostCount || *number != std::floor(*number)) return {};
+  return static_cast<std::int64_t>(*number);
+}
+
+std::string text_at(const json::value& object, std::string_view name, std::size_t most_bytes) {
+  const json::string* text = at(object, name).if_string();
+  return text == nullptr ? "" : clean_text(*text, most_bytes);
+}
+
+std::vector<std::string> texts_at(const json::value& object, std::string_view name,
+                                  std::size_t most) {
+  std::vector<std::string> texts;
+  for (const json::value& each : list(object, name)) {
+    if (texts.size() == most) break;
+    if (each.is_string()) texts.push_back(clean_text(each.get_string()));
+  }
+  return texts;
+}
+
+std::optional<double> parse_utc(std::string_view text) {
+  const auto year = next_digits(text, 4, '-'), month = next_digits(text, 2, '-');
+  const auto day = next_digits(text, 2, 'T'), hour = next_digits(text, 2, ':');
+  const auto minute = next_digits(text, 2, ':');
+  if (!year || !month || !day || !hour || !minute || !text.ends_with('Z')) return std::nullopt;
+  text.remove_suffix(1);
+  const std::optional<double> second = parse_decimal(text);
+  const std::chrono::year_month_day date{std::chrono::year(*year),
+                                         std::chrono::month(static_cast<unsigned>(*month)),
+                                         std::chrono::day(static_cast<unsigned>(*day))};
+  if (!date.ok() || *hour > 23 || *minute > 59 || !second || *second > 60) return std::nullopt;
+  const auto days = std::chrono::sys_days(date).time_since_epoch().count();
+  return static_cast<double>(days) * 86'400 + *hour * 3600 + *minute * 60 + *second;
+}
+
 struct RecordReader::Event {
-  const json::object& keys;
+  const json::value& keys;
   std::string name = {}, host = {};
   double at = 0;
   std::int64_t round = 0;
   std::optional<std::int64_t> node_rank = {};
 };
+
+void RecordReader::progress(const Event& event) {
+  for (const json::value& each : list(event.keys, "ranks")) rank(each, event.at, event.round);
+}
+
+void RecordReader::rank(const json::value& entry, double at, std::int64_t round) {
+  const auto number = count_at(entry, "rank");
+  if (!number || *number >= kMostRanks) return;
+  const bool is_new = !ranks_.contains(*number);
+  Rank& rank = ranks_[*number];
+  const bool goes_on = !is_new && rank.round == round && at >= rank.at;
+  const double begin = goes_on ? std::max(rank.at, at - kProgressInterval) : at;
+  const auto put_in = [&](TimeGrid& grid, std::optional<std::size_t>& row, double value) {
+    if (!row) row = grid.row(std::to_string(*number));
+    if (row) grid.add(*row, begin, at, value);
+  };
+  readings_.has_progress = true;
+  if (!goes_on) rank.has_loss = false;
+  if (const auto loss = number_at(entry, "loss")) {
+    put_in(readings_.loss, rank.loss, *loss);
+    rank.has_loss = true;
+  } else if (rank.has_loss && (!readings_.no_loss || at < readings_.no_loss->at)) {
+    readings_.no_loss = NoLoss{.rank = *number, .step = count_at(entry, "step"), .at = at};
+  }
+  const auto step = number_at(entry, "step_seconds");
+  if (step && *step >= 0) {
+    put_in(readings_.step, rank.step, *step);
+    // Communication that is not hidden is mostly waiting for others.
+    if (const auto exposed = number_at(entry, "exposed_seconds")) {
+      put_in(readings_.own, rank.own, std::max(*step - *exposed, 0.0));
+    }
+  }
+  // Counted anew in each round.
+  const auto samples = number_at(entry, "samples");
+  if (samples && rank.samples && goes_on && *samples >= *rank.samples && at > rank.at) {
+    put_in(readings_.samples, rank.sample_rate, (*samples - *rank.samples) / (at - rank.at));
+  }
+  rank.samples = samples ? samples : goes_on ? rank.samples : std::nullopt;
+  rank.round = round;
+  rank.at = at;
+}
+
+void RecordReader::node(const Event& event) {
+  const json::value& keys = event.keys;
+  const std::string& host = event.host;
+  const double at = event.at;
+  if (hosts_.size() >= kMostHosts && !hosts_.contains(host)) return;
+  const auto known = hosts_.find(host);
+  const bool goes_on =
+      known != hosts_.end() && at >= known->second && at - known->second <= kNodeInterval;
+  const double begin = goes_on ? known->second : at;
+  hosts_[host] = at;
+  put(readings_.cpu, host, begin, at, number_at(keys, "cpu"));
+  put(readings_.memory, host, begin, at, number_at(keys, "memory_used_bytes"));
+  put(readings_.received, host, begin, at, number_at(keys, "received_bytes_per_second"));
+  put(readings_.sent, host, begin, at, number_at(keys, "sent_bytes_per_second"));
+  put(readings_.retransmits, host, begin, at, number_at(keys, "tcp_retransmits_per_second"));
+  gpus(event, begin);
+}
+
+void RecordReader::gpus(const Event& event, double begin) {
+  for (const json::value& gpu : list(event.keys, "gpus")) {
+    const auto number = count_at(gpu, "gpu");
+    if (!number || *number > 255) continue;
+    const std::string name = event.host + " GPU " + std::to_string(*number);
+    put(readings_.gpu_use, name, begin, event.at, number_at(gpu, "use"));
+    put(readings_.gpu_memory, name, begin, event.at, number_at(gpu, "memory_used_bytes"));
+    put(readings_.gpu_watts, name, begin, event.at, number_at(gpu, "watts"));
+    put(readings_.gpu_celsius, name, begin, event.at, number_at(gpu, "celsius"));
+  }
+}
 
 RecordReader::RecordReader(Record& record) : record_(record), readings_(record.readings) {}
 
@@ -60,11 +216,10 @@ void RecordReader::file(Source source) {
 std::optional<EventKeys> RecordReader::event_keys(std::string_view text) {
   json::monotonic_resource memory;
   const json::value value = parsed(text, memory);
-  if (!value.is_object()) return std::nullopt;
-  const json::object& keys = value.get_object();
-  const auto time = parse_utc(text_at(keys, "time"));
-  if (text_at(keys, "event").empty() || text_at(keys, "job").empty() || !time) return std::nullopt;
-  return EventKeys{.job = text_at(keys, "job"), .time = *time};
+  const auto time = parse_utc(text_at(value, "time"));
+  std::string job = text_at(value, "job");
+  if (text_at(value, "event").empty() || job.empty() || !time) return std::nullopt;
+  return EventKeys{.job = std::move(job), .time = *time};
 }
 
 void RecordReader::unreadable(const char* why) {
@@ -81,13 +236,12 @@ void RecordReader::line(std::string_view text) {
     if (text.find_first_not_of(" \r\t") == std::string_view::npos) return;
     return unreadable("no JSON object, as of a line that was cut");
   }
-  const json::object& keys = value.get_object();
-  const std::string job = text_at(keys, "job");
-  Event event{.keys = keys,
-              .name = text_at(keys, "event", 32),
-              .host = text_at(keys, "host", 256),
-              .round = count_at(keys, "round").value_or(0),
-              .node_rank = count_at(keys, "node_rank")};
+  const std::string job = text_at(value, "job");
+  Event event{.keys = value,
+              .name = text_at(value, "event", 32),
+              .host = text_at(value, "host", 256),
+              .round = count_at(value, "round").value_or(0),
+              .node_rank = count_at(value, "node_rank")};
   if (event.name.empty() || job.empty()) return unreadable("no event of ddprun");
   if (job != record_.job) {
     ++source_->others;
@@ -96,7 +250,7 @@ void RecordReader::line(std::string_view text) {
     }
     return;
   }
-  const auto time = parse_utc(text_at(keys, "time", 40));
+  const auto time = parse_utc(text_at(value, "time", 40));
   if (!time) return unreadable("its time is none");
   event.at = *time - record_.origin;
   if (event.at < -kLongestJob || event.at > kLongestJob) {
@@ -115,8 +269,8 @@ void RecordReader::take(const Event& event) {
     node.last_word = std::max(node.last_word, event.at);
   }
   if (event.name == "progress" || event.name == "node") heard(event);
-  if (event.name == "progress") return readings_.progress(event.keys, event.at, event.round);
-  if (event.name == "node") return readings_.node(event.keys, event.at, event.host);
+  if (event.name == "progress") return progress(event);
+  if (event.name == "node") return node(event);
   if (event.name == "begin") return begin(event);
   if (event.name == "round") return round(event);
   if (event.name == "spawn") return spawn(event);
@@ -149,7 +303,6 @@ void RecordReader::begin(const Event& event) {
   record_.max_restarts = count_at(event.keys, "max_restarts").value_or(0);
   const auto node = record_.nodes.find(event.host);
   if (node == record_.nodes.end()) return;
-  node->second.has_begin = true;
   node->second.num_workers += count_at(event.keys, "num_workers").value_or(0);
 }
 
@@ -158,7 +311,7 @@ void RecordReader::round(const Event& event) {
   if (round == nullptr) return;
   round->num_nodes = count_at(event.keys, "num_nodes").value_or(0);
   round->world_size = count_at(event.keys, "world_size").value_or(0);
-  round->in_place = flag_at(event.keys, "in_place");
+  round->in_place = at(event.keys, "in_place") == json::value(true);
   round->waited_seconds =
       std::max(round->waited_seconds, number_at(event.keys, "waited_seconds").value_or(0));
   round->began = std::min(round->began.value_or(event.at), event.at);
@@ -186,7 +339,6 @@ void RecordReader::exit(const Event& event) {
   if (kind == "success" || kind == "stopped" || record_.failures.size() >= kMostFailures) return;
   record_.failures.push_back({.round = event.round,
                               .global_rank = count_at(event.keys, "global_rank").value_or(-1),
-                              .local_rank = count_at(event.keys, "local_rank").value_or(-1),
                               .pid = count_at(event.keys, "pid").value_or(0),
                               .host = event.host,
                               .kind = kind,
@@ -206,11 +358,11 @@ void RecordReader::verdict(const Event& event) {
   const auto node = record_.nodes.find(event.host);
   if (node != record_.nodes.end()) node->second.has_verdict = true;
   if (RoundFacts* round = round_of(event)) later(round->ended, event.at);
-  const json::object* object = object_at(event.keys, "ledger");
-  if (object != nullptr) ledger(*object);
+  const json::value& sums = at(event.keys, "ledger");
+  if (sums.is_object()) ledger(sums);
   // All nodes have the same, but for one that was cut off and decided alone: that is the rarer.
   const bool is_better =
-      !record_.verdict || object != nullptr || (!record_.ledger && event.at > record_.verdict->at);
+      !record_.verdict || sums.is_object() || (!record_.ledger && event.at > record_.verdict->at);
   if (!is_better) return;
   record_.verdict = {.state = text_at(event.keys, "state", 64),
                      .reason = text_at(event.keys, "reason", 4096),
@@ -220,33 +372,25 @@ void RecordReader::verdict(const Event& event) {
                      .at = event.at};
 }
 
-void RecordReader::ledger(const json::object& ledger) {
-  LedgerSums sums{.ettr = number_at(ledger, "ettr")};
-  if (const json::object* seconds = object_at(ledger, "seconds"))
-    sums.seconds = phases_of(*seconds);
-  record_.ledger = sums;
-  const json::array* rounds = array_at(ledger, "rounds");
-  if (rounds == nullptr) return;
-  for (const json::value& each : *rounds) {
-    if (!each.is_object()) continue;
-    const json::object& keys = each.get_object();
+void RecordReader::ledger(const json::value& ledger) {
+  record_.ledger =
+      LedgerSums{.ettr = number_at(ledger, "ettr"), .seconds = phases_of(at(ledger, "seconds"))};
+  for (const json::value& keys : list(ledger, "rounds")) {
     const Event named{.keys = keys, .round = count_at(keys, "round").value_or(0)};
     RoundFacts* round = round_of(named);
     if (round == nullptr) continue;
     if (round->num_nodes == 0) round->num_nodes = count_at(keys, "nodes").value_or(0);
     if (round->world_size == 0) round->world_size = count_at(keys, "world_size").value_or(0);
-    round->in_place = flag_at(keys, "in_place");
-    round->came = texts_at(keys, "came", kMostNames);
+    round->in_place = at(keys, "in_place") == json::value(true);
     round->went = texts_at(keys, "went", kMostNames);
     round->stragglers = texts_at(keys, "stragglers", kMostNames);
-    round->victims = texts_at(keys, "victims", kMostNames);
     if (const std::string cause = text_at(keys, "cause"); !cause.empty()) round->cause = cause;
     round->first_failure = text_at(keys, "first_failure");
     round->first_step = count_at(keys, "first_step").value_or(0);
     round->last_step = count_at(keys, "last_step").value_or(0);
     round->steps_redone = count_at(keys, "steps_redone").value_or(0);
-    if (const json::object* seconds = object_at(keys, "seconds")) {
-      round->seconds = phases_of(*seconds);
+    if (const json::value& seconds = at(keys, "seconds"); seconds.is_object()) {
+      round->seconds = phases_of(seconds);
     }
   }
 }

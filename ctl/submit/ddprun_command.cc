@@ -1,8 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit/ddprun_command.h"
 
-#include <optional>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <map>
 #include <utility>
+
+#include "common/duration.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/process_facts.h"
+#include "ctl/submit/run_program.h"
 
 namespace ddprun::submit {
 namespace {
@@ -26,6 +39,12 @@ class Words {
   std::vector<std::string> words_;
 };
 
+// "2", "2:4", of a job that says it.
+std::string nodes_text(const JobFile& job) {
+  const std::string least = std::to_string(job.min_nodes);
+  return job.min_nodes == job.max_nodes ? least : least + ":" + std::to_string(job.max_nodes);
+}
+
 void add_limits(const JobFile& job, Words& words) {
   words.add("worker-memory", job.limits.memory);
   words.add("worker-pids", job.limits.pids);
@@ -33,13 +52,86 @@ void add_limits(const JobFile& job, Words& words) {
   words.add("worker-io", job.limits.io);
 }
 
-}  // namespace
-
-std::string nodes_text(const JobFile& job) {
-  if (job.max_nodes == 0) return {};
-  const std::string least = std::to_string(job.min_nodes);
-  return job.min_nodes == job.max_nodes ? least : least + ":" + std::to_string(job.max_nodes);
+// Unset: only the node knows.
+std::optional<int> workers_of_node(const JobFile& job) {
+  if (job.workers_per_node.empty()) return 1;
+  const std::string& text = job.workers_per_node;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() ? std::optional(value) : std::nullopt;
 }
+
+struct Decided {
+  std::string_view flag;    // as a key: "nproc_per_node"
+  std::string_view key;     // of the job file, that says it; empty: leave it out
+  std::string_view places;  // where it is so; empty: everywhere; "ssh": elsewhere leave it out
+};
+
+// A rendezvous of the user's own is one that Slurm's, Kubernetes' and ssh's nodes can meet at.
+constexpr std::array kDecided = {
+    Decided{"nnodes", "nodes", ""},
+    Decided{"nproc_per_node", "workers_per_node", ""},
+    Decided{"spares", "spares", ""},
+    Decided{"standalone", "", ""},
+    Decided{"standing_agents", "", ""},
+    Decided{"node_rank", "", ""},
+    Decided{"master_addr", "", ""},
+    Decided{"master_port", "", ""},
+    Decided{"local_addr", "", ""},  // of one node
+    Decided{"hosts", "to.ssh.hosts", "ssh"},
+    Decided{"hostfile", "to.ssh.hostfile", "ssh"},
+    Decided{"include_hosts", "to.ssh.include", "ssh"},
+    Decided{"exclude_hosts", "to.ssh.exclude", "ssh"},
+    Decided{"ssh", "to.ssh.ssh", "ssh"},
+    Decided{"ssh_fanout", "", "slurm kubernetes nodes"},
+    Decided{"ssh_timeout", "", "slurm kubernetes nodes"},
+    Decided{"ssh_keep_alive", "", "slurm kubernetes nodes"},
+    Decided{"remote_ddprun", "ddprun", ""},
+    Decided{"env", "[environment] or environment_without", ""},
+    Decided{"rdzv_endpoint", "to.nodes.endpoint", "nodes"},
+    Decided{"rdzv_backend", "", "nodes"},
+    Decided{"rdzv_id", "", "nodes"},
+    Decided{"token_file", "to.nodes.token_file", "nodes"},
+    Decided{"tls_ca", "to.nodes.tls_ca", "nodes"},
+    Decided{"tls_cert", "to.nodes.tls_cert", "nodes"},
+    Decided{"tls_key", "to.nodes.tls_key", "nodes"},
+};
+
+// "KEY = VALUE  # WHO" of what somebody says, by KEY; what counts by default is a comment.
+std::map<std::string_view, std::string_view> said_in(std::string_view config) {
+  std::map<std::string_view, std::string_view> said;
+  while (!config.empty()) {
+    const std::string_view line = config.substr(0, config.find('\n'));
+    config.remove_prefix(std::min(line.size() + 1, config.size()));
+    if (line.starts_with('#') || line.find(" = ") == std::string_view::npos) continue;
+    said[line.substr(0, line.find(" = "))] = line;
+  }
+  return said;
+}
+
+// What `ddprun --show-config` says with the flags that a job means. Empty, and Error: as
+// check_flags().
+std::string config_of(const JobFile& job, const std::string& ddprun) {
+  JobFile here = job;
+  here.ddprun.clear();
+  const CommandTraits traits{
+      .ddprun = ddprun, .default_nodes = "1", .says_nodes = true, .flags = {}};
+  std::vector<std::string> words = ddprun_command(here, traits);
+  words.insert(words.begin() + 1, "--show-config");
+  ProgramEnd end;
+  try {
+    end = run_program({.argv = words, .input = {}, .environment = {}});
+  } catch (const Error&) {
+    return {};
+  }
+  if (end.status == 0) return end.out;
+  if (end.status != static_cast<int>(ExitCode::kUsage)) return {};
+  const std::size_t last = end.err.find_last_not_of('\n');
+  throw Error(ErrorCode::kInvalidArgument,
+              last == std::string::npos ? failure_text(end) : end.err.substr(0, last + 1));
+}
+
+}  // namespace
 
 std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits& traits) {
   Words words(job.ddprun.empty() ? traits.ddprun : job.ddprun);
@@ -64,6 +156,106 @@ std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits&
   if (job.command.front().starts_with('-')) words.add({"--"});
   words.add(job.command);
   return words.take();
+}
+
+NodeCount nodes_wanted(const JobFile& job) {
+  return {std::max(job.min_nodes, 1) + job.spares, std::max(job.max_nodes, 1) + job.spares};
+}
+
+std::vector<RankRow> rank_map(const JobFile& job, const std::string& node) {
+  const std::optional<int> workers = workers_of_node(job);
+  const int most = nodes_wanted(job).most;
+  std::vector<RankRow> rows;
+  for (int i = 0; i < most; ++i) {
+    RankRow row{.node = node, .node_rank = i, .first_global_rank = {}, .num_workers = workers};
+    if (const std::size_t at = node.find('#'); at != std::string::npos) {
+      row.node.replace(at, 1, std::to_string(i));
+    }
+    if (i >= most - job.spares) {
+      row.num_workers = 0;
+    } else if (workers) {
+      row.first_global_rank = i * *workers;
+    } else if (i == 0) {
+      row.first_global_rank = 0;
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::vector<std::string> rank_notes(const JobFile& job) {
+  std::vector<std::string> notes;
+  if (job.min_nodes != job.max_nodes) {
+    notes.push_back("ranks are those of a round of " + std::to_string(job.max_nodes) +
+                    " nodes; it may have fewer, down to " + std::to_string(job.min_nodes));
+  }
+  if (job.spares > 0) {
+    notes.push_back("the last " + std::to_string(job.spares) +
+                    " are spares; who comes first has a place");
+  }
+  return notes;
+}
+
+std::vector<std::string> decided_flags(std::string_view place, std::string_view without,
+                                       std::string_view with) {
+  const auto before = said_in(without), after = said_in(with);
+  std::vector<std::string> lines;
+  for (const Decided& each : kDecided) {
+    const bool is_of_ssh = each.places == "ssh",
+               is_named = each.places.find(place) != each.places.npos;
+    const bool is_here = each.places.empty() || is_of_ssh || is_named;
+    const auto found = after.find(each.flag);
+    if (!is_here || found == after.end()) continue;
+    const auto known = before.find(each.flag);
+    if (known != before.end() && known->second == found->second) continue;
+    std::string flag(each.flag);
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    lines.push_back(each.key.empty() || (is_of_ssh && !is_named)
+                        ? concat("flags: --", flag, " is not the job's to say with --to ", place,
+                                 ": leave it out")
+                        : concat("flags: --", flag, " is decided by a key of the job file: say ",
+                                 each.key, " in its place"));
+  }
+  return lines;
+}
+
+std::string ddprun_beside() {
+  const std::string beside = own_folder() + "/ddprun";
+  return ::access(beside.c_str(), X_OK) == 0 ? beside : "ddprun";
+}
+
+std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place) {
+  const std::string config = config_of(job, ddprun);
+  if (config.empty() || job.flags.empty()) return config;
+  JobFile bare = job;
+  bare.flags.clear();
+  const std::string without = config_of(bare, ddprun);
+  if (without.empty()) return config;
+  std::string all;
+  for (const std::string& line : decided_flags(place, without, config)) {
+    all += concat(all.empty() ? "" : "\n", job.path, ": ", line);
+  }
+  if (!all.empty()) throw Error(ErrorCode::kInvalidArgument, all);
+  return config;
+}
+
+std::optional<std::chrono::milliseconds> shown_time(std::string_view config,
+                                                    const std::string& key) {
+  const std::string start = key + " = ";
+  while (!config.empty()) {
+    std::string_view line = config.substr(0, config.find('\n'));
+    config.remove_prefix(std::min(line.size() + 1, config.size()));
+    if (line.starts_with('#')) line.remove_prefix(1);  // by default
+    if (!line.starts_with(start)) continue;
+    std::string_view value = line.substr(start.size());
+    value = value.substr(0, value.find("  #"));
+    if (value.size() > 1 && value.front() == '"') value = value.substr(1, value.size() - 2);
+    if (const auto seconds = parse_decimal(value)) {
+      return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1'000));
+    }
+    return parse_duration(value);
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddprun::submit

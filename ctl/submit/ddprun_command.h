@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of ddprun that a job file means. Pure.
+// The command line of ddprun that a job file means, the ranks that the job's nodes will have as far
+// as the file alone says, and the flags that are not the job's to say. Pure, but where this
+// machine's own ddprun is asked.
 #pragma once
 
+#include <chrono>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ctl/submit/job_file.h"
+#include "ctl/submit/scheduler.h"
 
 namespace ddprun::submit {
 
@@ -21,7 +27,37 @@ struct CommandTraits {
 // arguments. No value of `environment` is in it.
 std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits& traits);
 
-// "2", "2:4"; empty: the job says nothing.
-std::string nodes_text(const JobFile& job);
+// Of a place that gives nodes their ranks in its own order; `node` is the name of each, where "#"
+// is its number: "node # of the step". The most nodes that the job can have, spares last.
+std::vector<RankRow> rank_map(const JobFile& job, const std::string& node);
+
+// What is taken for granted in it; empty: nothing.
+std::vector<std::string> rank_notes(const JobFile& job);
+
+// How many nodes it asks for: at least, at most, spares among them.
+struct NodeCount {
+  int least = 1, most = 1;
+};
+NodeCount nodes_wanted(const JobFile& job);
+
+// A key of the job file, or the place that it is submitted to, decides the matter of some flags of
+// ddprun: slots are counted and nodes are asked for by these, so that `flags` can't say otherwise.
+// What `flags` of a job file say of such matters at `place` ("nodes"), a line for each: which flag,
+// and what to use in its place. Both texts are of --show-config, of the job's command line without
+// its `flags` and with them; ddprun itself has read them, so every spelling counts.
+std::vector<std::string> decided_flags(std::string_view place, std::string_view without,
+                                       std::string_view with);
+
+// The ddprun beside the running program; "ddprun" where there is none.
+std::string ddprun_beside();
+
+// What `ddprun --show-config` says with them; empty: there is no ddprun here, or it is of another
+// kind. Throws Error(kInvalidArgument), a line for each thing that it refuses, or for each of the
+// job's `flags` that isn't theirs to say at `place`: see decided_flags().
+std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place);
+
+// The time that such a text has for `key`, given or by default. nullopt: it has none. Pure.
+std::optional<std::chrono::milliseconds> shown_time(std::string_view config,
+                                                    const std::string& key);
 
 }  // namespace ddprun::submit

@@ -1,24 +1,395 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit/job_file.h"
 
+#include <functional>
+#include "common/toml.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <utility>
 
+#include "common/duration.h"
+#include "common/endpoint_list.h"
+#include "common/env_names.h"
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/regular_file.h"
 #include "common/suggest.h"
-#include "common/toml.h"
-#include "ctl/submit/job_keys.h"
 
 namespace ddprun::submit {
 namespace {
 
+struct JobKey {
+  std::string name;  // see job_key_names()
+  // Takes the value; `base` as in JobFile::parse(). Returns "" or what it wants: "wants a text".
+  std::function<std::string(const toml::node& value, const std::string& base, JobFile& job)> set;
+  // Of a table of names, in place of `set`: takes one of its entries. Returns likewise.
+  std::function<std::string(const std::string& name, const toml::node& value, JobFile& job)>
+      set_entry = {};
+};
+
+using Setter = decltype(JobKey::set);
+using std::chrono::seconds;
+constexpr int kMostNodes = 100'000;
+constexpr int kMostCount = 1'000'000;
+
+// A text of one line, that is something.
+std::optional<std::string> line_in(const toml::node& value) {
+  const auto* text = value.as_string();
+  if (text == nullptr || text->get().empty()) return std::nullopt;
+  const std::string& line = text->get();
+  const bool is_line =
+      std::none_of(line.begin(), line.end(), [](unsigned char letter) { return letter < ' '; });
+  return is_line ? std::optional(line) : std::nullopt;
+}
+
+constexpr char kLine[] = "wants a text of one line";
+
+// The field becomes what `read` finds in the value; without it the key `wants` something else.
+template <typename Field, typename Read>
+Setter value_key(Field field, Read read, const char* wants) {
+  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const auto found = read(value);
+    if (!found) return wants;
+    field(job) = *found;
+    return {};
+  };
+}
+
+template <typename Field>
+Setter line_key(Field field) {
+  return value_key(field, line_in, kLine);
+}
+
+// Any text without a zero byte: a program's argument, lines of a script.
+std::optional<std::string> any_text_in(const toml::node& value) {
+  const auto* text = value.as_string();
+  if (text == nullptr || text->get().find('\0') != std::string::npos) return std::nullopt;
+  return text->get();
+}
+
+template <typename Field>
+Setter text_key(Field field) {
+  return value_key(field, any_text_in, "wants a text");
+}
+
+// One of some words.
+template <typename Field>
+Setter choice_key(Field field, std::vector<std::string> words, const char* wants) {
+  const auto read = [words = std::move(words)](const toml::node& value) {
+    const auto text = line_in(value);
+    const bool is_one = text && std::find(words.begin(), words.end(), *text) != words.end();
+    return is_one ? text : std::nullopt;
+  };
+  return value_key(field, read, wants);
+}
+
+std::string absolute(const std::string& path, const std::string& base) {
+  return path.starts_with('/') ? path : base + "/" + path;
+}
+
+template <typename Field>
+Setter path_key(Field field) {
+  return [field](const toml::node& value, const std::string& base, JobFile& job) -> std::string {
+    const auto text = line_in(value);
+    if (!text) return "wants a path";
+    field(job) = absolute(*text, base);
+    return {};
+  };
+}
+
+template <typename Field>
+Setter texts_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    constexpr char kTexts[] = "wants texts: [\"one\", \"two\"]";
+    const toml::array* array = value.as_array();
+    if (array == nullptr || array->empty()) return kTexts;
+    std::vector<std::string> list;
+    for (const toml::node& each : *array) {
+      const auto text = any_text_in(each);
+      if (!text) return kTexts;
+      list.push_back(*text);
+    }
+    field(job) = std::move(list);
+    return {};
+  };
+}
+
+// Texts that become one list with commas.
+template <typename Field>
+Setter joined_key(Field field) {
+  return [field](const toml::node& value, const std::string& base, JobFile& job) -> std::string {
+    std::vector<std::string> list;
+    const Setter take = texts_key([&list](JobFile&) -> auto& { return list; });
+    if (std::string why = take(value, base, job); !why.empty()) return why;
+    std::string all;
+    for (const std::string& each : list) all += (all.empty() ? "" : ",") + each;
+    field(job) = all;
+    return {};
+  };
+}
+
+template <typename Field>
+Setter number_key(Field field, int least = 0, int most = kMostCount) {
+  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    const auto* whole = value.as_integer();
+    if (whole == nullptr || whole->get() < least || whole->get() > most) {
+      return concat("wants a number from ", least, " to ", most);
+    }
+    field(job) = static_cast<int>(whole->get());
+    return {};
+  };
+}
+
+template <typename Field>
+Setter switch_key(Field field) {
+  const auto read = [](const toml::node& value) { return value.value_exact<bool>(); };
+  return value_key(field, read, "wants true or false");
+}
+
+template <typename Field>
+Setter time_key(Field field, seconds least = seconds(1)) {
+  return [=](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    std::optional<seconds> found;
+    if (const auto* whole = value.as_integer()) {
+      found = seconds(whole->get());
+    } else if (const auto* text = value.as_string()) {
+      const auto parsed = parse_duration(text->get());
+      if (parsed) found = std::chrono::ceil<seconds>(*parsed);
+    }
+    constexpr seconds kMost = std::chrono::days(1'000);
+    if (!found || *found < least || *found > kMost) {
+      return concat("wants a time of ", least.count(), " s or more: 3600, \"90m\", \"12h\"");
+    }
+    field(job) = *found;
+    return {};
+  };
+}
+
+// What its user may write as a text or as a number, and Slurm or ddprun reads.
+std::optional<std::string> text_or_number(const toml::node& value) {
+  if (const auto* whole = value.as_integer()) return std::to_string(whole->get());
+  if (const auto* decimal = value.as_floating_point()) return concat(decimal->get());
+  return any_text_in(value);
+}
+
+template <typename Field>
+Setter figure_key(Field field) {
+  return [field](const toml::node& value, const std::string&, JobFile& job) -> std::string {
+    if (value.is_string() && !line_in(value)) return kLine;
+    const auto text = text_or_number(value);
+    if (!text) return "wants a text or a number";
+    field(job) = *text;
+    return {};
+  };
+}
+
+bool is_variable(std::string_view name) {
+  const auto fits = [](char letter, bool is_first) {
+    return letter == '_' || (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') ||
+           (!is_first && letter >= '0' && letter <= '9');
+  };
+  if (name.empty() || !fits(name.front(), true)) return false;
+  return std::all_of(name.begin(), name.end(), [&](char letter) { return fits(letter, false); });
+}
+
+std::string set_variable(const std::string& name, const toml::node& value, JobFile& job) {
+  if (!is_variable(name)) {
+    return "wants names of letters, digits and _, not \"" + shown_word(name) + "\"";
+  }
+  if (std::find(env::kOfWorkers.begin(), env::kOfWorkers.end(), name) != env::kOfWorkers.end()) {
+    return "can't have " + name + ": ddprun itself sets it for each worker";
+  }
+  const auto text = text_or_number(value);
+  if (!text) return "wants a text for " + shown_word(name);
+  const std::size_t bytes = name.size() + 1 + text->size();
+  if (bytes > kMaxArgumentBytes) {
+    return concat("can't have ", shown_word(name), "=…, ", bytes,
+                  " bytes: no program is started with more than ", kMaxArgumentBytes,
+                  " in one variable; name a file in its place");
+  }
+  job.environment[name] = *text;
+  return {};
+}
+
+std::string set_without(const toml::node& value, const std::string& base, JobFile& job) {
+  std::vector<std::string> names;
+  const Setter take = texts_key([&names](JobFile&) -> auto& { return names; });
+  const auto is_name = [](const std::string& name) {
+    return check_env_wish("-" + name).empty() && name.find('=') == std::string::npos;
+  };
+  if (!take(value, base, job).empty() || !std::all_of(names.begin(), names.end(), is_name)) {
+    return "wants names of variables: [\"WANDB_API_KEY\"]";
+  }
+  job.environment_without = std::move(names);
+  return {};
+}
+
+// A table of names of the user's own: labels, volumes.
+template <typename Field>
+JobKey names_key(const char* key, Field field) {
+  return {key, {}, [field](const std::string& name, const toml::node& value, JobFile& job) {
+            const auto text = line_in(value);
+            if (!text) return "wants a text for " + shown_word(name);
+            field(job)[name] = *text;
+            return std::string();
+          }};
+}
+
+std::string set_name(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string name = line_in(value).value_or("");
+  const auto fits = [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '.' || letter == '_' || letter == '-';
+  };
+  constexpr std::size_t kMost = 63;
+  if (name.empty() || name.size() > kMost || !std::all_of(name.begin(), name.end(), fits) ||
+      std::isalnum(static_cast<unsigned char>(name.front())) == 0) {
+    return "wants at most 63 letters, digits, \".\", \"_\" and \"-\", a letter or digit first";
+  }
+  job.name = name;
+  return {};
+}
+
+std::optional<int> whole_number(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole && value >= 1 && value <= kMostNodes ? std::optional(value) : std::nullopt;
+}
+
+std::string set_nodes(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string text = text_or_number(value).value_or("");
+  const std::size_t colon = text.find(':');
+  const auto least = whole_number(text.substr(0, colon));
+  const auto most = colon == std::string::npos ? least : whole_number(text.substr(colon + 1));
+  if (!least || !most || *most < *least) {
+    return concat("wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX ≤ ", kMostNodes);
+  }
+  job.min_nodes = *least;
+  job.max_nodes = *most;
+  return {};
+}
+
+std::string set_workers(const toml::node& value, const std::string&, JobFile& job) {
+  const std::string text = text_or_number(value).value_or("");
+  if (text != "auto" && text != "gpu" && text != "cpu" && !whole_number(text)) {
+    return concat("wants a number from 1 to ", kMostNodes, ", \"auto\", \"gpu\" or \"cpu\"");
+  }
+  job.workers_per_node = text;
+  return {};
+}
+
+std::string set_endpoint(const toml::node& value, const std::string&, JobFile& job) {
+  const auto text = line_in(value);
+  if (!text) return kLine;
+  const std::string problem = parse_servers(*text, kDefaultRendezvousPort).problem;
+  if (!problem.empty()) return concat("= \"", *text, "\": ", problem);
+  job.nodes.endpoint = *text;
+  return {};
+}
+
+// What a lambda has to name a field: FIELD(slurm.partition).
+#define FIELD(name) \
+  [](JobFile & job) -> auto& { return job.name; }
+
+std::vector<JobKey> job_and_limits() {
+  return {
+      {"name", set_name},
+      {"command", texts_key(FIELD(command))},
+      {"nodes", set_nodes},
+      {"spares", number_key(FIELD(spares), 0, kMostNodes)},
+      {"workers_per_node", set_workers},
+      {"directory", path_key(FIELD(directory))},
+      {"log_dir", path_key(FIELD(log_dir))},
+      {"ddprun", line_key(FIELD(ddprun))},
+      {"flags", texts_key(FIELD(flags))},
+      {"environment.", {}, set_variable},
+      {"environment_without", set_without},
+      {"limits.memory", figure_key(FIELD(limits.memory))},
+      {"limits.pids", figure_key(FIELD(limits.pids))},
+      {"limits.cpuset", figure_key(FIELD(limits.cpuset))},
+      {"limits.io", figure_key(FIELD(limits.io))},
+      {"limits.time", time_key(FIELD(limits.time))},
+      {"restarts.max_restarts", number_key(FIELD(restarts.flags["max-restarts"]))},
+      {"restarts.max_node_losses", number_key(FIELD(restarts.flags["max-node-losses"]))},
+      {"restarts.max_preemptions", number_key(FIELD(restarts.flags["max-preemptions"]))},
+      {"restarts.no_progress_restarts", number_key(FIELD(restarts.flags["no-progress-restarts"]))},
+      {"restarts.exclude_after", number_key(FIELD(restarts.flags["exclude-after"]))},
+      {"restarts.requeues", number_key(FIELD(restarts.requeues))},
+      {"preflight.doctor", choice_key(FIELD(preflight.doctor), {"off", "fail", "warn"},
+                                      "wants \"off\", \"fail\" or \"warn\"")},
+      {"preflight.command", line_key(FIELD(preflight.command))},
+      {"preflight.timeout", time_key(FIELD(preflight.timeout))},
+  };
+}
+
+std::vector<JobKey> keys_of_places() {
+  return {
+      {"to.slurm.partition", line_key(FIELD(slurm.partition))},
+      {"to.slurm.account", line_key(FIELD(slurm.account))},
+      {"to.slurm.qos", line_key(FIELD(slurm.qos))},
+      {"to.slurm.constraint", line_key(FIELD(slurm.constraint))},
+      {"to.slurm.reservation", line_key(FIELD(slurm.reservation))},
+      {"to.slurm.nodelist", line_key(FIELD(slurm.nodelist))},
+      {"to.slurm.exclude", line_key(FIELD(slurm.exclude))},
+      {"to.slurm.memory", figure_key(FIELD(slurm.memory))},
+      {"to.slurm.cpus_per_node", number_key(FIELD(slurm.cpus_per_node), 1)},
+      {"to.slurm.gpus_per_node", number_key(FIELD(slurm.gpus_per_node), 1)},
+      {"to.slurm.exclusive", switch_key(FIELD(slurm.exclusive))},
+      {"to.slurm.notice", time_key(FIELD(slurm.notice), seconds(0))},
+      {"to.slurm.options", texts_key(FIELD(slurm.options))},
+      {"to.slurm.setup", text_key(FIELD(slurm.setup))},
+      {"to.kubernetes.image", line_key(FIELD(kubernetes.image))},
+      {"to.kubernetes.kind",
+       choice_key(FIELD(kubernetes.kind), {"job", "jobset"}, "wants \"job\" or \"jobset\"")},
+      {"to.kubernetes.namespace", line_key(FIELD(kubernetes.kube_namespace))},
+      {"to.kubernetes.context", line_key(FIELD(kubernetes.context))},
+      {"to.kubernetes.image_pull_policy", line_key(FIELD(kubernetes.image_pull_policy))},
+      {"to.kubernetes.image_pull_secrets", texts_key(FIELD(kubernetes.image_pull_secrets))},
+      {"to.kubernetes.service_account", line_key(FIELD(kubernetes.service_account))},
+      {"to.kubernetes.priority_class", line_key(FIELD(kubernetes.priority_class))},
+      {"to.kubernetes.queue", line_key(FIELD(kubernetes.queue))},
+      {"to.kubernetes.cpus", figure_key(FIELD(kubernetes.cpus))},
+      {"to.kubernetes.memory", figure_key(FIELD(kubernetes.memory))},
+      {"to.kubernetes.gpus_per_node", number_key(FIELD(kubernetes.gpus_per_node), 1)},
+      {"to.kubernetes.gpu_resource", line_key(FIELD(kubernetes.gpu_resource))},
+      {"to.kubernetes.shared_memory", figure_key(FIELD(kubernetes.shared_memory))},
+      {"to.kubernetes.secrets", texts_key(FIELD(kubernetes.secrets))},
+      names_key("to.kubernetes.volumes.", FIELD(kubernetes.volumes)),
+      names_key("to.kubernetes.labels.", FIELD(kubernetes.labels)),
+      names_key("to.kubernetes.node_selector.", FIELD(kubernetes.node_selector)),
+      {"to.kubernetes.keep_finished", time_key(FIELD(kubernetes.keep_finished), seconds(0))},
+      {"to.ssh.hosts", joined_key(FIELD(ssh.hosts))},
+      {"to.ssh.hostfile", path_key(FIELD(ssh.hostfile))},
+      {"to.ssh.include", joined_key(FIELD(ssh.include))},
+      {"to.ssh.exclude", joined_key(FIELD(ssh.exclude))},
+      {"to.ssh.ssh", line_key(FIELD(ssh.ssh))},
+      {"to.nodes.endpoint", set_endpoint},
+      {"to.nodes.token_file", path_key(FIELD(nodes.token_file))},
+      {"to.nodes.tls_ca", path_key(FIELD(nodes.tls_ca))},
+      {"to.nodes.tls_cert", path_key(FIELD(nodes.tls_cert))},
+      {"to.nodes.tls_key", path_key(FIELD(nodes.tls_key))},
+      {"to.nodes.slots_per_node", number_key(FIELD(nodes.slots_per_node), 1)},
+  };
+}
+
+#undef FIELD
+
 constexpr std::size_t kMostJobFileBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostLines = 100;  // that are told of what is wrong
+
+const std::vector<JobKey>& job_keys() {
+  static const std::vector<JobKey> keys = [] {
+    std::vector<JobKey> all = job_and_limits();
+    for (JobKey& key : keys_of_places()) all.push_back(std::move(key));
+    return all;
+  }();
+  return keys;
+}
 
 class JobReader {
  public:
@@ -164,6 +535,12 @@ std::string text_of_file(const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> job_key_names() {
+  std::vector<std::string> names;
+  for (const JobKey& key : job_keys()) names.push_back(key.name);
+  return names;
+}
 
 JobFile JobFile::parse(std::string_view text, const std::string& path, const std::string& base) {
   JobFile job;

@@ -110,4 +110,8 @@ struct JobFile {
   static JobFile from_file(const std::string& path);
 };
 
+// "to.slurm.partition"; one that ends in "." is a table of names of the user's. In the order of
+// docs/submit.md. Pure.
+std::vector<std::string> job_key_names();
+
 }  // namespace ddprun::submit

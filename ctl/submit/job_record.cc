@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit/job_record.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,13 +14,14 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/boot_id.h"
+#include "common/clock.h"
+#include "common/ending.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
 #include "common/regular_file.h"
-#include "common/write_error.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::submit {
 
@@ -64,12 +66,6 @@ void write_whole(const std::filesystem::path& path, const std::string& text) {
   }
 }
 
-json::array to_array(const std::vector<std::string>& texts) {
-  json::array all;
-  for (const std::string& text : texts) all.emplace_back(text);
-  return all;
-}
-
 std::vector<std::string> to_texts(const json::value& value) {
   std::vector<std::string> texts;
   for (const json::value& each : value.as_array()) texts.emplace_back(each.as_string());
@@ -78,30 +74,30 @@ std::vector<std::string> to_texts(const json::value& value) {
 
 std::string to_json(const JobRecord& record) {
   using std::chrono::duration_cast, std::chrono::seconds;
-  json::object all;
-  all["id"] = record.id;
-  all["name"] = record.name;
-  all["host"] = record.host;
-  all["submitted"] = duration_cast<seconds>(record.submitted.time_since_epoch()).count();
-  all["log"] = record.log;
-  all["exit_file"] = record.exit_file;
-  all["nodes"] = to_array(record.nodes);
-  all["command"] = to_array(record.command);
+  const json::object all = {
+      {"id", record.id},
+      {"name", record.name},
+      {"host", record.host},
+      {"submitted", duration_cast<seconds>(record.submitted.time_since_epoch()).count()},
+      {"log", record.log},
+      {"exit_file", record.exit_file},
+      {"nodes", json::array(record.nodes.begin(), record.nodes.end())},
+      {"command", json::array(record.command.begin(), record.command.end())}};
   return json::serialize(all) + "\n";
 }
 
-JobRecord record_in(const std::string& text) {
-  const json::value all = json::parse(text);
-  JobRecord record;
-  record.id = std::string(all.at("id").as_string());
-  record.name = std::string(all.at("name").as_string());
-  record.host = std::string(all.at("host").as_string());
-  record.submitted = WallTime(std::chrono::seconds(all.at("submitted").to_number<std::int64_t>()));
-  record.log = std::string(all.at("log").as_string());
-  record.exit_file = std::string(all.at("exit_file").as_string());
-  record.nodes = to_texts(all.at("nodes"));
-  record.command = to_texts(all.at("command"));
-  return record;
+JobRecord record_in(const std::string& written) {
+  const json::value all = json::parse(written);
+  const auto text = [&all](const char* key) { return std::string(all.at(key).as_string()); };
+  return {
+      .id = text("id"),
+      .name = text("name"),
+      .host = text("host"),
+      .submitted = WallTime(std::chrono::seconds(all.at("submitted").to_number<std::int64_t>())),
+      .log = text("log"),
+      .exit_file = text("exit_file"),
+      .nodes = to_texts(all.at("nodes")),
+      .command = to_texts(all.at("command"))};
 }
 
 // nullopt: there is none, or, with `problem`, it can't be read.
@@ -122,6 +118,42 @@ std::optional<JobRecord> read_record(const std::filesystem::path& directory, std
     return std::nullopt;
   }
 }
+
+constexpr std::chrono::milliseconds kLook{200};        // at the file
+constexpr std::chrono::milliseconds kAskAfter{1'000};  // whoever knows whether the job is over
+
+class TailedFile {
+ public:
+  explicit TailedFile(std::string path) : path_(std::move(path)) {}
+
+  // False: there is no such file.
+  bool open() {
+    if (file_) return true;
+    file_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+    if (!file_ && errno != ENOENT) refuse();
+    return file_.valid();
+  }
+
+  // False: the view has ended.
+  bool show_new(const LogView& view) {
+    std::vector<char> buffer(65'536);  // on the heap: a stack may be small (ulimit -s)
+    while (file_) {
+      const ssize_t size = ::read(file_.get(), buffer.data(), buffer.size());
+      if (size < 0 && errno != EINTR) refuse();
+      if (size == 0) break;
+      if (size > 0 && !view.show({buffer.data(), static_cast<std::size_t>(size)})) return false;
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void refuse() const {
+    throw Error(ErrorCode::kUnavailable, "can't read " + path_ + ": " + errno_text(errno));
+  }
+
+  const std::string path_;
+  UniqueFd file_;
+};
 
 }  // namespace
 
@@ -225,6 +257,26 @@ std::optional<RecordedExit> read_exit_file(const std::string& path) {
   if (!text || ::stat(path.c_str(), &info) != 0) return std::nullopt;
   exit.at = WallTime(std::chrono::seconds(info.st_mtime));
   return exit;
+}
+
+void show_log(const std::string& path, bool follow, const LogView& view,
+              const std::function<bool()>& is_over) {
+  TailedFile file(path);
+  if (!file.open() && !follow) {
+    throw Error(ErrorCode::kUnavailable, path + " is not there (yet, or any more)");
+  }
+  bool was_over = false;
+  Clock::time_point asked{};
+  for (;;) {
+    file.open();
+    if (!file.show_new(view) || !follow || was_over) return;
+    if (Clock::now() - asked >= kAskAfter) {
+      was_over = is_over();  // what it wrote at its end is read once more
+      asked = Clock::now();
+      if (was_over) continue;
+    }
+    if (!view.pause(kLook)) return;
+  }
 }
 
 }  // namespace ddprun::submit

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/environment.h"
 #include "common/wall_time.h"
+#include "ctl/submit/scheduler.h"
 
 namespace ddprun::submit {
 
@@ -72,5 +74,11 @@ struct RecordedExit {
   WallTime at{};
 };
 std::optional<RecordedExit> read_exit_file(const std::string& path);
+
+// Shows what there is of the file `path`; with `follow` also what comes, until `is_over` says that
+// no more will; not what comes after the view has ended. A file that isn't there yet is empty.
+// Throws Error(kUnavailable) where it can't be read, and, without `follow`, where there is none.
+void show_log(const std::string& path, bool follow, const LogView& view,
+              const std::function<bool()>& is_over);
 
 }  // namespace ddprun::submit

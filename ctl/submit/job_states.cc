@@ -2,12 +2,14 @@
 #include "ctl/submit/job_states.h"
 
 #include <algorithm>
+#include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <csignal>
 #include <iomanip>
 #include <sstream>
+#include "common/random_id.h"
 
 #include "common/exit_codes.h"
 #include "common/log.h"
@@ -38,20 +40,20 @@ std::string nodes_line(const std::vector<std::string>& nodes, std::size_t most) 
   return nodes.size() > most ? concat(line, ",… (", nodes.size(), ")") : line;
 }
 
+json::array texts_array(const std::vector<std::string>& texts) {
+  return json::array(texts.begin(), texts.end());
+}
+
 json::object to_object(const JobState& state) {
-  json::object all;
-  all["id"] = state.id;
-  all["name"] = state.name;
-  all["phase"] = to_string(state.phase);
-  all["exit_code"] = number_value(state.exit_code);
-  json::array nodes;
-  for (const std::string& node : state.nodes) nodes.emplace_back(node);
-  all["nodes"] = std::move(nodes);
-  all["submitted"] = wall_time_value(state.submitted);
-  all["began"] = wall_time_value(state.began);
-  all["ended"] = wall_time_value(state.ended);
-  all["reason"] = state.reason;
-  return all;
+  return {{"id", state.id},
+          {"name", state.name},
+          {"phase", to_string(state.phase)},
+          {"exit_code", number_value(state.exit_code)},
+          {"nodes", texts_array(state.nodes)},
+          {"submitted", wall_time_value(state.submitted)},
+          {"began", wall_time_value(state.began)},
+          {"ended", wall_time_value(state.ended)},
+          {"reason", state.reason}};
 }
 
 void print_row(std::ostream& table, const std::vector<std::string>& cells) {
@@ -82,21 +84,18 @@ std::string ranks_of_row(const RankRow& row) {
 }  // namespace
 
 const char* to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kQueued:
-      return "queued";
-    case Phase::kRunning:
-      return "running";
-    case Phase::kSucceeded:
-      return "succeeded";
-    case Phase::kFailed:
-      return "failed";
-    case Phase::kCancelled:
-      return "cancelled";
-    case Phase::kUnknown:
-      return "unknown";
-  }
-  return "unknown";
+  constexpr std::array kNames = {"queued", "running",   "succeeded",
+                                 "failed", "cancelled", "unknown"};
+  return kNames.at(static_cast<std::size_t>(phase));
+}
+
+std::string drawn_suffix() {
+  constexpr char kLetters[] = "23456789bcdfghjkmnpqrstvwxz";
+  std::array<std::uint8_t, 5> bytes{};
+  draw_random(bytes);
+  std::string suffix;
+  for (const std::uint8_t byte : bytes) suffix += kLetters[byte % (sizeof kLetters - 1)];
+  return suffix;
 }
 
 JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,
@@ -171,9 +170,7 @@ std::string state_text(const JobState& state) {
 std::string states_json(const std::vector<JobState>& states) {
   json::array jobs;
   for (const JobState& state : states) jobs.push_back(to_object(state));
-  json::object all;
-  all["jobs"] = std::move(jobs);
-  return json::serialize(all) + "\n";
+  return json::serialize(json::object{{"jobs", std::move(jobs)}}) + "\n";
 }
 
 std::string state_json(const JobState& state) { return json::serialize(to_object(state)) + "\n"; }
@@ -194,24 +191,19 @@ std::string plan_text(const Plan& plan) {
 }
 
 std::string plan_json(const std::string& place, const Plan& plan) {
-  json::object all;
-  all["to"] = place;
-  all["how"] = plan.how;
-  all["text"] = plan.text;
   json::array ranks;
   for (const RankRow& row : plan.ranks) {
-    json::object each;
-    each["node"] = row.node;
-    each["node_rank"] = row.node_rank;
-    each["first_global_rank"] = number_value(row.first_global_rank);
-    each["num_workers"] = number_value(row.num_workers);
-    ranks.push_back(std::move(each));
+    ranks.push_back(json::object{{"node", row.node},
+                                 {"node_rank", row.node_rank},
+                                 {"first_global_rank", number_value(row.first_global_rank)},
+                                 {"num_workers", number_value(row.num_workers)}});
   }
-  all["ranks"] = std::move(ranks);
-  json::array notes;
-  for (const std::string& note : plan.notes) notes.emplace_back(note);
-  all["notes"] = std::move(notes);
-  return json::serialize(all) + "\n";
+  return json::serialize(json::object{{"to", place},
+                                      {"how", plan.how},
+                                      {"text", plan.text},
+                                      {"ranks", std::move(ranks)},
+                                      {"notes", texts_array(plan.notes)}}) +
+         "\n";
 }
 
 }  // namespace ddprun::submit

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's state out of what was kept of it, for a person, and as an exit code. Pure.
+// A job's id, and its state out of what was kept of it, for a person, and as an exit code. Pure,
+// but for drawn_suffix().
 #pragma once
 
 #include <optional>
@@ -10,6 +11,12 @@
 #include "ctl/submit/scheduler.h"
 
 namespace ddprun::submit {
+
+// What makes a job's name one of its own, where the scheduler doesn't; in its place in a plan.
+inline constexpr char kSuffixToCome[] = "xxxxx";
+
+// "k3v9x": 5 small letters and digits, those that look like others left out. Throws Error(kSystem).
+std::string drawn_suffix();
 
 // Of a job that runs no more: `exit`, where it left one; `forgotten` is the reason where it didn't.
 JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,

@@ -6,20 +6,19 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "common/clock.h"
+#include "common/environment.h"
 #include "common/error.h"
-#include "common/forwarded_environment.h"
 #include "common/log.h"
 #include "ctl/submit/ddprun_command.h"
-#include "ctl/submit/drawn_suffix.h"
-#include "ctl/submit/flag_check.h"
-#include "ctl/submit/rank_map.h"
+#include "ctl/submit/job_states.h"
+#include "rendezvous/gangs/gang.h"
 #include "rendezvous/gangs/gang_json.h"
-#include "rendezvous/gangs/gang_submission.h"
-#include "rendezvous/pages/gang_reader.h"
+#include "rendezvous/pages/gang_client.h"
 
 namespace ddprun::submit {
 namespace {
@@ -81,149 +80,173 @@ JobState state_of(const gangs::GangNews& news) {
   return state;
 }
 
-}  // namespace
+class NodesScheduler : public Scheduler {
+ public:
+  NodesScheduler(Environment environment, std::string ddprun, FindQueue find_queue)
+      : environment_(std::move(environment)),
+        ddprun_(std::move(ddprun)),
+        find_queue_(std::move(find_queue)) {}
 
-NodesScheduler::NodesScheduler(Environment environment, std::string ddprun, FindQueue find_queue)
-    : environment_(std::move(environment)),
-      ddprun_(std::move(ddprun)),
-      find_queue_(std::move(find_queue)) {}
-
-NodesScheduler::Submission NodesScheduler::submission_of(const JobFile& job) const {
-  const std::string config = check_flags(job, ddprun_, name());
-  const NodeCount count = nodes_wanted(job);
-  Submission submission;
-  gangs::GangSpec& spec = submission.spec;
-  spec.user = user_name();
-  spec.uid = ::geteuid();
-  spec.name = job.name;
-  spec.id = job.name.substr(0, gangs::kMaxNameBytes - 6) + "-" + kSuffixToCome;
-  spec.min_nodes = count.least;
-  spec.max_nodes = count.most;
-  spec.workers = job.workers_per_node.empty() ? "1" : job.workers_per_node;
-  spec.slots = job.nodes.slots_per_node.value_or(0);
-  CommandTraits traits;
-  if (job.limits.time) {
-    traits.flags.push_back(concat("--time-limit=", job.limits.time->count()));
+  const char* name() const override { return "nodes"; }
+  Plan plan(const JobFile& job) override {
+    auto [spec, notes] = submission_of(job);
+    for (std::string& variable : spec.environment) variable.resize(variable.find('='));
+    Plan plan;
+    plan.how = concat("POST ", gangs::kGangsPath, " at ",
+                      to_string(find_queue_(job.nodes).client.endpoints.front()),
+                      ", with the values of the variables");
+    plan.text = gangs::gang_to_json(spec) + "\n";
+    plan.ranks = rank_map(job, "node # of the gang");
+    plan.notes = rank_notes(job);
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+    return plan;
   }
-  // With --nnodes, for spares are nodes of the gang, too; without the program's own name.
-  const std::vector<std::string> command = ddprun_command(job, traits);
-  spec.arguments.assign(command.begin() + 1, command.end());
-  std::vector<std::string> wishes;
-  for (const std::string& name : job.environment_without) wishes.push_back("-" + name);
-  for (const auto& [name, value] : job.environment) wishes.push_back(concat(name, "=", value));
-  submission.notes = gangs::take_environment(forwarded_environment(environment_, wishes), spec);
-  spec.directory = job.work_directory();
-  spec.stop_ms =
-      gangs::stop_ms_of(shown_time(config, "shutdown_timeout").value_or(kShutdownTimeout));
-  const std::string wrong = gangs::check_submission(spec, "environment_without");
-  if (!wrong.empty()) throw Error(ErrorCode::kInvalidArgument, job.path + ": " + wrong);
-  return submission;
-}
 
-Plan NodesScheduler::plan(const JobFile& job) {
-  auto [spec, notes] = submission_of(job);
-  for (std::string& variable : spec.environment) variable.resize(variable.find('='));
-  Plan plan;
-  plan.how = concat("POST ", gangs::kGangsPath, " at ",
-                    to_string(find_queue_(job.nodes).client.endpoints.front()),
-                    ", with the values of the variables");
-  plan.text = gangs::gang_to_json(spec) + "\n";
-  plan.ranks = rank_map(job, "node # of the gang");
-  plan.notes = rank_notes(job);
-  plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-  return plan;
-}
+  std::string submit(const JobFile& job) override {
+    auto [spec, notes] = submission_of(job);
+    spec.id = spec.id.substr(0, spec.id.rfind('-') + 1) + drawn_suffix();
+    const NodesQueue queue = find_queue_(job.nodes);
+    for (const std::string& note : notes) log_warning(note);
+    post(queue, spec);
+    queue_ = job.nodes;
+    flags_ = queue.flags;
+    known_ = spec.id;
+    return spec.id;
+  }
 
-std::string NodesScheduler::submit(const JobFile& job) {
-  auto [spec, notes] = submission_of(job);
-  spec.id = spec.id.substr(0, spec.id.rfind('-') + 1) + drawn_suffix();
-  const Queue queue = find_queue_(job.nodes);
-  for (const std::string& note : notes) log_warning(note);
-  post(queue, spec);
-  queue_ = job.nodes;
-  flags_ = queue.flags;
-  known_ = spec.id;
-  return spec.id;
-}
+  std::vector<std::string> flags() const override { return flags_; }
+  std::vector<JobState> list() override {
+    const std::string user = user_name();
+    std::vector<JobState> states;
+    for (const gangs::GangNews& news : pages::GangClient(find_queue_(queue_).client).list()) {
+      if (news.state.user == user) states.push_back(state_of(news));
+    }
+    std::stable_partition(states.begin(), states.end(),
+                          [](const JobState& state) { return !is_over(state.phase); });
+    return states;
+  }
 
-// A job whose answer was lost may be there: by its id, which was drawn here, it is there once,
-// however often it is posted.
-void NodesScheduler::post(const Queue& queue, const gangs::GangSpec& spec) {
-  const pages::GangClient client(queue.client);
-  const Deadline deadline = Deadline::after(kPostLimit);
-  for (bool may_be_there = false;; std::this_thread::sleep_for(kRetry)) {
-    try {
-      client.submit(spec);
-      return;
-    } catch (const Error& error) {
-      const bool is_foreign = error.code() == ErrorCode::kProtocol;
-      if (!may_pass(error) && !(is_foreign && may_be_there)) throw;
-      // One of several may have been asked, whatever was said of the last one.
-      const bool is_single = queue.client.endpoints.size() == 1;
-      may_be_there |= !is_single || error.code() != ErrorCode::kUnavailable;
-      if (!may_be_there) throw;
-      if (!deadline.expired()) continue;
-      throw Error(error.code(), concat(error.what(), "; nodes:", spec.id,
-                                       " may have been submitted all the same"));
+  JobState status(const std::string& id) override {
+    require_name(id);
+    return state_of(known(id, pages::GangClient(find_queue_(queue_).client).status(id)));
+  }
+
+  bool may_end_in_question() const override { return true; }
+  // Where it has answered once, somebody else may listen for a while, or one with another token.
+  bool may_be_over(const Error& error) const override {
+    return error.code() != ErrorCode::kPeerLost;
+  }
+
+  void cancel(const std::string& id) override {
+    require_name(id);
+    known(id, pages::GangClient(find_queue_(queue_).client).cancel(id));
+  }
+
+  void logs(const std::string& id, bool follow, const LogView& view) override {
+    require_name(id);
+    const pages::GangClient client(find_queue_(queue_).client);
+    pages::GangReader reader;
+    const auto show = [&](const std::vector<pages::GangReader::Piece>& pieces) {
+      return std::ranges::all_of(pieces, [&](const auto& piece) { return view.show(piece.text); });
+    };
+    while (!reader.is_over() && (follow || reader.has_more())) {
+      const auto wait = follow ? kPageWait : std::chrono::milliseconds(0);
+      std::vector<pages::GangReader::Piece> pieces;
+      const auto question = [&] {
+        pieces = reader.take(known(id, client.logs(id, reader.places(), reader.seen(), wait)));
+      };
+      if (!view.ask(question)) return;
+      if (!show(pieces)) return;
+      if (follow && !view.pause(std::chrono::milliseconds(0))) return;
+    }
+    if (!show(reader.take_rest())) return;
+    for (const std::string& trouble : reader.troubles()) log_warning(trouble);
+  }
+
+ private:
+  struct Submission {
+    gangs::GangSpec spec;
+    std::vector<std::string> notes;
+  };
+  Submission submission_of(const JobFile& job) const {
+    const std::string config = check_flags(job, ddprun_, name());
+    const NodeCount count = nodes_wanted(job);
+    Submission submission;
+    gangs::GangSpec& spec = submission.spec;
+    spec.user = user_name();
+    spec.uid = ::geteuid();
+    spec.name = job.name;
+    spec.id = job.name.substr(0, gangs::kMaxNameBytes - 6) + "-" + kSuffixToCome;
+    spec.min_nodes = count.least;
+    spec.max_nodes = count.most;
+    spec.workers = job.workers_per_node.empty() ? "1" : job.workers_per_node;
+    spec.slots = job.nodes.slots_per_node.value_or(0);
+    CommandTraits traits;
+    if (job.limits.time) {
+      traits.flags.push_back(concat("--time-limit=", job.limits.time->count()));
+    }
+    // With --nnodes, for spares are nodes of the gang, too; without the program's own name.
+    const std::vector<std::string> command = ddprun_command(job, traits);
+    spec.arguments.assign(command.begin() + 1, command.end());
+    std::vector<std::string> wishes;
+    for (const std::string& name : job.environment_without) wishes.push_back("-" + name);
+    for (const auto& [name, value] : job.environment) wishes.push_back(concat(name, "=", value));
+    submission.notes = gangs::take_environment(forwarded_environment(environment_, wishes), spec);
+    spec.directory = job.work_directory();
+    spec.stop_ms =
+        gangs::stop_ms_of(shown_time(config, "shutdown_timeout").value_or(kShutdownTimeout));
+    const std::string wrong = gangs::check_submission(spec, "environment_without");
+    if (!wrong.empty()) throw Error(ErrorCode::kInvalidArgument, job.path + ": " + wrong);
+    return submission;
+  }
+
+  // A job whose answer was lost may be there: by its id, which was drawn here, it is there once,
+  // however often it is posted.
+  static void post(const NodesQueue& queue, const gangs::GangSpec& spec) {
+    const pages::GangClient client(queue.client);
+    const Deadline deadline = Deadline::after(kPostLimit);
+    for (bool may_be_there = false;; std::this_thread::sleep_for(kRetry)) {
+      try {
+        client.submit(spec);
+        return;
+      } catch (const Error& error) {
+        const bool is_foreign = error.code() == ErrorCode::kProtocol;
+        if (!may_pass(error) && !(is_foreign && may_be_there)) throw;
+        // One of several may have been asked, whatever was said of the last one.
+        const bool is_single = queue.client.endpoints.size() == 1;
+        may_be_there |= !is_single || error.code() != ErrorCode::kUnavailable;
+        if (!may_be_there) throw;
+        if (!deadline.expired()) continue;
+        throw Error(error.code(), concat(error.what(), "; nodes:", spec.id,
+                                         " may have been submitted all the same"));
+      }
     }
   }
-}
 
-std::vector<JobState> NodesScheduler::list() {
-  const std::string user = user_name();
-  std::vector<JobState> states;
-  for (const gangs::GangNews& news : pages::GangClient(find_queue_(queue_).client).list()) {
-    if (news.state.user == user) states.push_back(state_of(news));
+  gangs::GangNews known(const std::string& id, std::optional<gangs::GangNews> news) {
+    if (!news) {
+      throw known_ == id
+          ? Error(ErrorCode::kPeerLost, pages::GangClient::forgotten_text(id))
+          : Error(ErrorCode::kInvalidArgument, "the ddprund refused: " + gangs::no_gang_text(id));
+    }
+    known_ = id;
+    return *std::move(news);
   }
-  std::stable_partition(states.begin(), states.end(),
-                        [](const JobState& state) { return !is_over(state.phase); });
-  return states;
-}
 
-gangs::GangNews NodesScheduler::known(const std::string& id, std::optional<gangs::GangNews> news) {
-  if (!news) {
-    throw known_ == id
-        ? Error(ErrorCode::kPeerLost, pages::GangClient::forgotten_text(id))
-        : Error(ErrorCode::kInvalidArgument, "the ddprund refused: " + gangs::no_gang_text(id));
-  }
-  known_ = id;
-  return *std::move(news);
-}
+  const Environment environment_;
+  const std::string ddprun_;
+  const FindQueue find_queue_;
+  NodesKeys queue_;                 // where a job was submitted: questions go there, too
+  std::vector<std::string> flags_;  // likewise
+  std::string known_;               // the gang that the queue was seen to have; empty: none yet
+};
 
-// Where it has answered once, somebody else may listen for a while, or one with another token.
-bool NodesScheduler::may_be_over(const Error& error) const {
-  return error.code() != ErrorCode::kPeerLost;
-}
+}  // namespace
 
-JobState NodesScheduler::status(const std::string& id) {
-  require_name(id);
-  return state_of(known(id, pages::GangClient(find_queue_(queue_).client).status(id)));
-}
-
-void NodesScheduler::cancel(const std::string& id) {
-  require_name(id);
-  known(id, pages::GangClient(find_queue_(queue_).client).cancel(id));
-}
-
-void NodesScheduler::logs(const std::string& id, bool follow, const LogView& view) {
-  require_name(id);
-  const pages::GangClient client(find_queue_(queue_).client);
-  pages::GangReader reader;
-  const auto show = [&](const std::vector<pages::GangReader::Piece>& pieces) {
-    return std::ranges::all_of(pieces, [&](const auto& piece) { return view.show(piece.text); });
-  };
-  while (!reader.is_over() && (follow || reader.has_more())) {
-    const auto wait = follow ? kPageWait : std::chrono::milliseconds(0);
-    std::vector<pages::GangReader::Piece> pieces;
-    const auto question = [&] {
-      pieces = reader.take(known(id, client.logs(id, reader.places(), reader.seen(), wait)));
-    };
-    if (!view.ask(question)) return;
-    if (!show(pieces)) return;
-    if (follow && !view.pause(std::chrono::milliseconds(0))) return;
-  }
-  if (!show(reader.take_rest())) return;
-  for (const std::string& trouble : reader.troubles()) log_warning(trouble);
+std::unique_ptr<Scheduler> nodes_scheduler(Environment environment, std::string ddprun,
+                                           FindQueue find_queue) {
+  return std::make_unique<NodesScheduler>(std::move(environment), std::move(ddprun),
+                                          std::move(find_queue));
 }
 
 }  // namespace ddprun::submit

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <utility>
-#include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"

@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/wall_time.h"
 #include "ctl/submit/job_file.h"
@@ -107,5 +109,18 @@ class Scheduler {
   // Shows what there is of its output; with `follow` until it is over, or pause() says so.
   virtual void logs(const std::string& id, bool follow, const LogView& view) = 0;
 };
+
+// Slurm, by its own programs: sbatch, scontrol, sacct, scancel. `ddprun`: where it is on the nodes,
+// unless a job says so. docs/submit.md, "Slurm".
+std::unique_ptr<Scheduler> slurm_scheduler(const Environment& environment, std::string ddprun);
+
+// Hosts that ssh reaches: each job is a `ddprun --hosts` on this machine, detached, with a
+// directory of its own (job_record.h). `ddprun`: the launcher, on this machine. docs/submit.md,
+// "ssh".
+std::unique_ptr<Scheduler> ssh_scheduler(const Environment& environment, std::string ddprun);
+
+// Kubernetes, by the user's kubectl. `context`: kubectl's; empty: its own. It is a job's own one,
+// once that is submitted. docs/submit.md, "Kubernetes".
+std::unique_ptr<Scheduler> kubernetes_scheduler(std::string context);
 
 }  // namespace ddprun::submit

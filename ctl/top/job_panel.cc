@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "common/log.h"

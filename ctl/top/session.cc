@@ -30,7 +30,6 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "ctl/top/picture.h"
-#include "rendezvous/membership/endpoint_turns.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/link_connector.h"
 

@@ -9,9 +9,9 @@
 #include <memory>
 #include <system_error>
 
-#include "common/dangling_link.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/regular_file.h"
 
 namespace ddprun::train {
 namespace {

@@ -3,14 +3,15 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
 #include <mutex>
 #include <optional>
 
-#include "examples/train/compute_device.h"
 #include "examples/train/net.h"
 #include "examples/train/training_state.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/hook_state.h"
+#include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
 namespace {
@@ -24,6 +25,13 @@ std::shared_ptr<NetImpl> make_net(const Options& options, c10::Device device) {
   net->float32_convolutions = options.amp == AmpChoice::kFp16 && device.is_cpu();
   net->to(device);
   return net;
+}
+
+// The default generator of `device` (dropout) begins anew from `seed`.
+void seed_generator(c10::Device device, std::uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
 }
 
 DdpOptions ddp_options(const Options& options, std::shared_ptr<CommHook> hook) {
@@ -128,5 +136,28 @@ std::vector<NamedTensor> Model::tensors_to_save() {
 }
 
 bool Model::is_finite() const { return are_finite(net_->parameters(), communicator_, device_); }
+
+void TrainedModel::broadcast_optimizer(int root, Communicator& ranks, c10::Device device) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& each : optimization().named_tensors()) {
+    if (!own_tensors().has(each.name)) tensors.push_back(each.tensor);
+  }
+  torch_adapter::broadcast_tensors(tensors, root, ranks, device);
+}
+
+bool are_finite(const std::vector<at::Tensor>& tensors, Communicator& ranks, c10::Device device) {
+  const c10::NoGradGuard no_grad;
+  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  for (const at::Tensor& each : tensors) sum += each.sum(at::kDouble);
+  std::vector<std::uint8_t> finite{std::isfinite(sum.item<double>())};
+  torch_adapter::reduce_bytes(finite, ReduceOp::kMin, ranks, device);
+  return finite.front() == 1;
+}
+
+std::unique_ptr<TrainedModel> make_model(const Options& options, const Place& place,
+                                         c10::Device device, std::uint64_t steps_per_epoch) {
+  if (place.mesh) return make_parallel_model(options, *place.mesh, device, steps_per_epoch);
+  return std::make_unique<Model>(options, place.communicator, device, steps_per_epoch);
+}
 
 }  // namespace ddprun::train

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The net that `train` trains. Heavy: includes LibTorch's modules; for model.cc alone.
+// The net that `train` trains. Heavy: includes LibTorch's modules; for the .cc files of the models
+// alone.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -10,10 +11,12 @@
 
 #include <optional>
 
-#include "examples/train/dropout_masks.h"
 #include "worker_sdk/torch/autocast.h"
 
 namespace ddprun::train {
+
+// What the net drops: before its first linear layer, and between the two.
+inline constexpr double kDroppedFeatures = 0.25, kDroppedHidden = 0.5;
 
 // The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
 struct NetImpl : torch::nn::Module {

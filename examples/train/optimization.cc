@@ -2,13 +2,14 @@
 #include "examples/train/optimization.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
 #include <string>
 #include <utility>
 
 #include "common/log.h"
-#include "examples/train/adadelta.h"
+#include "examples/train/adadelta_step.h"
 #include "worker_sdk/ddp/lr_schedule.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/gradient_clipping.h"
@@ -27,43 +28,86 @@ class Optimization::Algorithm {
   virtual void loaded(const std::vector<NamedTensor>&) {}
 };
 
-class Optimization::AdadeltaAlgorithm : public Algorithm {
+namespace {
+
+// Adadelta, which LibTorch's C++ API lacks; torch.optim.Adadelta's results.
+class AdadeltaAlgorithm : public Optimization::Algorithm {
  public:
   AdadeltaAlgorithm(const Options& options, torch::nn::Module& module)
-      : module_(module), adadelta_(module.parameters(), {.lr = options.lr}) {}
+      : options_{.lr = options.lr} {
+    const c10::NoGradGuard no_grad;
+    for (const auto& item : module.named_parameters()) {
+      const at::Tensor& parameter = item.value();
+      items_.push_back(
+          {item.key(), parameter, at::zeros_like(parameter), at::zeros_like(parameter)});
+    }
+  }
 
   std::vector<at::Tensor> gradients() override {
     std::vector<at::Tensor> all;
-    for (const at::Tensor& parameter : module_.parameters()) {
-      if (parameter.grad().defined()) all.push_back(parameter.grad());
+    for (const Item& item : items_) {
+      if (item.parameter.grad().defined()) all.push_back(item.parameter.grad());
     }
     return all;
   }
 
   void step(double lr, const at::Tensor& overflow) override {
     if (overflow.defined() && overflow.item<float>() != 0) return;
-    adadelta_.set_lr(lr);
-    adadelta_.step();
+    options_.lr = lr;
+    const c10::NoGradGuard no_grad;
+    for (Item& item : items_) {
+      const at::Tensor gradient = item.parameter.grad();
+      if (gradient.defined()) update(item, gradient);
+    }
   }
 
   std::vector<NamedTensor> named_tensors() override {
     std::vector<NamedTensor> tensors;
-    const std::vector<at::Tensor> averages = adadelta_.averages();
-    std::size_t next = 0;
-    for (const auto& item : module_.named_parameters()) {
-      for (const char* name : {"square_average", "delta_average"}) {
-        tensors.push_back({concat("adadelta.", item.key(), ".", name), averages[next++]});
-      }
+    for (const Item& item : items_) {
+      tensors.push_back({concat("adadelta.", item.name, ".square_average"), item.square_average});
+      tensors.push_back({concat("adadelta.", item.name, ".delta_average"), item.delta_average});
     }
     return tensors;
   }
 
  private:
-  torch::nn::Module& module_;
-  Adadelta adadelta_;
-};
+  struct Item {
+    std::string name;
+    at::Tensor parameter;  // of float32 or float64
+    at::Tensor square_average, delta_average;
+  };
 
-namespace {
+  static bool one_pass_works(const at::Tensor& parameter, const at::Tensor& gradient) {
+    return parameter.is_cpu() && gradient.is_cpu() && parameter.is_non_overlapping_and_dense() &&
+           parameter.strides() == gradient.strides() &&
+           parameter.scalar_type() == gradient.scalar_type() &&
+           (parameter.scalar_type() == at::kFloat || parameter.scalar_type() == at::kDouble);
+  }
+
+  // One pass over memory where that can be, LibTorch's operations elsewhere.
+  void update(Item& item, const at::Tensor& gradient) const {
+    at::Tensor &parameter = item.parameter, &square_average = item.square_average;
+    at::Tensor& delta_average = item.delta_average;
+    if (!one_pass_works(parameter, gradient)) {
+      square_average.mul_(options_.rho).addcmul_(gradient, gradient, 1 - options_.rho);
+      const at::Tensor deviation = square_average.add(options_.eps).sqrt_();
+      const at::Tensor delta =
+          delta_average.add(options_.eps).sqrt_().div_(deviation).mul_(gradient);
+      delta_average.mul_(options_.rho).addcmul_(delta, delta, 1 - options_.rho);
+      parameter.add_(delta, -options_.lr);
+      return;
+    }
+    const auto in_one_pass = [&]<typename Real>(Real) {
+      adadelta_step(parameter.mutable_data_ptr<Real>(), gradient.const_data_ptr<Real>(),
+                    square_average.mutable_data_ptr<Real>(), delta_average.mutable_data_ptr<Real>(),
+                    static_cast<std::size_t>(gradient.numel()), options_);
+    };
+    parameter.scalar_type() == at::kFloat ? in_one_pass(float{}) : in_one_pass(double{});
+  }
+
+  std::vector<Item> items_;
+  AdadeltaOptions options_;
+};
 
 UpdateRule rule_of(const Options& options) {
   switch (options.optimizer) {
@@ -87,54 +131,41 @@ std::vector<ParameterGroup> groups_of(const Options& options, const torch::nn::M
   return groups;
 }
 
-}  // namespace
-
-class Optimization::FlatAlgorithm : public Algorithm {
+// By a FlatOptimizer or a ShardedOptimizer.
+template <typename Optimizer>
+class FlatAlgorithm : public Optimization::Algorithm {
  public:
-  FlatAlgorithm(const Options& options, torch::nn::Module& module, const DdpBase& ddp)
-      : prefix_(to_string(options.optimizer)), flat_(groups_of(options, module), &ddp) {}
-
-  std::vector<at::Tensor> gradients() override { return flat_.gradients(); }
-
-  void step(double lr, const at::Tensor& overflow) override {
-    flat_.set_lr(lr);
-    flat_.step(overflow);
-  }
-
-  std::vector<NamedTensor> named_tensors() override {
-    std::vector<NamedTensor> tensors;
-    for (const NamedState& state : flat_.state()) {
-      tensors.push_back({concat(prefix_, ".", state.parameter, ".", state.name), state.tensor});
-    }
-    return tensors;
-  }
-
- private:
-  const std::string prefix_;
-  FlatOptimizer flat_;
-};
-
-class Optimization::ShardedAlgorithm : public Algorithm {
- public:
-  ShardedAlgorithm(const Options& options, torch::nn::Module& module, DdpBase& ddp)
+  // `ddp`: as the optimiser takes it.
+  template <typename Ddp>
+  FlatAlgorithm(const Options& options, torch::nn::Module& module, Ddp&& ddp)
       : prefix_(concat(to_string(options.optimizer), ".")),
-        sharded_(groups_of(options, module), ddp) {}
+        optimizer_(groups_of(options, module), std::forward<Ddp>(ddp)) {}
 
-  std::vector<at::Tensor> gradients() override { return sharded_.gradients(); }
-  void clip(const ClipOptions& options) override { sharded_.clip_gradient_norm(options); }
+  std::vector<at::Tensor> gradients() override { return optimizer_.gradients(); }
 
   void step(double lr, const at::Tensor& overflow) override {
-    sharded_.set_lr(lr);
-    sharded_.step(overflow);
+    optimizer_.set_lr(lr);
+    optimizer_.step(overflow);
   }
 
   std::vector<NamedTensor> named_tensors() override {
     std::vector<NamedTensor> tensors;
-    for (const NamedState& state : sharded_.state()) {
+    for (const NamedState& state : optimizer_.state()) {
       tensors.push_back({concat(prefix_, state.parameter, ".", state.name), state.tensor});
     }
     return tensors;
   }
+
+ protected:
+  const std::string prefix_;
+  Optimizer optimizer_;
+};
+
+class ShardedAlgorithm : public FlatAlgorithm<ShardedOptimizer> {
+ public:
+  using FlatAlgorithm::FlatAlgorithm;
+
+  void clip(const ClipOptions& options) override { optimizer_.clip_gradient_norm(options); }
 
   void loaded(const std::vector<NamedTensor>& tensors) override {
     std::vector<NamedState> state;
@@ -144,13 +175,11 @@ class Optimization::ShardedAlgorithm : public Algorithm {
       state.push_back({name.substr(prefix_.size(), end - prefix_.size()),
                        std::string_view(name).substr(end + 1), tensor});
     }
-    sharded_.load_state(state);
+    optimizer_.load_state(state);
   }
-
- private:
-  const std::string prefix_;
-  ShardedOptimizer sharded_;
 };
+
+}  // namespace
 
 Optimization::Optimization(const Options& options, torch::nn::Module& module, DdpBase& ddp,
                            Communicator& communicator, c10::Device device,
@@ -162,7 +191,7 @@ Optimization::Optimization(const Options& options, torch::nn::Module& module, Dd
   } else if (options.zero != ZeroStage::kOff) {
     algorithm_ = std::make_unique<ShardedAlgorithm>(options, module, ddp);
   } else {
-    algorithm_ = std::make_unique<FlatAlgorithm>(options, module, ddp);
+    algorithm_ = std::make_unique<FlatAlgorithm<FlatOptimizer>>(options, module, &ddp);
   }
 }
 

@@ -27,6 +27,8 @@ namespace ddprun::train {
 
 class Optimization {
  public:
+  class Algorithm;
+
   // The references outlive this object. `device`: the module's. `steps_per_epoch`: for the cosine's
   // length.
   Optimization(const Options& options, torch::nn::Module& module, DdpBase& ddp,
@@ -52,11 +54,6 @@ class Optimization {
   double lr_at(std::uint64_t step, int epoch) const;
 
  private:
-  class Algorithm;
-  class AdadeltaAlgorithm;
-  class FlatAlgorithm;
-  class ShardedAlgorithm;
-
   const Options& options_;
   const c10::Device device_;
   const std::uint64_t steps_per_epoch_;

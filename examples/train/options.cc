@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -16,11 +17,14 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/process_facts.h"
-#include "examples/train/mode_flags.h"
-#include "worker_sdk/core/mesh_layout.h"
+#include "worker_sdk/core/mesh.h"
 
 namespace ddprun::train {
 namespace {
+
+[[noreturn]] void refuse(const std::string& flag, const std::string& why) {
+  throw CLI::ValidationError(flag, why);
+}
 
 // "nan" and "inf" are numbers to CLI11, and "nan" passes every range. An empty text: fine.
 std::string check_finite(const std::string& text) {
@@ -49,18 +53,23 @@ void refuse_empty_values(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (!word.starts_with("--") || !word.ends_with('=')) continue;
-    throw CLI::ValidationError(std::string(word.substr(0, word.size() - 1)),
-                               "the value after = is empty");
+    refuse(std::string(word.substr(0, word.size() - 1)), "the value after = is empty");
   }
 }
 
-std::string check_compression(const std::string& text) {
+// What `parse` has against a text.
+template <typename Parse>
+std::string error_of(const Parse& parse) {
   try {
-    parse_compression(text);
+    parse();
     return "";
   } catch (const Error& error) {
     return error.what();
   }
+}
+
+std::string check_compression(const std::string& text) {
+  return error_of([&] { parse_compression(text); });
 }
 
 const std::map<std::string, OptimizerChoice> kOptimizers = {
@@ -79,29 +88,27 @@ const std::map<std::string, UnevenInputs> kUnevenInputs = {
 const std::map<std::string, AmpChoice> kAmps = {
     {"off", AmpChoice::kOff}, {"fp16", AmpChoice::kFp16}, {"bf16", AmpChoice::kBf16}};
 
+const std::map<std::string, ModeChoice> kModes = {
+    {"ddp", ModeChoice::kDdp}, {"async", ModeChoice::kAsync}, {"dp", ModeChoice::kDp}};
+
 // What goes with parameters or buffers that are each rank's own.
 void check_own_tensors(const Options& options) {
   const bool ignores = !options.ignore_parameters.empty();
   if (ignores && options.clip_norm > 0) {
-    throw CLI::ValidationError("--clip-norm",
-                               "not with --ignore-parameters: each rank's gradients would have a "
-                               "norm of their own, and the averaged ones were clipped differently");
+    refuse("--clip-norm",
+           "not with --ignore-parameters: each rank's gradients would have a "
+           "norm of their own, and the averaged ones were clipped differently");
   }
   const bool saves = !options.checkpoint_dir.empty();
   if (saves && !options.checkpoint_sharded && (ignores || !options.broadcast_buffers)) {
-    throw CLI::ValidationError(ignores ? "--ignore-parameters" : "--no-broadcast-buffers",
-                               "with --checkpoint-dir give --checkpoint-sharded, too: every rank "
-                               "saves what is its own");
+    refuse(ignores ? "--ignore-parameters" : "--no-broadcast-buffers",
+           "with --checkpoint-dir give --checkpoint-sharded, too: every rank "
+           "saves what is its own");
   }
 }
 
 std::string check_layout(const std::string& text) {
-  try {
-    MeshLayout::parse(text, layout_axes());
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
+  return error_of([&] { MeshLayout::parse(text, layout_axes()); });
 }
 
 // What a net of which each rank has a part can't do.
@@ -120,7 +127,7 @@ void check_parallel(const Options& options) {
       {"--mode=dp", options.mode == ModeChoice::kDp},
       {"--mode=async or --sync-every", has_local_steps(options)}};
   for (const auto& [flag, is_given] : others) {
-    if (is_given) throw CLI::ValidationError("--parallel", concat("not with ", flag));
+    if (is_given) refuse("--parallel", concat("not with ", flag));
   }
 }
 
@@ -130,23 +137,23 @@ void check_pipeline(const Options& options) {
       !options.parallel.empty() &&
       MeshLayout::parse(options.parallel, layout_axes()).size_of(kPipelineAxis) > 1;
   if (has_stages) return;
-  throw CLI::ValidationError("--pipeline", "needs a --parallel that has stages, as pp2");
+  refuse("--pipeline", "needs a --parallel that has stages, as pp2");
 }
 
 // What needs every rank's whole averages, or a step of some ranks alone.
 void check_zero(const Options& options) {
   if (options.zero == ZeroStage::kOff) return;
-  const auto refuse = [](bool is_set, const char* what) {
-    if (is_set) throw CLI::ValidationError("--zero", what);
+  const auto check = [](bool is_set, const char* what) {
+    if (is_set) refuse("--zero", what);
   };
-  refuse(options.optimizer == OptimizerChoice::kAdadelta,
-         "is not for adadelta, whose state every rank has: give --optimizer=sgd, adam or adamw");
-  refuse(options.compression.kind != Compression::Kind::kNone, "not with --compress");
-  refuse(options.find_unused_parameters, "not with --find-unused-parameters");
-  refuse(options.static_graph, "not with --static-graph");
-  refuse(!options.ignore_parameters.empty(), "not with --ignore-parameters");
-  refuse(options.uneven_inputs == UnevenInputs::kJoin,
-         "not with --uneven-inputs=join: use pad or drop");
+  check(options.optimizer == OptimizerChoice::kAdadelta,
+        "is not for adadelta, whose state every rank has: give --optimizer=sgd, adam or adamw");
+  check(options.compression.kind != Compression::Kind::kNone, "not with --compress");
+  check(options.find_unused_parameters, "not with --find-unused-parameters");
+  check(options.static_graph, "not with --static-graph");
+  check(!options.ignore_parameters.empty(), "not with --ignore-parameters");
+  check(options.uneven_inputs == UnevenInputs::kJoin,
+        "not with --uneven-inputs=join: use pad or drop");
 }
 
 template <typename Choice>
@@ -207,13 +214,13 @@ class OptimizerFlags {
     options_.zero = static_cast<ZeroStage>(zero_);
     options_.amp = kAmps.at(amp_);
     if (*momentum_ && options_.optimizer != OptimizerChoice::kSgd) {
-      throw CLI::ValidationError("--momentum", "is sgd's: give --optimizer=sgd, too");
+      refuse("--momentum", "is sgd's: give --optimizer=sgd, too");
     }
     if (*weight_decay_ && options_.optimizer == OptimizerChoice::kAdadelta) {
-      throw CLI::ValidationError("--weight-decay", "is not for adadelta: give another --optimizer");
+      refuse("--weight-decay", "is not for adadelta: give another --optimizer");
     }
     if (*gamma_ && options_.schedule != ScheduleChoice::kExponential) {
-      throw CLI::ValidationError("--gamma", "is for --schedule=exponential only");
+      refuse("--gamma", "is for --schedule=exponential only");
     }
     if (!*lr_) options_.lr = default_lr(options_.optimizer);
     if (!*weight_decay_ && options_.optimizer == OptimizerChoice::kAdamW)
@@ -233,12 +240,103 @@ class OptimizerFlags {
   CLI::Option *lr_, *momentum_, *weight_decay_, *gamma_;
 };
 
+// The flags about how the ranks' work becomes one model: --mode, --replicas, --sync-…, --staleness.
+class ModeFlags {
+ public:
+  ModeFlags(CLI::App& app, Options& options)
+      : options_(options), mode_(name_of(kModes, options.mode)) {
+    app.add_option("--mode", mode_,
+                   "Ranks in step (ddp), asynchronous (async), or threads of one process (dp)")
+        ->check(CLI::IsMember(kModes));
+    replicas_ = app.add_option("--replicas", options.replicas,
+                               "dp: replicas of the model (0: one for each GPU)")
+                    ->type_name("N")
+                    ->check(CLI::Range(0, 1024));
+    sync_every_ = app.add_option("--sync-every", options.sync_every,
+                                 "Each rank steps alone; models are averaged every so many steps")
+                      ->type_name("STEPS")
+                      ->check(CLI::Range(1, 1'000'000));
+    sync_after_ = app.add_option("--sync-after", options.sync_after,
+                                 "So many steps before that are in step (post-local SGD)")
+                      ->type_name("STEPS")
+                      ->check(CLI::Range(0, 1'000'000'000));
+    sync_optimizer_ = app.add_flag("--sync-optimizer", options.sync_optimizer,
+                                   "The optimiser's state is averaged each time, too");
+    staleness_ = app.add_option("--staleness", options.staleness,
+                                "async: steps that a rank may be ahead of the slowest")
+                     ->type_name("STEPS")
+                     ->check(CLI::Range(0, 1'000'000));
+  }
+
+  // After parsing, when all other options are set. Throws CLI::ValidationError for flags that don't
+  // go together.
+  void settle() {
+    options_.mode = kModes.at(mode_);
+    const bool is_async = options_.mode == ModeChoice::kAsync;
+    if (*replicas_ && options_.mode != ModeChoice::kDp) refuse("--replicas", "is for --mode=dp");
+    if (*staleness_ && !is_async) refuse("--staleness", "is for --mode=async");
+    if (is_async && (*sync_every_ || *sync_after_ || *sync_optimizer_)) {
+      refuse("--mode=async",
+             "not with --sync-every, --sync-after or --sync-optimizer: "
+             "parameters are exchanged after each step");
+    }
+    if ((*sync_after_ || *sync_optimizer_) && options_.sync_every <= 1) {
+      refuse(*sync_after_ ? "--sync-after" : "--sync-optimizer", "needs --sync-every of 2 or more");
+    }
+    if (!has_local_steps(options_)) return;
+    check_alone();
+    if (is_async && options_.checkpoint_every > 0) {
+      refuse("--checkpoint-every",
+             "not with --mode=async: the ranks' models are one at the end of "
+             "each epoch only, and saved then");
+    }
+    if (is_async) return;
+    for (const auto& [flag, steps] : {std::pair("--checkpoint-every", options_.checkpoint_every),
+                                      std::pair("--sync-after", options_.sync_after)}) {
+      if (steps % options_.sync_every == 0) continue;
+      refuse(flag, concat(steps, " is no multiple of --sync-every=", options_.sync_every));
+    }
+  }
+
+ private:
+  // Of flags whose effect needs all ranks in each step, and --checkpoint-every.
+  void check_alone() const {
+    const char* flag = options_.mode == ModeChoice::kAsync ? "--mode=async" : "--sync-every";
+    const auto alone = [&](const std::string& other, const char* why) {
+      refuse(flag, concat("not with ", other, ": ", why));
+    };
+    if (options_.uneven_inputs == UnevenInputs::kJoin) {
+      alone("--uneven-inputs=join", "each rank steps alone; pad or drop");
+    }
+    if (options_.zero != ZeroStage::kOff) alone("--zero", "no gradients are averaged");
+    if (options_.compression.kind != Compression::Kind::kNone) {
+      alone("--compress", "no gradients are sent");
+    }
+    if (options_.find_unused_parameters || options_.static_graph) {
+      alone(options_.static_graph ? "--static-graph" : "--find-unused-parameters",
+            "no gradients are averaged");
+    }
+    if (!options_.ignore_parameters.empty() || !options_.broadcast_buffers) {
+      alone(options_.broadcast_buffers ? "--ignore-parameters" : "--no-broadcast-buffers",
+            "all of the model is averaged");
+    }
+    if (options_.amp == AmpChoice::kFp16) {
+      alone("--amp=fp16", "its scale is agreed on in each step; --amp=bf16 has none");
+    }
+  }
+
+  Options& options_;
+  std::string mode_;
+  CLI::Option *replicas_, *sync_every_, *sync_after_, *sync_optimizer_, *staleness_;
+};
+
 }  // namespace
 
 const char* to_string(OptimizerChoice choice) { return name_of(kOptimizers, choice); }
 const char* to_string(ScheduleChoice choice) { return name_of(kSchedules, choice); }
 const char* to_string(UnevenInputs choice) { return name_of(kUnevenInputs, choice); }
 const char* to_string(AmpChoice choice) { return name_of(kAmps, choice); }
+const char* to_string(ModeChoice choice) { return name_of(kModes, choice); }
 
 const std::vector<std::string>& layout_axes() {
   static const std::vector<std::string> axes{kPipelineAxis, kDataAxis, kTensorAxis};
@@ -364,9 +462,9 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
     app.parse(argc, argv);
     optimizer_flags.settle();
     if (options.amp == AmpChoice::kFp16 && uneven_inputs == "join") {
-      throw CLI::ValidationError("--amp",
-                                 "fp16 needs all ranks in each step, --uneven-inputs=join "
-                                 "lets some run out: use --amp=bf16, or pad");
+      refuse("--amp",
+             "fp16 needs all ranks in each step, --uneven-inputs=join "
+             "lets some run out: use --amp=bf16, or pad");
     }
     options.uneven_inputs = kUnevenInputs.at(uneven_inputs);
     options.compression = parse_compression(compression);
@@ -399,6 +497,17 @@ std::string shipped_data_dir() {
   throw Error(ErrorCode::kInvalidArgument,
               "the shipped digits are neither in " + installed.string() + " nor in " +
                   DDPRUN_SOURCE_DIGITS_DIR + ": give --data DIR with MNIST's four files");
+}
+
+OwnTensors::OwnTensors(const Options& options, const std::vector<std::string>& buffers)
+    : names_(options.ignore_parameters) {
+  if (!options.broadcast_buffers) names_.insert(names_.end(), buffers.begin(), buffers.end());
+}
+
+bool OwnTensors::has(std::string_view name) const {
+  return std::any_of(names_.begin(), names_.end(), [&](const std::string& own) {
+    return name == own || name.find("." + own + ".") != name.npos;
+  });
 }
 
 }  // namespace ddprun::train

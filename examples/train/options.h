@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "worker_sdk/core/backend_choice.h"
@@ -90,6 +91,22 @@ struct Options {
 inline bool has_local_steps(const Options& options) {
   return options.mode == ModeChoice::kAsync || options.sync_every > 1;
 }
+
+// Which tensors of a training each rank has for itself: those of --ignore-parameters, and the
+// buffers with --no-broadcast-buffers.
+class OwnTensors {
+ public:
+  // `buffers`: the names of the net's.
+  OwnTensors(const Options& options, const std::vector<std::string>& buffers);
+
+  // `name`: a parameter's, a buffer's, or of an optimiser's state "OPTIMISER.PARAMETER.WHAT".
+  bool has(std::string_view name) const;
+
+  bool empty() const { return names_.empty(); }
+
+ private:
+  std::vector<std::string> names_;
+};
 
 // The axes of --parallel: stages of layers, images, features; all of them, outermost first.
 inline constexpr char kPipelineAxis[] = "pp", kDataAxis[] = "dp", kTensorAxis[] = "tp";

@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "examples/train/summary.h"
 
-#include <boost/json.hpp>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cmath>
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
 
+#include "common/env_names.h"
 #include "common/error.h"
 
 namespace ddprun::train {
-
 namespace {
+
+constexpr std::chrono::milliseconds kRedrawInterval{50};
+constexpr int kMinBar = 10, kMaxBar = 40;
+
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  char text[256];
+  std::snprintf(text, sizeof text, pattern, args...);
+  return text;
+}
+
+std::string bar(int width, int done, int total) {
+  const int filled = total > 0 ? static_cast<int>(static_cast<long long>(width) * done / total) : 0;
+  std::string text(static_cast<std::size_t>(filled), '=');
+  if (filled < width) text += '>';
+  text.resize(static_cast<std::size_t>(width), ' ');
+  return "[" + text + "] ";
+}
 
 // JSON has no word for what a training that went astray comes to.
 boost::json::value number(double value) {
@@ -24,13 +45,57 @@ boost::json::value number(double value) {
 
 }  // namespace
 
+std::string progress_line(const ProgressState& state, int columns) {
+  const std::string before = format("epoch %d/%d ", state.epoch, state.num_epochs);
+  const std::string after = format(
+      "%*d/%d  loss %.3f  %.0f samples/s", static_cast<int>(std::to_string(state.num_steps).size()),
+      state.step, state.num_steps, state.loss, state.samples_per_second);
+  const int width = std::max(columns - 1, 1);
+  const int room = width - static_cast<int>(before.size() + after.size()) - 3;
+  std::string line = before;
+  if (room >= kMinBar) line += bar(std::min(room, kMaxBar), state.step, state.num_steps);
+  line += after;
+  line.resize(static_cast<std::size_t>(width), ' ');
+  return line;
+}
+
+int terminal_columns() {
+  constexpr int kUsual = 80;
+  if (const char* columns = std::getenv(env::kTerminalColumns)) {
+    const int number = std::atoi(columns);
+    return number > 0 ? number : kUsual;
+  }
+  if (!::isatty(STDOUT_FILENO)) return 0;
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
+
+bool Progress::due(const ProgressState& state) const {
+  if (silent_ || columns_ == 0) return false;
+  return state.step == state.num_steps || !last_drawn_ ||
+         Clock::now() - *last_drawn_ >= kRedrawInterval;
+}
+
+void Progress::update(const ProgressState& state) {
+  if (!due(state)) return;
+  std::fprintf(out_, "\r%s", progress_line(state, columns_).c_str());
+  std::fflush(out_);
+  last_drawn_ = Clock::now();
+  bar_shown_ = true;
+}
+
+void Progress::line(const std::string& text) {
+  if (silent_) return;
+  if (bar_shown_) std::fprintf(out_, "\r%*s\r", columns_ - 1, "");
+  std::fprintf(out_, "%s\n", text.c_str());
+  std::fflush(out_);
+  bar_shown_ = false;
+}
+
 std::string describe(const EpochResult& result, int num_epochs) {
-  char line[160];
-  std::snprintf(line, sizeof line,
-                "epoch %d/%d  loss %.4f  test loss %.4f  test accuracy %.4f  %.0f samples/s",
+  return format("epoch %d/%d  loss %.4f  test loss %.4f  test accuracy %.4f  %.0f samples/s",
                 result.epoch, num_epochs, result.train_loss, result.test_loss, result.test_accuracy,
                 result.samples_per_second);
-  return line;
 }
 
 std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps) {
@@ -39,28 +104,22 @@ std::string traffic_text(const GradientTraffic& traffic, std::uint64_t num_steps
            1e6;
   };
   const double whole = static_cast<double>(std::max<std::uint64_t>(1, traffic.uncompressed_bytes));
-  char text[160];
-  std::snprintf(text, sizeof text,
-                "%.3f MB of gradients sent per rank and step, %.3f MB uncompressed: %.2f %%",
+  return format("%.3f MB of gradients sent per rank and step, %.3f MB uncompressed: %.2f %%",
                 megabytes(traffic.sent_bytes), megabytes(traffic.uncompressed_bytes),
                 static_cast<double>(traffic.sent_bytes) * 100 / whole);
-  return text;
 }
 
 std::string describe(const SyncReport& report, bool is_async) {
-  char text[200];
   const double megabytes = static_cast<double>(report.sent_bytes) / 1e6;
   if (!is_async) {
-    std::snprintf(text, sizeof text, "averaged %llu times, %.1f MB sent per rank",
+    return format("averaged %llu times, %.1f MB sent per rank",
                   static_cast<unsigned long long>(report.num_averagings), megabytes);
-    return text;
   }
-  std::snprintf(text, sizeof text,
-                "%.1f steps/s, ahead of the slowest rank by at most %llu steps, %.2f on average; "
-                "%.1f s waited, %.1f MB sent per rank",
-                report.steps_per_second, static_cast<unsigned long long>(report.max_lead),
-                report.mean_lead, report.waited_seconds, megabytes);
-  return text;
+  return format(
+      "%.1f steps/s, ahead of the slowest rank by at most %llu steps, %.2f on average; "
+      "%.1f s waited, %.1f MB sent per rank",
+      report.steps_per_second, static_cast<unsigned long long>(report.max_lead), report.mean_lead,
+      report.waited_seconds, megabytes);
 }
 
 std::string to_json(const Summary& summary) {
@@ -101,11 +160,8 @@ std::string to_json(const Summary& summary) {
 std::string describe_loading(const Summary& summary, int num_threads) {
   constexpr double kWorthALine = 0.05;
   if (summary.loading_seconds < kWorthALine * summary.wall_seconds) return "";
-  char line[120];
-  std::snprintf(line, sizeof line,
-                "train: waited %.1f s of %.1f s for batches (--loader-threads %d)",
+  return format("train: waited %.1f s of %.1f s for batches (--loader-threads %d)",
                 summary.loading_seconds, summary.wall_seconds, num_threads);
-  return line;
 }
 
 void check_writable(const std::string& path) {

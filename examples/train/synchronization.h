@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When, and how, the ranks' models become one: by the average of each step's gradients (which
-// DistributedDataParallel does; nothing is left to do here), of the models every so many steps
-// (local_steps.h), or asynchronously (async_steps.h). No torch header here.
+// DistributedDataParallel does; nothing is left to do here), of the models every so many steps,
+// or asynchronously. No torch header here.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,6 @@
 
 #include "examples/train/optimization.h"
 #include "examples/train/options.h"
-#include "examples/train/own_tensors.h"
 #include "examples/train/place.h"
 #include "worker_sdk/parallel/micro_batches.h"
 #include "worker_sdk/torch/checkpoint.h"
@@ -72,8 +71,15 @@ class TrainedModel {
 bool are_finite(const std::vector<at::Tensor>& tensors, Communicator& ranks, c10::Device device);
 
 // The same weights on any number of ranks, a function of the seed. The references outlive it.
-// Throws what DistributedDataParallel does; Error(kInvalidArgument) for a layout that can't be.
+// Throws what DistributedDataParallel and make_parallel_model() do.
 std::unique_ptr<TrainedModel> make_model(const Options& options, const Place& place,
                                          c10::Device device, std::uint64_t steps_per_epoch);
+
+// The net laid out over a mesh of ranks (--parallel): stages along pp, features along tp, images
+// along dp. Its losses are those of one process, but for rounding. Error(kInvalidArgument) for a
+// layout that the net can't have.
+std::unique_ptr<TrainedModel> make_parallel_model(const Options& options, Mesh& mesh,
+                                                  c10::Device device,
+                                                  std::uint64_t steps_per_epoch);
 
 }  // namespace ddprun::train

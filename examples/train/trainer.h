@@ -1,89 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop over the SDK: epochs and their steps, and where a checkpoint is saved. No torch
-// header here.
+// A whole training, from the newest checkpoint to the last epoch, and what is printed of it.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "examples/train/evaluation.h"
-#include "examples/train/memory_snapshots.h"
+#include "examples/train/idx_file.h"
 #include "examples/train/options.h"
 #include "examples/train/place.h"
-#include "examples/train/progress.h"
-#include "examples/train/synchronization.h"
-#include "examples/train/trained_model.h"
-#include "examples/train/training_checkpoint.h"
-#include "examples/train/training_data.h"
+#include "examples/train/summary.h"
 #include "examples/train/training_state.h"
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/torch/named_tensor.h"
 
 namespace ddprun::train {
 
-// All calls are collective and from one thread. Errors are the communicator's, the checkpoint's,
-// DistributedDataParallel's.
-class Trainer {
+// Snapshots of a training in its own memory, for ranks that go on in place when one has died
+// (docs/inplace.md). One thread.
+class MemorySnapshots {
  public:
-  // The references outlive this object. Trains on `device`.
-  Trainer(const Options& options, const DataSet& data, const Place& place, c10::Device device,
-          Progress& progress);
+  // `every`: steps; 0: none is due.
+  explicit MemorySnapshots(std::uint64_t every) : every_(every) {}
 
-  // Goes on from the newest checkpoint where there is one.
-  void resume(const DataSet& data);
+  bool due(std::uint64_t step) const { return every_ > 0 && step % every_ == 0; }
 
-  // One more epoch, or the rest of the one under way. False: asked to leave before it was done; it
-  // is saved then, if there is a checkpoint directory.
-  bool run_epoch();
+  // Copies `tensors`, as they are after state.step. The last two are kept: ranks are in step, so
+  // one may have the next snapshot when another one hasn't, but none is further ahead. On a GPU it
+  // is collective, and waits until the copies are made and all ranks have come: throws what the
+  // communicator throws, and the snapshot is none then.
+  void keep(const TrainingState& state, const std::vector<NamedTensor>& tensors,
+            Communicator& communicator, c10::Device device);
 
-  // What was saved is on disk when it returns.
-  void finish_saving();
-
-  const TrainingState& state() const { return state_; }
-  DdpBase& ddp() { return model_->ddp(); }
-  SyncReport sync_report() const { return sync_->report(); }
-  // That the training waited for its batches.
-  double loading_seconds();
+  // Collective. Into `tensors`, of the same names and shapes, the newest one that all ranks have,
+  // as rank 0 has it; later ones are dropped. nullopt, and nothing was changed: there is none.
+  std::optional<TrainingState> load(const std::vector<NamedTensor>& tensors,
+                                    Communicator& communicator, c10::Device device);
 
  private:
-  // Of the epoch under way, in this process alone.
-  struct Share {
-    Totals totals;
-    Clock::time_point start;
-    std::int64_t first, done;  // of this rank's samples
+  struct Snapshot {
+    TrainingState state;
+    std::vector<NamedTensor> tensors;
   };
-
-  bool train(Share& share);
-  void train_step(Share& share, ProgressState& shown);
-  std::vector<MicroBatch> parts_of(std::int64_t batch, std::int64_t done) const;
-  void shadow_others(DdpBase::Join& join);
-  bool asked_to_leave();
-  void check_finite() const;
-  TrainingState state_within(const Share& share) const;
-  void save_within(const Share& share);
-  std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors);
-  void save();
-  void set_phase(ProgressPhase phase);
-
-  const Options& options_;
-  Communicator& world_;       // all ranks
-  Communicator& data_ranks_;  // those that share the images
-  const bool counts_images_;  // of those with the same images this one reports them
-  Session* const session_;    // null: no launcher
-  Progress& progress_;
-  const c10::Device device_;
-  TrainingData data_;
-  MemorySnapshots* const snapshots_;  // null: no recovery in place
-  const bool recovered_;
-  const std::unique_ptr<TrainedModel> model_;
-  const std::unique_ptr<Synchronization> sync_;
-  std::unique_ptr<TrainingCheckpoint> checkpoint_;  // null: --checkpoint-dir isn't given
-  TrainingState state_;
-  std::string from_;      // where it was loaded from: a path, or memory
-  double last_loss_ = 0;  // that was computed
-  Clock::time_point loss_due_{};
+  const std::uint64_t every_;
+  std::deque<Snapshot> snapshots_;  // oldest first
 };
+
+// Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
+// each through `progress`. Collective. On GPU `place.device` where the communicator is NCCL's, else
+// on the CPU. Every rank returns the same losses and accuracies; nullopt: the job was asked to
+// leave, at the same step on all ranks, and what it needs to go on is saved if there is a
+// checkpoint directory. Throws Error: the communicator's (the message names the lost rank), the
+// checkpoint's (checkpoint.h).
+std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
+                                    Progress& progress);
+
+// Sets LibTorch's compute threads of this process; see Options::num_threads.
+// Error(kInvalidArgument) where OMP_NUM_THREADS counts and is no number of threads.
+void set_compute_threads(int num_threads, int local_world_size);
+
+// 0 where LibTorch's CUDA can't be loaded, too.
+int num_visible_gpus();
 
 }  // namespace ddprun::train

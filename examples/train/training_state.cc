@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::string_view kVersion = "3";
 constexpr const char* kVersionKey = "ddprun_train";
-constexpr const char* kOrderKey = "gradient_order";
 constexpr std::size_t kNumbersPerEpoch = 6;
 
 template <typename Number>
@@ -33,33 +32,28 @@ Number to_number(std::string_view text, const std::string& key) {
               concat("its ", key, " is no such number: \"", one_line(text.substr(0, 40)), "\""));
 }
 
-class Reader {
- public:
-  explicit Reader(const Metadata& metadata) : metadata_(metadata) {}
-  const std::string& text(const std::string& key) const {
-    const auto found = metadata_.find(key);
-    if (found != metadata_.end()) return found->second;
-    throw Error(ErrorCode::kProtocol, "it has no " + key);
+std::string compression_from_text(std::string_view text) {
+  try {
+    return to_string(parse_compression(text));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kProtocol, concat("its compress: ", error.what()));
   }
-  std::string text_or_empty(const std::string& key) const {
-    const auto found = metadata_.find(key);
-    return found == metadata_.end() ? std::string() : found->second;
-  }
-  template <typename Number>
-  void read(const std::string& key, Number& number) const {
-    number = to_number<Number>(text(key), key);
-  }
-  template <typename Number>
-  void read_if_there(const std::string& key, Number& number) const {
-    if (metadata_.contains(key)) read(key, number);
-  }
+}
 
- private:
-  const Metadata& metadata_;
-};
+template <typename Number>
+std::string field_text(Number number) {
+  return number_text(number);
+}
+std::string field_text(const std::string& text) { return text; }
+
+std::string field_text(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
+  return list;
+}
 
 // One line each.
-std::string epochs_to_text(const std::vector<EpochResult>& epochs) {
+std::string field_text(const std::vector<EpochResult>& epochs) {
   std::string text;
   for (const EpochResult& each : epochs) {
     text += number_text(each.epoch) + ' ' + number_text(each.train_loss) + ' ' +
@@ -69,8 +63,22 @@ std::string epochs_to_text(const std::vector<EpochResult>& epochs) {
   return text;
 }
 
-std::vector<EpochResult> epochs_from_text(std::string_view text) {
-  constexpr const char* kKey = "epochs";
+// Back from the text of `key`.
+template <typename Number>
+void read_field(const std::string& text, const char* key, Number& number) {
+  number = to_number<Number>(text, key);
+}
+void read_field(const std::string& text, const char* key, std::string& value) {
+  value = key == std::string_view("compress") ? compression_from_text(text) : text;
+}
+
+void read_field(const std::string& list, const char*, std::vector<std::string>& names) {
+  std::istringstream stream(list);
+  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
+}
+
+void read_field(const std::string& all, const char* key, std::vector<EpochResult>& epochs) {
+  std::string_view text = all;
   std::vector<std::string_view> words;
   while (!text.empty()) {
     const std::size_t end = text.find_first_of(" \n");
@@ -80,18 +88,40 @@ std::vector<EpochResult> epochs_from_text(std::string_view text) {
   if (words.size() % kNumbersPerEpoch != 0) {
     throw Error(ErrorCode::kProtocol, "its epochs are no list of six numbers each");
   }
-  std::vector<EpochResult> epochs;
   for (std::size_t i = 0; i < words.size(); i += kNumbersPerEpoch) {
-    EpochResult result;
-    result.epoch = to_number<int>(words[i], kKey);
-    result.train_loss = to_number<double>(words[i + 1], kKey);
-    result.test_loss = to_number<double>(words[i + 2], kKey);
-    result.test_accuracy = to_number<double>(words[i + 3], kKey);
-    result.seconds = to_number<double>(words[i + 4], kKey);
-    result.samples_per_second = to_number<double>(words[i + 5], kKey);
-    epochs.push_back(result);
+    const auto number = [&](std::size_t place) { return to_number<double>(words[i + place], key); };
+    epochs.push_back({.epoch = to_number<int>(words[i], key),
+                      .train_loss = number(1),
+                      .test_loss = number(2),
+                      .test_accuracy = number(3),
+                      .seconds = number(4),
+                      .samples_per_second = number(5)});
   }
-  return epochs;
+}
+
+// All that a checkpoint keeps, in the order in which it is read. `optional(…)`: may be missing.
+template <typename State, typename Use, typename Optional>
+void each_field(State& state, const Use& use, const Optional& optional) {
+  use("batch_size", state.run.batch_size);
+  use("accumulate", state.run.accumulate);
+  use("uneven_inputs", state.run.uneven_inputs);
+  use("optimizer", state.run.optimizer);
+  use("lr", state.run.lr);
+  use("gamma", state.run.gamma);
+  use("compress", state.run.compress);
+  use("ignore_parameters", state.run.ignore_parameters);
+  use("seed", state.run.seed);
+  use("num_images", state.run.num_images);
+  use("image_checksum", state.run.image_checksum);
+  optional("local_steps", state.run.local_steps);
+  optional("batch_norm", state.run.batch_norm);
+  optional("num_threads", state.num_threads);
+  use("step", state.step);
+  use("epochs", state.epochs);
+  use("samples", state.samples);
+  use("loss_sum", state.loss_sum);
+  use("seconds", state.seconds);
+  optional("gradient_order", state.gradient_order);
 }
 
 // A cosine's length is the whole training's.
@@ -116,30 +146,9 @@ std::string local_steps_text(const Options& options) {
                 options.sync_optimizer ? " --sync-optimizer" : "");
 }
 
-std::string comma_list(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
-  return list;
-}
-
-std::vector<std::string> names_in(const std::string& list) {
-  std::vector<std::string> names;
-  std::istringstream stream(list);
-  for (std::string name; std::getline(stream, name, ',');) names.push_back(name);
-  return names;
-}
-
 std::string sorted_list(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
-  return comma_list(names);
-}
-
-std::string compression_from_text(std::string_view text) {
-  try {
-    return to_string(parse_compression(text));
-  } catch (const Error& error) {
-    throw Error(ErrorCode::kProtocol, concat("its compress: ", error.what()));
-  }
+  return field_text(names);
 }
 
 // Of optimizer_text(): its first word is --optimizer's, the others are flags with their values.
@@ -179,6 +188,7 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
   const auto differ = [](const char* what, const auto& a, const auto& b) {
     return concat(what, " is ", number_text(a), " there, ", number_text(b), " here");
   };
+  const auto or_none = [](const std::string& list) { return list.empty() ? "none" : list; };
   if (there.batch_size != here.batch_size) {
     return differ("--batch-size", there.batch_size, here.batch_size);
   }
@@ -198,7 +208,6 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
     return concat("--compress is ", there.compress, " there, ", here.compress, " here");
   }
   if (there.ignore_parameters != here.ignore_parameters) {
-    const auto or_none = [](const std::string& list) { return list.empty() ? "none" : list; };
     return concat("--ignore-parameters is ", one_line(or_none(there.ignore_parameters)), " there, ",
                   or_none(here.ignore_parameters), " here");
   }
@@ -207,7 +216,6 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
                             : "--batch-norm is set here, not there";
   }
   if (there.local_steps != here.local_steps) {
-    const auto or_none = [](const std::string& flags) { return flags.empty() ? "none" : flags; };
     return concat("what makes ranks step alone is ", one_line(or_none(there.local_steps)),
                   " there, ", or_none(here.local_steps), " here");
   }
@@ -220,57 +228,29 @@ std::string first_difference(const RunIdentity& there, const RunIdentity& here) 
 }
 
 Metadata to_metadata(const TrainingState& state) {
-  return {{kVersionKey, std::string(kVersion)},
-          {"batch_size", number_text(state.run.batch_size)},
-          {"accumulate", number_text(state.run.accumulate)},
-          {"uneven_inputs", state.run.uneven_inputs},
-          {"optimizer", state.run.optimizer},
-          {"lr", number_text(state.run.lr)},
-          {"gamma", number_text(state.run.gamma)},
-          {"compress", state.run.compress},
-          {"ignore_parameters", state.run.ignore_parameters},
-          {"seed", number_text(state.run.seed)},
-          {"num_images", number_text(state.run.num_images)},
-          {"image_checksum", number_text(state.run.image_checksum)},
-          {"local_steps", state.run.local_steps},
-          {"batch_norm", number_text(state.run.batch_norm)},
-          {"num_threads", number_text(state.num_threads)},
-          {"step", number_text(state.step)},
-          {"epochs", epochs_to_text(state.epochs)},
-          {"samples", number_text(state.samples)},
-          {"loss_sum", number_text(state.loss_sum)},
-          {"seconds", number_text(state.seconds)},
-          {kOrderKey, comma_list(state.gradient_order)}};
+  Metadata metadata{{kVersionKey, std::string(kVersion)}};
+  const auto keep = [&](const char* key, const auto& value) { metadata[key] = field_text(value); };
+  each_field(state, keep, keep);
+  return metadata;
 }
 
 TrainingState from_metadata(const Metadata& metadata) {
-  const Reader reader(metadata);
-  if (reader.text(kVersionKey) != kVersion) {
+  const auto text = [&](const std::string& key) -> const std::string& {
+    const auto found = metadata.find(key);
+    if (found != metadata.end()) return found->second;
+    throw Error(ErrorCode::kProtocol, "it has no " + key);
+  };
+  if (text(kVersionKey) != kVersion) {
     throw Error(ErrorCode::kProtocol,
-                concat("it is of version ", one_line(reader.text(kVersionKey).substr(0, 40)),
+                concat("it is of version ", one_line(text(kVersionKey).substr(0, 40)),
                        " of this format, not ", kVersion));
   }
   TrainingState state;
-  reader.read("batch_size", state.run.batch_size);
-  reader.read("accumulate", state.run.accumulate);
-  state.run.uneven_inputs = reader.text("uneven_inputs");
-  state.run.optimizer = reader.text("optimizer");
-  reader.read("lr", state.run.lr);
-  reader.read("gamma", state.run.gamma);
-  state.run.compress = compression_from_text(reader.text("compress"));
-  state.run.ignore_parameters = reader.text("ignore_parameters");
-  reader.read("seed", state.run.seed);
-  reader.read("num_images", state.run.num_images);
-  reader.read("image_checksum", state.run.image_checksum);
-  state.run.local_steps = reader.text_or_empty("local_steps");
-  reader.read_if_there("batch_norm", state.run.batch_norm);
-  reader.read_if_there("num_threads", state.num_threads);
-  reader.read("step", state.step);
-  state.epochs = epochs_from_text(reader.text("epochs"));
-  reader.read("samples", state.samples);
-  reader.read("loss_sum", state.loss_sum);
-  reader.read("seconds", state.seconds);
-  state.gradient_order = names_in(reader.text_or_empty(kOrderKey));
+  const auto read = [&](const char* key, auto& value) { read_field(text(key), key, value); };
+  const auto read_if_there = [&](const char* key, auto& value) {
+    if (metadata.contains(key)) read(key, value);
+  };
+  each_field(state, read, read_if_there);
   if (state.samples < 0) throw Error(ErrorCode::kProtocol, "its samples are negative");
   return state;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --dry-run says (docs/dry-run.md), as plain data: dry_run_text.h and dry_run_json.h print it.
+// What --dry-run says, as plain data, and printed. docs/dry-run.md has the fields.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,9 @@
 #include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
+
+struct FleetPlan;
+struct Preparation;
 
 // Where a worker runs on its node.
 struct ForecastPlace {
@@ -52,5 +54,29 @@ struct DryRun {
   std::vector<std::string> assumed;    // one line each: without it the ranks are others
   std::vector<std::string> notes;      // that a run would tell
 };
+
+// `ready` has no problems. Reads sysfs; where the nodes meet at a numeric address it asks the
+// kernel whether this machine has it.
+DryRun dry_run_of_node(const Preparation& ready);
+
+// The same of a job on other hosts (--hosts). `plan` has no problems. Says what it and this
+// machine's file system tell: no host is asked. `with_all_workers`: of each node, else of the first
+// only.
+DryRun dry_run_of_hosts(const FleetPlan& plan, bool with_all_workers);
+
+// For people. Pure.
+std::string to_text(const DryRun& run);
+
+// --json, for scripts: one line. Bytes that are no UTF-8 come out as U+FFFD. Pure.
+std::string to_json(const DryRun& run);
+
+// Limits and budgets of the job by the names of their options; seconds of what is a time. nullopt:
+// none.
+struct NamedLimit {
+  const char* option;
+  std::optional<double> value;
+  bool is_time = true;
+};
+std::vector<NamedLimit> limits_of(const LaunchConfig& config);
 
 }  // namespace ddprun::launcher

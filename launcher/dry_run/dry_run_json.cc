@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/dry_run/dry_run_json.h"
+#include "launcher/dry_run/dry_run.h"
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
@@ -7,7 +7,6 @@
 #include <limits>
 #include <string_view>
 
-#include "launcher/dry_run/dry_run_text.h"
 #include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::launcher {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/dry_run/dry_run_text.h"
+#include "launcher/dry_run/dry_run.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
 #include "common/log.h"

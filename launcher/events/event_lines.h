@@ -1,40 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// --events: what happens to a job on this node, as lines of JSON (docs/events.md has the keys).
-// Pure.
+// What happens to a job on this node, as lines of JSON: those of --events (docs/events.md has the
+// keys) and those of --event-log-handler, in torchrun's shape. Pure.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "agent/worker_exit.h"
+#include "agent/monitor/agent_metrics.h"
+#include "common/clock.h"
 #include "common/wall_time.h"
-#include "rendezvous/membership/agent_events.h"
+#include "launcher/report/job_report.h"
+#include "rendezvous/membership/agent_machine.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::launcher {
 
-struct EventFacts {
-  std::string job_id;
-  std::string host;
-  std::string version;   // of ddprun
-  std::int64_t pid = 0;  // likewise
-  std::string program;   // as typed
-  int num_workers = 1;   // of this node
-  int min_nodes = 1;
-  int max_nodes = 1;
-  int max_restarts = 0;
-};
-
 // Each call returns whole lines, each with its "\n"; maybe none.
 class EventLines {
  public:
-  EventLines(EventFacts facts, Clock::time_point begun) : facts_(std::move(facts)), begun_(begun) {}
+  EventLines(JobFacts facts, Clock::time_point begun) : facts_(std::move(facts)), begun_(begun) {}
 
   const std::string& host() const { return facts_.host; }
 
@@ -55,12 +47,52 @@ class EventLines {
  private:
   class Line;
 
-  const EventFacts facts_;
+  const JobFacts facts_;
   const Clock::time_point begun_;
   std::optional<membership::StartRound> round_;   // the live or last one
   std::optional<Clock::time_point> waits_since_;  // nullopt: since the begin
   std::optional<bool> over_in_place_;             // set: what round_over() has said of round_
   std::map<int, agent::ProgressWords> said_;      // by global rank, of round_
+};
+
+struct EventLogOptions {
+  std::string run_id;
+  std::string role;
+  std::string host;
+  std::string rdzv_backend;
+  std::string program;  // the file that is executed: its last part is told
+};
+
+class EventLog {
+ public:
+  // `write` takes whole lines, each with its "\n".
+  EventLog(EventLogOptions options, Clock::time_point begun,
+           std::function<void(const std::string&)> write);
+
+  // RENDEZVOUS, with the time since the last event, and ASSIGN_WORKER_RANKS.
+  void round_began(const membership::StartRound& round, Clock::time_point now);
+  // START of each worker; pids by local rank.
+  void workers_run(const std::vector<pid_t>& pids, Clock::time_point now);
+  // FAILED, also where the job then goes on with another round.
+  void worker_failed(const membership::WorkerFailure& failure, Clock::time_point now);
+  // SUCCEEDED of each worker, or TERMINATED of those that had not failed; then the agent's.
+  void ended(const membership::JobEnd& verdict, Clock::time_point now);
+
+ private:
+  struct Worker;
+  int place_of(int local_rank) const;
+  void write(const char* state, const Worker* worker, const std::string& raw_error,
+             std::optional<double> duration_ms);
+
+  const EventLogOptions options_;
+  const Clock::time_point begun_;
+  const std::function<void(const std::string&)> write_;
+  Clock::time_point last_;  // event
+  Clock::time_point now_;
+  bool is_placed_ = false;  // round_ is one
+  membership::StartRound round_;
+  std::vector<pid_t> pids_;  // of the round's workers, by local rank; empty: they don't run yet
+  std::set<int> failed_;     // of them, by local rank
 };
 
 }  // namespace ddprun::launcher

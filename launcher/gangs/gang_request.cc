@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/gangs/gang_request.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <string_view>
 
 #include "common/env_names.h"
-#include "common/forwarded_environment.h"
+#include "common/environment.h"
 #include "common/log.h"
+#include "common/random_id.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/hosts/fleet_plan.h"
-#include "rendezvous/gangs/gang_submission.h"
+#include "rendezvous/gangs/gang_json.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -139,6 +143,26 @@ bool is_for_standing_agents(const CommandLine& line, const Environment& environm
 GangRequest plan_gang(const CommandLine& line, const Environment& environment,
                       const GangOrigin& origin) {
   return GangPlanner(line, environment, origin).plan();
+}
+
+GangRequest prepare_gang(const CommandLine& line, const Environment& environment) {
+  GangOrigin origin;
+  const passwd* entry = ::getpwuid(::geteuid());
+  if (entry != nullptr) origin.user = entry->pw_name;
+  origin.uid = ::geteuid();
+  origin.directory = working_directory(environment);
+  origin.random_id = random_id();
+  GangRequest request = plan_gang(line, environment, origin);
+  if (origin.directory.empty()) {
+    request.problems = {"the working directory is gone: start ddprun in one that is there"};
+  }
+  return request;
+}
+
+std::string gang_to_text(const GangRequest& request) {
+  gangs::GangSpec spec = request.spec;
+  for (std::string& variable : spec.environment) variable.resize(variable.find('='));
+  return gangs::gang_to_json(spec) + "\n";
 }
 
 }  // namespace ddprun::launcher

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A command line that standing agents run: whether it is one, and what is submitted
-// (docs/nodes.md). Pure.
+// A command line that standing agents run: whether it is one, what is submitted, and following it
+// (docs/nodes.md).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "common/endpoint.h"
 #include "common/environment.h"
+#include "common/service_manager.h"
 #include "launcher/cli.h"
 #include "rendezvous/gangs/gang.h"
 
@@ -32,7 +33,17 @@ struct GangOrigin {
   std::string random_id;
 };
 
+// Pure.
 GangRequest plan_gang(const CommandLine& line, const Environment& environment,
                       const GangOrigin& origin);
+
+// plan_gang() with what this process is.
+GangRequest prepare_gang(const CommandLine& line, const Environment& environment);
+
+// What --dry-run says: what would be submitted, without the values of variables.
+std::string gang_to_text(const GangRequest& request);
+
+// Returns ddprun's exit status. Throws Error: it can't be submitted, or a file can't be read.
+int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager manager);
 
 }  // namespace ddprun::launcher

@@ -1,74 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprun --from-channel`: one node's agent for a launcher elsewhere. Gets its job over standard
-// input, runs ddprun with it as a child, and passes on what that says. It ends with the channel,
-// and ddprun with it (docs/ssh.md). io thread only.
+// `ddprun --from-channel`: one node's agent for a launcher elsewhere, over standard input and
+// output (docs/ssh.md), and what the ddprun that it starts inherits and owes.
 #pragma once
 
-#include <array>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <memory>
-#include <string>
-#include <string_view>
+#include <optional>
 
-#include "agent/watched_child.h"
 #include "common/environment.h"
-#include "launcher/hosts/channel_end.h"
+#include "launcher/hosts/channel_codec.h"
 
 namespace ddprun::launcher {
 
-class ChannelAgent {
- public:
-  // `environment`: of this process.
-  explicit ChannelAgent(Environment environment);
+// How ddprun is asked to be it.
+inline constexpr char kFromChannel[] = "--from-channel";
 
-  // Until ddprun has ended and that was said, or nobody listens any more. Returns the exit status.
-  int run();
+// Until ddprun has ended and that was said, or nobody listens any more. `environment`: of this
+// process. Returns the exit status.
+int run_channel_agent(Environment environment);
 
- private:
-  struct Stream {  // of ddprun
-    explicit Stream(boost::asio::io_context& io) : pipe(io) {}
-    boost::asio::posix::stream_descriptor pipe;
-    bool reading = false;
-    std::array<char, channel::kMostOutputBytes> buffer;
-  };
+struct UnderChannel {
+  // A socket to the agent. At its end when the channel is.
+  static constexpr int kFd = 3;
 
-  void obey(const channel::Message& message);
-  void start(const channel::Job& job);
-  void start_child(const channel::Job& job);
-  void refuse(const std::string& why);
-  void take_input(std::string_view bytes);
-  void input_has_left(std::size_t num_bytes);
-  void read_all();
-  void read(Stream& stream);
-  void hear_child(const channel::Message& message);
-  void on_child_end(int wait_status);
-  void await_output();
-  void close_streams();
-  bool is_behind() const;
-  void say_end_when_read();
-  void lose_channel(const std::string& fault);
+  bool serves = false;  // the rendezvous, on a free port; Serving says which
+  int stop_signal = 0;  // for the workers at the channel's end
 
-  const Environment environment_;
-  boost::asio::io_context io_;
-  boost::asio::signal_set signals_;
-  boost::asio::steady_timer patience_;
-  ChannelEnd channel_;
-  bool channel_lost_ = false;
-
-  std::shared_ptr<agent::WatchedChild> child_;  // null: none yet, or it has ended
-  PipeWriter stdin_;
-  Stream stdout_;
-  Stream stderr_;
-  ChannelEnd words_;                             // its own; it leaves the job when this is closed
-  std::size_t room_ = channel::kMostInputBytes;  // that was not said yet
-  bool input_ended_ = false;
-  std::chrono::seconds stop_time_{0};
-  bool child_ended_ = false;
-  bool end_said_ = false;
-  channel::End end_;
+  // Besides Serving: Room without bytes for each round in which global rank 0 is here, and End with
+  // the report that the launcher prints once for all nodes.
+  static void say(const channel::Message& message);
+  // From now on only the socket says that the agent is gone.
+  static void watch();
 };
+
+// nullopt: no agent started this process. Takes the variable that says so out of `environment`,
+// keeps the socket from the workers, and sees to it that this process gets the signal when the
+// agent is gone, until watch().
+std::optional<UnderChannel> under_channel(Environment& environment);
 
 }  // namespace ddprun::launcher

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/hosts/channel_end.h"
 
-#include <utility>
-
 #include "common/error.h"
 #include "common/log.h"
 

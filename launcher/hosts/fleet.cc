@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/hosts/fleet.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/endpoint.h"

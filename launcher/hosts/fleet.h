@@ -4,12 +4,15 @@
 // What happens in the job itself is the rendezvous' affair.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "launcher/hosts/channel_codec.h"
@@ -136,5 +139,35 @@ class Fleet {
 // ended well, which it does only when all of the job did; else the one that most have, of several
 // the first.
 int job_exit_code(const std::vector<int>& codes);
+
+// Which node has global rank 0, and how many bytes its agent has room for. Pure.
+class InputFlow {
+ public:
+  explicit InputFlow(std::size_t num_nodes) : room_(num_nodes, 0) {}
+
+  // An agent has room for more, and maybe got rank 0. Never more than channel::kMostInputBytes,
+  // whatever it says.
+  void has_room(int node, const channel::Room& room) {
+    room_[node] = std::min(room_[node] + room.num_bytes, channel::kMostInputBytes);
+    if (room.has_rank_0) node_ = node;
+  }
+  // Its channel is over.
+  void gone(int node) {
+    room_[node] = 0;
+    if (node_ == node) node_ = -1;
+  }
+  // So many bytes went to node().
+  void sent(std::size_t num_bytes) {
+    DDPRUN_CHECK(num_bytes <= room());
+    room_[node_] -= num_bytes;
+  }
+
+  int node() const { return node_; }  // −1: rank 0 is nowhere yet, or nowhere now
+  std::size_t room() const { return node_ < 0 ? 0 : room_[node_]; }
+
+ private:
+  int node_ = -1;
+  std::vector<std::size_t> room_;  // of each node
+};
 
 }  // namespace ddprun::launcher

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // From hosts and options to what is started where: for each node the command that leads to its
-// agent and the arguments of its ddprun.
+// agent, what it means when that fails, and the arguments of its ddprun.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "common/environment.h"
+#include "common/exit_codes.h"
+#include "common/service_manager.h"
 #include "launcher/cli.h"
 #include "launcher/hosts/channel_codec.h"
 #include "launcher/hosts/fleet.h"
+#include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
 
@@ -40,5 +43,25 @@ bool is_forwarded_option(const std::string& name);
 // As the shell calls it where that is true: what lies behind links may be mounted elsewhere on
 // other hosts. Empty: it is gone.
 std::string working_directory(const Environment& environment);
+
+// The user's `ssh` words, options that keep ssh from asking and from forwarding, the host, and
+// `program` as the agent. Where a word has "{host}" (`docker exec -i {host}`) nothing is added: the
+// host takes its place, and the program and its argument follow as words.
+std::vector<std::string> agent_command(const std::vector<std::string>& ssh, const std::string& host,
+                                       const std::string& program);
+
+// A command of agent_command() that ended before its agent answered.
+struct CommandFailure {
+  ExitCode code = ExitCode::kRetryable;  // kUsage: trying again doesn't help
+  std::string text;                      // one line, without the host
+};
+// `said`: the end of what it wrote to stderr, else to stdout.
+CommandFailure command_failure(int wait_status, const std::string& said,
+                               const std::vector<std::string>& ssh, const std::string& program);
+
+// Runs the job to its end and prints the report. `environment`: of the ssh processes. Returns
+// ddprun's exit status.
+int run_on_hosts(FleetPlan plan, const Environment& environment, const LaunchConfig& config,
+                 ServiceManager manager);
 
 }  // namespace ddprun::launcher

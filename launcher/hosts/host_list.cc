@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/nodelist.h"
 #include "common/trimmed.h"
-#include "launcher/options/parse_value.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {

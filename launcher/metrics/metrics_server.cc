@@ -5,10 +5,12 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
-#include <string_view>
 #include <utility>
 
+#include "common/error.h"
+#include "common/log.h"
 #include "common/socket.h"
+#include "rendezvous/daemon/daemon.h"
 #include "rendezvous/http/exchange.h"
 
 namespace ddprun::launcher {
@@ -28,6 +30,15 @@ Tcp::socket socket_of(asio::io_context& io, UniqueFd connection) {
   socket.assign(Tcp::v4(), connection.get(), error);
   if (!error) connection.release();
   return socket;
+}
+
+constexpr std::chrono::seconds kNamePatience{5};
+
+std::vector<UniqueFd> take_port(const Endpoint& endpoint) {
+  if (endpoint.host.empty()) return rendezvous::bind_everywhere(endpoint.port);
+  const NameLookup found = look_up(endpoint, Deadline::after(kNamePatience));
+  if (found.addresses.empty()) throw Error(ErrorCode::kUnavailable, found.failure);
+  return rendezvous::bind_addresses(endpoint, found.addresses);
 }
 
 }  // namespace
@@ -157,6 +168,30 @@ const std::string& MetricsServer::page(metrics::Format format) {
   const Clock::time_point now = Clock::now();
   if (!made.at || now - *made.at > options_.max_age) made = {page_(format), now};
   return made.text;
+}
+
+std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint) {
+  try {
+    return take_port(endpoint);
+  } catch (const Error& error) {
+    throw Error(error.code(), concat("--metrics=", to_string(endpoint), ": ", error.what()));
+  }
+}
+
+std::string metrics_url(const std::vector<UniqueFd>& listeners) {
+  return concat("http://", local_address(listeners.front().get()).text(), "/metrics");
+}
+
+// "HOST" alone might be meant for any port, or for a default one: neither is guessed.
+std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to) {
+  to.reset();
+  if (text == "off") return {};
+  const auto endpoint = parse_endpoint(text, 0), other = parse_endpoint(text, 1);
+  if (!endpoint || endpoint->port != other->port) {
+    return "wants HOST:PORT, :PORT (on all interfaces) or off";
+  }
+  to = endpoint;
+  return {};
 }
 
 }  // namespace ddprun::launcher

@@ -15,9 +15,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
+#include "common/endpoint.h"
 #include "common/metrics_text.h"
 #include "common/unique_fd.h"
 
@@ -70,5 +72,19 @@ class MetricsServer {
   std::list<std::weak_ptr<Session>> sessions_;
   std::shared_ptr<bool> alive_;  // handlers of the io context hold it weakly
 };
+
+// ---- --metrics, of ddprun and ddprun-agent ----
+
+// Of each address of its host (empty: of all interfaces), one port; 0: a free one. Waits a few
+// seconds for a name service. Throws Error that names the flag: the port is taken and by whom, the
+// host is not known or no address of this machine.
+std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint);
+
+// "http://127.0.0.1:9410/metrics", of what bind_metrics() took.
+std::string metrics_url(const std::vector<UniqueFd>& listeners);
+
+// "HOST:PORT", ":PORT" (an empty host: all interfaces) or "off" (nullopt). Returns what is wrong
+// with it; empty: nothing.
+std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to);
 
 }  // namespace ddprun::launcher

@@ -1,12 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/options/option_groups.h"
+#include "launcher/options/option_table.h"
 
-#include "launcher/options/parse_value.h"
-#include "launcher/options/rdzv_conf.h"
+#include <algorithm>
+#include <array>
+
+#include "common/environment.h"
+#include "common/suggest.h"
+#include "common/trimmed.h"
+#include "launcher/options/option_values.h"
 #include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {
+
+// Those that ddprun heeds.
+constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
+                                                          "join_timeout",
+                                                          "last_call_timeout",
+                                                          "keep_alive_timeout",
+                                                          "start_timeout",
+                                                          "exit_barrier_timeout",
+                                                          "replacement_timeout",
+                                                          "keep_alive_interval",
+                                                          "read_timeout",
+                                                          "timeout",
+                                                          "store_type",
+                                                          "keep_alive_max_attempt"};
+// Those that torchrun knows and that mean nothing here (docs/torchrun.md).
+constexpr std::array<std::string_view, 5> kIdleKeys = {"close_timeout", "heartbeat_timeout", "rank",
+                                                       "protocol", "cas_backoff_max_seconds"};
+
+std::string value_of(const LaunchConfig& config, const std::string& key) {
+  const auto found = config.rdzv_conf.find(key);
+  return found == config.rdzv_conf.end() ? "" : found->second;
+}
+
+void apply_limit(const std::string& key, std::chrono::milliseconds LaunchConfig::*field,
+                 LaunchConfig& config, std::vector<std::string>& problems) {
+  const std::string value = value_of(config, key);
+  if (value.empty()) return;
+  const std::string problem = positive_seconds_to(field)(value, config);
+  if (!problem.empty()) problems.push_back("--rdzv-conf=" + key + "=" + value + ": " + problem);
+}
+
+// torchrun's way to say the keep-alive time: so many pings without an answer.
+void apply_keep_alive_attempts(const OptionValues& given, LaunchConfig& config,
+                               std::vector<std::string>& problems) {
+  constexpr std::chrono::milliseconds kTorchrunsInterval{5'000};
+  constexpr int kTorchrunsAttempts = 3, kMostAttempts = 1'000'000;
+  const std::string attempts = value_of(config, "keep_alive_max_attempt");
+  const auto interval = config.keep_alive_interval;
+  if (given.has("keep-alive-timeout") || !value_of(config, "keep_alive_timeout").empty()) return;
+  if (attempts.empty() && interval.count() == 0) return;
+  const auto count = attempts.empty() ? kTorchrunsAttempts : parse_number(attempts, kMostAttempts);
+  if (!count || *count == 0) {
+    problems.push_back("--rdzv-conf=keep_alive_max_attempt=" + attempts +
+                       ": must be a number of more than 0");
+    return;
+  }
+  config.keep_alive_timeout = *count * (interval.count() > 0 ? interval : kTorchrunsInterval);
+}
+
+// Keys that mean nothing are told, not refused: torchrun takes any.
+void tell_idle_keys(LaunchConfig& config) {
+  for (const auto& [key, value] : config.rdzv_conf) {
+    if (std::find(kHeededKeys.begin(), kHeededKeys.end(), key) != kHeededKeys.end()) continue;
+    const bool is_known = std::find(kIdleKeys.begin(), kIdleKeys.end(), key) != kIdleKeys.end();
+    config.notes.push_back(
+        "--rdzv-conf: " + std::string(is_known ? "" : "unknown key ") + "\"" + key +
+        "\" means nothing here" +
+        (is_known ? "" : did_you_mean(key, {kHeededKeys.begin(), kHeededKeys.end()})));
+  }
+}
+
+// "is_host=1,join_timeout=7" into LaunchConfig::rdzv_conf. Which keys there are is
+// apply_rdzv_conf's and validate()'s affair.
+std::string set_rdzv_conf(const std::string& value, LaunchConfig& config) {
+  std::string_view rest = trimmed(value);
+  for (bool more = !rest.empty(); more;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    more = comma != std::string_view::npos;
+    if (more) rest.remove_prefix(comma + 1);
+    const std::size_t equals = std::min(item.find('='), item.size());
+    const std::string key(trimmed(item.substr(0, equals)));
+    const std::string_view text = trimmed(item.substr(std::min(equals + 1, item.size())));
+    if (key.empty()) return "\"" + std::string(item) + "\" is not KEY=VALUE";
+    if (text.empty()) return "\"" + key + "\" has no value; wants KEY=VALUE";
+    config.rdzv_conf[key] = text;
+  }
+  return {};
+}
 
 std::string set_node_rank(const std::string& value, LaunchConfig& config) {
   constexpr int kMost = 1'000'000;
@@ -34,12 +118,43 @@ std::string set_master_addr(const std::string& value, LaunchConfig& config) {
   return nonempty_text_to(&LaunchConfig::master_addr)(host, config);
 }
 
-OptionSetter tls_file_to(std::string security::TlsFiles::*field) {
-  return [field](const std::string& value, LaunchConfig& config) -> std::string {
-    if (value.empty()) return "wants a value, got nothing";
-    config.tls.*field = value;
-    return {};
-  };
+std::string set_env(const std::string& values, LaunchConfig& config) {
+  std::size_t begin = 0;
+  while (begin <= values.size()) {
+    const std::size_t end = std::min(values.find('\0', begin), values.size());
+    std::string wish = values.substr(begin, end - begin);
+    if (std::string why = check_env_wish(wish); !why.empty()) return why;
+    config.hosts.env.push_back(std::move(wish));
+    begin = end + 1;
+  }
+  return {};
+}
+
+std::string set_fanout(const std::string& value, LaunchConfig& config) {
+  constexpr int kMost = 10'000;
+  const auto number = parse_number(value, kMost);
+  if (!number || *number == 0) return "wants a number from 1 to " + std::to_string(kMost);
+  config.hosts.fanout = *number;
+  return {};
+}
+
+std::string set_timeout(const std::string& value, LaunchConfig& config) {
+  const auto time = parse_seconds(value);
+  if (!time || time->count() == 0) return "wants a number of seconds, more than 0";
+  config.hosts.timeout = *time;
+  return {};
+}
+
+std::string set_keep_alive(const std::string& value, LaunchConfig& config) {
+  // Below this a busy machine's own delays look like a cut line.
+  constexpr std::chrono::milliseconds kLeast{200};
+  constexpr std::chrono::hours kMost{24};
+  const auto time = parse_seconds(value);
+  if (!time || *time > kMost || (time->count() > 0 && *time < kLeast)) {
+    return "wants a number of seconds, from 0.2 to 86400, or 0 for never";
+  }
+  config.hosts.keep_alive = *time;
+  return {};
 }
 
 }  // namespace
@@ -77,18 +192,73 @@ std::vector<Option> meeting_options() {
        nonempty_text_to(&C::token_file)},
       {"tls-ca", "PATH", "",
        "speak TLS 1.3 with the rendezvous, whose certificate is of this authority (PEM)", kGroup,
-       tls_file_to(&security::TlsFiles::ca)},
+       nonempty_text_to(&C::tls, &security::TlsFiles::ca)},
       {"tls-cert", "PATH", "",
        "this side's certificate (PEM): for a rendezvous that wants one, or to serve it here",
-       kGroup, tls_file_to(&security::TlsFiles::cert)},
+       kGroup, nonempty_text_to(&C::tls, &security::TlsFiles::cert)},
       {"tls-key", "PATH", "", "its key (PEM), mode 600", kGroup,
-       tls_file_to(&security::TlsFiles::key)},
+       nonempty_text_to(&C::tls, &security::TlsFiles::key)},
       {"local-addr", "ADDR", "", "what peers are told to reach this node by", kGroup,
        nonempty_text_to(&C::local_addr)},
       {"topology", "LABEL", "",
        "where this node stands, widest switch first: pod1.rack7; neighbours get adjacent ranks",
        kGroup, text_to(&C::topology)},
   };
+}
+
+std::vector<Option> hosts_options() {
+  constexpr char kGroup[] = "One shell for all nodes (docs/ssh.md)";
+  using C = LaunchConfig;
+  using H = HostsOptions;
+  std::vector<Option> options = {
+      {"hosts", "LIST", "",
+       "start a node on each of these hosts over ssh, this one may be among them: "
+       "n[01-04]:8,gpu9:4",
+       kGroup, nonempty_text_to(&C::hosts, &H::hosts), 'H', true},
+      {"hostfile", "FILE", "", "likewise, a host in each line, as \"n1 slots=8\" or \"n1:8\"",
+       kGroup, nonempty_text_to(&C::hosts, &H::hostfile), 0, true},
+      {"include-hosts", "LIST", "", "only these of them", kGroup,
+       nonempty_text_to(&C::hosts, &H::include), 0, true},
+      {"exclude-hosts", "LIST", "", "all but these of them", kGroup,
+       nonempty_text_to(&C::hosts, &H::exclude), 0, true},
+      {"ssh", "COMMAND", "ssh",
+       "how to get to a host: 'ssh -p 2222', or with its place 'docker exec -i {host}'", kGroup,
+       nonempty_text_to(&C::hosts, &H::ssh)},
+      {"remote-ddprun", "PATH", "", "where ddprun is on the hosts (default: where this one is)",
+       kGroup, nonempty_text_to(&C::hosts, &H::remote_ddprun)},
+      {"env", "NAME[=VALUE]", "",
+       "a variable for the workers on the hosts, beside those that they get anyway; -NAME: not "
+       "this one; may be given more than once",
+       kGroup, set_env, 0, true},
+      {"ssh-fanout", "N", "64", "how many hosts are connected to at once", kGroup, set_fanout},
+      {"ssh-timeout", "SECONDS", "60", "a host that doesn't answer for so long is given up", kGroup,
+       set_timeout},
+      {"ssh-keep-alive", "SECONDS", "30",
+       "a host of which nothing is heard for so long is lost, and it ends its part; 0: never",
+       kGroup, set_keep_alive},
+  };
+  for (Option& option : options) option.repeats = option.name == "env";
+  return options;
+}
+
+void apply_rdzv_conf(const OptionValues& given, LaunchConfig& config,
+                     std::vector<std::string>& problems) {
+  if (!given.has("rendezvous-timeout")) {
+    apply_limit("join_timeout", &LaunchConfig::rendezvous_timeout, config, problems);
+  }
+  for (const TimeLimit& limit : time_limits()) {
+    if (!given.has(limit.option)) {
+      apply_limit(underscored(limit.option), limit.field, config, problems);
+    }
+  }
+  apply_keep_alive_attempts(given, config, problems);
+  if (!given.has("rendezvous-timeout")) {
+    apply_limit("read_timeout", &LaunchConfig::connect_timeout, config, problems);
+    if (!config.rdzv_conf.contains("join_timeout")) {
+      apply_limit("timeout", &LaunchConfig::static_timeout, config, problems);
+    }
+  }
+  tell_idle_keys(config);
 }
 
 }  // namespace ddprun::launcher

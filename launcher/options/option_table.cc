@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "launcher/options/option_groups.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 
@@ -69,6 +69,57 @@ const Option* find_option(std::string_view name) {
     if (underscored(option.name) == wanted) return &option;
   }
   return nullptr;
+}
+
+OptionSetter text_to(std::string LaunchConfig::*field) {
+  return [field](const std::string& value, LaunchConfig& config) {
+    config.*field = value;
+    return std::string();
+  };
+}
+
+OptionSetter nonempty_text_to(std::string LaunchConfig::*field) {
+  return [field](const std::string& value, LaunchConfig& config) -> std::string {
+    if (value.empty()) return "wants a value, got nothing";
+    config.*field = value;
+    return {};
+  };
+}
+
+OptionSetter switch_to(bool LaunchConfig::*field) {
+  return [field](const std::string& value, LaunchConfig& config) -> std::string {
+    const auto on = parse_switch(value);
+    if (!on) return "wants 1 or 0";
+    config.*field = *on;
+    return {};
+  };
+}
+
+OptionSetter number_to(int LaunchConfig::*field, int most) {
+  return [field, most](const std::string& value, LaunchConfig& config) -> std::string {
+    const auto number = parse_number(value, most);
+    if (!number) return "wants a number from 0 to " + std::to_string(most);
+    config.*field = *number;
+    return {};
+  };
+}
+
+OptionSetter seconds_to(std::chrono::milliseconds LaunchConfig::*field) {
+  return [field](const std::string& value, LaunchConfig& config) -> std::string {
+    const auto time = parse_seconds(value);
+    if (!time) return "wants a number of seconds from 0 to 86400000";
+    config.*field = *time;
+    return {};
+  };
+}
+
+OptionSetter positive_seconds_to(std::chrono::milliseconds LaunchConfig::*field) {
+  return [field, set = seconds_to(field)](const std::string& value,
+                                          LaunchConfig& config) -> std::string {
+    std::string problem = set(value, config);
+    if (problem.empty() && (config.*field).count() == 0) problem = "must be more than 0 seconds";
+    return problem;
+  };
 }
 
 }  // namespace ddprun::launcher

@@ -1,14 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that knows ddprun's options. To add one: a field in launch_config.h, an entry in
-// its group's source (option_groups.h), and docs/launcher.md.
+// The one place that knows ddprun's options: how each is called, what is said of it, and where its
+// value goes. The command line, the environment, the configuration files, --help, the man pages and
+// the shells' completions are all made from this table. To add one: a field in launch_config.h, an
+// entry in its group's source (*_options.cc), and docs/launcher.md.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "launcher/options/option.h"
+#include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
+
+// Sets a field from the value as it was given. Returns "" or what is wrong with the value, as in
+// "wants a number from 0 to 65535".
+using OptionSetter = std::function<std::string(const std::string& value, LaunchConfig& config)>;
+
+struct Option {
+  std::string name;      // "max-restarts": on the command line with "--"
+  std::string value;     // what it takes, as shown: "N", "auto|gpu|cpu"; empty: a switch
+  std::string fallback;  // what counts where nobody gives it; empty: no value that could be given
+  std::string help;      // one line
+  std::string group;     // heading that it stands under
+  OptionSetter set;
+  char letter = 0;  // "-m"; 0: none
+  // Whether the environment and the configuration files can give it. Not where ddprun is to do
+  // something else than run a job, nor where the nodes meet: endpoint_discovery.h has an order of
+  // its own for that.
+  bool only_typed = false;
+  // Of a flag that is given more than once all values count: the setter gets them joined by
+  // `separator`.
+  bool repeats = false;
+  char separator = '\0';
+
+  bool is_switch() const { return value.empty(); }
+};
 
 // In the order of --help.
 const std::vector<Option>& option_table();
@@ -30,5 +58,51 @@ struct TimeLimit {
   const char* help;
 };
 const std::vector<TimeLimit>& time_limits();
+
+// ---- the parts of the table, each what --help shows under one heading or two ----
+
+std::vector<Option> size_options();
+std::vector<Option> meeting_options();
+std::vector<Option> hosts_options();
+std::vector<Option> time_options();
+std::vector<Option> progress_options();  // hangs, preemption
+std::vector<Option> placement_options();
+std::vector<Option> limits_options();
+std::vector<Option> program_options();
+std::vector<Option> torchrun_options();
+std::vector<Option> output_options();
+
+// What does something else than run a job, and --config.
+inline constexpr char kOtherGroup[] = "Other";
+std::vector<Option> other_options();
+
+// ---- setters ----
+
+// Any text, the empty one, too.
+OptionSetter text_to(std::string LaunchConfig::*field);
+// Likewise, but "--flag=$VARIABLE" with an unset variable is a problem.
+OptionSetter nonempty_text_to(std::string LaunchConfig::*field);
+template <typename Part>
+OptionSetter nonempty_text_to(Part LaunchConfig::*part, std::string Part::*field) {
+  return [part, field](const std::string& value, LaunchConfig& config) -> std::string {
+    if (value.empty()) return "wants a value, got nothing";
+    config.*part.*field = value;
+    return {};
+  };
+}
+// 1, true, yes, on, or 0, false, no, off.
+OptionSetter switch_to(bool LaunchConfig::*field);
+OptionSetter number_to(int LaunchConfig::*field, int most = 1'000'000);
+// Seconds, with a fraction where one is given; 0 … 1000 days.
+OptionSetter seconds_to(std::chrono::milliseconds LaunchConfig::*field);
+// Likewise, but more than 0.
+OptionSetter positive_seconds_to(std::chrono::milliseconds LaunchConfig::*field);
+// A part of the config from its own parser.
+template <typename Part>
+OptionSetter parsed_to(Part LaunchConfig::*part, std::string (*parse)(std::string_view, Part&)) {
+  return [part, parse](const std::string& value, LaunchConfig& config) {
+    return parse(value, config.*part);
+  };
+}
 
 }  // namespace ddprun::launcher

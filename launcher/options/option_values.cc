@@ -2,9 +2,12 @@
 #include "launcher/options/option_values.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <charconv>
 
 #include "common/env_names.h"
+#include "common/suggest.h"
 #include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {
@@ -24,14 +27,25 @@ bool is_of_this_machine(const std::string& option) {
          option == "metrics";
 }
 
-}  // namespace
+// DDPRUN_<name>s that are no option's.
+constexpr std::array<std::string_view, 18> kOthers = {
+    env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
+    env::kMasterNodeAddr,    env::kAgentSocket,   env::kTerminalColumns,
+    env::kNcclLibrary,       env::kCudartLibrary, env::kFlightRecorderSize,
+    env::kFlightRecorderDir, env::kDebug,         env::kNvmlLibrary,
+    env::kRdzvEndpoint,      env::kRdzvId,        env::kConfig,
+    env::kUnderChannel,      env::kSubmittedAs,   env::kDoctorThresholds,
+};
 
+// "DDPRUN_" and the option max-restarts: "DDPRUN_MAX_RESTARTS".
 std::string variable_of(const std::string& prefix, const Option& option) {
   std::string name = underscored(option.name);
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
   return prefix + name;
 }
+
+}  // namespace
 
 void OptionValues::add(const OptionValues& other) {
   for (const auto& [name, value] : other.values_) values_[name] = value;
@@ -88,6 +102,64 @@ void OptionValues::apply(LaunchConfig& config, std::vector<std::string>& problem
     const std::string problem = option.set(value->text, config);
     if (!problem.empty()) problems.push_back(shown(option, *value) + ": " + problem);
   }
+}
+
+std::vector<std::string> unknown_variables(const Environment& environment) {
+  const std::string prefix = env::kOwnPrefix;
+  std::vector<std::string> variables;
+  std::vector<std::string> lines;
+  for (const Option& option : option_table()) {
+    if (!option.only_typed) variables.push_back(variable_of("", option));
+  }
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with(prefix) || value.empty()) continue;
+    if (std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end()) continue;
+    const std::string rest = name.substr(prefix.size());
+    if (std::find(variables.begin(), variables.end(), rest) != variables.end()) continue;
+    const std::vector<Option>& table = option_table();
+    const auto typed = std::find_if(table.begin(), table.end(), [&](const Option& option) {
+      return variable_of("", option) == rest;
+    });
+    if (typed != table.end()) {
+      lines.push_back(name + " means nothing: --" + typed->name + " is for the command line");
+    } else if (const std::string similar = did_you_mean(rest, variables); !similar.empty()) {
+      const std::size_t at = similar.find("mean ") + 5;
+      lines.push_back(name + " means nothing" + similar.substr(0, at) + prefix +
+                      similar.substr(at));
+    }
+  }
+  return lines;
+}
+
+std::optional<int> parse_number(std::string_view text, int most) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const bool is_number = !text.empty() && error == std::errc() && stop == end;
+  if (!is_number || number < 0 || number > most) return std::nullopt;
+  return number;
+}
+
+std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
+  double seconds = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+  const bool is_number = !text.empty() && error == std::errc() && stop == end;
+  if (!is_number || !(seconds >= 0 && seconds <= kMaxSeconds)) return std::nullopt;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+std::optional<bool> parse_switch(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  for (const char* yes : {"1", "true", "yes", "on", "t", "y"}) {
+    if (lower == yes) return true;
+  }
+  for (const char* no : {"0", "false", "no", "off", "f", "n"}) {
+    if (lower == no) return false;
+  }
+  return std::nullopt;
 }
 
 }  // namespace ddprun::launcher

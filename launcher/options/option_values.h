@@ -2,13 +2,17 @@
 // What was given for the options, and by whom: of several the one that was set last counts.
 #pragma once
 
+#include <chrono>
+#include <climits>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/environment.h"
 #include "launcher/config_file.h"
-#include "launcher/options/option.h"
+#include "launcher/launch_config.h"
 
 namespace ddprun::launcher {
 
@@ -16,9 +20,6 @@ struct OptionValue {
   std::string text;
   std::string origin;  // "command line", "PET_NNODES", "/etc/ddprun/ddprun.toml:3"
 };
-
-// "DDPRUN_" and the option max-restarts: "DDPRUN_MAX_RESTARTS".
-std::string variable_of(const std::string& prefix, const Option& option);
 
 class OptionValues {
  public:
@@ -50,5 +51,27 @@ class OptionValues {
  private:
   std::map<std::string, OptionValue> values_;  // by the option's name
 };
+
+// One line for each DDPRUN_ variable that is spelled almost as an option, or as one that only the
+// command line can give. Pure.
+std::vector<std::string> unknown_variables(const Environment& environment);
+
+// Time limits that are given by a key of --rdzv-conf (torchrun's way) go where those that are given
+// by option go; the option wins. Adds to `problems`.
+void apply_rdzv_conf(const OptionValues& given, LaunchConfig& config,
+                     std::vector<std::string>& problems);
+
+// ---- values as people type them; nullopt: it isn't one. Pure ----
+
+inline constexpr double kMaxSeconds = 86'400'000;  // 1000 days, the control protocol's limit
+
+// "17", from 0 to `most`.
+std::optional<int> parse_number(std::string_view text, int most = INT_MAX);
+
+// "2.5": seconds, from 0 to kMaxSeconds.
+std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text);
+
+// "1", "true", "yes", "on", "t", "y" and their opposites, in any case of letters.
+std::optional<bool> parse_switch(std::string_view text);
 
 }  // namespace ddprun::launcher

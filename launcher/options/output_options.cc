@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
+#include "launcher/options/option_table.h"
 
-#include "launcher/metrics/metrics_value.h"
-#include "launcher/options/option_groups.h"
-#include "launcher/options/parse_value.h"
+#include "launcher/metrics/metrics_server.h"
+#include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -56,16 +55,47 @@ std::string parse_keep(std::string_view text, int& to) {
   return {};
 }
 
-std::string set_metrics(const std::string& value, LaunchConfig& config) {
-  return parse_metrics(value, config.metrics);
-}
-
 std::string set_events(const std::string& value, LaunchConfig& config) {
   if (value.empty()) return "wants a file or off, got nothing";
   if (value == "-") return "wants a file: stdout is the workers'";
   config.events = value;
   return {};
 }
+
+// Told once where somebody gives it.
+void mean_nothing(const char* option, const std::string& value, const char* why,
+                  LaunchConfig& config) {
+  config.notes.push_back("--" + std::string(option) + "=" + value + " means nothing here: " + why);
+}
+
+std::string set_monitor_interval(const std::string& value, LaunchConfig& config) {
+  if (!parse_seconds(value)) return "wants a number of seconds";
+  mean_nothing("monitor-interval", value, "nothing is polled", config);
+  return {};
+}
+
+std::string set_start_method(const std::string& value, LaunchConfig& config) {
+  if (value != "spawn" && value != "fork" && value != "forkserver")
+    return "must be spawn, fork or forkserver";
+  mean_nothing("start-method", value, "workers are programs, not Python functions", config);
+  return {};
+}
+
+std::string set_logs_specs(const std::string& value, LaunchConfig& config) {
+  mean_nothing("logs-specs", value, "it names a plug-in of torchrun's own Python", config);
+  return {};
+}
+
+std::string set_event_log(const std::string& value, LaunchConfig& config) {
+  constexpr std::string_view kFile = "file=";
+  const bool is_file = value.starts_with(kFile) && value.size() > kFile.size();
+  if (!is_file && value != "null" && value != "console")
+    return "must be null, console or file=PATH";
+  config.event_log = value == "null" ? "" : value;
+  return {};
+}
+
+std::string nothing(const std::string& /*value*/, LaunchConfig& /*config*/) { return {}; }
 
 }  // namespace
 
@@ -113,7 +143,46 @@ std::vector<Option> output_options() {
       {"metrics", "[HOST]:PORT|off", "off",
        "serve this node's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free "
        "one",
-       kOutput, set_metrics},
+       kOutput, parsed_to(&LaunchConfig::metrics, parse_metrics)},
+  };
+}
+
+// What torchrun has and ddprun needs for its command lines only: docs/torchrun.md.
+std::vector<Option> torchrun_options() {
+  constexpr char kGroup[] = "As torchrun has it";
+  return {
+      {"signals-to-handle", "NAMES", HandledSignals().text,
+       "ddprun passes these on to the workers, and stops the job", kGroup,
+       parsed_to(&LaunchConfig::signals_to_handle, parse_handled_signals)},
+      {"event-log-handler", "null|console|file=PATH", "null",
+       "what becomes of the workers, as lines of JSON on stderr or in a file", kGroup,
+       set_event_log},
+      {"monitor-interval", "SECONDS", "", "accepted, means nothing: nothing is polled", kGroup,
+       set_monitor_interval},
+      {"start-method", "spawn|fork|forkserver", "", "accepted, means nothing", kGroup,
+       set_start_method},
+      {"logs-specs", "NAME", "", "accepted, means nothing", kGroup, set_logs_specs},
+  };
+}
+
+std::vector<Option> other_options() {
+  using C = LaunchConfig;
+  return {
+      {"dry-run", "", "",
+       "what would run where, with which environment, and no job (docs/dry-run.md)", kOtherGroup,
+       switch_to(&C::dry_run), 0, true},
+      {"json", "", "", "with --dry-run: the same as one JSON document", kOtherGroup,
+       switch_to(&C::json), 0, true},
+      {"config", "FILE", "", "options from there, too: docs/launcher.md", kOtherGroup, nothing, 0,
+       true},
+      {"show-config", "", "", "every option's value and where it comes from, and no job",
+       kOtherGroup, nothing, 0, true},
+      {"print-completion", "bash|zsh|fish|tcsh", "", "what that shell needs to complete flags",
+       kOtherGroup, nothing, 0, true},
+      {"print-man", "ddprun|ddprun.toml", "", "the manual page, for man -l -", kOtherGroup, nothing,
+       0, true},
+      {"help", "", "", "this text", kOtherGroup, nothing, 'h', true},
+      {"version", "", "", "version, and what is built in", kOtherGroup, nothing, 0, true},
   };
 }
 

@@ -2,38 +2,66 @@
 #include "launcher/report/job_records.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <mutex>
 #include <utility>
 
+#include "agent/output/log_writer.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/process_facts.h"
-#include "common/unique_fd.h"
 
 namespace ddprun::launcher {
 namespace {
 
-JobReportOptions report_options(const JobPlan& plan) {
-  const LaunchConfig& config = plan.config;
-  return {.job_id = plan.rendezvous.job_id,
-          .program = config.program,
-          .arguments = config.program_args,
-          .min_nodes = config.min_nodes,
-          .max_nodes = config.max_nodes,
-          .max_restarts = config.max_restarts,
-          .num_workers = plan.num_workers,
-          .host = host_name(),
-          .pid = ::getpid()};
+std::optional<std::uint64_t> missing_lines(std::string_view line) {
+  std::uint64_t number = 0;
+  const char* end = line.data() + line.size() - 1;  // its "\n"
+  const auto [stop, error] = std::from_chars(line.data(), end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
 }
 
-EventFacts event_facts(const JobPlan& plan) {
+// {…} becomes {…,"lost":N}.
+std::string with_lost(std::string_view line, std::uint64_t num_lost) {
+  std::string text(line.substr(0, line.rfind('}')));
+  return text + ",\"lost\":" + std::to_string(num_lost) + "}\n";
+}
+
+// By the log thread. The file's name is in `path` from then on.
+UniqueFd open_in(agent::LogTree& logs, const std::string& name, std::string& path,
+                 std::string& problem) {
+  try {
+    path = logs.begin_run() + "/" + name;
+  } catch (const Error& error) {
+    problem = error.what();
+    return {};
+  }
+  UniqueFd file = open_event_file(path);
+  if (!file) problem = errno_text(errno);
+  return file;
+}
+
+UniqueFd open_given(const std::string& path) {
+  UniqueFd file = open_event_file(path);
+  if (file) return file;
+  const std::string why = errno == ENXIO ? "nobody reads it" : errno_text(errno);
+  throw Error(ErrorCode::kInvalidArgument, concat("--events=", path, " can't be opened: ", why));
+}
+
+JobFacts facts_of(const JobPlan& plan) {
   const LaunchConfig& config = plan.config;
   return {.job_id = plan.rendezvous.job_id,
           .host = host_name(),
           .version = DDPRUN_VERSION,
           .pid = ::getpid(),
           .program = config.program,
+          .arguments = config.program_args,
           .num_workers = plan.num_workers,
           .min_nodes = config.min_nodes,
           .max_nodes = config.max_nodes,
@@ -42,11 +70,185 @@ EventFacts event_facts(const JobPlan& plan) {
 
 }  // namespace
 
+// What the log thread found, for the io thread.
+struct EventTrouble {
+  std::mutex mutex;
+  std::string text;       // guarded by mutex; empty: none
+  bool was_said = false;  // likewise
+
+  // What is to be said, once.
+  std::string take() {
+    const std::lock_guard lock(mutex);
+    if (text.empty() || std::exchange(was_said, true)) return {};
+    return text;
+  }
+};
+
+// --events: this node's record of its job, from the agent's events to the file. io thread only.
+class JobEvents {
+ public:
+  // Writes the first line. `path` as given, opened now: throws Error(kInvalidArgument). Empty: in
+  // the run's directory of `logs`, made now. `notice` is told once where lines are lost; `writer`
+  // outlives this.
+  JobEvents(JobFacts facts, Clock::time_point begun, const std::string& path,
+            std::shared_ptr<agent::LogTree> logs, agent::LogWriter& writer,
+            std::function<void(const std::string&)> notice)
+      : writer_(writer),
+        trouble_(std::make_shared<EventTrouble>()),
+        lines_(std::move(facts), begun) {
+    // Of the file's owner; a std::function copies what it has.
+    struct Place {
+      std::string path;
+      UniqueFd opened;
+    };
+    const auto place = std::make_shared<Place>();
+    EventFileOptions options;
+    if (path.empty()) {
+      const std::string name = "events." + lines_.host() + ".jsonl";  // no "/": gethostname's
+      place->path = name;
+      options.open = [place, logs = std::move(logs), name](std::string& problem) {
+        return open_in(*logs, name, place->path, problem);
+      };
+    } else {
+      place->path = with_host_name(path);
+      place->opened = open_given(place->path);
+      options.open = [place](std::string&) { return std::move(place->opened); };
+    }
+    options.lost = [place, trouble = trouble_, post = writer.poster(),
+                    notice = std::move(notice)](const std::string& why) {
+      {
+        const std::lock_guard lock(trouble->mutex);
+        trouble->text = concat("can't write events to ", place->path, " (", why,
+                               "): they are lost until they can be written again; the job goes on");
+      }
+      post([trouble, notice] {
+        if (const std::string text = trouble->take(); !text.empty() && notice) notice(text);
+      });
+    };
+    file_ = writer.open_sink(place->path, [options = std::move(options)] {
+      return std::make_unique<EventFile>(options);
+    });
+    write(lines_.begin(Moment::now()));
+  }
+
+  void listen(agent::NodeAgentEvents& events) {
+    events.worker_ended = [this](const agent::WorkerExit& exit) {
+      write(lines_.worker_ended(exit, Moment::now()));
+    };
+    events.round_over = [this](const membership::agent_action::RoundOver& over) {
+      write(lines_.round_over(over, Moment::now()));
+    };
+    events.workers_gone = [this] { lines_.workers_gone(Moment::now()); };
+    events.node_read = [this](const membership::NodeReport& report) {
+      write(lines_.node_read(report, Moment::now()));
+    };
+    events.progressed = [this](const std::vector<agent::RankProgress>& ranks) {
+      write(lines_.progressed(ranks, Moment::now()));
+    };
+  }
+
+  void round_began(const membership::StartRound& round) {
+    write(lines_.round_began(round, Moment::now()));
+  }
+
+  void workers_run(const std::vector<pid_t>& pids) {
+    write(lines_.workers_run(pids, Moment::now()));
+  }
+
+  // The last line.
+  void ended(const membership::JobEnd& verdict) {
+    queue(lines_.ended(verdict, Moment::now()));  // there is room for the last one
+  }
+
+  // At the end, when the file was written: what `notice` has not been told. Empty: nothing.
+  std::string unsaid() const { return trouble_->take(); }
+
+ private:
+  void write(const std::string& lines) {
+    if (lines.empty()) return;
+    if (file_->is_full()) {
+      num_left_out_ += static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
+      return;
+    }
+    queue(lines);
+  }
+
+  void queue(const std::string& lines) {
+    if (const auto missing = std::exchange(num_left_out_, 0); missing > 0) {
+      file_->append(std::to_string(missing) + "\n");
+    }
+    file_->append(lines);
+    writer_.flush();
+  }
+
+  agent::LogWriter& writer_;
+  const std::shared_ptr<EventTrouble> trouble_;  // second owner: the file
+  EventLines lines_;
+  std::unique_ptr<agent::LogWriter::File> file_;
+  std::uint64_t num_left_out_ = 0;  // lines, since the last one that was queued
+};
+
+UniqueFd open_event_file(const std::string& path) {
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+  return UniqueFd(::open(path.c_str(), kFlags, 0666));
+}
+
+void EventFile::write(std::string_view lines) {
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n') + 1);
+    if (line.empty()) return;  // no whole line: nobody writes that
+    lines.remove_prefix(line.size());
+    if (const auto missing = missing_lines(line)) {
+      num_lost_ += *missing;
+    } else {
+      write_line(line);
+    }
+  }
+}
+
+void EventFile::write_line(std::string_view line) {
+  std::string problem;
+  if (!fd_) fd_ = options_.open(problem);
+  std::string_view rest = rest_;
+  if (problem.empty()) problem = write_out(rest);
+  rest_.erase(0, rest_.size() - rest.size());
+  const std::string text = num_lost_ > 0 ? with_lost(line, num_lost_) : std::string(line);
+  std::string_view left = text;
+  if (problem.empty()) problem = write_out(left);
+  if (left.size() == text.size()) {
+    ++num_lost_;
+  } else {
+    num_lost_ = 0;
+    rest_ = left;  // it follows when there is room
+  }
+  is_in_trouble_ = !problem.empty();
+  if (is_in_trouble_ && !std::exchange(has_told_, true) && options_.lost) options_.lost(problem);
+}
+
+// Takes from `text` what was written; "" or why that isn't all.
+std::string EventFile::write_out(std::string_view& text) {
+  const auto patience = is_in_trouble_ ? std::chrono::milliseconds(0) : options_.patience;
+  const Deadline deadline = Deadline::after(patience);
+  while (!text.empty()) {
+    const ssize_t size = ::write(fd_.get(), text.data(), text.size());
+    if (size > 0) {
+      text.remove_prefix(static_cast<std::size_t>(size));
+      continue;
+    }
+    const int error = size < 0 ? errno : ENOSPC;
+    if (error == EINTR) continue;
+    if (error != EAGAIN) return errno_text(error);
+    pollfd ready{fd_.get(), POLLOUT, 0};
+    if (::poll(&ready, 1, deadline.poll_timeout_ms()) == 0) return "its reader takes nothing";
+  }
+  return {};
+}
+
 JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Console& console,
                        std::shared_ptr<agent::LogTree> logs)
     : console_(console),
       begun_(begun),
-      report_(report_options(plan), begun,
+      report_(facts_of(plan), begun,
               std::chrono::system_clock::now() -
                   std::chrono::duration_cast<WallTime::duration>(Clock::now() - begun)) {
   if (!plan.config.event_log.empty()) open_event_log(plan);
@@ -55,6 +257,8 @@ JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Cons
   file_.emplace(plan.config.report);
   file_->begin();
 }
+
+JobRecords::~JobRecords() = default;
 
 void JobRecords::open_event_log(const JobPlan& plan) {
   constexpr std::string_view kFile = "file=";
@@ -81,8 +285,7 @@ void JobRecords::open_event_log(const JobPlan& plan) {
                       .role = plan.config.role,
                       .host = host_name(),
                       .rdzv_backend = is_static ? membership::kStaticBackend : "c10d",
-                      .program = plan.program.argv.front(),
-                      .num_workers = plan.num_workers},
+                      .program = plan.program.argv.front()},
       begun_, std::move(write));
 }
 
@@ -90,7 +293,7 @@ void JobRecords::open_event_log(const JobPlan& plan) {
 void JobRecords::open_events(const JobPlan& plan, std::shared_ptr<agent::LogTree> logs) {
   const std::string& path = plan.config.events;
   if (path == kNoEvents || (path.empty() && !logs)) return;
-  events_ = std::make_unique<JobEvents>(event_facts(plan), begun_, path, std::move(logs),
+  events_ = std::make_unique<JobEvents>(facts_of(plan), begun_, path, std::move(logs),
                                         console_.log_writer(), console_.options().notice);
 }
 

@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report/job_report.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/process_facts.h"
+#include "common/random_id.h"
 #include "common/signal_names.h"
-#include "common/wall_time.h"
-#include "launcher/own_error_file.h"
-#include "launcher/report/out_of_memory.h"
+#include "launcher/failure_report.h"
+#include "launcher/terminal_text.h"
 #include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::launcher {
@@ -79,6 +89,36 @@ json::object failure_of(const membership::WorkerFailure& failure) {
   return out;
 }
 
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostNameBytes = 200;  // with what is put before and behind it: a file's name
+
+// "" or errno's text.
+std::string write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t size = ::write(fd, text.data(), text.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) return errno_text(size < 0 ? errno : ENOSPC);
+    text.remove_prefix(static_cast<std::size_t>(size));
+  }
+  return {};
+}
+
+// Also of a link that leads to no file yet.
+fs::path behind_links(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i) {
+    path = path.parent_path() / fs::read_symlink(path, error);
+  }
+  return path;
+}
+
+void sync_directory(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd) ::fsync(fd.get());  // file systems without it keep the order by themselves
+}
+
 }  // namespace
 
 const char* state_of(const membership::JobEnd& verdict) {
@@ -96,8 +136,8 @@ const char* state_of(const membership::JobEnd& verdict) {
   }
 }
 
-JobReport::JobReport(JobReportOptions options, Clock::time_point begun, WallTime begun_wall)
-    : options_(std::move(options)), begun_(begun), begun_wall_(begun_wall) {}
+JobReport::JobReport(JobFacts facts, Clock::time_point begun, WallTime begun_wall)
+    : facts_(std::move(facts)), begun_(begun), begun_wall_(begun_wall) {}
 
 void JobReport::round_began(const membership::StartRound& round, Clock::time_point now) {
   if (!rounds_.empty() && !rounds_.back().ended) rounds_.back().ended = now;
@@ -122,12 +162,12 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   out["exit_code"] = verdict.exit_code;
   out["reason"] = text_or_null(verdict.reason);
   json::object job;
-  job["id"] = text_value(options_.job_id);
-  job["program"] = text_value(options_.program);
-  job["arguments"] = texts_of(options_.arguments, kMostArguments);
-  job["min_nodes"] = options_.min_nodes;
-  job["max_nodes"] = options_.max_nodes;
-  job["max_restarts"] = options_.max_restarts;
+  job["id"] = text_value(facts_.job_id);
+  job["program"] = text_value(facts_.program);
+  job["arguments"] = texts_of(facts_.arguments, kMostArguments);
+  job["min_nodes"] = facts_.min_nodes;
+  job["max_nodes"] = facts_.max_nodes;
+  job["max_restarts"] = facts_.max_restarts;
   out["job"] = std::move(job);
   out["began_at"] = utc(begun_);
   out["ended_at"] = utc(now);
@@ -158,15 +198,104 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
     rounds.push_back(std::move(one));
   }
   json::object here;
-  here["host"] = text_value(options_.host);
+  here["host"] = text_value(facts_.host);
   here["node_rank"] = node_rank >= 0 ? json::value(node_rank) : json::value(nullptr);
-  here["pid"] = options_.pid;
-  here["num_workers"] = options_.num_workers;
+  here["pid"] = facts_.pid;
+  here["num_workers"] = facts_.num_workers;
   here["decided_by"] = local ? "this node" : "rendezvous";
   here["rounds"] = std::move(rounds);
   here["flight_recorders"] = texts_of(flight_recorders, flight_recorders.size());
   out["written_by"] = std::move(here);
   return json::serialize(out) + "\n";
+}
+
+ReportFile::ReportFile(std::string path) : path_(std::move(path)) {
+  if (is_stdout()) return;
+  path_ = with_host_name(std::move(path_));
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path_, error);
+  struct stat facts {};
+  const bool exists = ::stat(absolute.c_str(), &facts) == 0;
+  const bool is_odd = exists && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode);
+  const std::string text = absolute.string();
+  is_fifo_ = exists && S_ISFIFO(facts.st_mode);
+  is_direct_ = is_odd || text.starts_with("/dev/fd/") || text.starts_with("/proc/") ||
+               text == "/dev/stdout" || text == "/dev/stderr";
+  path_ = is_direct_ ? text : behind_links(absolute).string();
+}
+
+UniqueFd ReportFile::open_direct() const {
+  return UniqueFd(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
+std::string ReportFile::temporary_path() const {
+  const fs::path path(path_);
+  const std::string name = path.filename().string().substr(0, kMostNameBytes);
+  return (path.parent_path() / ("." + name + "." + random_id().substr(0, 12))).string();
+}
+
+std::string ReportFile::problem() const {
+  if (is_stdout()) return {};
+  // To open a named pipe would be to its reader as if it had been written.
+  if (is_direct_ && !is_fifo_) return open_direct() ? "" : errno_text(errno);
+  std::error_code error;
+  if (fs::is_directory(path_, error)) return "is a directory";
+  const bool exists = fs::exists(path_, error);
+  const std::string looked_at = exists ? path_ : fs::path(path_).parent_path().string();
+  return ::access(looked_at.c_str(), W_OK) == 0 ? "" : errno_text(errno);
+}
+
+std::string ReportFile::problem_by_trial() const {
+  std::string found = problem();
+  if (!found.empty() || is_stdout() || is_direct_) return found;
+  const std::string temporary = temporary_path();
+  const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return errno_text(errno);
+  found = write_all(file.get(), std::string(4096, '\0'));
+  ::unlink(temporary.c_str());
+  return found;
+}
+
+void ReportFile::begin() {
+  if (is_direct_) {
+    direct_ = open_direct();
+  } else if (!is_stdout()) {
+    ::unlink(path_.c_str());
+  }
+}
+
+std::string ReportFile::write(const std::string& text) {
+  if (is_stdout()) return write_to_stdout(text) ? "" : "not all of it was taken";
+  if (is_direct_) {
+    if (!direct_) direct_ = open_direct();
+    if (!direct_) return errno == ENXIO ? "nobody reads it" : errno_text(errno);
+    return write_within(direct_.get(), text, kLastLinesPatience) ? "" : "not all of it was taken";
+  }
+  const std::string temporary = temporary_path();
+  std::string problem = replace(text, temporary);
+  if (!problem.empty()) ::unlink(temporary.c_str());
+  return problem;
+}
+
+std::string ReportFile::replace(const std::string& text, const std::string& temporary) const {
+  UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file) return errno_text(errno);
+  if (std::string problem = write_all(file.get(), text); !problem.empty()) return problem;
+  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) return errno_text(errno);
+  file.reset();
+  if (::rename(temporary.c_str(), path_.c_str()) != 0) return errno_text(errno);
+  sync_directory(fs::path(path_).parent_path().string());
+  return {};
+}
+
+std::string with_host_name(std::string path) {
+  constexpr std::string_view kHostname = "${hostname}";
+  const std::string name = host_name();
+  for (std::size_t at = 0; (at = path.find(kHostname, at)) != std::string::npos;
+       at += name.size()) {
+    path.replace(at, kHostname.size(), name);
+  }
+  return path;
 }
 
 }  // namespace ddprun::launcher

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/base64.h"
+#include "common/byte_text.h"
 #include "common/error.h"
 #include "common/log.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ddprun of a gang, as a child that doesn't outlive its standing agent: the kernel kills it
-// with the agent, and its warden kills the workers (docs/nodes.md). io thread only.
+// The processes of a standing agent: its own place in its unit's cgroup, which is a leaf beside
+// those of its jobs' workers, for a cgroup with processes can't give controllers on
+// (docs/systemd.md); and the ddprun of each gang, a child that doesn't outlive it: the kernel kills
+// it with the agent, and its warden kills the workers (docs/nodes.md).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -8,11 +10,16 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/watched_child.h"
+#include "common/environment.h"
 #include "common/unique_fd.h"
+#include "launcher/standing/standing_options.h"
+#include "rendezvous/gangs/node_messages.h"
 
 namespace ddprun::launcher {
 
@@ -55,5 +62,21 @@ class GangProcess : public std::enable_shared_from_this<GangProcess> {
   std::shared_ptr<agent::WatchedChild> child_;
   std::string why_;  // it never began
 };
+
+// `program`: this installation's ddprun.
+std::vector<std::string> gang_arguments(const gangs::StartPart& start,
+                                        const StandingOptions& options, const std::string& program);
+
+// The agent's own variables, without those of ddprun's options and of its service; those of the
+// gang win.
+std::vector<std::string> gang_environment(const gangs::StartPart& start, Environment own);
+
+// The path of the leaf below `mount` (cgroup v2), by what /proc/self/cgroup says. nullopt: there is
+// no v2, this is the machine's own cgroup, or it is in such a leaf already. Pure.
+std::optional<std::string> supervisor_leaf(std::string_view own_cgroups, const std::string& mount);
+
+// Goes there, with children from then on, where systemd has given the cgroup away (Delegate=).
+// Returns what kept it from that, for a person; empty: nothing, or nothing was to be done.
+std::string enter_supervisor_leaf();
 
 }  // namespace ddprun::launcher

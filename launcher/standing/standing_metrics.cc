@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/standing/standing_metrics.h"
 
-#include "agent/monitor/node_metrics.h"
+#include "agent/monitor/agent_metrics.h"
 
 namespace ddprun::launcher {
 namespace {

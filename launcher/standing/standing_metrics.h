@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <string>
 
-#include "agent/monitor/node_reading.h"
+#include "agent/monitor/node_monitor.h"
 #include "common/metrics_text.h"
-#include "common/process_metrics.h"
 
 namespace ddprun::launcher {
 

@@ -2,7 +2,6 @@
 #include "launcher/standing/standing_options.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <filesystem>
 #include <sstream>
 
@@ -12,12 +11,11 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/man_entries.h"
 #include "common/man_page.h"
 #include "common/process_facts.h"
-#include "common/standard_output.h"
+#include "common/standard_streams.h"
 #include "launcher/config_file.h"
-#include "launcher/metrics/metrics_value.h"
+#include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
 #include "rendezvous/gangs/gang.h"
 

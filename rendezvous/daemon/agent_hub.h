@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agents' open connections and the membership machine behind them: frames become events,
-// actions become frames. With a journal no action is carried out before what it follows from is
-// kept. io thread only.
+// actions become frames, with a journal once what they follow from is kept. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,7 +20,6 @@
 #include "common/exit_codes.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/proxied_stores.h"
-#include "rendezvous/daemon/unkept_actions.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
@@ -54,8 +52,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   // Without a time-out the deadlines of the jobs themselves are the limit.
   void when_idle(std::optional<std::chrono::milliseconds> timeout, std::function<void()> done);
 
-  // `done` is called once, from the io context: no agent that carries a store is connected any
-  // more, or `limit` passed.
+  // Calls `done` once, from the io context: no agent with a store is connected, or `limit` passed.
   void when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done);
 
   std::vector<membership::JobStatus> status() const { return table_.status(); }
@@ -105,7 +102,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void arm_turn();
   void drop_stores_of_finished();
   void settle(membership::Actions actions);
-  void perform(const membership::Actions& actions);
+  void perform(const membership::Actions& actions) {
+    for (const auto& action : actions) perform(action);
+  }
   void perform(const membership::Action& action);
   void arm_tick();
   void check_idle();
@@ -124,7 +123,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events that carrying out actions caused
-  UnkeptActions unkept_;
+  journal::UnkeptActions unkept_;
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <sstream>
-#include <string_view>
 #include <vector>
 
 #include "common/duration.h"
@@ -12,15 +11,13 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "common/man_entries.h"
 #include "common/man_page.h"
-#include "common/standard_output.h"
+#include "common/standard_streams.h"
 #include "common/suggest.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr auto kTakeLast = CLI::MultiOptionPolicy::TakeLast;
 constexpr std::chrono::seconds kShortestLease{2}, kLongestLease{60};
 constexpr std::chrono::milliseconds kShortestGrace{10}, kLongestGrace{60'000};
 
@@ -87,34 +84,28 @@ struct Texts {
 void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
   app.add_option("--listen", texts.listen,
                  "HOST:PORT to serve; :PORT = on all interfaces; port 0 = any free one")
-      ->capture_default_str()
-      ->multi_option_policy(kTakeLast);
+      ->capture_default_str();
   app.add_option("--state-dir", flags.state_directory,
                  "DIRECTORY in which jobs are kept (made where it is missing): a ddprund that is "
-                 "killed and started again goes on with them; default: nowhere")
-      ->multi_option_policy(kTakeLast);
+                 "killed and started again goes on with them; default: nowhere");
   app.add_option("--durability", texts.durability,
                  "What --state-dir outlives: process = the end of ddprund; disk = that of the "
                  "machine, too (an fsync per decision)")
-      ->capture_default_str()
-      ->multi_option_policy(kTakeLast);
+      ->capture_default_str();
   app.add_option("--keep-finished", texts.keep_finished,
                  "How long ddprunctl jobs shows a job that is over, DURATION (3600, 90m, 1d) from "
                  "its end; 0 = not at all; the last 1000")
-      ->capture_default_str()
-      ->multi_option_policy(kTakeLast);
+      ->capture_default_str();
   app.add_option("--reconnect-grace", texts.reconnect_grace,
                  "How long a node whose connection is lost has to come back before it counts as "
                  "lost, 0.01s to 60s; longer where the way to it is long or loses connections: a "
                  "node that dies is noticed as much later")
       ->type_name("DURATION")
-      ->capture_default_str()
-      ->multi_option_policy(kTakeLast);
+      ->capture_default_str();
   app.add_option("--watch-output", texts.watch_output,
                  "on|off: whether who watches a job (the page at /, ddprunctl top) can see the "
                  "last lines that its ranks print (docs/status-page.md)")
-      ->capture_default_str()
-      ->multi_option_policy(kTakeLast);
+      ->capture_default_str();
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
     const auto set = [flag, &limits](const std::vector<std::string>& values) {
       for (const std::string& text : values) {  // what one names stays where another does not
@@ -124,30 +115,26 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
     };
     app.add_option_function<std::vector<std::string>>(flag, set, help)
         ->type_name("LIMITS")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->allow_extra_args(false);
   };
-  add_limits("--job-limits", flags.job_limits,
+  add_limits("--job-limits", flags.daemon.job_limits,
              "What one job's workers may have in the rendezvous (--store=proxy): "
              "keys=1M,bytes=4GiB,connections=65536,requests=N a second (default: any number)");
   add_limits(
-      "--limits", flags.limits,
+      "--limits", flags.daemon.limits,
       "Likewise all jobs' together: keys=10M,bytes=16GiB,connections=262144 (and as many agents), "
       "requests=N");
-}
-
-void add_file(CLI::App& app, const char* flag, std::string& path, const char* help) {
-  app.add_option(flag, path, help)->multi_option_policy(kTakeLast);
 }
 
 void add_security_options(CLI::App& app, DaemonFlags& flags) {
   app.add_option("--token-file", flags.token_file,
                  "Only agents that have this file's content (16 bytes or more) are served; mode "
                  "600, or 640 if it is root's")
-      ->envname(env::kTokenFile)
-      ->multi_option_policy(kTakeLast);
-  add_file(app, "--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
-  add_file(app, "--tls-key", flags.tls.key, "Its key (PEM), mode 600");
-  add_file(app, "--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
+      ->envname(env::kTokenFile);
+  app.add_option("--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
+  app.add_option("--tls-key", flags.tls.key, "Its key (PEM), mode 600");
+  app.add_option("--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
   app.add_flag("--tls-verify-client", flags.tls.verify_client,
                "Serve only clients that have a certificate of it");
 }
@@ -156,22 +143,19 @@ void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
   app.add_option("--ha", texts.ha,
                  "etcd://HOST:PORT,.../PREFIX: one of several ddprunds, of which the one that a "
                  "lease in this etcd names leads; the jobs are kept there (docs/ha.md)")
-      ->type_name("URL")
-      ->multi_option_policy(kTakeLast);
+      ->type_name("URL");
   app.add_option(
          "--ha-lease", texts.ha_lease,
          "How long a leader that says nothing stays it (--ha), 2s to 60s; less than half of "
          "the jobs' keep-alive time (5 s) lets workers run on undisturbed when it is lost")
-      ->capture_default_str()
-      ->multi_option_policy(kTakeLast);
+      ->capture_default_str();
   app.add_option("--ha-name", flags.ha_name,
                  "HOST:PORT that the others tell who asks for the leader; default: this host's "
-                 "name and the port")
-      ->multi_option_policy(kTakeLast);
-  add_file(app, "--ha-ca", flags.ha_tls.ca,
-           "Speak TLS with etcd: the authority of its certificate (PEM)");
-  add_file(app, "--ha-cert", flags.ha_tls.cert, "This ddprund's certificate for it (PEM)");
-  add_file(app, "--ha-key", flags.ha_tls.key, "Its key (PEM), mode 600");
+                 "name and the port");
+  app.add_option("--ha-ca", flags.ha_tls.ca,
+                 "Speak TLS with etcd: the authority of its certificate (PEM)");
+  app.add_option("--ha-cert", flags.ha_tls.cert, "This ddprund's certificate for it (PEM)");
+  app.add_option("--ha-key", flags.ha_tls.key, "Its key (PEM), mode 600");
 }
 
 // Empty, or what is wrong.
@@ -231,9 +215,11 @@ CommandLine parse_command_line(int argc, char** argv) {
   DaemonFlags flags;
   flags.ha_tls.flags = "--ha";
   Texts texts;
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_rendezvous_options(app, flags, texts);
   add_ha_options(app, flags, texts);
   add_security_options(app, flags);
+  app.option_defaults()->multi_option_policy();
   app.add_flag("--verbose", flags.verbose, "Log at debug level");
   app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
   app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
@@ -257,13 +243,15 @@ CommandLine parse_command_line(int argc, char** argv) {
   flags.listen = *endpoint;
   flags.durability =
       texts.durability == "disk" ? journal::Durability::kDisk : journal::Durability::kProcess;
-  flags.keep_finished = *parse_duration(texts.keep_finished);
-  flags.reconnect_grace = *parse_duration(texts.reconnect_grace);
-  flags.watch_output = texts.watch_output == "on";
+  flags.daemon.has_gangs = true;
+  flags.daemon.keep_finished = *parse_duration(texts.keep_finished);
+  flags.daemon.reconnect_grace = *parse_duration(texts.reconnect_grace);
+  flags.daemon.watch_output = texts.watch_output == "on";
   flags.ha_lease =
       std::chrono::duration_cast<std::chrono::seconds>(*parse_duration(texts.ha_lease));
   try {
     if (texts.ha) flags.ha = ha::parse_ha_url(*texts.ha);
+    flags.daemon.stands_by = texts.ha.has_value();
   } catch (const Error& error) {
     return fail(concat("--ha: ", error.what()));
   }

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/endpoint.h"
-#include "rendezvous/daemon/store_limits.h"
+#include "rendezvous/daemon/daemon.h"
 #include "rendezvous/ha/ha_url.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/security/tls.h"
@@ -19,10 +19,7 @@ struct DaemonFlags {
   std::string token_file;
   std::optional<std::string> state_directory;
   journal::Durability durability = journal::Durability::kProcess;
-  std::chrono::milliseconds keep_finished{0};
-  std::chrono::milliseconds reconnect_grace{150};
-  bool watch_output = true;
-  StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
+  DaemonOptions daemon;  // but for its token and its TLS
   security::TlsFiles tls;
   // One of several (--ha): nullopt: alone.
   std::optional<ha::HaUrl> ha;
@@ -37,8 +34,7 @@ struct CommandLine {
   int exit_status = 0;               // then
 };
 
-// Prints what is asked for (--help, --version, --print-man), or the one line that says what is
-// wrong.
+// Prints what is asked for (--help, --version, --print-man), or one line that says what is wrong.
 CommandLine parse_command_line(int argc, char** argv);
 
 }  // namespace ddprun::rendezvous

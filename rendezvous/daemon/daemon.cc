@@ -5,39 +5,125 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/socket.h"
-#include "rendezvous/daemon/daemon_metrics.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/daemon/led_jobs.h"
 #include "rendezvous/daemon/newcomers.h"
-#include "rendezvous/daemon/own_connections.h"
-#include "rendezvous/daemon/page/status_page.h"
 #include "rendezvous/daemon/port_listener.h"
-#include "rendezvous/daemon/proof_gate.h"
-#include "rendezvous/daemon/round_stores.h"
-#include "rendezvous/daemon/tls_turns.h"
-#include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/daemon/watchers.h"
 #include "rendezvous/gangs/gang_json.h"
+#include "rendezvous/security/proof.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::rendezvous {
 
 using boost::asio::ip::tcp;
 
+// The document at GET /, made of the files in page/, and its Content-Security-Policy: its own
+// script and style, and a connection to where it came from.
+extern const std::string_view kStatusPage, kStatusPagePolicy;
+
 namespace {
+
 constexpr char kJson[] = "application/json";
 constexpr int kMostReservedDescriptors = 1024;
+
 }  // namespace
+
+// Agents wait here until they have proved the token: nothing that they say reaches anybody before.
+class ProofGate : public std::enable_shared_from_this<ProofGate> {
+ public:
+  using Frames = std::shared_ptr<membership::FrameStream>;
+  using Admitted = std::function<void(const Frames&)>;
+
+  // `timeout`: upgrade → proof.
+  ProofGate(boost::asio::io_context& io, std::chrono::milliseconds timeout)
+      : io_(io), timeout_(timeout) {}
+
+  // An upgraded stream, not started, that was told the challenge of `proof`.
+  void take(const Frames& frames, std::unique_ptr<security::RendezvousProof> proof,
+            Newcomer newcomer, Admitted admitted) {
+    boost::system::error_code gone;
+    const auto peer = frames->wire().socket().remote_endpoint(gone);
+    if (gone || is_stopped_) return;
+    const std::uint64_t number = next_number_++;
+    Waiting& waiting = waiting_[number];
+    waiting.frames = frames;
+    waiting.proof = std::move(proof);
+    waiting.admitted = std::move(admitted);
+    waiting.peer = concat(peer.address().to_string(), ":", peer.port());
+    waiting.timer = std::make_unique<boost::asio::steady_timer>(io_, timeout_);
+    const auto self = shared_from_this();
+    newcomer.ended_by([self, number](const std::string& reason) {
+      self->drop(number, concat("no proof of the token yet, and ", reason));
+    });
+    waiting.newcomer = std::move(newcomer);
+    waiting.timer->async_wait([self, number](boost::system::error_code error) {
+      if (error || !self->waiting_.contains(number)) return;
+      self->drop(number, concat("no proof of the token in ", self->timeout_.count(), " ms"));
+    });
+    frames->limit_messages(security::kMaxProofBytes);
+    membership::FrameStream::Handlers handlers;
+    handlers.frame = [self, number](std::string_view frame) { self->received(number, frame); };
+    handlers.ended = [self, number](const std::string& reason) {
+      self->drop(number, concat("it gave no proof of the token (", reason, ")"));
+    };
+    frames->start(std::move(handlers));
+  }
+
+  void stop() {  // closes what waits; no call follows
+    is_stopped_ = true;
+    for (const auto& [number, waiting] : std::exchange(waiting_, {})) waiting.frames->close();
+  }
+
+  std::size_t num_waiting() const { return waiting_.size(); }
+
+ private:
+  struct Waiting {
+    Frames frames;  // second owner: its operations
+    std::unique_ptr<security::RendezvousProof> proof;
+    Newcomer newcomer;
+    std::string peer;  // ADDRESS:PORT
+    Admitted admitted;
+    std::unique_ptr<boost::asio::steady_timer> timer;
+  };
+  static constexpr std::chrono::milliseconds kFlushLimit{1'000};  // for a refusal
+
+  void received(std::uint64_t number, std::string_view frame) {
+    const auto found = waiting_.find(number);
+    if (found == waiting_.end()) return;
+    const auto verdict = found->second.proof->check(frame);
+    if (!verdict.admitted) return drop(number, verdict.reason, verdict.reply);
+    const Waiting admitted = std::move(waiting_.extract(found).mapped());
+    admitted.frames->send(verdict.reply);
+    admitted.frames->lift_limit();
+    admitted.admitted(admitted.frames);
+  }
+
+  void drop(std::uint64_t number, const std::string& reason, const std::string& reply = "") {
+    const auto dropped = waiting_.extract(number);
+    if (dropped.empty()) return;
+    const Waiting& waiting = dropped.mapped();
+    log_warning("closed the connection of agent ", waiting.peer, ": ", reason);
+    if (!reply.empty()) waiting.frames->send(reply);
+    waiting.frames->close_when_sent(kFlushLimit);
+  }
+
+  boost::asio::io_context& io_;
+  const std::chrono::milliseconds timeout_;
+  std::map<std::uint64_t, Waiting> waiting_;  // oldest first
+  std::uint64_t next_number_ = 0;
+  bool is_stopped_ = false;
+};
 
 KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
   auto file = std::make_unique<journal::JournalFile>(directory, durability);
@@ -76,8 +162,10 @@ class Daemon::Impl {
   }
 
   bool leads() const { return jobs_ != nullptr; }
-  // Null: it stands by.
-  LedJobs* jobs() const { return jobs_.get(); }
+  LedJobs& led() const {
+    DDPRUN_CHECK(leads());
+    return *jobs_;
+  }
 
   void lead(KeptJobs kept) {
     DDPRUN_CHECK(options_.stands_by && !leads());
@@ -105,7 +193,7 @@ class Daemon::Impl {
   }
 
   std::uint16_t port() const { return port_; }
-  bool await_own(int socket) { return own_.await(socket); }
+  OwnConnections& own() { return own_; }
 
   void set_security(PortSecurity security) {
     security_ = std::move(security);
@@ -113,10 +201,6 @@ class Daemon::Impl {
   }
 
   // `num_asking`: of the sessions, those whose request is this one.
-  std::string status_json(std::size_t num_asking) const {
-    return status_to_json(status(num_asking));
-  }
-
   DaemonStatus status(std::size_t num_asking) const {
     DaemonStatus status;
     status.pid = ::getpid();
@@ -154,9 +238,9 @@ class Daemon::Impl {
  private:
   void begin(std::optional<KeptJobs> kept) {
     stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
-    jobs_ = std::make_unique<LedJobs>(io_, options_, *stores_, counts_, std::move(kept),
-                                      gang_options());
-    jobs_->on_tail([this](const auto& said) { watchers_->said(said.connection, said.tail); });
+    jobs_ = std::make_unique<LedJobs>(
+        io_, options_, *stores_, counts_, std::move(kept), gang_options(),
+        [this](const auto& said) { watchers_->said(said.connection, said.tail); });
   }
 
   // What pages watch.
@@ -168,7 +252,7 @@ class Daemon::Impl {
     };
     source.jobs = [this](std::function<void(const WatchedJobs&)> done) {
       if (!leads()) return;
-      jobs_->when_kept([done = std::move(done), jobs = jobs_->watched()] { done(jobs); });
+      jobs_->hub().when_kept([done = std::move(done), jobs = jobs_->watched()] { done(jobs); });
     };
     source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
       if (!leads()) return membership::TailRoute{std::nullopt, "this ddprund stands by"};
@@ -195,27 +279,19 @@ class Daemon::Impl {
     return gangs;
   }
 
-  void admit_agent(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-    if (!leads()) return frames->close();  // it led when the agent asked
-    jobs_->take(frames, std::move(newcomer));
-  }
-
-  void admit_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-    if (!leads() || jobs_->gangs() == nullptr) return frames->close();
-    jobs_->take_node(frames, std::move(newcomer));
-  }
-
   void upgraded(HttpSession::Peer peer, const std::shared_ptr<membership::FrameStream>& frames,
                 std::unique_ptr<security::RendezvousProof> proof, Newcomer newcomer) {
     const auto admit = [this, peer](const auto& known, Newcomer place) {
       ++counts_.upgrades[static_cast<std::size_t>(peer)];
+      if (!leads()) return known->close();  // it led when it was asked
       switch (peer) {
         case HttpSession::Peer::kAgent:
-          return admit_agent(known, std::move(place));
+          return jobs_->hub().take(known, std::move(place));
         case HttpSession::Peer::kNode:
-          return admit_node(known, std::move(place));
+          if (GangHub* hub = jobs_->gang_hub()) return hub->take(known, std::move(place));
+          return known->close();
         case HttpSession::Peer::kWatcher:
-          return leads() ? watchers_->take(known) : known->close();
+          return watchers_->take(known);
       }
     };
     if (!proof) return admit(frames, std::move(newcomer));
@@ -227,18 +303,13 @@ class Daemon::Impl {
     // A part of the descriptors is for agents and files alone, whoever asks for more.
     const auto limit = static_cast<int>(std::min<std::size_t>(store::raise_file_limit(), 1 << 30));
     const int reserve = std::min(limit / 4, kMostReservedDescriptors);
-    Newcomers::Options limits;
-    limits.max = options_.max_handshakes;
-    limits.max_per_address = options_.max_handshakes_per_address;
-    limits.time_limit = options_.newcomer_timeout;
-    limits.max_descriptor = limit - reserve / 4;
-    newcomers_ = std::make_shared<Newcomers>(io_, limits);
+    newcomers_ = std::make_shared<Newcomers>(
+        io_, Newcomers::Options{.max = options_.max_handshakes,
+                                .max_per_address = options_.max_handshakes_per_address,
+                                .time_limit = options_.newcomer_timeout,
+                                .max_descriptor = limit - reserve / 4});
 
-    if (security_.token) {
-      ProofGate::Options gate;
-      gate.timeout = options_.handshake_timeout;
-      gate_ = std::make_shared<ProofGate>(io_, std::move(gate));
-    }
+    if (security_.token) gate_ = std::make_shared<ProofGate>(io_, options_.handshake_timeout);
     set_security(security_);
 
     TlsTurns::Options turns;
@@ -341,7 +412,7 @@ class Daemon::Impl {
                                       std::string(kStatusPagePolicy)});
     }
     // Told at once, whatever the disk does: nothing follows from it.
-    if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_json(1)});
+    if (path == kStatusPath) return answer(HttpSession::Page{kJson, status_to_json(status(1))});
     if (path == kMetricsPath) {
       const metrics::Format format = metrics::choose_format(request.accept);
       return answer(HttpSession::Page{metrics::content_type(format), metrics_text(format)});
@@ -360,7 +431,7 @@ class Daemon::Impl {
       page.place = waiting_pages_.admit(body.size());
       if (!page.place) return answer(refused_page());
       // What nobody may act on yet is not shown either.
-      jobs_->when_kept([answer = std::move(answer), page = std::move(page)]() mutable {
+      jobs_->hub().when_kept([answer = std::move(answer), page = std::move(page)]() mutable {
         answer(std::move(page));
       });
     });
@@ -411,30 +482,24 @@ void Daemon::stand_by(const std::string& leader) { impl_->stand_by(leader); }
 bool Daemon::leads() const { return impl_->leads(); }
 
 std::uint16_t Daemon::port() const { return impl_->port(); }
-bool Daemon::await_own(int socket) { return impl_->await_own(socket); }
-
-// What is asked of who leads alone.
-static LedJobs& led(LedJobs* jobs) {
-  DDPRUN_CHECK(jobs != nullptr);
-  return *jobs;
-}
+bool Daemon::await_own(int socket) { return impl_->own().await(socket); }
 
 std::vector<std::string> Daemon::live_jobs() const {
-  return leads() ? impl_->jobs()->live() : std::vector<std::string>();
+  return leads() ? impl_->led().live() : std::vector<std::string>();
 }
 
 std::string Daemon::journal_trouble() const {
-  return leads() ? impl_->jobs()->journal_trouble() : std::string();
+  return leads() ? impl_->led().journal_trouble() : std::string();
 }
 
 void Daemon::set_security(PortSecurity security) { impl_->set_security(std::move(security)); }
 
 void Daemon::when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done) {
-  led(impl_->jobs()).when_idle(timeout, serve, std::move(done));
+  impl_->led().when_idle(timeout, serve, std::move(done));
 }
 
-std::string Daemon::jobs_json() const { return led(impl_->jobs()).json(); }
+std::string Daemon::jobs_json() const { return impl_->led().json(); }
 
-std::string Daemon::status_json() const { return impl_->status_json(0); }
+std::string Daemon::status_json() const { return status_to_json(impl_->status(0)); }
 
 }  // namespace ddprun::rendezvous

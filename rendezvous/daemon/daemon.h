@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
 // (WebSocket /v1/node), status pages (/, WebSocket /v1/watch) and HTTP (/healthz, /readyz,
-// /v1/jobs, …), told apart by a connection's first byte. Embedded in ddprun, or ddprund's whole
-// content. io thread only.
+// /v1/jobs, …), told apart by a connection's first byte. In ddprun, or in ddprund. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -19,9 +18,9 @@
 #include "common/secret.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
-#include "rendezvous/daemon/store_limits.h"
-#include "rendezvous/daemon/waiting_pages.h"
-#include "rendezvous/daemon/watcher_limits.h"
+#include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/daemon/shared_page.h"
+#include "rendezvous/daemon/tails.h"
 #include "rendezvous/journal/journal_file.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/tls.h"
@@ -47,7 +46,7 @@ struct DaemonOptions {
   // Connections that have not said who they are, and those of one address (newcomers.h).
   std::size_t max_handshakes = 4096;
   std::size_t max_handshakes_per_address = 2048;
-  // Of these, TLS sessions, and those of one address; others wait for their turn (tls_turns.h).
+  // Of these, TLS sessions, and those of one address; others wait for their turn (TlsTurns).
   std::size_t max_tls_handshakes = 128;
   std::size_t max_tls_handshakes_per_address = 32;
   std::chrono::milliseconds tls_turn{2'000};
@@ -58,8 +57,7 @@ struct DaemonOptions {
   std::shared_ptr<const Secret> token;
   security::TlsContext tls;         // null: off. Else only probes are answered without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
-  // Of the stores behind proxies, and on the port (round_stores.h); in all: and as many agents as
-  // connections.
+  // Of stores behind proxies and on the port; in all: and as many agents as connections.
   StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
 };
 
@@ -84,9 +82,8 @@ enum class Serve {
 
 class Daemon {
  public:
-  // Serves on `listeners` (bound, listening, non-blocking; see bind_endpoint) until destroyed. The
-  // jobs of `kept` go on; nullopt: none are kept. They are read before there are listeners: who
-  // connects is answered at once.
+  // Serves on `listeners` (see bind_endpoint) until destroyed. The jobs of `kept` go on; nullopt:
+  // none are kept. They are read before there are listeners: who connects is answered at once.
   Daemon(boost::asio::io_context& io, std::vector<UniqueFd> listeners, DaemonOptions options,
          std::optional<KeptJobs> kept = std::nullopt);
   ~Daemon();  // closes every connection; agents see a lost rendezvous
@@ -95,12 +92,10 @@ class Daemon {
 
   std::uint16_t port() const;
 
-  // `socket` is a connected one of this process. True: it leads to this daemon's port, where its
-  // other end is taken without TLS (own_connections.h).
+  // True: a connected `socket` of this process leads to this port, which takes it without TLS.
   bool await_own(int socket);
 
-  // For connections from now on: those that are open stay. What was null stays null, and what was
-  // not is not.
+  // For connections from now on. What was null stays null, and what was not is not.
   void set_security(PortSecurity security);
 
   // One of several, of which one leads (docs/ha.md). A standby answers agents, and all pages but
@@ -148,8 +143,7 @@ std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
 // On all interfaces, IPv4 and (where the kernel has it) IPv6. Throws as bind_endpoint.
 std::vector<UniqueFd> bind_everywhere(std::uint16_t port);
 
-// True when a ddprun rendezvous answers GET /healthz at one of `addresses` before the deadline.
-// Blocking.
+// A ddprun rendezvous answers GET /healthz at one of `addresses` before the deadline. Blocking.
 bool answers_as_rendezvous(const std::vector<SocketAddress>& addresses,
                            std::chrono::milliseconds timeout);
 

@@ -2,17 +2,102 @@
 #include "rendezvous/daemon/daemon_status.h"
 
 #include <boost/json/array.hpp>
-#include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
+#include <cmath>
 #include <utility>
 
 #include "common/log.h"
+#include "rendezvous/daemon/http_session.h"
+#include "rendezvous/membership/job_settings.h"
+#include "rendezvous/membership/ledger.h"
+#include "rendezvous/membership/reports.h"
 
 namespace ddprun::rendezvous {
 
 namespace json = boost::json;
 
 namespace {
+
+json::object spread_object(const membership::RankSpread& spread) {
+  return {{"mean", spread.mean}, {"worst", spread.worst}, {"worst_rank", spread.worst_rank}};
+}
+
+json::value step_parts_value(const membership::StepSummary& steps) {
+  if (steps.num_ranks == 0) return nullptr;
+  json::value overlap;
+  if (steps.least_overlap_rank >= 0) {
+    overlap = spread_object({steps.overlap(), steps.least_overlap, steps.least_overlap_rank});
+  }
+  return json::object{{"ranks", steps.num_ranks},
+                      {"step_seconds", spread_object(steps.step)},
+                      {"forward_seconds", spread_object(steps.forward)},
+                      {"backward_seconds", spread_object(steps.backward)},
+                      {"communication_seconds", spread_object(steps.communication)},
+                      {"exposed_seconds", spread_object(steps.exposed)},
+                      {"loader_seconds", spread_object(steps.loader)},
+                      {"overlap", std::move(overlap)},
+                      {"bytes_per_step", steps.bytes_per_step}};
+}
+
+json::object training_object(const membership::TrainingStatus& status) {
+  json::value loss, samples_per_second;
+  if (status.num_ranks > 0) loss = status.loss;
+  if (status.num_ranks > 0 || status.num_nan > 0) samples_per_second = status.samples_per_second;
+  return {{"phase", status.phase},
+          {"step", status.step},
+          {"loss", loss},
+          {"nan_ranks", status.num_nan},
+          {"samples_per_second", samples_per_second},
+          {"step_parts", step_parts_value(status.steps)}};
+}
+
+json::object monitor_object(const membership::SeenNodeReport& seen, const Moment& now) {
+  json::object object = membership::shown_node_report(seen.report);
+  object["age_seconds"] = std::max(std::chrono::duration<double>(now.at - seen.at).count(), 0.0);
+  return object;
+}
+
+json::object hang_object(const membership::HangStatus& hang) {
+  return {{"round", hang.round},
+          {"text", hang.text},
+          {"lines", json::array(hang.lines.begin(), hang.lines.end())},
+          {"acted", hang.acted}};
+}
+
+// Rows, not objects: there is one for each rank.
+json::array step_times_array(const std::vector<membership::RankStepTime>& times) {
+  json::array rows;
+  rows.reserve(times.size());
+  for (const membership::RankStepTime& time : times) {
+    rows.push_back(json::array{time.global_rank, time.step.count(), time.own.count()});
+  }
+  return rows;
+}
+
+json::value moment_value(const std::optional<Clock::time_point>& at, const Moment& now) {
+  if (!at) return nullptr;
+  const std::string text =
+      utc_text(now.wall - std::chrono::duration_cast<WallTime::duration>(now.at - *at));
+  return json::value(text);
+}
+
+json::object finished_object(const membership::FinishedJob& job, const Moment& now) {
+  return {{"run_id", job.run_id},
+          {"phase", "ended"},
+          {"exit_code", job.exit_code},
+          {"reason", job.reason},
+          {"first_failure", job.first_failure},
+          {"summary", job.summary},
+          {"began", moment_value(job.began, now)},
+          {"ended", moment_value(job.ended, now)},
+          {"rounds", job.rounds},
+          {"restarts", job.rounds > 0 ? job.rounds - 1 : 0},
+          {"failures", job.failures},
+          {"node_losses", job.node_losses},
+          {"preemptions", job.preemptions},
+          {"num_nodes", job.num_nodes},
+          {"nodes", json::array(job.nodes.begin(), job.nodes.end())}};
+}
 
 double seconds_of(std::chrono::milliseconds time) {
   return static_cast<double>(time.count()) / 1000;
@@ -24,13 +109,11 @@ void put(json::object& object, const char* name, const Gauge& gauge) {
 }
 
 json::object usage_object(const store::StoreServerStats& stats) {
-  json::object object;
-  object["connections"] = stats.num_connections;
-  object["keys"] = stats.num_keys;
-  object["bytes"] = stats.content_bytes;
-  object["requests"] = stats.num_requests;
-  object["slow_readers"] = stats.num_slow_readers;
-  return object;
+  return {{"connections", stats.num_connections},
+          {"keys", stats.num_keys},
+          {"bytes", stats.content_bytes},
+          {"requests", stats.num_requests},
+          {"slow_readers", stats.num_slow_readers}};
 }
 
 json::object stores_object(const DaemonStatus& status) {
@@ -42,14 +125,167 @@ json::object stores_object(const DaemonStatus& status) {
   put(proxied, "connections", {used.connections, status.limits.connections});
   json::object rounds = usage_object(status.port_stores.rounds);
   rounds["number"] = status.port_stores.num_rounds;
+  return {{"proxied", std::move(proxied)},
+          {"plain", usage_object(status.port_stores.plain)},
+          {"static_rounds", std::move(rounds)}};
+}
+
+json::object keeping_object(const KeepingStatus& keeping) {
   json::object object;
-  object["proxied"] = std::move(proxied);
-  object["plain"] = usage_object(status.port_stores.plain);
-  object["static_rounds"] = std::move(rounds);
+  object["kept"] = keeping.trouble.empty();
+  if (!keeping.trouble.empty()) {
+    object["trouble"] = keeping.trouble;
+    object["trouble_seconds"] = seconds_of(keeping.in_trouble);
+  }
   return object;
 }
 
+using metrics::TextWriter;
+using metrics::Type;
+
+void write_jobs(TextWriter& out, const DaemonMetrics& all) {
+  out.family("ddprun_jobs", Type::kGauge, "Jobs that are not over, by phase.");
+  for (const auto& [phase, number] : all.jobs) {
+    out.sample({{"phase", phase}}, std::uint64_t{number});
+  }
+  out.family("ddprun_jobs_ended_total", Type::kCounter, "Jobs that came to their end here.");
+  out.sample({{"result", "success"}}, all.counts.jobs_succeeded);
+  out.sample({{"result", "failure"}}, all.counts.jobs_failed);
+}
+
+void write_rounds(TextWriter& out, const DaemonMetrics& all) {
+  out.single("ddprun_rendezvous_rounds_total", Type::kCounter, "Rounds that began, of all jobs.",
+             all.counts.rounds);
+  out.family("ddprun_rendezvous_round_ends_total", Type::kCounter,
+             "Rounds that ended, by what ended them.");
+  for (std::size_t i = 0; i < membership::kNumRoundEnds; ++i) {
+    out.sample({{"cause", membership::kRoundEndNames[i]}}, all.counts.round_ends[i]);
+  }
+  out.histogram("ddprun_rendezvous_duration_seconds",
+                "How long a round's nodes were waited for: from the job's begin, or from the end "
+                "of the last round's workers.",
+                all.counts.rendezvous);
+  out.single("ddprun_rendezvous_waiting_nodes", Type::kGauge,
+             "Nodes that wait for their job's next round.", std::uint64_t{all.waiting_nodes});
+}
+
+void write_seconds(TextWriter& out, const membership::PhaseSeconds& seconds) {
+  out.family("ddprun_job_seconds_total", Type::kCounter,
+             "What all jobs spent their time in; each second of a job counts once.");
+  out.sample({{"phase", "rendezvous"}}, seconds.rendezvous);
+  out.sample({{"phase", "spawn"}}, seconds.spawn);
+  out.sample({{"phase", "first_step"}}, seconds.first_step);
+  out.sample({{"phase", "running"}}, seconds.running);
+  out.sample({{"phase", "detect"}}, seconds.detect);
+  out.sample({{"phase", "stop"}}, seconds.stop);
+  out.single("ddprun_job_redone_seconds_total", Type::kCounter,
+             "Of phase running, what steps cost that a later round did again.", seconds.redone);
+}
+
+void write_connections(TextWriter& out, const DaemonMetrics& all) {
+  const DaemonStatus& status = all.status;
+  out.single("ddprun_agents", Type::kGauge, "Agents that have joined a job and are connected.",
+             status.agents.number);
+  out.family("ddprun_handshakes", Type::kGauge,
+             "Connections that have not said or proved who they are, by what is awaited.");
+  out.sample({{"awaits", "first_byte"}}, status.silent.number);
+  out.sample({{"awaits", "request"}}, status.requests.number);
+  out.sample({{"awaits", "proof"}}, status.proofs.number);
+  out.sample({{"awaits", "join"}}, status.joins.number);
+  const auto num_upgrades = [&](HttpSession::Peer peer) {
+    return all.counts.upgrades[static_cast<std::size_t>(peer)];
+  };
+  out.family("ddprun_connections_total", Type::kCounter,
+             "Connections that were taken, by what they were for.");
+  out.sample({{"kind", "agent"}}, num_upgrades(HttpSession::Peer::kAgent));
+  out.sample({{"kind", "standing_agent"}}, num_upgrades(HttpSession::Peer::kNode));
+  out.sample({{"kind", "watcher"}}, num_upgrades(HttpSession::Peer::kWatcher));
+  out.sample({{"kind", "page"}}, all.counts.pages);
+  out.sample({{"kind", "store"}}, all.counts.store_connections);
+}
+
+void write_stores(TextWriter& out, const DaemonStatus& status) {
+  const store::StoreServerStats &plain = status.port_stores.plain,
+                                &rounds = status.port_stores.rounds;
+  const ProxiedStores::Usage& proxied = status.proxied_stores;
+  const auto of_each = [&out](const char* name, const char* help, std::uint64_t of_plain,
+                              std::uint64_t of_rounds, std::uint64_t of_proxied) {
+    out.family(name, Type::kGauge, help);
+    out.sample({{"store", "plain"}}, of_plain);
+    out.sample({{"store", "static_round"}}, of_rounds);
+    out.sample({{"store", "proxied"}}, of_proxied);
+  };
+  of_each("ddprun_store_keys", "Keys in stores.", plain.num_keys, rounds.num_keys, proxied.keys);
+  of_each("ddprun_store_content_bytes", "Keys and values in stores.", plain.content_bytes,
+          rounds.content_bytes, proxied.bytes);
+  of_each("ddprun_store_connections", "Open connections of stores' clients.", plain.num_connections,
+          rounds.num_connections, proxied.connections);
+  out.family("ddprun_store_requests_total", Type::kCounter,
+             "Requests to stores on the daemon's port.");
+  out.sample({{"store", "plain"}}, plain.num_requests);
+  out.sample({{"store", "static_round"}}, rounds.num_requests + status.port_stores.past_requests);
+}
+
 }  // namespace
+
+std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
+                         const std::vector<membership::FinishedJob>& finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now) {
+  json::array list;
+  for (const auto& job : jobs) {
+    json::array nodes;
+    for (const auto& node : job.nodes) {
+      json::object entry;
+      entry["host"] = node.host;
+      entry["addr"] = node.addr;
+      entry["phase"] = node.phase;
+      if (node.node_rank) entry["node_rank"] = *node.node_rank;
+      entry["num_workers"] = node.num_workers;
+      entry["connected"] = node.connected;
+      if (node.monitor) entry["monitor"] = monitor_object(*node.monitor, now);
+      if (!node.step_times.empty()) entry["step_times"] = step_times_array(node.step_times);
+      nodes.push_back(std::move(entry));
+    }
+    json::object entry;
+    entry["run_id"] = job.run_id;
+    entry["phase"] = job.phase;
+    entry["round"] = job.round;
+    for (auto& [name, value] : membership::to_object(job.settings)) entry[name] = std::move(value);
+    entry["failures"] = job.failures;
+    entry["node_losses"] = job.node_losses;
+    entry["preemptions"] = job.preemptions;
+    if (!job.preempting.empty()) entry["preempting"] = job.preempting;
+    entry["rounds_without_progress"] = job.idle_rounds;
+    json::object excluded;
+    for (const auto& [node, why] : job.excluded) excluded[node] = why;
+    entry["excluded"] = std::move(excluded);
+    if (job.verdict) {
+      entry["exit_code"] = job.verdict->exit_code;
+      entry["reason"] = job.verdict->reason;
+    }
+    entry["nodes"] = std::move(nodes);
+    json::array rounds;
+    for (const membership::RoundRecord& record : job.rounds)
+      rounds.push_back(membership::round_record_object(record));
+    entry["rounds"] = std::move(rounds);
+    entry["seconds"] = membership::phase_seconds_object(job.seconds);
+    // Seldom another one of a job that goes on as it did: nobody looks at more digits.
+    if (const auto ettr = job.ettr_at(now.at)) entry["ettr"] = std::round(*ettr * 1000) / 1000;
+    if (job.training) entry["training"] = training_object(*job.training);
+    if (job.hang) entry["hang"] = hang_object(*job.hang);
+    entry["stragglers"] = json::array(job.stragglers.begin(), job.stragglers.end());
+    list.push_back(std::move(entry));
+  }
+  json::object all;
+  all["version"] = DDPRUN_VERSION;
+  all["jobs"] = std::move(list);
+  json::array over;
+  for (const auto& job : finished) over.push_back(finished_object(job, now));
+  all["finished"] = std::move(over);
+  all["journal"] = nullptr;
+  if (keeping) all["journal"] = keeping_object(*keeping);
+  return json::serialize(all) + "\n";
+}
 
 std::string status_to_json(const DaemonStatus& status) {
   json::object all;
@@ -66,29 +302,47 @@ std::string status_to_json(const DaemonStatus& status) {
   all["token"] = status.token;
   all["tls"] = status.tls;
   all["watch_output"] = status.watch_output;
-  json::object jobs;
+  json::object& jobs = all["jobs"].emplace_object();
   put(jobs, "live", status.live_jobs);
   put(jobs, "finished", status.finished_jobs);
   jobs["keep_finished_seconds"] = seconds_of(status.keep_finished);
-  all["jobs"] = std::move(jobs);
-  json::object agents;
-  put(agents, "joined", status.agents);
-  all["agents"] = std::move(agents);
-  json::object handshakes;
+  put(all["agents"].emplace_object(), "joined", status.agents);
+  json::object& handshakes = all["handshakes"].emplace_object();
   put(handshakes, "under_way", status.newcomers);
   put(handshakes, "silent", status.silent);
   put(handshakes, "requests", status.requests);
   put(handshakes, "proofs", status.proofs);
   put(handshakes, "joins", status.joins);
-  all["handshakes"] = std::move(handshakes);
   all["stores"] = stores_object(status);
   all["journal"] = nullptr;
   if (status.keeping) {
-    json::object journal = keeping_object(*status.keeping);
-    journal["path"] = status.journal_path;
-    all["journal"] = std::move(journal);
+    all["journal"] = keeping_object(*status.keeping);
+    all["journal"].as_object()["path"] = status.journal_path;
   }
   return json::serialize(all) + "\n";
+}
+
+std::string metrics_to_text(const DaemonMetrics& all, metrics::Format format) {
+  const DaemonStatus& status = all.status;
+  TextWriter out(format);
+  out.family("ddprun_build_info", Type::kGauge, "1; what runs is in its labels.");
+  out.sample({{"program", status.embedded ? "ddprun" : "ddprund"}, {"version", DDPRUN_VERSION}},
+             std::uint64_t{1});
+  out.single("ddprun_leader", Type::kGauge, "1: it serves jobs; 0: it stands by.",
+             std::uint64_t{!status.role || status.role->leads});
+  write_jobs(out, all);
+  write_rounds(out, all);
+  write_seconds(out, all.counts.seconds.shown());
+  write_connections(out, all);
+  write_stores(out, status);
+  if (status.keeping) {
+    out.single("ddprun_journal_kept", Type::kGauge, "1: what is decided is kept; 0: it is not.",
+               std::uint64_t{status.keeping->trouble.empty()});
+  }
+  out.single("ddprun_time_seconds", Type::kGauge, "The clock of this host, since 1970.",
+             seconds_of(status.time));
+  metrics::write(out, all.process);
+  return out.finish();
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,19 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as a whole as JSON, for GET /v1/status. Pure.
+// The daemon as a whole, and all its jobs, as JSON: GET /v1/status and GET /v1/jobs. Pure.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <boost/json/object.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "rendezvous/daemon/jobs_json.h"
+#include "common/metrics_text.h"
+#include "common/wall_time.h"
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/daemon/round_stores.h"
+#include "rendezvous/membership/ledger.h"
+#include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
+
+// How it is with --state-dir.
+struct KeepingStatus {
+  std::string trouble;                      // why jobs go on in memory; empty: all is kept
+  std::chrono::milliseconds in_trouble{0};  // for how long
+};
+
+// {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],
+// "finished":[{"run_id":…,"exit_code":…,…}],"journal":…}; null where nothing is kept.
+std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
+                         const std::vector<membership::FinishedJob>& finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now);
 
 // How many there are, and how many there may be; nullopt: no limit is set.
 struct Gauge {
@@ -51,5 +70,56 @@ struct DaemonStatus {
 // {"version":"0.1.0","pid":4711,…,"handshakes":{"under_way":3,"max_under_way":4096,…},…}: what
 // has a limit has it beside itself, as "max_" and its own name.
 std::string status_to_json(const DaemonStatus& status);
+
+// The daemon in numbers, for GET /metrics (docs/metrics.md). No series of a job, node or rank: how
+// long the page is depends on nothing that is running. Pure.
+// Seconds of all jobs by phase as counters, over all times that this process led. When a phase
+// ends, a part of it may turn out to have been another one's (a hang that was noticed late): what
+// was shown stays, until the sum has caught up with it. Pure.
+class FleetSeconds {
+ public:
+  using PhaseSeconds = membership::PhaseSeconds;
+
+  // It begins to lead: what show() is given counts from zero again.
+  void begin() { before_ = shown_; }
+
+  // `since`: of what it has led since begin(). `running` has in it what was done again.
+  const PhaseSeconds& show(const PhaseSeconds& since) {
+    PhaseSeconds now = before_;
+    now += since;
+    now.running += since.redone;
+    for (auto phase : {&PhaseSeconds::rendezvous, &PhaseSeconds::spawn, &PhaseSeconds::first_step,
+                       &PhaseSeconds::running, &PhaseSeconds::redone, &PhaseSeconds::detect,
+                       &PhaseSeconds::stop}) {
+      shown_.*phase = std::max(shown_.*phase, now.*phase);
+    }
+    return shown_;
+  }
+  const PhaseSeconds& shown() const { return shown_; }
+
+ private:
+  PhaseSeconds before_, shown_;
+};
+
+// Since this process began, whether it led or stood by.
+struct DaemonCounts {
+  std::array<std::uint64_t, 3> upgrades{};  // by HttpSession::Peer: those that have proved it
+  std::uint64_t store_connections = 0, pages = 0;
+  std::uint64_t jobs_succeeded = 0, jobs_failed = 0;
+  std::uint64_t rounds = 0;                                               // that began
+  std::array<std::uint64_t, membership::kNumRoundEnds> round_ends{};      // by RoundEnd
+  metrics::Histogram rendezvous{{0.1, 0.5, 1, 5, 10, 30, 60, 300, 600}};  // of rounds, in seconds
+  FleetSeconds seconds;
+};
+
+struct DaemonMetrics {
+  DaemonStatus status;
+  DaemonCounts counts;
+  metrics::ProcessUse process;
+  std::map<std::string, std::size_t> jobs;  // by phase; empty: it stands by
+  std::size_t waiting_nodes = 0;            // for their job's next round
+};
+
+std::string metrics_to_text(const DaemonMetrics& all, metrics::Format format);
 
 }  // namespace ddprun::rendezvous

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
-#include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -191,10 +190,6 @@ std::optional<gangs::ConnectionId> GangHub::ask(const std::string& node, const s
 
 // ---- the queue ----
 
-void GangHub::restore(const journal::Rows& rows) {
-  feed([&](gangs::GangActions& out) { queue_.restore(rows, time(), out); });
-}
-
 gangs::GangQueue::Verdict GangHub::submit(gangs::GangSpec spec, const std::string& owner) {
   auto verdict = gangs::GangQueue::Verdict::kTaken;
   feed([&](gangs::GangActions& out) {
@@ -227,10 +222,6 @@ void GangHub::settle(gangs::GangActions actions) {
   unkept_.add(
       std::move(changes), [this, actions = std::move(actions)] { perform(actions); },
       shared_from_this());
-}
-
-void GangHub::perform(const gangs::GangActions& actions) {
-  for (const auto& action : actions) perform(action);
 }
 
 void GangHub::perform(const gangs::GangAction& action) {

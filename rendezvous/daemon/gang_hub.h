@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The standing agents' open connections and the queue of gangs behind them: frames become events,
-// what follows from them becomes frames, once it is kept in the journal (docs/nodes.md). io thread
-// only.
+// The standing agents' connections and the queue of gangs behind them: frames become events, and
+// what follows, once the journal has kept it, becomes frames (docs/nodes.md). io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,7 +10,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,7 +17,6 @@
 
 #include "common/clock.h"
 #include "rendezvous/daemon/newcomers.h"
-#include "rendezvous/daemon/unkept_actions.h"
 #include "rendezvous/gangs/gang_queue.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/journal/journal.h"
@@ -53,10 +50,11 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
 
   // The gangs of an earlier process; before take().
-  void restore(const journal::Rows& rows);
+  void restore(const journal::Rows& rows) {
+    feed([&](gangs::GangActions& out) { queue_.restore(rows, time(), out); });
+  }
 
-  // Whose agents somebody means who says that it is `user` with `uid`; nullopt: that isn't so.
-  // `socket`: its connection's.
+  // Whose agents somebody at `socket` means who says it is `user` with `uid`; nullopt: it isn't.
   std::optional<std::string> owner_of(const std::string& user, std::int64_t uid, int socket) const;
 
   gangs::GangQueue::Verdict submit(gangs::GangSpec spec, const std::string& owner);
@@ -68,7 +66,6 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
 
   const gangs::GangQueue& queue() const { return queue_; }
   const std::string& refusal() const { return options_.refusal; }
-  std::size_t num_nodes() const { return agents_.size(); }
 
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
   void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }
@@ -100,7 +97,9 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   // `event(out)`: what happens to the queue.
   void feed(const std::function<void(gangs::GangActions&)>& event);
   void settle(gangs::GangActions actions);
-  void perform(const gangs::GangActions& actions);
+  void perform(const gangs::GangActions& actions) {
+    for (const auto& action : actions) perform(action);
+  }
   void perform(const gangs::GangAction& action);
   void arm_tick();
   static gangs::GangTime time();
@@ -113,7 +112,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   std::optional<Clock::time_point> armed_for_;
   std::unordered_map<ConnectionId, Agent> agents_;
   ConnectionId next_id_ = 1;
-  UnkeptActions unkept_;
+  journal::UnkeptActions unkept_;
   bool stopped_ = false;
 };
 

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue's pages under /v1/gangs: what is submitted, cancelled, told, and what jobs print, asked
-// of their nodes (docs/nodes.md). io thread only.
+// The queue's pages under /v1/gangs, and what jobs print, asked of their nodes. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/http_session.h"
 
-#include <cstddef>
 #include <utility>
 
 #include "common/log.h"
@@ -39,8 +38,6 @@ HttpSession::HttpSession(security::Wire wire, Options options)
   const auto peer = exchange_.wire.socket().remote_endpoint(error);
   peer_ = concat(peer.address().to_string(), ":", peer.port());
 }
-
-HttpSession::~HttpSession() = default;
 
 void HttpSession::start() {
   arm_timer(options_.is_tls ? "the TLS handshake" : "a request");

@@ -5,7 +5,6 @@
 
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,7 +13,6 @@
 
 #include "rendezvous/http/exchange.h"
 #include "rendezvous/membership/frame_stream.h"
-#include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
 #include "rendezvous/security/wire.h"
 
@@ -28,8 +26,7 @@ inline constexpr char kRootPath[] = "/";                     // the status page,
 inline constexpr char kWatchPath[] = "/v1/watch";            // and what it follows
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it
 
-// A target without its query. The pages above know none: one that a scraper or a browser adds is
-// passed over.
+// A target without its query, which a scraper or a browser may add: the pages above know none.
 inline std::string_view path_of(std::string_view target) {
   return target.substr(0, target.find('?'));
 }
@@ -78,7 +75,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   };
 
   HttpSession(security::Wire wire, Options options);
-  ~HttpSession();
 
   void start();
   void stop();  // closes; no call follows

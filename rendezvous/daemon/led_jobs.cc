@@ -9,7 +9,6 @@
 
 #include "common/check.h"
 #include "common/exit_codes.h"
-#include "rendezvous/daemon/jobs_json.h"
 
 namespace ddprun::rendezvous {
 
@@ -23,13 +22,15 @@ constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 
 LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
                  DaemonCounts& counts, std::optional<KeptJobs> kept,
-                 std::optional<GangHub::Options> gangs)
+                 std::optional<GangHub::Options> gangs, TailSaid tail_said)
     : io_(io), options_(options), stores_(stores), counts_(counts), page_(io, [this] {
         return json();
       }) {
   counts_.seconds.begin();
   if (kept) open_journal(*kept);
-  hub_ = std::make_shared<AgentHub>(io_, hub_options());
+  AgentHub::Options hub = hub_options();
+  hub.tail_said = std::move(tail_said);
+  hub_ = std::make_shared<AgentHub>(io_, std::move(hub));
   if (kept) hub_->restore(kept->content);
   if (gangs) {
     gangs->journal = journal_.get();
@@ -81,31 +82,17 @@ AgentHub::Options LedJobs::hub_options() {
     ++(over.exit_code == 0 ? counts_.jobs_succeeded : counts_.jobs_failed);
     if (over.on_daemon_port) stores_.end_rounds();
   };
-  hub.tail_said = [this](const auto& said) {
-    if (tail_said_) tail_said_(said);
-  };
   return hub;
 }
 
 LedJobs::~LedJobs() {
   count_seconds();
-  stop_gangs();
+  if (gangs_) {
+    gang_pages_->stop();
+    gangs_->stop();
+  }
   hub_->stop();
   journal_.reset();
-}
-
-void LedJobs::take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-  hub_->take(frames, std::move(newcomer));
-}
-
-void LedJobs::take_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer) {
-  gangs_->take(frames, std::move(newcomer));
-}
-
-void LedJobs::stop_gangs() {
-  if (!gangs_) return;
-  gang_pages_->stop();
-  gangs_->stop();
 }
 
 void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
@@ -141,24 +128,12 @@ std::string LedJobs::why_not_ready() const {
   return {};
 }
 
-std::string LedJobs::json() const {
-  return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
-}
-
-WatchedJobs LedJobs::watched() const {
-  return watched_jobs(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
-}
-
 membership::TailRoute LedJobs::ask_for_tail(const std::string& run_id, int global_rank,
                                             std::uint64_t request) {
   // Questions would wait behind what is not kept, more of them every second.
   const std::string trouble = journal_trouble();
   if (!trouble.empty()) return {std::nullopt, "nothing is said while the journal is not kept"};
   return hub_->ask_for_tail(run_id, global_rank, request);
-}
-
-void LedJobs::on_tail(std::function<void(const membership::action::TailSaid&)> told) {
-  tail_said_ = std::move(told);
 }
 
 void LedJobs::add_to(DaemonStatus& status) const {
@@ -184,8 +159,6 @@ void LedJobs::add_to(DaemonMetrics& metrics) const {
         std::ranges::count_if(job.nodes, &membership::NodeStatus::connected));
   }
 }
-
-void LedJobs::count_seconds() { counts_.seconds.show(hub_->table().seconds(Clock::now())); }
 
 std::optional<KeepingStatus> LedJobs::keeping() const {
   if (!journal_) return std::nullopt;

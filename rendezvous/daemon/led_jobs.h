@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of a daemon while it leads: the agents' hub, and the journal under it. One object for
-// each time that it leads. io thread only.
+// The jobs of a daemon for one time that it leads: the hubs over their journal. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,14 +12,13 @@
 
 #include "rendezvous/daemon/agent_hub.h"
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/daemon/daemon_metrics.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_hub.h"
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/newcomers.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/shared_page.h"
-#include "rendezvous/daemon/watch_json.h"
+#include "rendezvous/daemon/watchers.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/membership/frame_stream.h"
 
@@ -29,20 +26,21 @@ namespace ddprun::rendezvous {
 
 class LedJobs {
  public:
+  using TailSaid = std::function<void(const membership::action::TailSaid&)>;
+
   // From here on this daemon decides. `options`, `stores` and `counts` outlive it. `gangs`: it has
-  // a queue of them, but for its journal.
+  // a queue of them, but for its journal. `tail_said` is told what follows on ask_for_tail().
   LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-          DaemonCounts& counts, std::optional<KeptJobs> kept,
-          std::optional<GangHub::Options> gangs);
+          DaemonCounts& counts, std::optional<KeptJobs> kept, std::optional<GangHub::Options> gangs,
+          TailSaid tail_said);
   ~LedJobs();  // closes every agent's connection; nothing is called any more
   LedJobs(const LedJobs&) = delete;
   LedJobs& operator=(const LedJobs&) = delete;
 
-  // As AgentHub::take().
-  void take(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
-  // A standing agent's. There is a queue.
-  void take_node(const std::shared_ptr<membership::FrameStream>& frames, Newcomer newcomer);
-  GangPages* gangs() const { return gang_pages_.get(); }  // null: there is no queue
+  AgentHub& hub() { return *hub_; }
+  // Null: there is no queue.
+  GangHub* gang_hub() const { return gangs_.get(); }
+  GangPages* gangs() const { return gang_pages_.get(); }
 
   // As Daemon's.
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
@@ -51,22 +49,23 @@ class LedJobs {
   std::string journal_trouble() const;
   // Why who joins now is not served, in a few words; empty: it is.
   std::string why_not_ready() const;
-  std::string json() const;
+  std::string json() const {
+    return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
+  }
   SharedPage& page() { return page_; }  // that, for whoever asks over the network
-  WatchedJobs watched() const;
-  // As AgentHub's; the agent's answer is told to `told`, from on_tail() on.
+  WatchedJobs watched() const {
+    return watched_jobs(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
+  }
+  // As AgentHub's.
   membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
                                      std::uint64_t request);
-  void on_tail(std::function<void(const membership::action::TailSaid&)> told);
   void add_to(DaemonStatus& status) const;
   void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
-  void count_seconds();                       // in `counts`, up to now
-  // As AgentHub::when_kept().
-  void when_kept(std::function<void()> done) { hub_->when_kept(std::move(done)); }
+  // In `counts`, up to now.
+  void count_seconds() { counts_.seconds.show(hub_->table().seconds(Clock::now())); }
 
  private:
   void open_journal(KeptJobs& kept);
-  void stop_gangs();
   AgentHub::Options hub_options();
   std::optional<KeepingStatus> keeping() const;
 
@@ -75,7 +74,6 @@ class LedJobs {
   RoundStores& stores_;
   DaemonCounts& counts_;
   std::string journal_path_;
-  std::function<void(const membership::action::TailSaid&)> tail_said_;
   int exit_code_ = 0;                          // of the job that ended last
   std::unique_ptr<journal::Journal> journal_;  // null: nothing is kept
   std::shared_ptr<AgentHub> hub_;              // second owner: its waits

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprund: the rendezvous daemon.
+#include <limits.h>
+#include <poll.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,22 +23,177 @@
 #include "common/ending.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/journal_prefix.h"
+#include "common/flood_limit.h"
 #include "common/log.h"
+#include "common/process_facts.h"
+#include "common/secret.h"
 #include "common/service_manager.h"
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
+#include "common/unique_fd.h"
 #include "rendezvous/daemon/command_line.h"
-#include "rendezvous/daemon/dropping_sink.h"
-#include "rendezvous/daemon/served.h"
+#include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/service.h"
+#include "rendezvous/ha/leadership.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
 
 using namespace ddprun;
 using rendezvous::DaemonFlags;
+
+// ddprund's log, whose reader may be stuck, about peers that may be hostile. A line that finds no
+// room at once is dropped; so is one warning too many, so that a flood doesn't fill the disk. The
+// next line that finds room comes behind one that says how many were dropped. A line is cut to 4096
+// bytes (512 on a terminal), what poll(2)'s "writable" promises. `fd`, which other processes may
+// share, stays in blocking mode.
+class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit DroppingSink(int fd) : fd_(fd), max_bytes_(::isatty(fd) == 1 ? 512 : PIPE_BUF) {}
+
+ private:
+  using Message = spdlog::details::log_msg;
+  static constexpr double kWarningsAtOnce = 1000;
+  static constexpr double kWarningsPerSecond = 10;
+
+  void sink_it_(const Message& message) override {
+    const bool is_flood = message.level == spdlog::level::warn && !warnings_.admit(Clock::now());
+    bool is_taken = false;
+    if (!is_flood && num_dropped_ == 0) {
+      is_taken = take(nullptr, message);
+    } else if (!is_flood) {
+      const std::string text = concat(
+          num_dropped_,
+          " line(s) of this log were dropped: nobody took them, or they were a flood of warnings");
+      const Message dropped{message.time, {}, message.logger_name, spdlog::level::warn, text};
+      is_taken = take(&dropped, message);
+    }
+    num_dropped_ = is_taken ? 0 : num_dropped_ + 1;
+  }
+  void flush_() override {}
+
+  // Never waits; false: there is no room now. In one write: a pipe that is writable may be full
+  // after it. `dropped` says how many were, and comes first; null: none.
+  bool take(const Message* dropped, const Message& message) {
+    if (!is_ready(fd_, POLLOUT)) return false;
+    spdlog::memory_buf_t lines;
+    if (dropped != nullptr) append(*dropped, lines);
+    append(message, lines);
+    if (lines.size() > max_bytes_) {
+      lines.resize(max_bytes_);
+      lines[max_bytes_ - 1] = '\n';
+    }
+    [[maybe_unused]] const ssize_t written = ::write(fd_, lines.data(), lines.size());
+    return true;
+  }
+
+  void append(const Message& message, spdlog::memory_buf_t& lines) {
+    const LogLevel level = message.level >= spdlog::level::err    ? LogLevel::kError
+                           : message.level == spdlog::level::warn ? LogLevel::kWarning
+                           : message.level == spdlog::level::info ? LogLevel::kInfo
+                                                                  : LogLevel::kDebug;
+    const std::string_view prefix = journal_prefix(level);
+    lines.append(prefix.data(), prefix.data() + prefix.size());
+    formatter_->format(message, lines);
+  }
+
+  const int fd_;
+  const std::size_t max_bytes_;
+  std::uint64_t num_dropped_ = 0;
+  FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
+};
+
+// What it serves by its flags: a Daemon alone, or as one of several. io thread only.
+class Served {
+ public:
+  // On `listeners`; none: by --listen. Throws Error: a file, a directory or the port can't be used.
+  Served(boost::asio::io_context& io, const DaemonFlags& flags, std::vector<UniqueFd> listeners)
+      : flags_(flags) {
+    rendezvous::DaemonOptions options = flags.daemon;
+    rendezvous::PortSecurity security = port_security();
+    options.token = std::move(security.token);
+    options.tls = std::move(security.tls);
+    std::optional<rendezvous::KeptJobs> kept;
+    if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
+    if (listeners.empty()) {
+      listeners = flags.listen.host.empty() ? rendezvous::bind_everywhere(flags.listen.port)
+                                            : rendezvous::bind_endpoint(flags.listen);
+    }
+    for (const UniqueFd& listener : listeners) addresses_.push_back(local_address(listener.get()));
+    std::optional<ha::LeadershipOptions> leadership;
+    if (flags.ha) leadership = leadership_options();
+    daemon_ = std::make_unique<rendezvous::Daemon>(io, std::move(listeners), std::move(options),
+                                                   std::move(kept));
+    if (leadership) ask_for(io, *std::move(leadership));
+  }
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  // Reads the files of --token-file and --tls-… again, for connections from now on; false: there
+  // are none. Throws Error: one of them can't be used; nothing is changed then.
+  bool reload() {
+    // etcd's client keeps what it began with.
+    if (flags_.token_file.empty() && !flags_.tls.any()) return false;
+    daemon_->set_security(port_security());
+    return true;
+  }
+
+  const std::vector<SocketAddress>& addresses() const { return addresses_; }
+  const rendezvous::Daemon& daemon() const { return *daemon_; }
+  // Another one goes on with the jobs when this one ends.
+  bool has_others() const { return leadership_ != nullptr; }
+
+ private:
+  rendezvous::PortSecurity port_security() const {
+    rendezvous::PortSecurity security;
+    if (!flags_.token_file.empty()) {
+      security.token = Secret::from_flag("--token-file", flags_.token_file);
+    }
+    if (flags_.tls.any()) security.tls = security::make_server_context(flags_.tls);
+    return security;
+  }
+
+  ha::LeadershipOptions leadership_options() const {
+    ha::LeadershipOptions leadership;
+    leadership.etcd.endpoints = flags_.ha->endpoints;
+    if (flags_.ha_tls.any()) leadership.etcd.tls = security::make_client_context(flags_.ha_tls);
+    leadership.prefix = flags_.ha->prefix;
+    leadership.lease = flags_.ha_lease;
+    leadership.name = flags_.ha_name;
+    if (leadership.name.empty()) {
+      leadership.name = to_string(Endpoint{host_name(), addresses_.front().port()});
+    }
+    return leadership;
+  }
+
+  void ask_for(boost::asio::io_context& io, ha::LeadershipOptions leadership) {
+    ha::Leadership::Handlers handlers;
+    handlers.leads = [this](ha::Term term) {
+      log_info("leads, epoch ", term.epoch);
+      const auto deposed = [this, epoch = term.epoch](const std::string& why) {
+        leadership_->resign(epoch, why);
+      };
+      daemon_->lead({std::move(term.writer), std::move(term.content), deposed});
+    };
+    handlers.over = [this](const std::string& why) {
+      log_warning("leads no more: ", why, "; its agents look for the next leader");
+      daemon_->stand_by("");
+    };
+    handlers.stands_by = [this, own = leadership.name](const std::string& leader) {
+      daemon_->stand_by(leader == own ? "" : leader);
+      log_info("stands by: ", leader, leader == own ? ", this one a moment ago, led" : " leads");
+    };
+    leadership_ = std::make_unique<ha::Leadership>(io, std::move(leadership), std::move(handlers));
+  }
+
+  const DaemonFlags flags_;
+  std::vector<SocketAddress> addresses_;
+  // Set: one of several, which leads or stands by as the lease in etcd says (docs/ha.md). Before
+  // daemon_: when that has closed every connection it is given up, and another one may lead.
+  std::unique_ptr<ha::Leadership> leadership_;
+  std::unique_ptr<rendezvous::Daemon> daemon_;
+};
 
 void write_log(LogLevel level, std::string_view message) {
   constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
@@ -41,8 +202,8 @@ void write_log(LogLevel level, std::string_view message) {
 }
 
 void set_up_log(bool verbose) {
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "ddprund", std::make_shared<rendezvous::DroppingSink>(STDERR_FILENO)));
+  spdlog::set_default_logger(
+      std::make_shared<spdlog::logger>("ddprund", std::make_shared<DroppingSink>(STDERR_FILENO)));
   spdlog::set_level(spdlog::level::debug);  // common/log.h drops what is below its level
   // The journal has a time and a priority of its own.
   spdlog::set_pattern(stderr_is_journal() ? "%v" : "%Y-%m-%dT%H:%M:%S.%e %l: %v");
@@ -56,8 +217,7 @@ int fail(const std::string& message, ExitCode code) {
   return static_cast<int>(code);
 }
 
-// Signals that would end it by default, and every job with it: a terminal that closes, a scheduler
-// that warns all processes of a node.
+// Signals that would end it, and every job with it: a scheduler warns all processes of a node.
 void outlive_signals(boost::asio::signal_set& signals) {
   signals.async_wait([&signals](boost::system::error_code error, int number) {
     if (error) return;
@@ -66,9 +226,9 @@ void outlive_signals(boost::asio::signal_set& signals) {
   });
 }
 
-void say_end(int signal_number, const rendezvous::Served& served, const DaemonFlags& flags) {
-  const std::vector<std::string> jobs = served.live_jobs();
-  const std::string trouble = served.journal_trouble();
+void say_end(int signal_number, const Served& served, const DaemonFlags& flags) {
+  const std::vector<std::string> jobs = served.daemon().live_jobs();
+  const std::string trouble = served.daemon().journal_trouble();
   std::string names;
   for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
   if (jobs.empty()) {
@@ -110,33 +270,29 @@ void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags)
   }
 }
 
-std::string status_of(const rendezvous::Served& served) {
+std::string status_of(const Served& served) {
   std::string addresses;
   for (const SocketAddress& address : served.addresses()) {
     addresses += concat(addresses.empty() ? "listening on " : ", ", address.text());
   }
-  if (!served.leads()) return addresses + "; stands by";
-  const std::size_t num_jobs = served.live_jobs().size();
+  if (!served.daemon().leads()) return addresses + "; stands by";
+  const std::size_t num_jobs = served.daemon().live_jobs().size();
   return concat(addresses, "; ", num_jobs, num_jobs == 1 ? " job" : " jobs");
 }
 
-void reload(rendezvous::Served& served, rendezvous::Service& service) {
-  service.reloading();
-  try {
-    log_info("got SIGHUP: ", served.reload() ? "the token and the certificates are read again"
-                                             : "no file to read again; serving on");
-  } catch (const Error& error) {
-    log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
-  }
-  service.reloaded();
-}
-
 // A terminal that closes sends it, too: it never ends jobs.
-void reload_by_signal(boost::asio::signal_set& hang_up, rendezvous::Served& served,
+void reload_by_signal(boost::asio::signal_set& hang_up, Served& served,
                       rendezvous::Service& service) {
   hang_up.async_wait([&](boost::system::error_code error, int) {
     if (error) return;
-    reload(served, service);
+    service.reloading();
+    try {
+      log_info("got SIGHUP: ", served.reload() ? "the token and the certificates are read again"
+                                               : "no file to read again; serving on");
+    } catch (const Error& broken) {
+      log_error("got SIGHUP: ", broken.what(), "; what was read before stays in force");
+    }
+    service.reloaded();
     reload_by_signal(hang_up, served, service);
   });
 }
@@ -147,7 +303,7 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
   boost::asio::signal_set outlived(io, SIGUSR1, SIGUSR2), hang_up(io, SIGHUP);
   outlive_signals(outlived);
   rendezvous::Service service(io, std::move(manager));
-  rendezvous::Served served(io, flags, service.take_listeners());
+  Served served(io, flags, service.take_listeners());
   reload_by_signal(hang_up, served, service);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;

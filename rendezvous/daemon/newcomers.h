@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who connected and has not said yet who it is, whatever part of the daemon it is with: so many in
-// all, so many of one address, so long. Who is too many makes way: the oldest one of the address
-// that has the most, so that a flood displaces itself and nobody of another address. io thread
-// only.
+// all, so many of one address, so long. The oldest one of the address that has the most makes way,
+// so that a flood displaces itself and nobody of another address. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -10,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,8 +26,7 @@ namespace ddprun::rendezvous {
 
 class Newcomers;
 
-// A connection's place among them: it ends with this object. Moves along with the connection; who
-// has it says what ends the connection.
+// A connection's place among them, moved along with it. Its holder says what ends the connection.
 class Newcomer {
  public:
   using End = std::function<void(const std::string& reason)>;
@@ -61,15 +60,13 @@ class Newcomers : public std::enable_shared_from_this<Newcomers> {
     std::size_t max = 4096;
     std::size_t max_per_address = 2048;
     std::chrono::milliseconds time_limit{20'000};  // for all that is asked of one
-    // Of their descriptors; they come for others that make way where it is this one or higher: the
-    // rest is for files and for those who are known.
+    // From this descriptor on they come for others that make way: the rest is for files and agents.
     int max_descriptor = 1 << 30;
   };
 
   Newcomers(boost::asio::io_context& io, Options options);
 
-  // nullopt: there is no descriptor for it, and nobody who could make way. Else `connection` may
-  // have another descriptor, one that became free.
+  // nullopt: there is no descriptor, and nobody makes way. `connection` may get another descriptor.
   std::optional<Newcomer> admit(const SocketAddress& peer, UniqueFd& connection);
   // Ends the connection that has this place, if one has.
   void end(std::uint64_t number, const std::string& reason);
@@ -110,6 +107,61 @@ class Newcomers : public std::enable_shared_from_this<Newcomers> {
   std::map<Rank, std::string> by_rank_;
   std::uint64_t next_number_ = 1;
   bool said_too_many_ = false;
+};
+
+// A TLS session costs time and memory before anything is known of who asks for it: those of
+// newcomers are so many, in all and of one address, and the others wait, a descriptor each.
+// Addresses take turns, so that those of a flood wait for each other. io thread only.
+class TlsTurns : public std::enable_shared_from_this<TlsTurns> {
+ public:
+  struct Options {
+    std::size_t max_under_way = 128;
+    std::size_t max_per_address = 32;  // of these: others need not wait for one that floods
+    // From the handshake until it is known who it is. After it one makes way for others that wait;
+    // after brief_turn one of an address that has several, for an address that has none.
+    std::chrono::milliseconds turn{2'000};
+    std::chrono::milliseconds brief_turn{250};
+    // Begins a TLS session; its turn is over when the newcomer has left its place.
+    std::function<void(UniqueFd connection, Newcomer newcomer)> begin;
+  };
+
+  TlsTurns(boost::asio::io_context& io, std::shared_ptr<Newcomers> newcomers, Options options);
+
+  void take(UniqueFd connection, Newcomer newcomer);
+  void stop();  // closes what waits; no call of begin follows
+
+ private:
+  struct Waiting {
+    UniqueFd connection;
+    Newcomer newcomer;
+  };
+  struct UnderWay {
+    std::string address;
+    Clock::time_point since;
+    std::uint64_t newcomer = 0;
+  };
+  struct Address {
+    std::map<std::uint64_t, Waiting> waiting;  // oldest first
+    std::size_t num_under_way = 0;
+  };
+
+  void drop(const std::string& name, std::uint64_t number);
+  std::optional<Waiting> next_of(std::deque<std::string>& names);
+  void begin_more();
+  void over(std::uint64_t number);
+  void make_way();
+  const UnderWay& first_to_go() const;
+  Clock::time_point time_to_go(const UnderWay& first) const;
+
+  Options options_;
+  boost::asio::io_context& io_;
+  const std::shared_ptr<Newcomers> newcomers_;  // second owners: its members
+  boost::asio::steady_timer timer_;
+  std::map<std::string, Address> addresses_;
+  // Each address with somebody waiting is in one of them: fresh_ where it had none under way.
+  std::deque<std::string> fresh_, in_turn_;
+  std::map<std::uint64_t, UnderWay> under_way_;  // oldest first
+  std::uint64_t next_number_ = 0;
 };
 
 }  // namespace ddprun::rendezvous

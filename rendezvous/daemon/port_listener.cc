@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/port_listener.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -9,7 +10,6 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "common/socket.h"
 
 namespace ddprun::rendezvous {
 
@@ -143,16 +143,6 @@ void PortListener::settle(Silent& silent) {
   silent_.erase(silent.position);
 }
 
-void PortListener::to_store(UniqueFd connection, Newcomer newcomer) {
-  if (connection.get() < options_.max_store_descriptor) {
-    return store_(std::move(connection), std::move(newcomer));
-  }
-  if (std::exchange(said_no_store_descriptors_, true)) return;
-  log_error("closed the connection of ", peer_text(connection.get()),
-            ": a c10d store client, and the descriptors that are left are for agents (raise the "
-            "limit of open files: ulimit -Hn; said once)");
-}
-
 void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
   unsigned char first = 0;
   const ssize_t received = ::recv(waiting.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -163,8 +153,13 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
   if (first == kStoreFirstByte && options_.is_closed) {
     log_warning("closed the connection of ", peer_text(connection.get()),
                 ": a c10d store client, and where there is a token or TLS this port has no store");
+  } else if (first == kStoreFirstByte && connection.get() < options_.max_store_descriptor) {
+    store_(std::move(connection), std::move(newcomer));
   } else if (first == kStoreFirstByte) {
-    to_store(std::move(connection), std::move(newcomer));
+    if (std::exchange(said_no_store_descriptors_, true)) return;
+    log_error("closed the connection of ", peer_text(connection.get()),
+              ": a c10d store client, and the descriptors that are left are for agents (raise the "
+              "limit of open files: ulimit -Hn; said once)");
   } else if (first == kTlsFirstByte && tls_) {
     tls_(std::move(connection), std::move(newcomer));
   } else if (is_letter(first)) {
@@ -181,6 +176,30 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
                      static_cast<int>(first), ")");
     log_warning("closed the connection of ", peer_text(connection.get()), ": ", why);
   }
+}
+
+bool OwnConnections::await(int socket) {
+  const SocketAddress peer = peer_address(socket);
+  if (!is_local_address(peer)) return false;
+  for (const SocketAddress& listener : listeners_) {
+    const bool is_its = listener.port() == peer.port() &&
+                        (listener.is_any() || listener.host_text() == peer.host_text());
+    if (!is_its) continue;
+    awaited_ = UniqueFd(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
+    its_address_ = local_address(socket).text();
+    its_peer_ = peer.text();
+    return static_cast<bool>(awaited_);
+  }
+  return false;
+}
+
+bool OwnConnections::take(int accepted) {
+  if (!awaited_ || peer_address(accepted).text() != its_address_ ||
+      local_address(accepted).text() != its_peer_) {
+    return false;
+  }
+  awaited_.reset();
+  return true;
 }
 
 }  // namespace ddprun::rendezvous

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts on the daemon's port and tells c10d from HTTP by each connection's first byte, which
-// stays unread. io thread only.
+// Accepts on the daemon's port, and tells c10d from HTTP by the first byte. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/socket.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/newcomers.h"
 
@@ -59,7 +59,6 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   void settle(Silent& silent);  // closes it unless it was released before
   // Leaves both where there is no byte yet.
   void dispatch(UniqueFd& connection, Newcomer& newcomer);
-  void to_store(UniqueFd connection, Newcomer newcomer);
 
   const Options options_;
   boost::asio::io_context& io_;
@@ -70,6 +69,27 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   std::set<std::string> said_troubles_;
   bool said_no_store_descriptors_ = false;
   bool stopped_ = false;
+};
+
+// Connections of this very process to its own port: a ddprun that serves its job's rendezvous is an
+// agent of it, too. Nobody is between the two ends, so they need no TLS, which costs a short job
+// more than all the rest of its start.
+class OwnConnections {
+ public:
+  void listens_at(const SocketAddress& listener) { listeners_.push_back(listener); }
+
+  // `socket`: a connected one of this process. True: it leads to one of the listeners, and its
+  // other end is awaited, in place of that of an earlier call.
+  bool await(int socket);
+
+  // Whether `accepted` is the other end of the one that is awaited; true once.
+  bool take(int accepted);
+
+ private:
+  std::vector<SocketAddress> listeners_;
+  // As long as it is open no other process can have a connection of these two addresses.
+  UniqueFd awaited_;
+  std::string its_address_, its_peer_;
 };
 
 }  // namespace ddprun::rendezvous

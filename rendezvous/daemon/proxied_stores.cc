@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/proxied_stores.h"
 
-#include <algorithm>
 #include <set>
-#include <unordered_map>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -188,10 +186,6 @@ void ProxiedStores::go_on(Clock::time_point now) {
   }
   // Behind those that had none.
   for (const auto& [round, node] : again) wait(round, node, AfterTurn::kReadyAgain, now);
-}
-
-std::optional<Clock::time_point> ProxiedStores::next_turn() const {
-  return waiting_.empty() ? std::nullopt : std::optional(next_turn_);
 }
 
 // ---- what they are told ----

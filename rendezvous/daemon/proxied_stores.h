@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stores of the jobs whose workers come through their nodes' proxies (--store=proxy): one for
-// each job's latest round. With a journal nothing is said before what it follows from is kept. io
-// thread only.
+// The stores of jobs whose workers come through their nodes' proxies (--store=proxy): one for a
+// job's latest round. With a journal nothing is said before its cause is kept. io thread only.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,13 +19,34 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rendezvous/daemon/store_limits.h"
+#include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/store_rows.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/machine.h"
 #include "rendezvous/store/proxied_store.h"
 
 namespace ddprun::rendezvous {
+
+// How many requests may be carried out now; what the last second did not use may come at once.
+class RequestRate {
+ public:
+  explicit RequestRate(std::uint64_t per_second)
+      : per_second_(static_cast<double>(per_second)), credit_(per_second_) {}
+
+  std::size_t allowed(Clock::time_point now) {
+    if (per_second_ == 0) return std::numeric_limits<std::size_t>::max();
+    const double passed = std::chrono::duration<double>(now - last_).count();
+    credit_ = std::min(per_second_, credit_ + std::max(passed, 0.0) * per_second_);
+    last_ = std::max(last_, now);
+    return credit_ < 1 ? 0 : static_cast<std::size_t>(credit_);
+  }
+  void spend(std::size_t requests) { credit_ -= static_cast<double>(requests); }
+
+ private:
+  const double per_second_;
+  double credit_;
+  Clock::time_point last_;
+};
 
 class ProxiedStores {
  public:
@@ -32,16 +56,14 @@ class ProxiedStores {
     StoreLimits of_job = kJobLimits, in_all = kTotalLimits;
     // Takes one message for the agent at a connection.
     std::function<void(ConnectionId, std::string)> send;
-    // What the agent at a connection said makes no sense, or does not fit what is known here:
-    // nothing more of it is taken.
+    // What the agent at a connection said makes no sense here: nothing more of it is taken.
     std::function<void(ConnectionId, std::string)> trouble;
   };
 
   explicit ProxiedStores(Options options);
 
-  // From an agent; `seat` is its present one, asked for where its connection has not said anything
-  // in this round yet. A message of a round that is no more is ignored. What follows from it waits
-  // for release().
+  // From an agent; `seat` is its present one, asked for with the connection's first message of a
+  // round. A message of a past round is ignored. What follows from it waits for release().
   using Seat = std::function<std::optional<membership::Seat>()>;
   void received(ConnectionId connection, const Seat& seat, std::string_view message,
                 Clock::time_point now);
@@ -49,7 +71,9 @@ class ProxiedStores {
   // Goes on with what nodes said and what had to let others go first, or to wait.
   void go_on(Clock::time_point now);
   // When that is due; nullopt: nothing waits.
-  std::optional<Clock::time_point> next_turn() const;
+  std::optional<Clock::time_point> next_turn() const {
+    return waiting_.empty() ? std::nullopt : std::optional(next_turn_);
+  }
 
   // The connection has ended. A store outlives its job until then: workers may still be stopping.
   void closed(ConnectionId connection);
@@ -72,8 +96,8 @@ class ProxiedStores {
   std::vector<Marks> take_marks();
   void release(const std::vector<Marks>& all);
 
-  // From the journal of an earlier process, before received(). Of a job whose store can't be made
-  // again `lost` is told why, and its rows are erased.
+  // From an earlier process' journal, before received(). `lost`: this job's store can't be
+  // restored; its rows are erased.
   void restore(const journal::Rows& rows,
                const std::function<void(std::uint64_t job, const std::string& why)>& lost);
 

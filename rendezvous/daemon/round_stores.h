@@ -1,33 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The c10d key spaces on the daemon's own port: a plain one, and in static mode one per round
-// (--master-addr). io thread only.
+// The c10d key spaces on the daemon's port: a plain one, static mode's rounds'. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/unique_fd.h"
-#include "rendezvous/daemon/store_limits.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::rendezvous {
 
+// What the stores in the rendezvous may take, of one job's workers or in all.
+// Of requests 0 is any number; of the others it is a limit like any other.
+struct StoreLimits {
+  std::uint64_t keys = 0;
+  std::uint64_t bytes = 0;        // keys, values, waits, 128 for each, and what is under way
+  std::uint64_t connections = 0;  // of workers, through their nodes' proxies
+  std::uint64_t requests = 0;     // a second
+};
+// Those of ddprund without --job-limits and --limits, and of a rendezvous within ddprun.
+inline constexpr StoreLimits kJobLimits{
+    .keys = 1'000'000, .bytes = std::uint64_t{4} << 30, .connections = 65'536, .requests = 0};
+inline constexpr StoreLimits kTotalLimits{
+    .keys = 10'000'000, .bytes = std::uint64_t{16} << 30, .connections = 262'144, .requests = 0};
+
+// Changes those that `text` names ("keys=1000,bytes=2GiB"); numbers may end in k, M, G (powers of
+// 1,000) or KiB, MiB, GiB. Empty, or what is wrong with it.
+std::string set_limits(std::string_view text, StoreLimits& limits);
+
 class RoundStores {
  public:
-  // Of `of_job` and `in_all` bytes and connections count: those for each round's key space, these
-  // for the plain one, which is no job's.
+  // `of_job` limits bytes and connections of a round's key space, `in_all` those of the plain one.
   RoundStores(boost::asio::io_context& io, store::StoreServerOptions options, StoreLimits of_job,
               StoreLimits in_all);
 
-  // Connections from now on get an empty key space of this round; older ones keep theirs. Needs no
-  // descriptor: the first connection's adopt() does.
+  // Connections from now on get an empty key space of this round; older ones keep theirs.
   void begin_round(const std::string& run_id, std::uint64_t round);
   // Connections from now on get the plain key space again.
   void end_rounds();
@@ -35,8 +51,7 @@ class RoundStores {
   // Out of descriptors, or beyond the limit: closes the connection, with a log line.
   void adopt(UniqueFd connection);
 
-  // Calls `unused` once, from the io context, when no round's key space has a client any more, or
-  // after `limit`.
+  // Calls `unused` once, from the io context: no round's key space has a client, or after `limit`.
   void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
 
   struct Usage {

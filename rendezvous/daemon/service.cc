@@ -86,10 +86,6 @@ void Service::reloading() {
                        std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
 }
 
-void Service::reloaded() { tell_ready(); }
-
-void Service::stopping() { manager_.tell("STOPPING=1\nSTATUS=stopping"); }
-
 void Service::wait_for_watchdog() {
   if (!watchdog_period_) return;
   watchdog_timer_.expires_after(*watchdog_period_);

@@ -24,12 +24,11 @@ class Service {
   // Error(kInvalidArgument): one of them is no listening TCP socket.
   std::vector<UniqueFd> take_listeners();
 
-  // Once: all is in place. `status` is the line that `systemctl status` shows; asked again with
-  // each sign of life.
+  // Once: all is in place. `status`, asked with each sign of life, is for `systemctl status`.
   void ready(std::function<std::string()> status);
   void reloading();
-  void reloaded();
-  void stopping();
+  void reloaded() { tell_ready(); }
+  void stopping() { manager_.tell("STOPPING=1\nSTATUS=stopping"); }
 
  private:
   void tell_ready();

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A page that grows with what there is, for all who ask for it: making it takes at most a twentieth
-// of the io thread's time, however many ask, so that no crowd of readers keeps agents waiting. Who
-// asks while that time is used up waits for the next one, and gets it with all the others. So
-// nobody is shown how things were before they asked. io thread only.
+// Pages that many may ask for at the same time, at little cost for the agents. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +14,9 @@
 
 namespace ddprun::rendezvous {
 
+// A page that grows with what there is, for all who ask for it: making it takes at most a twentieth
+// of the io thread's time, however many ask. Who asks while that time is used up waits for the next
+// one, and gets it with all the others. So nobody is shown how things were before they asked.
 class SharedPage {
  public:
   using Told = std::function<void(const std::string& body)>;
@@ -37,6 +38,32 @@ class SharedPage {
   Clock::time_point next_{};  // not before
   std::vector<Told> waiting_;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for a wait that outlives this
+};
+
+// Pages that are asked for, or made and not sent yet: readers that hang gather no more of them.
+class WaitingPages {
+ public:
+  // Of all that wait at once. A single page waits however large it is.
+  struct Limits {
+    std::size_t num = 256;
+    std::size_t bytes = std::size_t{64} << 20;
+  };
+
+  explicit WaitingPages(Limits limits) : limits_(limits) {}
+
+  // A page's place, given up with it, whether it is sent or not.
+  using Place = std::shared_ptr<const void>;
+
+  // Null: as many wait as may, and it is not to.
+  Place admit(std::size_t page_bytes);
+  std::size_t num() const { return now_->num; }
+
+ private:
+  struct Now {
+    std::size_t num = 0, bytes = 0;
+  };
+  const Limits limits_;
+  const std::shared_ptr<Now> now_ = std::make_shared<Now>();  // second owners: the places
 };
 
 }  // namespace ddprun::rendezvous

@@ -2,12 +2,28 @@
 #include "rendezvous/daemon/tails.h"
 
 #include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
 #include <utility>
 
 #include "common/log.h"
-#include "rendezvous/daemon/watch_json.h"
 
 namespace ddprun::rendezvous {
+namespace {
+
+// `note`: which of its output is not in `lines`, and why.
+std::string tail_frame(const Tails::Rank& rank, const std::vector<std::string>& lines,
+                       const std::string& note) {
+  boost::json::array all(lines.begin(), lines.end());
+  return boost::json::serialize(boost::json::object{{"type", "tail"},
+                                                    {"run_id", rank.run_id},
+                                                    {"rank", rank.global_rank},
+                                                    {"lines", std::move(all)},
+                                                    {"note", note}});
+}
+
+}  // namespace
 
 void Tails::look(Watcher watcher, const Rank& rank, Clock::time_point now) {
   Looking& looking = watchers_[watcher];

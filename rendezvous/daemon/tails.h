@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What status pages look at of ranks' output (docs/status-page.md): a rank's agent is asked again
-// and again while somebody looks, once for all who do, and never while nobody does. Pure: no I/O,
-// clock or thread.
+// and again while somebody looks, once for all who do, and never while nobody does. Pure.
 #pragma once
 
 #include <chrono>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -51,8 +51,7 @@ class Tails {
   void step(Clock::time_point now);
   std::optional<Clock::time_point> next_due() const;
 
-  // The newest frame about what it looks at, where it has not been given that yet; else null.
-  // Holds until the next call.
+  // The newest frame about what it looks at, until the next call; null: it was given that.
   const std::string* news(Watcher watcher) const;
   void given(Watcher watcher);
 
@@ -79,6 +78,17 @@ class Tails {
   std::map<Rank, Looked> ranks_;  // that somebody looks at
   std::map<Watcher, Looking> watchers_;
   std::uint64_t last_request_ = 0;
+};
+
+// How much status pages may cost (docs/status-page.md). Plain data.
+struct WatcherLimits {
+  std::size_t num = 64;  // who watch at once
+  std::size_t state_bytes = std::size_t{3} << 20;
+  std::chrono::milliseconds interval{1'000};      // from one state to the next, at least
+  std::chrono::milliseconds status_after{5'000};  // without a frame
+  std::chrono::milliseconds ping_interval{20'000};
+  std::chrono::milliseconds silence{60'000};  // no ping was answered: it is closed
+  TailLimits tails;
 };
 
 }  // namespace ddprun::rendezvous

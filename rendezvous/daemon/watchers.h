@@ -5,20 +5,53 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock.h"
+#include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/tails.h"
-#include "rendezvous/daemon/watch_json.h"
-#include "rendezvous/daemon/watcher_limits.h"
 #include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
+
+// ---- what status pages are told: the frames of GET /v1/watch. Pure ----
+
+// Of all jobs together.
+struct WatchedLimits {
+  std::size_t nodes = 4'096;
+  std::size_t finished = 100;  // those that ended last
+  // Beyond, half of the nodes are left out, then half of the others, …; what else there is stays.
+  std::size_t bytes = std::size_t{2} << 20;
+};
+
+struct WatchedJobs {
+  // "jobs":{…},"hidden_nodes":[0,12],"hidden_finished":0: what a state has beside the status.
+  std::string json;
+  // Differs where a page is to be told of it: what only gets older with the time is no change.
+  std::string key;
+};
+
+// Of a job's nodes those that run in order are left out first.
+WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
+                         std::vector<membership::FinishedJob> finished,
+                         const std::optional<KeepingStatus>& keeping, const Moment& now,
+                         const WatchedLimits& limits = {});
+
+// Differs where a page is to be told of it: what is no clock, and no count of requests.
+std::string watch_key(const DaemonStatus& status);
+
+// {"tail":{"run_id":"…","rank":3}}, whose output a page looks at, or {"tail":null}. Throws
+// Error(kProtocol), one line.
+std::optional<Tails::Rank> read_page_message(std::string_view text);
 
 class Watchers : public std::enable_shared_from_this<Watchers> {
  public:
@@ -28,8 +61,7 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   };
   struct Source {
     std::function<Status()> status;
-    // Calls `done` with what watched_jobs() gives once that is kept: at once, later from the io
-    // context, or never, where it leads no more.
+    // Calls `done` with watched_jobs() once that is kept: at once, later, or, deposed, never.
     std::function<void(std::function<void(const WatchedJobs&)> done)> jobs;
     // Asks for what a rank wrote last; said() follows.
     Tails::Ask tail;

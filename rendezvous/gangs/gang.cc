@@ -2,20 +2,23 @@
 #include "rendezvous/gangs/gang.h"
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 
 #include "common/log.h"
 
 namespace ddprun::gangs {
 namespace {
 
+// In the order of the enumerators.
+constexpr std::array kGangPhases = {"queued", "running", "stopping", "ended"};
+constexpr std::array kPartPhases = {"given", "runs", "ended", "lost"};
+
 bool has_zero(const std::string& text) { return text.find('\0') != std::string::npos; }
 
 // 0: it is none.
 int number_in(const std::string& text) {
   int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+  return membership::read_whole(text, number) ? number : 0;
 }
 
 bool is_variable(const std::string& text) {
@@ -29,33 +32,9 @@ std::string field(const char* name, const std::string& what) {
 
 }  // namespace
 
-const char* to_string(GangPhase phase) {
-  switch (phase) {
-    case GangPhase::kQueued:
-      return "queued";
-    case GangPhase::kRunning:
-      return "running";
-    case GangPhase::kStopping:
-      return "stopping";
-    case GangPhase::kEnded:
-      return "ended";
-  }
-  return "?";
-}
+const char* to_string(GangPhase phase) { return kGangPhases.at(static_cast<std::size_t>(phase)); }
 
-const char* to_string(PartPhase phase) {
-  switch (phase) {
-    case PartPhase::kGiven:
-      return "given";
-    case PartPhase::kRuns:
-      return "runs";
-    case PartPhase::kEnded:
-      return "ended";
-    case PartPhase::kLost:
-      return "lost";
-  }
-  return "?";
-}
+const char* to_string(PartPhase phase) { return kPartPhases.at(static_cast<std::size_t>(phase)); }
 
 bool is_gang_name(std::string_view text) {
   if (text.empty() || text.size() > kMaxNameBytes) return false;

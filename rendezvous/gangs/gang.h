@@ -3,15 +3,17 @@
 // start together (docs/nodes.md). Plain data. Pure.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
+#include "rendezvous/membership/json_fields.h"
+
 namespace ddprun::gangs {
+
+using membership::MaybeConst;
 
 // Ranges of what anybody may say.
 inline constexpr std::size_t kMaxNameBytes = 64;      // of gangs, users, nodes
@@ -76,8 +78,7 @@ struct GangState {
   std::vector<GangPart> parts;
 };
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, GangSpec>
+template <MaybeConst<GangSpec> Self, typename Fields>
 void each_field(Self& spec, Fields& fields) {
   fields("id", spec.id);
   fields("user", spec.user);
@@ -93,8 +94,7 @@ void each_field(Self& spec, Fields& fields) {
   fields("stop_ms", spec.stop_ms);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, GangPart>
+template <MaybeConst<GangPart> Self, typename Fields>
 void each_field(Self& part, Fields& fields) {
   fields("node", part.node);
   fields("slots", part.slots);
@@ -103,8 +103,7 @@ void each_field(Self& part, Fields& fields) {
   fields("reason", part.reason);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, GangState>
+template <MaybeConst<GangState> Self, typename Fields>
 void each_field(Self& gang, Fields& fields) {
   fields("id", gang.id);
   fields("user", gang.user);

@@ -2,44 +2,38 @@
 #include "rendezvous/gangs/gang_json.h"
 
 #include <algorithm>
-#include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
-#include <charconv>
 #include <exception>
 #include <limits>
+#include <utility>
 
 #include "common/error.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/utf8.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::gangs {
 namespace {
 
-using membership::JsonFields;
+using membership::json_of, membership::JsonFields, membership::JsonReader, membership::JsonWriter;
 
-constexpr std::array<GangPhase, 4> kGangPhases = {GangPhase::kQueued, GangPhase::kRunning,
-                                                  GangPhase::kStopping, GangPhase::kEnded};
-constexpr std::array<PartPhase, 4> kPartPhases = {PartPhase::kGiven, PartPhase::kRuns,
-                                                  PartPhase::kEnded, PartPhase::kLost};
-
-template <typename Phase, std::size_t N>
-Phase phase_named(const std::string& name, const std::array<Phase, N>& all) {
-  const auto found =
-      std::ranges::find_if(all, [&](Phase phase) { return name == to_string(phase); });
-  if (found == all.end()) {
-    throw Error(ErrorCode::kProtocol, concat("there is no phase \"", one_line(name), "\""));
+template <typename Phase>
+Phase phase_named(const std::string& name) {
+  for (int i = 0; i <= static_cast<int>(last_of(Phase())); ++i) {
+    if (name == to_string(static_cast<Phase>(i))) return static_cast<Phase>(i);
   }
-  return *found;
+  throw Error(ErrorCode::kProtocol, concat("there is no phase \"", one_line(name), "\""));
 }
 
-template <typename Number>
-bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+template <typename Phase, typename Fields>
+void phase_field(Phase& phase, Fields& fields) {
+  std::string name = to_string(phase);
+  fields.whole("phase", name);
+  if constexpr (Fields::kReads) phase = phase_named<Phase>(name);
 }
 
 std::vector<std::string_view> split(std::string_view text, char at) {
@@ -56,8 +50,9 @@ bool read_places(std::string_view text, std::vector<OutputPlace>& places) {
   for (const std::string_view each : split(text, ',')) {
     const auto parts = split(each, ':');
     OutputPlace place;
-    if (parts.size() != 3 || !is_gang_name(parts[0]) || !read_number(parts[1], place.out) ||
-        !read_number(parts[2], place.err) || places.size() == kMaxAskedNodes) {
+    if (parts.size() != 3 || !is_gang_name(parts[0]) ||
+        !membership::read_whole(parts[1], place.out) ||
+        !membership::read_whole(parts[2], place.err) || places.size() == kMaxAskedNodes) {
       return false;
     }
     place.node = parts[0];
@@ -74,9 +69,9 @@ bool read_query(std::string_view query, GangTarget& target) {
     if (name == "from") {
       if (!read_places(value, target.from)) return false;
     } else if (name == "seen") {
-      if (!read_number(value, target.seen.emplace())) return false;
+      if (!membership::read_whole(value, target.seen.emplace())) return false;
     } else if (name == "wait_ms") {
-      if (!read_number(value, target.wait_ms) || target.wait_ms < 0) return false;
+      if (!membership::read_whole(value, target.wait_ms) || target.wait_ms < 0) return false;
       target.wait_ms = std::min(target.wait_ms, kMaxOutputWaitMs);
     } else {
       return false;
@@ -85,39 +80,15 @@ bool read_query(std::string_view query, GangTarget& target) {
   return true;
 }
 
-boost::json::object gang_object(const GangQueue& queue, const GangQueue::Gang& gang) {
-  const GangState& state = gang.state;
-  boost::json::array parts;
-  for (const GangPart& part : state.parts) {
-    boost::json::object object;
-    object["node"] = part.node;
-    object["slots"] = part.slots;
-    object["phase"] = to_string(part.phase);
-    object["exit_code"] = part.exit_code;
-    object["reason"] = membership::clean_utf8(part.reason, kMaxReasonBytes);
-    parts.push_back(std::move(object));
-  }
-  const bool is_queued = state.phase == GangPhase::kQueued;
-  boost::json::object object;
-  object["id"] = state.id;
-  object["user"] = state.user;
-  object["name"] = membership::clean_utf8(state.name, kMaxReasonBytes);
-  object["phase"] = to_string(state.phase);
-  object["before"] = is_queued ? queue.num_before(gang) : 0;
-  object["reason"] =
-      membership::clean_utf8(is_queued ? queue.waits_for(gang) : state.reason, kMaxReasonBytes);
-  object["exit_code"] = state.phase == GangPhase::kEnded ? state.exit_code : 0;
-  object["cancelled"] = membership::clean_utf8(state.cancelled, kMaxReasonBytes);
-  object["changes"] = static_cast<std::int64_t>(gang.changes);
-  object["min_nodes"] = state.min_nodes;
-  object["max_nodes"] = state.max_nodes;
-  object["workers"] = state.workers;
-  object["slots"] = state.slots;
-  object["submitted"] = state.submitted;
-  object["began"] = state.began;
-  object["over"] = state.over;
-  object["parts"] = std::move(parts);
-  return object;
+GangNews news_of(const GangQueue& queue, const GangQueue::Gang& gang) {
+  GangNews news;
+  news.state = gang.state;
+  news.changes = gang.changes;
+  if (gang.state.phase != GangPhase::kEnded) news.state.exit_code = 0;
+  if (gang.state.phase != GangPhase::kQueued) return news;
+  news.before = queue.num_before(gang);
+  news.waits_for = queue.waits_for(gang);
+  return news;
 }
 
 boost::json::object node_object(const GangQueue& queue, const GangQueue::Node& node) {
@@ -132,44 +103,64 @@ boost::json::object node_object(const GangQueue& queue, const GangQueue::Node& n
   return object;
 }
 
-GangNews news_in(const JsonFields& fields) {
-  GangNews news;
-  GangState& state = news.state;
-  state.id = fields.text("id");
-  state.user = fields.text("user");
-  state.name = fields.clipped("name", kMaxReasonBytes);
-  state.phase = phase_named(fields.text("phase"), kGangPhases);
-  news.before = static_cast<std::size_t>(fields.counter("before"));
-  const std::string reason = fields.clipped("reason", kMaxReasonBytes);
-  (state.phase == GangPhase::kQueued ? news.waits_for : state.reason) = reason;
-  state.exit_code = fields.small("exit_code", -255, 255);
-  state.cancelled = fields.clipped("cancelled", kMaxReasonBytes);
-  news.changes = fields.counter("changes");
-  state.min_nodes = fields.small("min_nodes", 1, kMaxNodes);
-  state.max_nodes = fields.small("max_nodes", 1, kMaxNodes);
-  state.workers = fields.text("workers");
-  state.submitted = static_cast<std::int64_t>(fields.counter("submitted"));
-  state.began = static_cast<std::int64_t>(fields.counter("began"));
-  state.over = static_cast<std::int64_t>(fields.counter("over"));
-  for (const JsonFields& each : fields.objects("parts", kMaxNodes)) {
-    GangPart part;
-    part.node = each.text("node");
-    part.slots = each.small("slots", 0, kMaxSlots);
-    part.phase = phase_named(each.text("phase"), kPartPhases);
-    part.exit_code = each.small("exit_code", -255, 255);
-    part.reason = each.clipped("reason", kMaxReasonBytes);
-    state.parts.push_back(std::move(part));
-  }
-  return news;
-}
-
 boost::json::object parsed(std::string_view body) {
   auto object = parse_object(body);
   if (!object) throw Error(ErrorCode::kProtocol, "it is no JSON object");
   return std::move(*object);
 }
 
+bool is_text(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t length = utf8_length(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
+  }
+  return true;
+}
+
 }  // namespace
+
+template <MaybeConst<GangPart> Self, typename Fields>
+void each_json(Self& part, Fields& fields) {
+  fields.whole("node", part.node);
+  fields.number("slots", part.slots, 0, kMaxSlots);
+  phase_field(part.phase, fields);
+  fields.number("exit_code", part.exit_code, -255, 255);
+  fields.shown("reason", part.reason, kMaxReasonBytes);
+}
+
+template <MaybeConst<NodeOutput> Self, typename Fields>
+void each_json(Self& output, Fields& fields) {
+  fields.whole("node", output.at.node);
+  fields.whole("out", output.out);
+  fields.whole("err", output.err);
+  fields.counter("out_next", output.out_next);
+  fields.counter("err_next", output.err_next);
+  fields.shown("reason", output.reason, kMaxReasonBytes);
+}
+
+template <MaybeConst<GangNews> Self, typename Fields>
+void each_json(Self& news, Fields& fields) {
+  auto& state = news.state;
+  fields.whole("id", state.id);
+  fields.whole("user", state.user);
+  fields.shown("name", state.name, kMaxReasonBytes);
+  phase_field(state.phase, fields);
+  fields.counter("before", news.before);
+  auto& reason = state.phase == GangPhase::kQueued ? news.waits_for : state.reason;
+  fields.shown("reason", reason, kMaxReasonBytes);
+  fields.number("exit_code", state.exit_code, -255, 255);
+  fields.shown("cancelled", state.cancelled, kMaxReasonBytes);
+  fields.counter("changes", news.changes);
+  fields.number("min_nodes", state.min_nodes, 1, kMaxNodes);
+  fields.number("max_nodes", state.max_nodes, 1, kMaxNodes);
+  fields.whole("workers", state.workers);
+  if constexpr (!Fields::kReads) fields.number("slots", state.slots, 0, kMaxSlots);
+  fields.number("submitted", state.submitted, 0, membership::kMaxInt64);
+  fields.number("began", state.began, 0, membership::kMaxInt64);
+  fields.number("over", state.over, 0, membership::kMaxInt64);
+  fields.objects("parts", state.parts, kMaxNodes);
+}
 
 bool is_gangs_target(std::string_view target) {
   constexpr std::string_view kPath = kGangsPath;
@@ -207,8 +198,7 @@ std::string logs_target(const std::string& id, const std::vector<OutputPlace>& f
 GangSpec parse_gang(std::string_view body) {
   GangSpec spec;
   try {
-    membership::RowReader reader(body, {});
-    each_field(spec, reader);
+    spec = membership::read_row<GangSpec>(body, {});
   } catch (const std::exception& error) {  // of JSON, too
     throw Error(ErrorCode::kInvalidArgument, json_trouble(error));
   }
@@ -217,21 +207,17 @@ GangSpec parse_gang(std::string_view body) {
   return spec;
 }
 
-std::string gang_to_json(const GangSpec& spec) {
-  membership::RowWriter writer;
-  each_field(spec, writer);
-  return writer.text();
-}
+std::string gang_to_json(const GangSpec& spec) { return membership::row_of(spec); }
 
 std::string gang_page(const GangQueue& queue, const GangQueue::Gang& gang) {
-  boost::json::object page;
-  page["gang"] = gang_object(queue, gang);
-  return boost::json::serialize(page) + "\n";
+  JsonWriter page;
+  page.object("gang", news_of(queue, gang));
+  return boost::json::serialize(page.take()) + "\n";
 }
 
 std::string gangs_page(const GangQueue& queue) {
   boost::json::array gangs, nodes;
-  for (const auto& [number, gang] : queue.gangs()) gangs.push_back(gang_object(queue, gang));
+  for (const auto& [number, gang] : queue.gangs()) gangs.push_back(json_of(news_of(queue, gang)));
   for (const auto& [key, node] : queue.nodes()) nodes.push_back(node_object(queue, node));
   boost::json::object page;
   page["gangs"] = std::move(gangs);
@@ -241,40 +227,20 @@ std::string gangs_page(const GangQueue& queue) {
 
 std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
                       const std::vector<NodeOutput>& output) {
-  boost::json::array all;
-  for (const NodeOutput& each : output) {
-    boost::json::object object;
-    object["node"] = each.at.node;
-    object["out"] = each.out;
-    object["err"] = each.err;
-    object["out_next"] = static_cast<std::int64_t>(each.out_next);
-    object["err_next"] = static_cast<std::int64_t>(each.err_next);
-    object["reason"] = membership::clean_utf8(each.reason, kMaxReasonBytes);
-    all.push_back(std::move(object));
-  }
-  boost::json::object page;
-  page["gang"] = gang_object(queue, gang);
-  page["output"] = std::move(all);
-  return boost::json::serialize(page) + "\n";
+  JsonWriter page;
+  page.object("gang", news_of(queue, gang));
+  page.objects("output", output, output.size());
+  return boost::json::serialize(page.take()) + "\n";
 }
 
 std::string no_gang_text(std::string_view id) { return concat("there is no gang ", id); }
 
 GangNews parse_gang_page(std::string_view body) {
   const boost::json::object page = parsed(body);
-  const JsonFields fields(page, "the gang's page");
-  GangNews news = news_in(fields.object("gang"));
-  if (!fields.has("output")) return news;
-  for (const JsonFields& each : fields.objects("output", kMaxAskedNodes)) {
-    NodeOutput output;
-    output.at.node = each.text("node");
-    output.out = each.text("out");
-    output.err = each.text("err");
-    output.out_next = each.counter("out_next");
-    output.err_next = each.counter("err_next");
-    output.reason = each.clipped("reason", kMaxReasonBytes);
-    news.output.push_back(std::move(output));
-  }
+  JsonReader reader(JsonFields(page, "the gang's page"));
+  GangNews news;
+  reader.object("gang", news);
+  if (reader.has("output")) reader.objects("output", news.output, kMaxAskedNodes);
   return news;
 }
 
@@ -282,10 +248,43 @@ std::vector<GangNews> parse_gangs_page(std::string_view body) {
   const boost::json::object page = parsed(body);
   std::vector<GangNews> all;
   constexpr std::size_t kMost = 100'000;
-  for (const JsonFields& each : JsonFields(page, "the queue's page").objects("gangs", kMost)) {
-    all.push_back(news_in(each));
-  }
+  JsonReader(JsonFields(page, "the queue's page")).objects("gangs", all, kMost);
   return all;
+}
+
+// ---- what a client looks at before it submits a gang ----
+
+std::int64_t stop_ms_of(std::chrono::milliseconds shutdown_timeout) {
+  constexpr std::chrono::milliseconds kOwnEnd{10'000};
+  return (shutdown_timeout + kOwnEnd).count();
+}
+
+std::vector<std::string> take_environment(std::vector<std::string> variables, GangSpec& spec) {
+  std::vector<std::string> notes;
+  for (std::string& variable : variables) {
+    if (is_text(variable)) {
+      spec.environment.push_back(std::move(variable));
+    } else {
+      notes.push_back(concat("the variable ", one_line(variable.substr(0, variable.find('='))),
+                             " is no UTF-8 text, and stays here"));
+    }
+  }
+  return notes;
+}
+
+std::string check_submission(const GangSpec& spec, const std::string& keep_back) {
+  if (!std::ranges::all_of(spec.arguments, is_text)) {
+    return "the command line is no UTF-8 text: standing agents can't be told it";
+  }
+  if (!is_text(spec.directory)) {
+    return "the directory's name is no UTF-8 text: standing agents can't be told it";
+  }
+  if (std::string wrong = check_spec(spec); !wrong.empty()) return wrong;
+  const std::size_t bytes = gang_to_json(spec).size();
+  if (bytes <= kMaxGangBytes) return {};
+  return concat("the command line and the environment have ", bytes,
+                " bytes, and a gang has at most ", kMaxGangBytes, ": keep variables back with ",
+                keep_back);
 }
 
 }  // namespace ddprun::gangs

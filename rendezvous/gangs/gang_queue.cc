@@ -2,14 +2,28 @@
 #include "rendezvous/gangs/gang_queue.h"
 
 #include <algorithm>
+#include <exception>
+#include <iterator>
 
 #include "common/check.h"
+#include "common/error.h"
 #include "common/exit_codes.h"
-#include "rendezvous/gangs/gang_placing.h"
-#include "rendezvous/gangs/gang_rows.h"
+#include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::gangs {
 namespace {
+
+// The names of the rows in the journal of ddprund (docs/durability.md).
+constexpr char kGangRows[] = "gangs/";       // gangs/N/spec, gangs/N/state
+constexpr char kNodeRows[] = "gang_nodes/";  // gang_nodes/NAME/OWNER
+constexpr char kSpecRow[] = "spec", kStateRow[] = "state";
+
+std::string gang_row(std::uint64_t number, const char* which) {
+  return concat(kGangRows, number, "/", which);
+}
+std::string node_row(const std::string& name, const std::string& owner) {
+  return concat(kNodeRows, name, "/", owner);
+}
 
 constexpr int kCancelled = exit_status_for_signal(15);
 
@@ -25,7 +39,42 @@ std::string names_of(const std::vector<GangPart>& parts) {
   return names;
 }
 
+constexpr int kRetryable = static_cast<int>(ExitCode::kRetryable);
+constexpr int kUnreachable = static_cast<int>(ExitCode::kRendezvousUnreachable);
+
+// Nothing that another node could do changes it.
+bool could_not_begin(int exit_code) {
+  return exit_code == static_cast<int>(ExitCode::kUsage) || exit_code == kExitNotExecutable ||
+         exit_code == kExitNotFound;
+}
+
+// Of two that were said, the one that the gang ends with; `so_far` was said first.
+int merged(int so_far, int said) {
+  if (so_far == 0 || said == 0) return 0;
+  if (so_far == kNoExitCode) return said;
+  const bool is_weak = so_far == kRetryable || so_far == kUnreachable;
+  const bool said_is_weak = said == kRetryable || said == kUnreachable;
+  return is_weak && !said_is_weak ? said : so_far;
+}
+
+using membership::read_row, membership::row_of;
+
+// "gangs/17/state" → 17; 0: it is none.
+std::uint64_t number_of_row(std::string_view key) {
+  key.remove_prefix(std::string_view(kGangRows).size());
+  std::uint64_t number = 0;
+  return membership::read_whole(key.substr(0, key.find('/')), number) ? number : 0;
+}
+
 }  // namespace
+
+template <MaybeConst<GangQueue::Node> Self, typename Fields>
+void each_field(Self& node, Fields& fields) {
+  fields("name", node.name);
+  fields("owner", node.owner);
+  fields("user", node.user);
+  fields("slots", node.slots);
+}
 
 // ---- what there is ----
 
@@ -304,6 +353,293 @@ void GangQueue::begin(Gang& gang, const std::vector<const Node*>& nodes, GangTim
   out.push_back(gang_action::Log{LogLevel::kInfo,
                                  concat("gang ", state.id, " begins on ", names_of(state.parts))});
   changed(gang, out);
+}
+
+// ---- parts and gangs end ----
+
+void GangQueue::end_part(Gang& gang, GangPart& part, int exit_code, const std::string& reason,
+                         GangTime time, GangActions& out) {
+  part.phase = PartPhase::kEnded;
+  part.exit_code = exit_code;
+  part.reason = reason;
+  const int so_far = gang.state.exit_code;
+  gang.state.exit_code = merged(so_far, exit_code);
+  // Of parts that ended well the first one that has something to tell: that output was lost.
+  const bool is_new_trouble = exit_code == 0 && !reason.empty() && gang.state.reason.empty();
+  if (gang.state.exit_code != so_far || is_new_trouble) {
+    const bool is_well = exit_code == 0 && reason.empty();
+    gang.state.reason = is_well ? ""
+                        : reason.empty()
+                            ? concat("ddprun on ", part.node, " ended with ", exit_code)
+                            : concat(part.node, ": ", reason);
+  }
+  after_part(gang, could_not_begin(exit_code), time, out);
+}
+
+void GangQueue::lose_part(Gang& gang, GangPart& part, const std::string& why, GangTime time,
+                          GangActions& out) {
+  part.phase = PartPhase::kLost;
+  part.reason = why;
+  if (gang.state.reason.empty() && gang.state.exit_code != 0) {
+    gang.state.reason = concat(part.node, ": ", why);
+  }
+  after_part(gang, false, time, out);
+}
+
+void GangQueue::after_part(Gang& gang, bool could_not_start, GangTime time, GangActions& out) {
+  GangState& state = gang.state;
+  const auto live =
+      std::ranges::count_if(state.parts, [](const GangPart& part) { return !part.is_over(); });
+  if (live == 0) {
+    const int code = state.exit_code == kNoExitCode ? kRetryable : state.exit_code;
+    const std::string reason =
+        state.cancelled.empty() ? state.reason : "cancelled by " + state.cancelled;
+    return end(gang, code, reason, time, out);
+  }
+  changed(gang, out);
+  if (state.phase != GangPhase::kRunning || state.exit_code == 0 || live >= state.min_nodes) {
+    return;
+  }
+  if (could_not_start) return stop(gang, state.reason, out);
+  keep_earlier(gang.lonely_until, time.now + options_.lonely);
+}
+
+void GangQueue::stop(Gang& gang, const std::string& why, GangActions& out) {
+  gang.state.phase = GangPhase::kStopping;
+  gang.lonely_until.reset();
+  for (const GangPart& part : gang.state.parts) {
+    if (part.is_over()) continue;
+    const auto node = nodes_.find({part.node, gang.state.owner});
+    if (node != nodes_.end()) tell(node->second, StopPart{gang.state.id}, out);
+  }
+  out.push_back(
+      gang_action::Log{LogLevel::kInfo, concat("gang ", gang.state.id, " is stopped: ", why)});
+  changed(gang, out);
+}
+
+void GangQueue::end(Gang& gang, int exit_code, const std::string& reason, GangTime time,
+                    GangActions& out) {
+  GangState& state = gang.state;
+  state.phase = GangPhase::kEnded;
+  state.exit_code = exit_code;
+  state.reason = reason;
+  state.over = time.wall_ms;
+  --num_live_;
+  if (gang.spec) {
+    live_bytes_ -= size_of(*gang.spec);
+    if (!gang.is_new) erased_.push_back({gang_row(gang.number, kSpecRow), std::nullopt});
+    gang.spec.reset();
+  }
+  gang.lonely_until.reset();
+  gang.forget_at = time.now + options_.keep_finished;
+  out.push_back(
+      gang_action::Log{LogLevel::kInfo, concat("gang ", state.id, " has ended with ", exit_code,
+                                               reason.empty() ? "" : ": ", one_line(reason))});
+  changed(gang, out);
+}
+
+// ---- time ----
+
+void GangQueue::tick(GangTime time, GangActions& out) {
+  std::vector<NodeKey> late;
+  for (const auto& [key, node] : nodes_) {
+    if (!node.connection && node.away_until <= time.now) late.push_back(key);
+  }
+  for (const NodeKey& key : late) lose_node(key, time, out);
+  for (auto& [number, gang] : gangs_) {
+    if (!gang.lonely_until || *gang.lonely_until > time.now) continue;
+    stop(gang, concat("fewer than ", gang.state.min_nodes, " of its nodes are left"), out);
+  }
+  drop_old(time);
+  begin_gangs(time, out);
+}
+
+std::optional<Clock::time_point> GangQueue::next_deadline() const {
+  std::optional<Clock::time_point> next;
+  for (const auto& [key, node] : nodes_) {
+    if (!node.connection) keep_earlier(next, node.away_until);
+  }
+  for (const auto& [number, gang] : gangs_) {
+    keep_earlier(next, gang.lonely_until);
+    keep_earlier(next, gang.forget_at);
+  }
+  return next;
+}
+
+void GangQueue::drop_old(GangTime time) {
+  std::size_t num_ended = gangs_.size() - num_live_;
+  for (auto gang = gangs_.begin(); gang != gangs_.end();) {
+    const auto next = std::next(gang);
+    const auto& forget_at = gang->second.forget_at;
+    if (forget_at && (*forget_at <= time.now || num_ended > options_.max_gangs)) {
+      --num_ended;
+      erase(gang);
+    }
+    gang = next;
+  }
+}
+
+void GangQueue::erase(std::map<std::uint64_t, Gang>::iterator gang) {
+  erased_.push_back({gang_row(gang->first, kStateRow), std::nullopt});
+  numbers_.erase(gang->second.state.id);
+  gangs_.erase(gang);
+}
+
+void GangQueue::changed(Gang& gang, GangActions& out) {
+  ++gang.changes;
+  gang.is_changed = true;
+  out.push_back(gang_action::Changed{gang.state.id});
+}
+
+// ---- rows of a journal ----
+
+journal::Batch GangQueue::take_changes() {
+  journal::Batch batch = std::exchange(erased_, {});
+  for (auto& [number, gang] : gangs_) {
+    if (!std::exchange(gang.is_changed, false)) continue;
+    if (std::exchange(gang.is_new, false) && gang.spec) {
+      batch.push_back({gang_row(number, kSpecRow), row_of(*gang.spec)});
+    }
+    batch.push_back({gang_row(number, kStateRow), row_of(gang.state)});
+  }
+  for (auto& [key, node] : nodes_) {
+    if (!std::exchange(node.is_changed, false)) continue;
+    batch.push_back({node_row(node.name, node.owner), row_of(node)});
+  }
+  return batch;
+}
+
+void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& out) {
+  const auto lost = [&](const std::string& key, const std::string& why) {
+    out.push_back(
+        gang_action::Log{LogLevel::kError, concat("row ", key, " of the journal is lost: ", why)});
+    erased_.push_back({key, std::nullopt});
+  };
+  for (auto row = rows.lower_bound(kNodeRows); row != rows.end(); ++row) {
+    if (!row->first.starts_with(kNodeRows)) break;
+    try {
+      auto kept = read_row<Node>(row->second, {});
+      const NodeKey key{kept.name, kept.owner};
+      Node& node = nodes_[key] = std::move(kept);
+      node.slots = std::clamp(node.slots, 0, kMaxSlots);
+      node.away_until = time.now + options_.node_grace;
+      node.is_changed = false;
+    } catch (const std::exception& error) {  // of JSON, too
+      lost(row->first, error.what());
+    }
+  }
+  std::map<std::uint64_t, std::pair<const std::string*, const std::string*>> found;
+  for (auto row = rows.lower_bound(kGangRows); row != rows.end(); ++row) {
+    if (!row->first.starts_with(kGangRows)) break;
+    const std::uint64_t number = number_of_row(row->first);
+    next_number_ = std::max(next_number_, number + 1);
+    if (number != 0 && row->first == gang_row(number, kSpecRow)) {
+      found[number].first = &row->second;
+    } else if (number != 0 && row->first == gang_row(number, kStateRow)) {
+      found[number].second = &row->second;
+    }
+  }
+  for (const auto& [number, both] : found) {
+    try {
+      if (both.second == nullptr) throw Error(ErrorCode::kProtocol, "there is no state");
+      restore_gang(number, both.first, *both.second, time, out);
+    } catch (const std::exception& error) {
+      lost(gang_row(number, kStateRow), error.what());
+      erased_.push_back({gang_row(number, kSpecRow), std::nullopt});
+    }
+  }
+  // A part's node of which there is no row has its time, too.
+  for (auto& [number, gang] : gangs_) {
+    for (const GangPart& part : gang.state.parts) {
+      if (part.is_over()) continue;
+      Node& node = nodes_[{part.node, gang.state.owner}];
+      if (!node.name.empty()) continue;
+      node.name = part.node;
+      node.owner = gang.state.owner;
+      node.user = gang.state.user;
+      node.away_until = time.now + options_.node_grace;
+    }
+  }
+  if (num_live_ > 0) {
+    out.push_back(gang_action::Log{LogLevel::kInfo,
+                                   concat("goes on with ", num_live_, " gangs; their nodes have ",
+                                          options_.node_grace.count() / 1000, " s to come back")});
+  }
+}
+
+void GangQueue::restore_gang(std::uint64_t number, const std::string* spec,
+                             const std::string& state, GangTime time, GangActions& out) {
+  Gang gang;
+  gang.number = number;
+  gang.state = read_row<GangState>(state, {});
+  if (!is_gang_name(gang.state.id) || numbers_.contains(gang.state.id)) {
+    throw Error(ErrorCode::kProtocol, "its id is none, or another one's");
+  }
+  gang.is_new = gang.is_changed = false;
+  std::string trouble;
+  if (gang.state.phase == GangPhase::kEnded) {
+    gang.forget_at = time.now + options_.keep_finished;
+  } else if (spec == nullptr) {
+    trouble = "what runs is lost from the journal";
+  } else {
+    gang.spec = read_row<GangSpec>(*spec, {});
+    trouble = check_spec(*gang.spec);
+  }
+  Gang& kept = gangs_[number] = std::move(gang);
+  numbers_[kept.state.id] = number;
+  if (kept.state.phase == GangPhase::kEnded) return;
+  ++num_live_;
+  if (kept.spec) live_bytes_ += size_of(*kept.spec);
+  if (trouble.empty()) return;
+  const bool has_parts = !kept.state.parts.empty();
+  if (has_parts) stop(kept, trouble, out);
+  if (!has_parts) end(kept, static_cast<int>(ExitCode::kRetryable), trouble, time, out);
+}
+
+// ---- placing ----
+
+int GangPlacing::used_slots(const std::string& name) const {
+  int used = 0;
+  for (auto node = nodes_.lower_bound({name, ""}); node != nodes_.end(); ++node) {
+    if (node->first.first != name) break;
+    for (const auto& [gang, slots] : node->second.strays) used += slots;
+  }
+  for (const auto& [number, gang] : gangs_) {
+    for (const GangPart& part : gang.state.parts) {
+      if (part.node == name && !part.is_over()) used += part.slots;
+    }
+  }
+  return used;
+}
+
+std::vector<const GangPlacing::Node*> GangPlacing::fitting(const GangState& gang) const {
+  std::vector<const Node*> found;
+  for (const auto& [key, node] : nodes_) {
+    if (node.owner == gang.owner && node.slots >= std::max(1, gang.slots)) found.push_back(&node);
+  }
+  return found;
+}
+
+bool GangPlacing::has_room(const Node& node, const GangState& gang) const {
+  if (!node.connection) return false;
+  const int used = used_slots(node.name);
+  return gang.slots == 0 ? used == 0 : node.slots - used >= gang.slots;
+}
+
+std::optional<std::vector<const GangPlacing::Node*>> GangPlacing::place(const GangState& gang) {
+  const auto candidates = fitting(gang);
+  const auto least = static_cast<std::size_t>(gang.min_nodes);
+  if (candidates.size() < least) return std::nullopt;
+  std::vector<const Node*> ready;
+  for (const Node* node : candidates) {
+    if (!held_.contains(node->name) && has_room(*node, gang)) ready.push_back(node);
+  }
+  if (ready.size() < least) {
+    for (const Node* node : candidates) held_.insert(node->name);
+    return std::nullopt;
+  }
+  ready.resize(std::min(ready.size(), static_cast<std::size_t>(gang.max_nodes)));
+  return ready;
 }
 
 }  // namespace ddprun::gangs

@@ -12,7 +12,6 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/membership/endpoint_turns.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/keep_alive.h"
 #include "rendezvous/membership/link_connector.h"

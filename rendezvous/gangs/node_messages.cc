@@ -19,10 +19,12 @@ static_assert(kMaxOutputBytes / 3 * 4 <= membership::kMaxTextBytes);
 using membership::RowReader;
 using membership::RowWriter;
 
-template <typename Self, typename T>
-concept MessageOf = std::same_as<std::remove_const_t<Self>, T>;
+// Nothing but the gang that they are about.
+template <typename Self>
+concept NamesAGang =
+    MaybeConst<Self, PartStarted> || MaybeConst<Self, StopPart> || MaybeConst<Self, ForgetPart>;
 
-template <MessageOf<NodeHello> Self, typename Fields>
+template <MaybeConst<NodeHello> Self, typename Fields>
 void message_fields(Self& hello, Fields& fields) {
   fields("protocol", hello.protocols.newest);
   if constexpr (!std::is_const_v<Self>) hello.protocols.oldest = hello.protocols.newest;
@@ -40,19 +42,19 @@ void message_fields(Self& hello, Fields& fields) {
   fields("gangs", hello.gangs);
 }
 
-template <MessageOf<PartStarted> Self, typename Fields>
-void message_fields(Self& started, Fields& fields) {
-  fields("gang", started.gang);
+template <NamesAGang Self, typename Fields>
+void message_fields(Self& message, Fields& fields) {
+  fields("gang", message.gang);
 }
 
-template <MessageOf<PartEnded> Self, typename Fields>
+template <MaybeConst<PartEnded> Self, typename Fields>
 void message_fields(Self& ended, Fields& fields) {
   fields("gang", ended.gang);
   fields("exit_code", ended.exit_code);
   fields("reason", ended.reason);
 }
 
-template <MessageOf<OutputAnswer> Self, typename Fields>
+template <MaybeConst<OutputAnswer> Self, typename Fields>
 void message_fields(Self& answer, Fields& fields) {
   fields("request", answer.request);
   fields("out", answer.out);
@@ -62,20 +64,20 @@ void message_fields(Self& answer, Fields& fields) {
   fields("reason", answer.reason);
 }
 
-template <MessageOf<Welcome> Self, typename Fields>
+template <MaybeConst<Welcome> Self, typename Fields>
 void message_fields(Self& welcome, Fields& fields) {
   fields("protocol", welcome.protocol);
   fields("version", welcome.version);
   fields("silence_ms", welcome.silence_ms);
 }
 
-template <MessageOf<NodeRefused> Self, typename Fields>
+template <MaybeConst<NodeRefused> Self, typename Fields>
 void message_fields(Self& refused, Fields& fields) {
   fields("reason", refused.reason);
   fields("lasting", refused.lasting);
 }
 
-template <MessageOf<StartPart> Self, typename Fields>
+template <MaybeConst<StartPart> Self, typename Fields>
 void message_fields(Self& start, Fields& fields) {
   fields("gang", start.gang);
   fields("slots", start.slots);
@@ -87,17 +89,7 @@ void message_fields(Self& start, Fields& fields) {
   fields("stop_ms", start.stop_ms);
 }
 
-template <MessageOf<StopPart> Self, typename Fields>
-void message_fields(Self& stop, Fields& fields) {
-  fields("gang", stop.gang);
-}
-
-template <MessageOf<ForgetPart> Self, typename Fields>
-void message_fields(Self& forget, Fields& fields) {
-  fields("gang", forget.gang);
-}
-
-template <MessageOf<OutputRequest> Self, typename Fields>
+template <MaybeConst<OutputRequest> Self, typename Fields>
 void message_fields(Self& request, Fields& fields) {
   fields("request", request.request);
   fields("gang", request.gang);

@@ -31,8 +31,7 @@ struct HeldPart {
   std::string reason;
 };
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, HeldPart>
+template <MaybeConst<HeldPart> Self, typename Fields>
 void each_field(Self& part, Fields& fields) {
   fields("gang", part.gang);
   fields("slots", part.slots);

@@ -2,18 +2,38 @@
 #include "rendezvous/ha/etcd_client.h"
 
 #include <algorithm>
+#include <atomic>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/error.hpp>
+#include <boost/asio/write.hpp>
+#include <cstring>
+#include <functional>
 #include <iterator>
+#include <mutex>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/ha/blocking_io.h"
+#include "common/socket.h"
 #include "rendezvous/ha/etcd_codec.h"
-#include "rendezvous/ha/etcd_connection.h"
+#include "rendezvous/http/exchange.h"
+#include "rendezvous/security/wire.h"
 
 namespace ddprun::ha {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
 namespace {
 
 constexpr std::chrono::milliseconds kPause{50};  // before all endpoints are tried again
@@ -23,46 +43,264 @@ constexpr int kMaxReads = 3;  // of all pages, where etcd's history was cut off 
 
 }  // namespace
 
-class EtcdClient::Impl {
+// Asio's operations one after another, for a thread that waits for each: with a time limit, and an
+// end that any thread can bring about. One thread at a time, but for cancel().
+class BlockingIo {
  public:
-  explicit Impl(EtcdOptions options) : options_(std::move(options)) {
-    DDPRUN_CHECK(!options_.endpoints.empty());
+  BlockingIo() : work_(io_.get_executor()), door_(std::make_shared<Door>()) { door_->io = &io_; }
+
+  ~BlockingIo() {
+    const std::lock_guard lock(door_->mutex);
+    door_->io = nullptr;
   }
 
-  // `parse` makes the call's result of the answer's body.
-  template <typename Parse>
-  auto ask(const char* path, const std::string& body, Parse parse)
-      -> decltype(parse(std::string_view())) {
-    return ask(path, body, Deadline::after(options_.call_limit), parse);
+  BlockingIo(const BlockingIo&) = delete;
+  BlockingIo& operator=(const BlockingIo&) = delete;
+
+  asio::io_context& io() { return io_; }
+
+  // Runs what is under way until `is_done`. False: `limit` passed, or cancel() was called, first.
+  bool run_until(const std::function<bool()>& is_done, Deadline limit) {
+    while (!is_done()) {
+      if (cancelled_ || limit.expired()) return false;
+      io_.run_one_until(limit.at());
+    }
+    return true;
   }
-  // Ends at `limit`, too.
-  template <typename Parse>
-  auto ask_until(Deadline limit, const char* path, const std::string& body, Parse parse)
-      -> decltype(parse(std::string_view())) {
-    const Deadline own = Deadline::after(options_.call_limit);
-    return ask(path, body, own.at() < limit.at() ? own : limit, parse);
+
+  // Runs it to its end, which the caller has made sure of (its socket is closed).
+  void drain(const std::function<bool()>& is_done) {
+    while (!is_done()) io_.run_one();
   }
-  std::vector<KeyValue> read_pages(const std::string& prefix);
-  void await_erased(const std::string& key, std::int64_t after_revision, Deadline deadline);
-  void cancel() { io_.cancel(); }
+
+  // As look_up() (common/socket.h), but for cancel(), which ends it without an address.
+  NameLookup look_up(const Endpoint& endpoint, Deadline limit) {
+    boost::system::error_code not_numeric;
+    asio::ip::make_address(endpoint.host, not_numeric);
+    if (!not_numeric) return ddprun::look_up(endpoint, limit);
+    const auto answer = std::make_shared<std::optional<NameLookup>>();  // the io thread's
+    look_up_in_background(endpoint, [answer, door = door_](NameLookup found) {
+      const std::lock_guard lock(door->mutex);
+      if (door->io == nullptr) return;
+      asio::post(*door->io, [answer, found = std::move(found)] { *answer = found; });
+    });
+    if (run_until([&] { return answer->has_value(); }, limit)) return **answer;
+    return {{}, concat("can't resolve host name \"", endpoint.host, "\": no answer in time")};
+  }
+
+  // Any thread. From now on nothing is waited for any more.
+  void cancel() {
+    cancelled_ = true;
+    asio::post(io_, [] {});  // wakes who waits
+  }
+
+  bool is_cancelled() const { return cancelled_; }
 
  private:
-  template <typename Parse>
-  auto ask(const char* path, const std::string& body, Deadline deadline, Parse parse)
-      -> decltype(parse(std::string_view()));
-  std::string exchange(const char* path, const std::string& body, Deadline deadline);
-  // Whether it was erased by `deadline`; false, too, where etcd can't tell any more.
-  bool watch(const std::string& key, std::int64_t from_revision, Deadline deadline);
-  void connect(Deadline deadline);
-  void leave_endpoint();
-  std::string at_endpoint(const std::string& trouble) const;
-  void pause(Deadline deadline);
-  void check_cancelled() const;
+  // Where a look-up's thread hands its answer in, for as long as there is somebody to take it.
+  struct Door {
+    std::mutex mutex;
+    asio::io_context* io = nullptr;  // guarded by mutex
+  };
 
-  const EtcdOptions options_;
-  BlockingIo io_;
-  std::size_t current_ = 0;  // of endpoints: the one that answered last
-  std::unique_ptr<EtcdConnection> connection_;
+  asio::io_context io_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  const std::shared_ptr<Door> door_;  // second owners: look-ups that nobody waits for
+  std::atomic<bool> cancelled_{false};
+};
+
+// What went wrong with one endpoint: "connection refused". Others may do better.
+class EndpointTrouble : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// An answer, or a stream as a whole, of more than there is a limit for.
+class AnswerTooLong : public Error {
+ public:
+  explicit AnswerTooLong(const std::string& what) : Error(ErrorCode::kProtocol, what) {}
+};
+
+// One HTTP/1.1 connection to one etcd's JSON gateway, kept open between requests. Blocking; one
+// thread at a time. Every call throws EndpointTrouble, after which this object is of no use any
+// more. So it is after Error(kProtocol): that is no HTTP; AnswerTooLong; Error(kAborted):
+// io.cancel() was called.
+class EtcdConnection {
+ public:
+  // Connects. `silence_limit`: what connecting, writing a request, and each wait for more of an
+  // answer may take. `deadline`: all of it.
+  EtcdConnection(BlockingIo& io, const Endpoint& endpoint, const security::TlsContext& tls,
+                 std::chrono::milliseconds silence_limit, Deadline deadline)
+      : io_(io), endpoint_(endpoint), silence_limit_(silence_limit), wire_(tcp::socket(io.io())) {
+    connect(tls, soon(deadline));
+  }
+
+  ~EtcdConnection() { wire_.close(); }
+
+  EtcdConnection(const EtcdConnection&) = delete;
+  EtcdConnection& operator=(const EtcdConnection&) = delete;
+
+  struct Answer {
+    unsigned status = 0;
+    std::string body;
+  };
+
+  Answer post(const std::string& path, const std::string& body, Deadline deadline) {
+    ended_unanswered_ = true;
+    reusable_ = false;
+    send(path, body, kMaxBodyBytes, deadline);
+    while (!answer_.is_done()) {
+      if (!read_some(soon(deadline))) fail_silent();
+      ended_unanswered_ = false;
+    }
+    ended_unanswered_ = false;
+    reusable_ = answer_.keeps_alive();
+    return {answer_.status(), std::move(answer_.body())};
+  }
+
+  // Whether the other side ended the connection before anything of the last post()'s answer was
+  // there.
+  bool ended_unanswered() const { return ended_unanswered_; }
+  bool is_reusable() const { return reusable_; }
+
+  // An answer that goes on: its status, then its lines, one by one. nullopt: `deadline` has passed;
+  // a line may take until then, whatever `silence_limit` is. Nothing else can be asked afterwards.
+  unsigned begin_stream(const std::string& path, const std::string& body, Deadline deadline) {
+    reusable_ = false;
+    send(path, body, kMaxStreamBytes, deadline);
+    while (!answer_.has_header()) {
+      if (!read_some(soon(deadline))) fail_silent();
+    }
+    return answer_.status();
+  }
+
+  std::optional<std::string> next_line(Deadline deadline) {
+    std::string& body = answer_.body();
+    for (;;) {
+      if (const auto end = body.find('\n'); end != std::string::npos) {
+        std::string line = body.substr(0, end);
+        body.erase(0, end + 1);
+        if (!line.empty()) return line;
+        continue;
+      }
+      if (answer_.is_done()) throw EndpointTrouble("it ended its answer");
+      if (!read_some(deadline)) return std::nullopt;
+    }
+  }
+
+  static constexpr std::size_t kMaxBodyBytes = std::size_t{32} << 20;
+  static constexpr std::size_t kMaxStreamBytes = std::size_t{1} << 20;
+
+ private:
+  void connect(const security::TlsContext& tls, Deadline deadline) {
+    NameLookup found;
+    try {
+      found = io_.look_up(endpoint_, deadline);
+    } catch (const Error& error) {
+      found.failure = error.what();
+    }
+    if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+    if (found.addresses.empty()) throw EndpointTrouble(found.failure);
+    std::vector<tcp::endpoint> targets;
+    for (const SocketAddress& address : found.addresses) {
+      tcp::endpoint& target = targets.emplace_back();
+      target.resize(address.length);
+      std::memcpy(target.data(), &address.storage, address.length);
+    }
+    wait_or_fail([&](auto done) { asio::async_connect(wire_.socket(), targets, std::move(done)); },
+                 deadline);
+    error_code ignored;
+    wire_.socket().set_option(tcp::no_delay(true), ignored);
+    if (!tls) return;
+    wait_or_fail([&](auto done) { wire_.async_connect_tls(tls, endpoint_.host, std::move(done)); },
+                 deadline);
+  }
+
+  void send(const std::string& path, const std::string& body, std::size_t max_answer,
+            Deadline deadline) {
+    answer_.begin(max_answer);
+    http::Fields fields;
+    fields.add("Content-Type", "application/json");
+    const std::string request =
+        http::request_text("POST", path, to_string(endpoint_), fields, body);
+    wait_or_fail(
+        [&](auto done) { asio::async_write(wire_, asio::buffer(request), std::move(done)); },
+        soon(deadline));
+  }
+
+  // False: `deadline` passed.
+  bool read_some(Deadline deadline) {
+    const auto error =
+        wait([this](auto done) { answer_.async_read_some(wire_, std::move(done)); }, deadline);
+    if (!error) return false;
+    if (*error) fail(*error);
+    return true;
+  }
+
+  Deadline soon(Deadline deadline) const {
+    return Deadline(std::min(deadline.at(), Clock::now() + silence_limit_));
+  }
+
+  // nullopt: `limit` passed, and the connection is closed.
+  template <typename Begin>
+  std::optional<error_code> wait(const Begin& begin, Deadline limit) {
+    std::optional<error_code> result;
+    const Clock::time_point begun = Clock::now();
+    const auto is_done = [&result] { return result.has_value(); };
+    begin([&result](error_code error, const auto&...) { result = error; });
+    if (!io_.run_until(is_done, limit)) {
+      wire_.close();
+      io_.drain(is_done);
+      waited_ = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
+      if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+      return std::nullopt;
+    }
+    return result;
+  }
+
+  template <typename Begin>
+  void wait_or_fail(const Begin& begin, Deadline limit) {
+    const auto error = wait(begin, limit);
+    if (!error) fail_silent();
+    if (*error) fail(*error);
+  }
+
+  [[noreturn]] void fail(const error_code& error) {
+    reusable_ = false;
+    const http::Trouble trouble = http::trouble_of(error);
+    if (trouble == http::Trouble::kTooLong) throw AnswerTooLong("an answer without end");
+    if (const std::string of_tls = wire_.tls_trouble(error);
+        !of_tls.empty() && error != asio::ssl::error::stream_truncated) {
+      throw EndpointTrouble("TLS: " + of_tls);
+    }
+    const bool is_end = trouble == http::Trouble::kEnded || error == asio::error::eof ||
+                        error == asio::error::connection_reset ||
+                        error == asio::error::broken_pipe ||
+                        error == asio::ssl::error::stream_truncated;
+    if (is_end) throw EndpointTrouble("it ended the connection");
+    if (trouble == http::Trouble::kCut) {
+      throw EndpointTrouble("it ended the connection inside an answer");
+    }
+    if (trouble == http::Trouble::kNoHttp) {
+      throw Error(ErrorCode::kProtocol, concat("no HTTP: ", error.message()));
+    }
+    if (error == asio::error::connection_refused) throw EndpointTrouble("connection refused");
+    throw EndpointTrouble(one_line(error.message()));
+  }
+
+  [[noreturn]] void fail_silent() {
+    ended_unanswered_ = false;
+    throw EndpointTrouble(concat("no answer in ", waited_.count(), " ms"));
+  }
+
+  BlockingIo& io_;
+  const Endpoint endpoint_;
+  const std::chrono::milliseconds silence_limit_;
+  security::Wire wire_;
+  http::AnswerReader answer_;
+  bool reusable_ = true;
+  bool ended_unanswered_ = false;
+  std::chrono::milliseconds waited_{0};  // in vain
 };
 
 namespace {
@@ -81,159 +319,172 @@ namespace {
 
 }  // namespace
 
-template <typename Parse>
-auto EtcdClient::Impl::ask(const char* path, const std::string& body, Deadline deadline,
-                           Parse parse) -> decltype(parse(std::string_view())) {
-  for (;;) {
-    std::string troubles;
-    bool all_protocol = true;
-    for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
-      std::string trouble;
-      try {
-        return parse(exchange(path, body, deadline));
-      } catch (const EtcdRefusal& refusal) {
-        trouble = refusal.what();
-        all_protocol = false;
-        if (!refusal.is_passing()) throw EtcdRefusal(refusal.grpc_code(), at_endpoint(trouble));
-      } catch (const EndpointTrouble& error) {
-        trouble = error.what();
-        all_protocol = false;
-      } catch (const AnswerTooLong& error) {
-        trouble = at_endpoint(error.what());
+class EtcdClient::Impl {
+ public:
+  explicit Impl(EtcdOptions options) : options_(std::move(options)) {
+    DDPRUN_CHECK(!options_.endpoints.empty());
+  }
+
+  // `parse` makes the call's result of the answer's body. Ends at `limit`, too.
+  template <typename Parse>
+  auto ask(const char* path, const std::string& body, Parse parse,
+           Deadline limit = Deadline::after(std::chrono::hours(1))) {
+    const Deadline deadline(std::min(limit.at(), Clock::now() + options_.call_limit));
+    for (;;) {
+      std::string troubles;
+      bool all_protocol = true;
+      for (std::size_t i = 0; i < options_.endpoints.size(); ++i) {
+        std::string trouble;
+        try {
+          return parse(exchange(path, body, deadline));
+        } catch (const EtcdRefusal& refusal) {
+          trouble = refusal.what();
+          all_protocol = false;
+          if (!refusal.is_passing()) throw EtcdRefusal(refusal.grpc_code(), at_endpoint(trouble));
+        } catch (const EndpointTrouble& error) {
+          trouble = error.what();
+          all_protocol = false;
+        } catch (const AnswerTooLong& error) {
+          trouble = at_endpoint(error.what());
+          leave_endpoint();
+          throw AnswerTooLong(trouble);
+        } catch (const Error& error) {
+          trouble = error.what();
+          if (error.code() != ErrorCode::kProtocol) throw;
+        }
+        troubles += concat(troubles.empty() ? "etcd: " : "; ",
+                           to_string(options_.endpoints[current_]), ": ", trouble);
         leave_endpoint();
-        throw AnswerTooLong(trouble);
-      } catch (const Error& error) {
-        trouble = error.what();
-        if (error.code() != ErrorCode::kProtocol) throw;
+        if (deadline.expired()) break;
       }
-      troubles += concat(troubles.empty() ? "etcd: " : "; ",
-                         to_string(options_.endpoints[current_]), ": ", trouble);
-      leave_endpoint();
-      if (deadline.expired()) break;
-    }
-    if (all_protocol) throw Error(ErrorCode::kProtocol, troubles);
-    pause(deadline);
-    if (deadline.expired()) throw Error(ErrorCode::kUnavailable, troubles);
-  }
-}
-
-std::string EtcdClient::Impl::exchange(const char* path, const std::string& body,
-                                       Deadline deadline) {
-  check_cancelled();
-  std::optional<EtcdConnection::Answer> answer;
-  if (connection_ && connection_->is_reusable()) {
-    try {
-      answer = connection_->post(path, body, deadline);
-    } catch (const EndpointTrouble&) {
-      // It may have been closed while it was idle.
-      if (!connection_->ended_unanswered() || deadline.expired()) throw;
-    }
-  }
-  if (!answer) {
-    connect(deadline);
-    answer = connection_->post(path, body, deadline);
-  }
-  if (answer->status != 200) refuse(answer->status, answer->body);
-  return std::move(answer->body);
-}
-
-std::vector<KeyValue> EtcdClient::Impl::read_pages(const std::string& prefix) {
-  const std::string end = end_of_prefix(prefix);
-  std::vector<KeyValue> keys;
-  std::string from = prefix;
-  std::int64_t revision = 0, page = kFirstPage;
-  for (;;) {
-    RangeAnswer part;
-    std::size_t num_bytes = 0;
-    try {
-      part = ask("/v3/kv/range", range_request(from, end, page, revision),
-                 [&](std::string_view answer) {
-                   num_bytes = answer.size();
-                   return parse_range(answer);
-                 });
-    } catch (const AnswerTooLong&) {
-      if (page == 1) throw;
-      page = std::max<std::int64_t>(page / 8, 1);
-      continue;
-    }
-    if (part.more && (part.keys.empty() || part.keys.back().key < from)) {
-      throw Error(ErrorCode::kProtocol, at_endpoint("its pages don't end"));
-    }
-    revision = revision == 0 ? part.revision : revision;
-    std::move(part.keys.begin(), part.keys.end(), std::back_inserter(keys));
-    if (!part.more) return keys;
-    from = keys.back().key + '\0';
-    if (num_bytes < kFullPageBytes) page = std::min(page * 2, kLastPage);
-    if (num_bytes > kFullPageBytes * 8) page = std::max<std::int64_t>(page / 2, 1);
-  }
-}
-
-void EtcdClient::Impl::await_erased(const std::string& key, std::int64_t after_revision,
-                                    Deadline deadline) {
-  while (!deadline.expired()) {
-    RangeAnswer now;
-    const Deadline limit = Deadline::after(options_.call_limit);
-    try {
-      now = ask("/v3/kv/range", range_request(key), limit.at() < deadline.at() ? limit : deadline,
-                parse_range);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kUnavailable && deadline.expired()) return;
-      throw;
-    }
-    if (now.keys.empty() || now.keys.front().create_revision > after_revision) return;
-    try {
-      if (watch(key, now.revision + 1, deadline)) return;
-    } catch (const EndpointTrouble&) {
-      leave_endpoint();
+      if (all_protocol) throw Error(ErrorCode::kProtocol, troubles);
       pause(deadline);
+      if (deadline.expired()) throw Error(ErrorCode::kUnavailable, troubles);
     }
   }
-}
 
-bool EtcdClient::Impl::watch(const std::string& key, std::int64_t from_revision,
-                             Deadline deadline) {
-  if (!connection_->is_reusable()) connect(deadline);
-  // Of no use for anything else afterwards.
-  const std::unique_ptr<EtcdConnection> connection = std::move(connection_);
-  const unsigned status =
-      connection->begin_stream("/v3/watch", erasures_request(key, from_revision), deadline);
-  if (status != 200) throw EndpointTrouble(concat("HTTP ", status));
-  try {
-    while (const auto line = connection->next_line(deadline)) {
-      const WatchNews news = parse_watch(*line);
-      if (news.erased) return true;
-      if (news.cancelled) return false;
+  std::vector<KeyValue> read_pages(const std::string& prefix) {
+    const std::string end = end_of_prefix(prefix);
+    std::vector<KeyValue> keys;
+    std::string from = prefix;
+    std::int64_t revision = 0, page = kFirstPage;
+    for (;;) {
+      RangeAnswer part;
+      std::size_t num_bytes = 0;
+      try {
+        part = ask("/v3/kv/range", range_request(from, end, page, revision),
+                   [&](std::string_view answer) {
+                     num_bytes = answer.size();
+                     return parse_range(answer);
+                   });
+      } catch (const AnswerTooLong&) {
+        if (page == 1) throw;
+        page = std::max<std::int64_t>(page / 8, 1);
+        continue;
+      }
+      if (part.more && (part.keys.empty() || part.keys.back().key < from)) {
+        throw Error(ErrorCode::kProtocol, at_endpoint("its pages don't end"));
+      }
+      revision = revision == 0 ? part.revision : revision;
+      std::move(part.keys.begin(), part.keys.end(), std::back_inserter(keys));
+      if (!part.more) return keys;
+      from = keys.back().key + '\0';
+      if (num_bytes < kFullPageBytes) page = std::min(page * 2, kLastPage);
+      if (num_bytes > kFullPageBytes * 8) page = std::max<std::int64_t>(page / 2, 1);
     }
-  } catch (const EtcdRefusal& refusal) {
-    throw EndpointTrouble(refusal.what());
   }
-  return false;
-}
 
-void EtcdClient::Impl::connect(Deadline deadline) {
-  connection_.reset();
-  connection_ = std::make_unique<EtcdConnection>(io_, options_.endpoints[current_], options_.tls,
-                                                 options_.request_limit, deadline);
-}
+  void await_erased(const std::string& key, std::int64_t after_revision, Deadline deadline) {
+    while (!deadline.expired()) {
+      RangeAnswer now;
+      try {
+        now = ask("/v3/kv/range", range_request(key), parse_range, deadline);
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kUnavailable && deadline.expired()) return;
+        throw;
+      }
+      if (now.keys.empty() || now.keys.front().create_revision > after_revision) return;
+      try {
+        if (watch(key, now.revision + 1, deadline)) return;
+      } catch (const EndpointTrouble&) {
+        leave_endpoint();
+        pause(deadline);
+      }
+    }
+  }
 
-void EtcdClient::Impl::leave_endpoint() {
-  connection_.reset();
-  current_ = (current_ + 1) % options_.endpoints.size();
-}
+  void cancel() { io_.cancel(); }
 
-std::string EtcdClient::Impl::at_endpoint(const std::string& trouble) const {
-  return concat("etcd: ", to_string(options_.endpoints[current_]), ": ", trouble);
-}
+ private:
+  std::string exchange(const char* path, const std::string& body, Deadline deadline) {
+    check_cancelled();
+    std::optional<EtcdConnection::Answer> answer;
+    if (connection_ && connection_->is_reusable()) {
+      try {
+        answer = connection_->post(path, body, deadline);
+      } catch (const EndpointTrouble&) {
+        // It may have been closed while it was idle.
+        if (!connection_->ended_unanswered() || deadline.expired()) throw;
+      }
+    }
+    if (!answer) {
+      connect(deadline);
+      answer = connection_->post(path, body, deadline);
+    }
+    if (answer->status != 200) refuse(answer->status, answer->body);
+    return std::move(answer->body);
+  }
 
-void EtcdClient::Impl::pause(Deadline deadline) {
-  const Deadline end(std::min(deadline.at(), Clock::now() + kPause));
-  io_.run_until([] { return false; }, end);
-  check_cancelled();
-}
+  // Whether it was erased by `deadline`; false, too, where etcd can't tell any more.
+  bool watch(const std::string& key, std::int64_t from_revision, Deadline deadline) {
+    if (!connection_->is_reusable()) connect(deadline);
+    // Of no use for anything else afterwards.
+    const std::unique_ptr<EtcdConnection> connection = std::move(connection_);
+    const unsigned status =
+        connection->begin_stream("/v3/watch", erasures_request(key, from_revision), deadline);
+    if (status != 200) throw EndpointTrouble(concat("HTTP ", status));
+    try {
+      while (const auto line = connection->next_line(deadline)) {
+        const WatchNews news = parse_watch(*line);
+        if (news.erased) return true;
+        if (news.cancelled) return false;
+      }
+    } catch (const EtcdRefusal& refusal) {
+      throw EndpointTrouble(refusal.what());
+    }
+    return false;
+  }
 
-void EtcdClient::Impl::check_cancelled() const {
-  if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
-}
+  void connect(Deadline deadline) {
+    connection_.reset();
+    connection_ = std::make_unique<EtcdConnection>(io_, options_.endpoints[current_], options_.tls,
+                                                   options_.request_limit, deadline);
+  }
+
+  void leave_endpoint() {
+    connection_.reset();
+    current_ = (current_ + 1) % options_.endpoints.size();
+  }
+
+  std::string at_endpoint(const std::string& trouble) const {
+    return concat("etcd: ", to_string(options_.endpoints[current_]), ": ", trouble);
+  }
+
+  void pause(Deadline deadline) {
+    const Deadline end(std::min(deadline.at(), Clock::now() + kPause));
+    io_.run_until([] { return false; }, end);
+    check_cancelled();
+  }
+
+  void check_cancelled() const {
+    if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
+  }
+
+  const EtcdOptions options_;
+  BlockingIo io_;
+  std::size_t current_ = 0;  // of endpoints: the one that answered last
+  std::unique_ptr<EtcdConnection> connection_;
+};
 
 EtcdClient::EtcdClient(EtcdOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 
@@ -244,7 +495,7 @@ std::int64_t EtcdClient::grant_lease(std::chrono::seconds ttl) {
 }
 
 bool EtcdClient::keep_alive(std::int64_t lease, Deadline limit) {
-  return impl_->ask_until(limit, "/v3/lease/keepalive", lease_request(lease), parse_keep_alive);
+  return impl_->ask("/v3/lease/keepalive", lease_request(lease), parse_keep_alive, limit);
 }
 
 void EtcdClient::revoke(std::int64_t lease) {

@@ -8,7 +8,7 @@
 #include <charconv>
 #include <utility>
 
-#include "common/base64.h"
+#include "common/byte_text.h"
 #include "common/json.h"
 #include "common/log.h"
 
@@ -69,10 +69,7 @@ std::string text_at(const json::object& object, std::string_view name) {
 }
 
 std::string bytes_at(const json::object& object, std::string_view name) {
-  const json::value* value = field(object, name);
-  if (value == nullptr) return {};
-  if (!value->is_string()) fail(concat(name, " is no text"));
-  auto bytes = from_base64({value->get_string().data(), value->get_string().size()});
+  auto bytes = from_base64(text_at(object, name));
   if (!bytes) fail(concat(name, " is no base64"));
   return std::move(*bytes);
 }

@@ -2,21 +2,175 @@
 #include "rendezvous/ha/etcd_journal.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdio>
 #include <utility>
 
-#include "common/boot_id.h"
 #include "common/check.h"
 #include "common/clock.h"
+#include "common/crc32.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/ha/key_names.h"
+#include "common/process_facts.h"
 
 namespace ddprun::ha {
 namespace {
 
+constexpr char kInline = 'v', kBlob = 'b';
+
+// Takes the first word off `text`; empty: there is none.
+std::string_view next_word(std::string_view& text) {
+  const std::string_view word = text.substr(0, text.find(' '));
+  text.remove_prefix(std::min(text.size(), word.size() + 1));
+  return word;
+}
+
+template <typename Number>
+bool read_number(std::string_view word, Number& number, int base = 10) {
+  const char* end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, number, base);
+  return error == std::errc() && rest == end && !word.empty();
+}
+
+// Before a row in a log: the sizes of its key and its content, in 32 bits each, the high byte
+// first.
+constexpr std::size_t kHeadBytes = 8;
+constexpr std::uint32_t kErased = 0xffffffff;  // in place of the content's size
+
+void put_size(std::string& bytes, std::size_t size) {
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(size >> shift & 0xff);
+}
+
+std::uint32_t take_size(std::string_view& bytes) {
+  std::uint32_t size = 0;
+  for (const char byte : bytes.substr(0, 4)) size = size << 8 | static_cast<unsigned char>(byte);
+  bytes.remove_prefix(4);
+  return size;
+}
+
 constexpr std::size_t kRubbishAtOnce = 20;
 
+using Keys = EtcdJournal::Keys;
+
+// Those of `keys` that begin with `prefix`, in their order.
+template <typename Visit>
+void visit_prefix(const Keys& keys, const std::string& prefix, Visit visit) {
+  for (auto key = keys.lower_bound(prefix); key != keys.end() && key->first.starts_with(prefix);
+       ++key) {
+    visit(key->first.substr(prefix.size()), key->second);
+  }
+}
+
+// nullopt: they are not all there, or not as they were.
+std::optional<std::string> join_parts(const Keys& keys, const std::string& prefix,
+                                      const Parts& parts) {
+  std::string bytes;
+  std::size_t largest = 0;
+  for (std::size_t part = 0; part < parts.num_parts; ++part) {
+    const auto found = keys.find(prefix + part_name(part));
+    if (found == keys.end()) return std::nullopt;
+    bytes += found->second.value;
+    largest = std::max(largest, found->second.value.size());
+  }
+  if (parts_of(bytes, std::max<std::size_t>(largest, 1)) != parts) return std::nullopt;
+  return bytes;
+}
+
 }  // namespace
+
+Parts parts_of(std::string_view bytes, std::size_t part_bytes) {
+  return {(bytes.size() + part_bytes - 1) / part_bytes, bytes.size(), crc32(0, bytes)};
+}
+
+std::string encode_parts(const Parts& parts) {
+  char checksum[9];
+  std::snprintf(checksum, sizeof checksum, "%08x", parts.checksum);
+  return concat(parts.num_parts, ' ', parts.num_bytes, ' ', checksum);
+}
+
+std::optional<Parts> decode_parts(std::string_view text) {
+  Parts parts;
+  const bool is_whole = read_number(next_word(text), parts.num_parts) &&
+                        read_number(next_word(text), parts.num_bytes) &&
+                        read_number(next_word(text), parts.checksum, 16) && text.empty();
+  if (!is_whole) return std::nullopt;
+  return parts;
+}
+
+std::string part_name(std::size_t number) {
+  char name[17];
+  std::snprintf(name, sizeof name, "%08zx", number);
+  return name;
+}
+
+std::optional<std::int64_t> number_of_blob(std::string_view id) {
+  std::int64_t number = 0;
+  if (!read_number(id, number) || number < 0 || number > kMaxNumber) return std::nullopt;
+  return number;
+}
+
+std::string encode_row(std::string_view content) { return concat(kInline, content); }
+
+std::string encode_row_of_blob(const std::string& blob, const Parts& parts) {
+  return concat(kBlob, blob, ' ', encode_parts(parts));
+}
+
+std::optional<StoredRow> decode_row(std::string_view value) {
+  if (value.empty()) return std::nullopt;
+  const char kind = value.front();
+  value.remove_prefix(1);
+  if (kind == kInline) return StoredRow{std::string(value), {}, {}};
+  if (kind != kBlob) return std::nullopt;
+  StoredRow row;
+  row.blob = next_word(value);
+  const auto parts = decode_parts(value);
+  if (!parts || !number_of_blob(row.blob)) return std::nullopt;
+  row.parts = *parts;
+  return row;
+}
+
+std::string encode_log(const journal::Batch& rows) {
+  std::string bytes;
+  for (const journal::RowChange& row : rows) {
+    put_size(bytes, row.key.size());
+    put_size(bytes, row.content ? row.content->size() : kErased);
+    bytes += row.key;
+    if (row.content) bytes += *row.content;
+  }
+  return bytes;
+}
+
+std::optional<journal::Batch> decode_log(std::string_view bytes) {
+  journal::Batch rows;
+  while (!bytes.empty()) {
+    if (bytes.size() < kHeadBytes) return std::nullopt;
+    const std::size_t key_bytes = take_size(bytes), content_bytes = take_size(bytes);
+    const bool is_erased = content_bytes == kErased;
+    const std::size_t size = is_erased ? 0 : content_bytes;
+    if (bytes.size() < key_bytes + size) return std::nullopt;
+    journal::RowChange& row = rows.emplace_back();
+    row.key = bytes.substr(0, key_bytes);
+    if (rows.size() > 1 && row.key <= rows[rows.size() - 2].key) return std::nullopt;
+    if (!is_erased) row.content = bytes.substr(key_bytes, size);
+    bytes.remove_prefix(key_bytes + size);
+  }
+  return rows;
+}
+
+std::string encode_clock(const ClockRow& row) {
+  return concat(row.format, ' ', row.number, ' ', row.monotonic_ns, ' ', row.boot);
+}
+
+std::optional<ClockRow> decode_clock(std::string_view text) {
+  ClockRow row;
+  if (!read_number(next_word(text), row.format)) return std::nullopt;
+  if (row.format > 1) return row;  // the rest may be anything
+  if (!read_number(next_word(text), row.number)) return std::nullopt;
+  if (!read_number(next_word(text), row.monotonic_ns)) return std::nullopt;
+  if (row.number < 0 || row.monotonic_ns < 0) return std::nullopt;
+  row.boot = text;
+  return row;
+}
 
 EtcdJournal::EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
                          std::int64_t leadership, Limits limits)
@@ -26,10 +180,6 @@ EtcdJournal::EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std:
       leader_{leader_key(prefix_), leadership, {}},
       limits_(limits),
       boot_(boot_id()) {}
-
-EtcdJournal::EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
-                         std::int64_t leadership)
-    : EtcdJournal(std::move(store), std::move(name), std::move(prefix), leadership, Limits()) {}
 
 // ---- transactions ----
 
@@ -240,6 +390,104 @@ void EtcdJournal::add_rubbish(Step& step) {
     for (const std::string& blob : blobs) rubbish_.erase(blob);
     if (taken) taken();
   };
+}
+
+// ---- what earlier leaders left ----
+
+journal::Content EtcdJournal::load() {
+  DDPRUN_CHECK(!loaded_);
+  // From here on nobody else changes anything, unless we are deposed: then commit() says so.
+  check_leadership();
+  Keys keys;
+  for (KeyValue& key : store_->get_prefix(prefix_ + "/")) {
+    std::string name = key.key;
+    keys.emplace(std::move(name), std::move(key));
+  }
+  journal::Content content;
+  read_clock(keys, content);
+  journal::Rows stored;
+  visit_prefix(keys, rows_prefix(prefix_), [&](const std::string& row, const KeyValue& key) {
+    stored.emplace(row, key.value);
+  });
+  read_log(keys, stored, content);
+  read_rows(keys, stored, content);
+  loaded_ = true;
+  return content;
+}
+
+void EtcdJournal::read_clock(const Keys& keys, journal::Content& content) {
+  const auto key = keys.find(clock_key(prefix_));
+  if (key == keys.end()) return;  // the first leader
+  clock_revision_ = key->second.mod_revision;
+  const auto clock = decode_clock(key->second.value);
+  if (!clock || clock->number > kMaxNumber) {
+    content.losses.push_back(concat(key->first, " of ", name_, " can't be read"));
+    return;
+  }
+  if (clock->format > ClockRow().format) {
+    throw Error(ErrorCode::kUnsupported,
+                concat(name_, " is of a newer ddprund (format ", clock->format, ", this one knows ",
+                       ClockRow().format, "): install that one"));
+  }
+  number_ = clock->number;
+  if (!boot_.empty() && clock->boot == boot_) return;
+  // Its clock showed monotonic_ns at the last commit, not later than now: what was N seconds ahead
+  // then is at most that far ahead now. So no deadline comes earlier than it was meant; it comes
+  // later by the time since that commit.
+  content.clock_shift =
+      Clock::now().time_since_epoch() - std::chrono::nanoseconds(clock->monotonic_ns);
+}
+
+// A log that counts is as good as the rows that it is about.
+void EtcdJournal::read_log(const Keys& keys, journal::Rows& stored, journal::Content& content) {
+  visit_prefix(keys, log_prefix(prefix_),
+               [&](const std::string&, const KeyValue&) { log_is_dirty_ = true; });
+  const auto commit = keys.find(log_commit_key(prefix_));
+  if (commit == keys.end()) return;
+  const auto parts = decode_parts(commit->second.value);
+  const auto bytes = parts ? join_parts(keys, log_prefix(prefix_), *parts) : std::nullopt;
+  auto rows = bytes ? decode_log(*bytes) : std::nullopt;
+  if (!rows) {
+    content.losses.push_back(concat("a batch of rows of ", name_, " can't be read"));
+    return;
+  }
+  for (const journal::RowChange& row : *rows) {
+    if (row.content) {
+      stored[row.key] = *row.content;
+    } else {
+      stored.erase(row.key);
+    }
+  }
+  log_ = std::move(*rows);
+}
+
+void EtcdJournal::read_rows(const Keys& keys, const journal::Rows& stored,
+                            journal::Content& content) {
+  std::set<std::string> kept;
+  for (const auto& [name, value] : stored) {
+    auto row = decode_row(value);
+    std::optional<std::string> bytes;
+    if (row && row->blob.empty()) {
+      bytes = std::move(row->content);
+    } else if (row && kept.insert(row->blob).second) {  // one that two rows have is damage
+      bytes = join_parts(keys, blob_prefix(prefix_, row->blob), row->parts);
+    }
+    if (!bytes) {
+      content.losses.push_back(concat("row \"", one_line(name), "\" of ", name_, " can't be read"));
+      unreadable_rows_.push_back({name, std::nullopt});
+      continue;
+    }
+    if (!row->blob.empty()) blobs_[name] = row->blob;
+    content.rows.emplace(name, std::move(*bytes));
+  }
+  kept.clear();
+  for (const auto& [name, blob] : blobs_) kept.insert(blob);
+  visit_prefix(keys, blobs_prefix(prefix_), [&](const std::string& name, const KeyValue&) {
+    std::string blob = name.substr(0, name.find('/'));
+    // Of a clock that is lost: no blob gets the name of one that is there.
+    number_ = std::max(number_, number_of_blob(blob).value_or(0));
+    if (!kept.contains(blob)) loose_blobs_.insert(std::move(blob));
+  });
 }
 
 }  // namespace ddprun::ha

@@ -15,11 +15,87 @@
 #include <vector>
 
 #include "rendezvous/ha/key_store.h"
-#include "rendezvous/ha/stored_rows.h"
-#include "rendezvous/journal/content.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/row.h"
 
 namespace ddprun::ha {
+
+// ---- every key that ddprund has in etcd, below the prefix of --ha ----
+
+// Who leads; ends with its lease. Every change of another key is guarded by it.
+inline std::string leader_key(const std::string& prefix) { return prefix + "/leader"; }
+
+// Changed by each transaction: its number, and the time of the leader's monotonic clock.
+inline std::string clock_key(const std::string& prefix) { return prefix + "/clock"; }
+
+// One of the journal's rows, as below: rows/jobs/3/state.
+inline std::string rows_prefix(const std::string& prefix) { return prefix + "/rows/"; }
+
+// The contents of one large row, in parts: blobs/ID/PART.
+inline std::string blobs_prefix(const std::string& prefix) { return prefix + "/blobs/"; }
+inline std::string blob_prefix(const std::string& prefix, const std::string& blob) {
+  return blobs_prefix(prefix) + blob + "/";
+}
+
+// A batch of many rows, in parts, log/PART; it counts once log/commit is there.
+inline std::string log_prefix(const std::string& prefix) { return prefix + "/log/"; }
+inline std::string log_commit_key(const std::string& prefix) { return prefix + "/log/commit"; }
+
+// ---- the journal's rows as bytes ----
+
+// Bytes that are kept in parts, and what to know them by.
+struct Parts {
+  std::size_t num_parts = 0;
+  std::size_t num_bytes = 0;
+  std::uint32_t checksum = 0;
+
+  friend bool operator==(const Parts&, const Parts&) = default;
+};
+
+Parts parts_of(std::string_view bytes, std::size_t part_bytes);
+std::string encode_parts(const Parts& parts);  // "3 2500000 1f2e3d4c"
+std::optional<Parts> decode_parts(std::string_view text);
+
+// The name of a part below its prefix: in their order.
+std::string part_name(std::size_t number);
+
+// A row's value: its content, or where that is.
+struct StoredRow {
+  std::string content;
+  std::string blob;  // the id; empty: it is in `content`
+  Parts parts;       // of the blob
+};
+std::string encode_row(std::string_view content);
+std::string encode_row_of_blob(const std::string& blob, const Parts& parts);
+std::optional<StoredRow> decode_row(std::string_view value);  // nullopt: it is none
+
+// Rows with their values, one after another, in the order of their keys, none of them twice.
+std::string encode_log(const journal::Batch& rows);
+std::optional<journal::Batch> decode_log(std::string_view bytes);
+
+// Of a transaction that an earlier leader made, and so of a blob: there is room for all of ours
+// behind it.
+inline constexpr std::int64_t kMaxNumber = 999'999'999'999'999'999;
+// The number that an id is; nullopt: it is no id.
+std::optional<std::int64_t> number_of_blob(std::string_view id);
+
+// When, of whose monotonic clock, and how many transactions there were.
+struct ClockRow {
+  int format = 1;
+  std::int64_t number = 0;
+  std::int64_t monotonic_ns = 0;
+  std::string boot;  // the machine's, as long as it runs; empty: unknown
+};
+std::string encode_clock(const ClockRow& row);
+std::optional<ClockRow> decode_clock(std::string_view text);
+
+// ---- the journal ----
+
+struct EtcdJournalLimits {
+  std::size_t txn_changes = 100;
+  std::size_t txn_bytes = std::size_t{1} << 20;
+  std::size_t row_bytes = std::size_t{512} << 10;  // larger contents are kept apart
+};
 
 // Every transaction is guarded twice. By the leader's key: as its lease ends, nothing that this
 // object does has an effect any more. And by the clock's key, which each transaction changes: one
@@ -31,18 +107,13 @@ namespace ddprun::ha {
 // by row then, by whoever leads.
 class EtcdJournal : public journal::BatchWriter {
  public:
-  struct Limits {
-    std::size_t txn_changes = 100;
-    std::size_t txn_bytes = std::size_t{1} << 20;
-    std::size_t row_bytes = std::size_t{512} << 10;  // larger contents are kept apart
-  };
+  using Limits = EtcdJournalLimits;
+  using Keys = std::map<std::string, KeyValue>;
 
-  // `prefix` is that of key_names.h, `leadership` the create_revision of its leader_key: of this
+  // `prefix` is that of the keys above, `leadership` the create_revision of its leader_key: of this
   // process' own. `name` is for people. One object for each leadership.
   EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
-              std::int64_t leadership, Limits limits);
-  EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
-              std::int64_t leadership);
+              std::int64_t leadership, Limits limits = {});
 
   // Once, before the first commit(). Throws as commit(), after which it may be tried again, and
   // Error(kUnsupported): a newer ddprund wrote it.
@@ -87,11 +158,9 @@ class EtcdJournal : public journal::BatchWriter {
   void note_rows(const journal::Batch& rows);
   void add_rubbish(Step& step);
 
-  void read_clock(const std::map<std::string, KeyValue>& keys, journal::Content& content);
-  void read_log(const std::map<std::string, KeyValue>& keys, journal::Rows& stored,
-                journal::Content& content);
-  void read_rows(const std::map<std::string, KeyValue>& keys, const journal::Rows& stored,
-                 journal::Content& content);
+  void read_clock(const Keys& keys, journal::Content& content);
+  void read_log(const Keys& keys, journal::Rows& stored, journal::Content& content);
+  void read_rows(const Keys& keys, const journal::Rows& stored, journal::Content& content);
 
   const std::unique_ptr<KeyStore> store_;
   const std::string name_, prefix_;

@@ -14,7 +14,6 @@
 #include "common/log.h"
 #include "common/quiet_thread.h"
 #include "rendezvous/ha/etcd_journal.h"
-#include "rendezvous/ha/key_names.h"
 
 namespace ddprun::ha {
 
@@ -51,9 +50,38 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
         handlers_(std::move(handlers)),
         client_(hurried(options_.etcd, options_.lease)) {}
 
-  void run();
-  void resign(std::int64_t epoch, const std::string& why);
-  void stop();
+  void run() {
+    while (!wait(0ms)) {
+      try {
+        const std::optional<KeyValue> leader = client_.get(key_);
+        say_well();
+        if (leader) {
+          await_end_of(*leader);
+        } else if (await_io()) {
+          if (const auto won = campaign()) hold(*won);
+        }
+      } catch (const std::exception& error) {
+        if (wait(0ms)) return;
+        say_trouble(error.what());
+        wait(kRetry);
+      }
+    }
+  }
+
+  void resign(std::int64_t epoch, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    if (epoch != epoch_ || !ended_.empty()) return;
+    ended_ = why;
+    wakes_.notify_all();
+  }
+
+  void stop() {
+    handlers_ = {};
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    wakes_.notify_all();
+    client_.cancel();
+  }
 
  private:
   struct Lease {
@@ -66,20 +94,189 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     std::int64_t epoch = 0;  // the revision by which the key was created
   };
 
-  void await_end_of(const KeyValue& leader);
-  std::optional<Won> campaign();
-  void hold(Won won);
-  std::string renew_until_over(Lease& lease);
+  void await_end_of(const KeyValue& leader) {
+    if (leader.value != std::exchange(told_, leader.value)) {
+      tell([name = checked_name(leader.value)](Handlers& handlers) { handlers.stands_by(name); });
+    }
+    // A member that is gone without a word is silent, as one that has no news.
+    client_.await_erased(key_, leader.mod_revision,
+                         Deadline::after(options_.lease / kRenewalsPerLease));
+  }
+
+  std::optional<Won> campaign() {
+    Won won;
+    won.lease.end = Clock::now() + options_.lease;
+    won.lease.id = client_.grant_lease(options_.lease);
+    TxnResult result;
+    try {
+      result = client_.change_if({{.key = key_, .create_revision = 0}},
+                                 {{key_, options_.name, won.lease.id}});
+    } catch (...) {
+      give_up(won.lease.id);  // it may have been done: nobody would lead until the lease's end
+      throw;
+    }
+    if (result.held) {
+      won.epoch = result.revision;
+      return won;
+    }
+    const auto& leader = result.found.at(0);
+    if (leader && leader->lease == won.lease.id) {  // an attempt whose answer was lost
+      won.epoch = leader->create_revision;
+      return won;
+    }
+    client_.revoke(won.lease.id);
+    return std::nullopt;
+  }
+
+  // One term. What earlier terms left is read beside the renewals: it may be much.
+  void hold(Won won) {
+    told_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      ended_.clear();
+      epoch_ = 0;
+    }
+    auto writer = std::make_unique<EtcdJournal>(std::make_unique<EtcdClient>(options_.etcd),
+                                                concat("etcd's ", options_.prefix), options_.prefix,
+                                                won.epoch);
+    EtcdJournal& reading = *writer;
+    std::mutex handed_over;  // `reading` may be gone once it is unlocked
+    bool has_read = false;
+    std::thread reader = start_quiet_thread("etcd-load", [&] {
+      try {
+        Term term;
+        term.epoch = won.epoch;
+        term.content = reading.load();
+        const std::lock_guard lock(handed_over);
+        has_read = true;
+        term.writer = std::move(writer);
+        const std::lock_guard also(mutex_);
+        if (!ended_.empty() || stopping_) return;
+        epoch_ = term.epoch;
+        tell([term = std::move(term)](Handlers& handlers) mutable {
+          handlers.leads(std::move(term));
+        });
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        if (ended_.empty()) ended_ = concat("can't read what earlier leaders left: ", error.what());
+        wakes_.notify_all();
+      }
+    });
+    const std::string why = renew_until_over(won.lease);
+    {
+      const std::lock_guard lock(handed_over);
+      if (!has_read) reading.cancel();
+    }
+    reader.join();
+    const bool announced = epoch_ != 0;
+    if (announced) {
+      tell([why](Handlers& handlers) { handlers.over(why); });
+    } else if (!why.empty()) {
+      if (why != std::exchange(vain_, why)) {
+        tell([why](Handlers&) { log_error("could lead and doesn't: ", why); });
+      }
+    }
+    give_up(won.lease.id);
+    if (!announced) wait(kAfterVainTerm);  // another one may do better
+  }
+
+  // Why it is over; empty: this object is being destroyed.
+  std::string renew_until_over(Lease& lease) {
+    Clock::time_point next = lease.end - options_.lease + options_.lease / kRenewalsPerLease;
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        wakes_.wait_until(lock, std::min(next, lease.end),
+                          [this] { return stopping_ || !ended_.empty(); });
+        if (stopping_) return {};
+        if (!ended_.empty()) return ended_;
+      }
+      const Clock::time_point sent = Clock::now();
+      const auto over = [&](const std::string& why) {
+        const std::lock_guard lock(mutex_);
+        return ended_ = why;
+      };
+      if (sent >= lease.end) {
+        return over(concat("etcd has not answered for ", options_.lease.count(), " s, its lease"));
+      }
+      if (!has_io_beaten()) {
+        return over(concat("its own event loop has not run for ", options_.lease.count(), " s"));
+      }
+      try {
+        if (!client_.keep_alive(lease.id, Deadline(lease.end))) {
+          return over("etcd has ended its lease");
+        }
+        lease.end = sent + options_.lease;
+        next = sent + options_.lease / kRenewalsPerLease;
+        say_well();
+      } catch (const std::exception& error) {
+        say_trouble(error.what());
+        next = Clock::now() + kRenewalRetry;
+      }
+    }
+  }
+
   void load(std::int64_t epoch);
-  void give_up(std::int64_t lease);
-  void say_trouble(const std::string& what);
-  void say_well();
-  bool wait(std::chrono::milliseconds time);
-  bool has_io_beaten();
-  bool await_io();
-  void ask_io();
+
+  // So that nobody has to wait for the lease's end. `client_` may have been cancelled.
+  void give_up(std::int64_t lease) {
+    EtcdOptions etcd = options_.etcd;
+    etcd.call_limit = kGiveUpLimit;
+    try {
+      EtcdClient(std::move(etcd)).revoke(lease);
+    } catch (const std::exception&) {  // it ends by itself
+    }
+  }
+
+  void say_trouble(const std::string& what) {
+    if (std::exchange(in_trouble_, true)) return;
+    tell([what](Handlers&) { log_warning(what, "; it is asked again and again"); });
+  }
+
+  void say_well() {
+    if (!std::exchange(in_trouble_, false)) return;
+    tell([](Handlers&) { log_info("etcd answers again"); });
+  }
+
+  // True: this object is being destroyed.
+  bool wait(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return wakes_.wait_for(lock, time, [this] { return stopping_; });
+  }
+
+  // False: the io thread has not run for a lease's time, so nobody is served, and another one
+  // should lead. Asks it for the next beat.
+  bool has_io_beaten() {
+    const std::lock_guard lock(mutex_);
+    if (beat_asked_at_) return Clock::now() - *beat_asked_at_ < options_.lease;
+    ask_io();
+    return true;
+  }
+
+  // Who can't serve doesn't ask to lead. False: this object is being destroyed.
+  bool await_io() {
+    std::unique_lock lock(mutex_);
+    if (!beat_asked_at_) ask_io();
+    wakes_.wait(lock, [this] { return stopping_ || !beat_asked_at_; });
+    return !stopping_;
+  }
+
+  // With mutex_.
+  void ask_io() {
+    beat_asked_at_ = Clock::now();
+    asio::post(io_, [self = shared_from_this()] {
+      const std::lock_guard lock(self->mutex_);
+      self->beat_asked_at_.reset();
+      self->wakes_.notify_all();
+    });
+  }
+
   template <typename Call>
-  void tell(Call call);
+  void tell(Call call) {
+    asio::post(io_, [self = shared_from_this(), call = std::move(call)]() mutable {
+      if (self->handlers_.leads) call(self->handlers_);
+    });
+  }
 
   asio::io_context& io_;
   const LeadershipOptions options_;
@@ -98,221 +295,6 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
   std::int64_t epoch_ = 0;                          // of this term, once `leads` was posted; else 0
   std::optional<Clock::time_point> beat_asked_at_;  // the io thread has not run since
 };
-
-template <typename Call>
-void Leadership::Impl::tell(Call call) {
-  asio::post(io_, [self = shared_from_this(), call = std::move(call)]() mutable {
-    if (self->handlers_.leads) call(self->handlers_);
-  });
-}
-
-void Leadership::Impl::run() {
-  while (!wait(0ms)) {
-    try {
-      const std::optional<KeyValue> leader = client_.get(key_);
-      say_well();
-      if (leader) {
-        await_end_of(*leader);
-      } else if (await_io()) {
-        if (const auto won = campaign()) hold(*won);
-      }
-    } catch (const std::exception& error) {
-      if (wait(0ms)) return;
-      say_trouble(error.what());
-      wait(kRetry);
-    }
-  }
-}
-
-void Leadership::Impl::await_end_of(const KeyValue& leader) {
-  if (leader.value != std::exchange(told_, leader.value)) {
-    tell([name = checked_name(leader.value)](Handlers& handlers) { handlers.stands_by(name); });
-  }
-  // A member that is gone without a word is silent, as one that has no news.
-  client_.await_erased(key_, leader.mod_revision,
-                       Deadline::after(options_.lease / kRenewalsPerLease));
-}
-
-std::optional<Leadership::Impl::Won> Leadership::Impl::campaign() {
-  Won won;
-  won.lease.end = Clock::now() + options_.lease;
-  won.lease.id = client_.grant_lease(options_.lease);
-  TxnResult result;
-  try {
-    result = client_.change_if({{.key = key_, .create_revision = 0}},
-                               {{key_, options_.name, won.lease.id}});
-  } catch (...) {
-    give_up(won.lease.id);  // it may have been done: nobody would lead until the lease's end
-    throw;
-  }
-  if (result.held) {
-    won.epoch = result.revision;
-    return won;
-  }
-  const auto& leader = result.found.at(0);
-  if (leader && leader->lease == won.lease.id) {  // an attempt whose answer was lost
-    won.epoch = leader->create_revision;
-    return won;
-  }
-  client_.revoke(won.lease.id);
-  return std::nullopt;
-}
-
-// One term. What earlier terms left is read beside the renewals: it may be much.
-void Leadership::Impl::hold(Won won) {
-  told_.clear();
-  {
-    const std::lock_guard lock(mutex_);
-    ended_.clear();
-    epoch_ = 0;
-  }
-  auto writer =
-      std::make_unique<EtcdJournal>(std::make_unique<EtcdClient>(options_.etcd),
-                                    concat("etcd's ", options_.prefix), options_.prefix, won.epoch);
-  EtcdJournal& reading = *writer;
-  std::mutex handed_over;  // `reading` may be gone once it is unlocked
-  bool has_read = false;
-  std::thread reader = start_quiet_thread("etcd-load", [&] {
-    try {
-      Term term;
-      term.epoch = won.epoch;
-      term.content = reading.load();
-      const std::lock_guard lock(handed_over);
-      has_read = true;
-      term.writer = std::move(writer);
-      const std::lock_guard also(mutex_);
-      if (!ended_.empty() || stopping_) return;
-      epoch_ = term.epoch;
-      tell([term = std::move(term)](Handlers& handlers) mutable {
-        handlers.leads(std::move(term));
-      });
-    } catch (const std::exception& error) {
-      const std::lock_guard lock(mutex_);
-      if (ended_.empty()) ended_ = concat("can't read what earlier leaders left: ", error.what());
-      wakes_.notify_all();
-    }
-  });
-  const std::string why = renew_until_over(won.lease);
-  {
-    const std::lock_guard lock(handed_over);
-    if (!has_read) reading.cancel();
-  }
-  reader.join();
-  const bool announced = epoch_ != 0;
-  if (announced) {
-    tell([why](Handlers& handlers) { handlers.over(why); });
-  } else if (!why.empty()) {
-    if (why != std::exchange(vain_, why)) {
-      tell([why](Handlers&) { log_error("could lead and doesn't: ", why); });
-    }
-  }
-  give_up(won.lease.id);
-  if (!announced) wait(kAfterVainTerm);  // another one may do better
-}
-
-// Why it is over; empty: this object is being destroyed.
-std::string Leadership::Impl::renew_until_over(Lease& lease) {
-  Clock::time_point next = lease.end - options_.lease + options_.lease / kRenewalsPerLease;
-  while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      wakes_.wait_until(lock, std::min(next, lease.end),
-                        [this] { return stopping_ || !ended_.empty(); });
-      if (stopping_) return {};
-      if (!ended_.empty()) return ended_;
-    }
-    const Clock::time_point sent = Clock::now();
-    const auto over = [&](const std::string& why) {
-      const std::lock_guard lock(mutex_);
-      return ended_ = why;
-    };
-    if (sent >= lease.end) {
-      return over(concat("etcd has not answered for ", options_.lease.count(), " s, its lease"));
-    }
-    if (!has_io_beaten()) {
-      return over(concat("its own event loop has not run for ", options_.lease.count(), " s"));
-    }
-    try {
-      if (!client_.keep_alive(lease.id, Deadline(lease.end))) {
-        return over("etcd has ended its lease");
-      }
-      lease.end = sent + options_.lease;
-      next = sent + options_.lease / kRenewalsPerLease;
-      say_well();
-    } catch (const std::exception& error) {
-      say_trouble(error.what());
-      next = Clock::now() + kRenewalRetry;
-    }
-  }
-}
-
-// So that nobody has to wait for the lease's end. `client_` may have been cancelled.
-void Leadership::Impl::give_up(std::int64_t lease) {
-  EtcdOptions etcd = options_.etcd;
-  etcd.call_limit = kGiveUpLimit;
-  try {
-    EtcdClient(std::move(etcd)).revoke(lease);
-  } catch (const std::exception&) {  // it ends by itself
-  }
-}
-
-// False: the io thread has not run for a lease's time, so nobody is served, and another one should
-// lead. Asks it for the next beat.
-bool Leadership::Impl::has_io_beaten() {
-  const std::lock_guard lock(mutex_);
-  if (beat_asked_at_) return Clock::now() - *beat_asked_at_ < options_.lease;
-  ask_io();
-  return true;
-}
-
-// Who can't serve doesn't ask to lead. False: this object is being destroyed.
-bool Leadership::Impl::await_io() {
-  std::unique_lock lock(mutex_);
-  if (!beat_asked_at_) ask_io();
-  wakes_.wait(lock, [this] { return stopping_ || !beat_asked_at_; });
-  return !stopping_;
-}
-
-// With mutex_.
-void Leadership::Impl::ask_io() {
-  beat_asked_at_ = Clock::now();
-  asio::post(io_, [self = shared_from_this()] {
-    const std::lock_guard lock(self->mutex_);
-    self->beat_asked_at_.reset();
-    self->wakes_.notify_all();
-  });
-}
-
-void Leadership::Impl::say_trouble(const std::string& what) {
-  if (std::exchange(in_trouble_, true)) return;
-  tell([what](Handlers&) { log_warning(what, "; it is asked again and again"); });
-}
-
-void Leadership::Impl::say_well() {
-  if (!std::exchange(in_trouble_, false)) return;
-  tell([](Handlers&) { log_info("etcd answers again"); });
-}
-
-// True: this object is being destroyed.
-bool Leadership::Impl::wait(std::chrono::milliseconds time) {
-  std::unique_lock lock(mutex_);
-  return wakes_.wait_for(lock, time, [this] { return stopping_; });
-}
-
-void Leadership::Impl::resign(std::int64_t epoch, const std::string& why) {
-  const std::lock_guard lock(mutex_);
-  if (epoch != epoch_ || !ended_.empty()) return;
-  ended_ = why;
-  wakes_.notify_all();
-}
-
-void Leadership::Impl::stop() {
-  handlers_ = {};
-  const std::lock_guard lock(mutex_);
-  stopping_ = true;
-  wakes_.notify_all();
-  client_.cancel();
-}
 
 Leadership::Leadership(asio::io_context& io, LeadershipOptions options, Handlers handlers)
     : impl_(std::make_shared<Impl>(io, std::move(options), std::move(handlers))),

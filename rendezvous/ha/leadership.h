@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "rendezvous/ha/etcd_client.h"
-#include "rendezvous/journal/content.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/row.h"
 
 namespace ddprun::ha {
 

@@ -10,7 +10,6 @@
 #include <boost/beast/websocket/rfc6455.hpp>
 #include <iterator>
 #include <optional>
-#include <utility>
 
 #include "common/log.h"
 

@@ -4,20 +4,17 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
-#include <vector>
 
+#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
 
 namespace ddprun::journal {
-
 namespace {
 constexpr char kInMemory[] =
     "; jobs go on in memory: what is decided from now on is lost if this ddprund ends before it "
@@ -27,6 +24,14 @@ constexpr std::chrono::milliseconds kCancelLimit{500};  // for a writer to notic
 }  // namespace
 
 class Journal::Shared {
+  using Rows = std::map<std::string, std::optional<std::string>>;
+  using Lock = std::unique_lock<std::mutex>;
+  struct Wait {
+    std::uint64_t number = 0;
+    std::function<void()> done;
+    Clock::time_point since;
+  };
+
  public:
   Shared(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
          JournalOptions options)
@@ -40,31 +45,213 @@ class Journal::Shared {
     }
   }
 
-  void commit(Batch batch, std::function<void()> done);
-  std::optional<JournalTrouble> trouble() const;
   bool is_shared() const { return options_.is_shared; }
-  void write_until_stopped();
-  void watch_until_stopped();
-  void stop(std::thread writer, std::thread watcher);
+
+  void commit(Batch batch, std::function<void()> done) {
+    const std::lock_guard lock(mutex_);
+    if (deposed_) return;
+    for (RowChange& row : batch) {
+      behind_.insert_or_assign(std::move(row.key), std::move(row.content));
+    }
+    waits_.push_back({++num_commits_, std::move(done), Clock::now()});
+    if (trouble_ && !options_.is_shared) release(num_commits_);
+    writer_wakes_.notify_one();
+    if (std::exchange(watcher_sleeps_, false)) watcher_wakes_.notify_one();
+  }
+
+  std::optional<JournalTrouble> trouble() const {
+    const std::lock_guard lock(mutex_);
+    return trouble_;
+  }
+
+  void write_until_stopped() {
+    Lock lock(mutex_);
+    while (true) {
+      const auto due = [this] {
+        if (stopping_) return true;
+        if (deposed_) return false;
+        if (trouble_) return Clock::now() >= next_try_;
+        return !behind_.empty() || !waits_.empty();
+      };
+      if (trouble_ && !deposed_) {
+        writer_wakes_.wait_until(lock, next_try_, due);
+        if (!due()) continue;
+      } else {
+        writer_wakes_.wait(lock, due);
+      }
+      const bool last = stopping_;
+      if (last && options_.is_shared) break;
+      write(lock);
+      if (last) break;
+    }
+    stopped_ = true;
+    stopped_wakes_.notify_all();
+  }
+
+  void write(Lock& lock) {
+    Rows rows = std::exchange(behind_, {});
+    const std::uint64_t up_to = num_commits_;
+    const bool was_failing = trouble_.has_value();
+    if (rows.empty() && !was_failing && !options_.is_shared) return release(up_to);
+    const Clock::time_point begun = Clock::now();
+    writing_since_ = begun;
+    lock.unlock();
+    Batch batch;
+    batch.reserve(rows.size());
+    while (!rows.empty()) {
+      auto row = rows.extract(rows.begin());
+      batch.push_back({std::move(row.key()), std::move(row.mapped())});
+    }
+    std::string what;
+    bool done = false, deposed = false;
+    try {
+      writer_->commit(batch);
+      done = true;
+    } catch (const Deposed& error) {
+      deposed = true;
+      what = error.what();
+    } catch (const std::exception& error) {
+      what = error.what();
+    }
+    lock.lock();
+    writing_since_.reset();
+    if (deposed) return depose(what);
+    if (!done) return could_not_write(std::move(batch), what);
+    if (trouble_) wrote(Clock::now() - begun);
+    release(up_to);  // nobody, where the watcher has released them
+  }
+
+  // While it was in trouble. Who commits from now on waits again, also for what is behind.
+  void wrote(Clock::duration time) {
+    if (time >= options_.commit_limit && !options_.is_shared) {  // it hung, and may again
+      next_try_ = Clock::now() + retry_;
+      return;
+    }
+    trouble_.reset();
+    trouble_is_silence_ = false;
+    well_since_ = Clock::now();
+    watcher_wakes_.notify_one();
+    say(LogLevel::kInfo, concat(name_, kUpToDate));
+  }
+
+  void could_not_write(Batch batch, const std::string& what) {
+    // What is newer stays.
+    for (RowChange& row : batch) behind_.try_emplace(std::move(row.key), std::move(row.content));
+    fail(what);
+    next_try_ = Clock::now() + retry_;
+  }
+
+  // Who waits is never called.
+  void depose(const std::string& why) {
+    deposed_ = true;
+    waits_.clear();
+    behind_.clear();
+    if (!stopping_ && options_.deposed) post_([tell = options_.deposed, why] { tell(why); });
+  }
+
+  // Each try is later than the one before, also where one that went well came between them.
+  void fail(const std::string& what) {
+    const Clock::time_point now = Clock::now();
+    if (!trouble_ && now - well_since_ > options_.last_retry) retry_ = {};
+    retry_ = std::clamp(retry_ * 2, options_.first_retry, options_.last_retry);
+    if (trouble_ && !std::exchange(trouble_is_silence_, false)) return;
+    const Clock::time_point since = trouble_ ? trouble_->since : now;
+    trouble_ = JournalTrouble{what, since};
+    if (options_.is_shared) {
+      say(LogLevel::kError, concat(what,
+                                   "; workers run on, and nothing is decided until it is "
+                                   "written there again"));
+      return;
+    }
+    say(LogLevel::kError, concat(what, kInMemory));
+    release(num_commits_);
+  }
+
+  void release(std::uint64_t up_to) {
+    std::vector<std::function<void()>> done;
+    while (!waits_.empty() && waits_.front().number <= up_to) {
+      done.push_back(std::move(waits_.front().done));
+      waits_.pop_front();
+    }
+    if (stopping_ || done.empty()) return;
+    post_([done = std::move(done)] {
+      for (const auto& call : done) call();
+    });
+  }
+
+  void watch_until_stopped() {
+    Lock lock(mutex_);
+    std::uint64_t looked_again_at = 0;  // a wait's number
+    while (!stopping_) {
+      if (waits_.empty() || trouble_) {
+        watcher_sleeps_ = true;
+        watcher_wakes_.wait(lock);
+        continue;
+      }
+      const Clock::time_point limit = waits_.front().since + options_.commit_limit;
+      if (Clock::now() < limit) {
+        watcher_wakes_.wait_until(lock, limit);
+        continue;
+      }
+      const std::uint64_t number = waits_.front().number;
+      if (std::exchange(looked_again_at, number) != number) {
+        watcher_wakes_.wait_for(lock, options_.second_look);
+        continue;
+      }
+      trouble_is_silence_ = false;
+      fail(concat("can't write ", name_, ": ", options_.is_shared ? "it" : "the disk",
+                  " has not answered for ", options_.commit_limit.count(), " ms"));
+      next_try_ = Clock::now();  // the write that hangs is the try
+      trouble_is_silence_ = options_.is_shared;
+    }
+  }
+
+  void say(LogLevel level, std::string text) {
+    if (stopping_) return;
+    post_([level, text = std::move(text)] { log_message(level, text); });
+  }
+
+  // A write that is under way has what is left of its time, and the last one its own: a disk that
+  // is known to hang is not waited for again.
+  void stop(std::thread writer, std::thread watcher) {
+    Lock lock(mutex_);
+    const Clock::time_point begun = Clock::now();
+    const bool was_failing = trouble_.has_value();
+    stopping_ = true;
+    writer_wakes_.notify_one();
+    watcher_wakes_.notify_one();
+    if (options_.is_shared) writer_->cancel();
+    const auto limit = [&] {
+      const auto its = writing_since_.value_or(begun) + options_.commit_limit;
+      return options_.is_shared
+                 ? std::max(its, begun + std::min(kCancelLimit, options_.commit_limit))
+                 : its;
+    };
+    while (!stopped_ && Clock::now() < limit()) stopped_wakes_.wait_until(lock, limit());
+    const bool ended = stopped_;
+    lock.unlock();
+    if (watcher.joinable()) watcher.join();
+    if (!ended) {
+      log_error("can't write ", name_, ": the disk hangs; what it has not taken is lost");
+      return writer.detach();
+    }
+    writer.join();
+    say_end(was_failing);
+  }
+
+  // Where it is shared nobody has heard of what is not kept.
+  void say_end(bool was_failing) const {
+    if (deposed_ || options_.is_shared) return;
+    if (!behind_.empty() && trouble_) {
+      const auto time = std::chrono::ceil<std::chrono::seconds>(Clock::now() - trouble_->since);
+      log_error(trouble_->what, "; what was decided in the last ", time.count(),
+                " s is not kept, and lost with this ddprund");
+    } else if (was_failing && !trouble_) {
+      log_info(name_, kUpToDate);
+    }
+  }
 
  private:
-  using Rows = std::map<std::string, std::optional<std::string>>;
-  using Lock = std::unique_lock<std::mutex>;
-  struct Wait {
-    std::uint64_t number = 0;
-    std::function<void()> done;
-    Clock::time_point since;
-  };
-
-  void write(Lock& lock);
-  void wrote(Clock::duration time);
-  void could_not_write(Batch batch, const std::string& what);
-  void depose(const std::string& why);
-  void fail(const std::string& what);
-  void release(std::uint64_t up_to);
-  void say(LogLevel level, std::string text);
-  void say_end(bool was_failing) const;
-
   const std::unique_ptr<BatchWriter> writer_;
   const std::string name_;
   const std::function<void(std::function<void()>)> post_;
@@ -85,209 +272,6 @@ class Journal::Shared {
   std::chrono::milliseconds retry_{0};
   Clock::time_point next_try_{}, well_since_{};
 };
-
-void Journal::Shared::commit(Batch batch, std::function<void()> done) {
-  const std::lock_guard lock(mutex_);
-  if (deposed_) return;
-  for (RowChange& row : batch) {
-    behind_.insert_or_assign(std::move(row.key), std::move(row.content));
-  }
-  waits_.push_back({++num_commits_, std::move(done), Clock::now()});
-  if (trouble_ && !options_.is_shared) release(num_commits_);
-  writer_wakes_.notify_one();
-  if (std::exchange(watcher_sleeps_, false)) watcher_wakes_.notify_one();
-}
-
-std::optional<JournalTrouble> Journal::Shared::trouble() const {
-  const std::lock_guard lock(mutex_);
-  return trouble_;
-}
-
-void Journal::Shared::write_until_stopped() {
-  Lock lock(mutex_);
-  while (true) {
-    const auto due = [this] {
-      if (stopping_) return true;
-      if (deposed_) return false;
-      if (trouble_) return Clock::now() >= next_try_;
-      return !behind_.empty() || !waits_.empty();
-    };
-    if (trouble_ && !deposed_) {
-      writer_wakes_.wait_until(lock, next_try_, due);
-      if (!due()) continue;
-    } else {
-      writer_wakes_.wait(lock, due);
-    }
-    const bool last = stopping_;
-    if (last && options_.is_shared) break;
-    write(lock);
-    if (last) break;
-  }
-  stopped_ = true;
-  stopped_wakes_.notify_all();
-}
-
-void Journal::Shared::write(Lock& lock) {
-  Rows rows = std::exchange(behind_, {});
-  const std::uint64_t up_to = num_commits_;
-  const bool was_failing = trouble_.has_value();
-  if (rows.empty() && !was_failing && !options_.is_shared) return release(up_to);
-  const Clock::time_point begun = Clock::now();
-  writing_since_ = begun;
-  lock.unlock();
-  Batch batch;
-  batch.reserve(rows.size());
-  while (!rows.empty()) {
-    auto row = rows.extract(rows.begin());
-    batch.push_back({std::move(row.key()), std::move(row.mapped())});
-  }
-  std::string what;
-  bool done = false, deposed = false;
-  try {
-    writer_->commit(batch);
-    done = true;
-  } catch (const Deposed& error) {
-    deposed = true;
-    what = error.what();
-  } catch (const std::exception& error) {
-    what = error.what();
-  }
-  lock.lock();
-  writing_since_.reset();
-  if (deposed) return depose(what);
-  if (!done) return could_not_write(std::move(batch), what);
-  if (trouble_) wrote(Clock::now() - begun);
-  release(up_to);  // nobody, where the watcher has released them
-}
-
-// While it was in trouble. Who commits from now on waits again, also for what is behind.
-void Journal::Shared::wrote(Clock::duration time) {
-  if (time >= options_.commit_limit && !options_.is_shared) {  // it hung, and may again
-    next_try_ = Clock::now() + retry_;
-    return;
-  }
-  trouble_.reset();
-  trouble_is_silence_ = false;
-  well_since_ = Clock::now();
-  watcher_wakes_.notify_one();
-  say(LogLevel::kInfo, concat(name_, kUpToDate));
-}
-
-void Journal::Shared::could_not_write(Batch batch, const std::string& what) {
-  // What is newer stays.
-  for (RowChange& row : batch) behind_.try_emplace(std::move(row.key), std::move(row.content));
-  fail(what);
-  next_try_ = Clock::now() + retry_;
-}
-
-// Who waits is never called.
-void Journal::Shared::depose(const std::string& why) {
-  deposed_ = true;
-  waits_.clear();
-  behind_.clear();
-  if (!stopping_ && options_.deposed) post_([tell = options_.deposed, why] { tell(why); });
-}
-
-// Each try is later than the one before, also where one that went well came between them.
-void Journal::Shared::fail(const std::string& what) {
-  const Clock::time_point now = Clock::now();
-  if (!trouble_ && now - well_since_ > options_.last_retry) retry_ = {};
-  retry_ = std::clamp(retry_ * 2, options_.first_retry, options_.last_retry);
-  if (trouble_ && !std::exchange(trouble_is_silence_, false)) return;
-  const Clock::time_point since = trouble_ ? trouble_->since : now;
-  trouble_ = JournalTrouble{what, since};
-  if (options_.is_shared) {
-    say(LogLevel::kError, concat(what,
-                                 "; workers run on, and nothing is decided until it is "
-                                 "written there again"));
-    return;
-  }
-  say(LogLevel::kError, concat(what, kInMemory));
-  release(num_commits_);
-}
-
-void Journal::Shared::release(std::uint64_t up_to) {
-  std::vector<std::function<void()>> done;
-  while (!waits_.empty() && waits_.front().number <= up_to) {
-    done.push_back(std::move(waits_.front().done));
-    waits_.pop_front();
-  }
-  if (stopping_ || done.empty()) return;
-  post_([done = std::move(done)] {
-    for (const auto& call : done) call();
-  });
-}
-
-void Journal::Shared::watch_until_stopped() {
-  Lock lock(mutex_);
-  std::uint64_t looked_again_at = 0;  // a wait's number
-  while (!stopping_) {
-    if (waits_.empty() || trouble_) {
-      watcher_sleeps_ = true;
-      watcher_wakes_.wait(lock);
-      continue;
-    }
-    const Clock::time_point limit = waits_.front().since + options_.commit_limit;
-    if (Clock::now() < limit) {
-      watcher_wakes_.wait_until(lock, limit);
-      continue;
-    }
-    const std::uint64_t number = waits_.front().number;
-    if (std::exchange(looked_again_at, number) != number) {
-      watcher_wakes_.wait_for(lock, options_.second_look);
-      continue;
-    }
-    trouble_is_silence_ = false;
-    fail(concat("can't write ", name_, ": ", options_.is_shared ? "it" : "the disk",
-                " has not answered for ", options_.commit_limit.count(), " ms"));
-    next_try_ = Clock::now();  // the write that hangs is the try
-    trouble_is_silence_ = options_.is_shared;
-  }
-}
-
-void Journal::Shared::say(LogLevel level, std::string text) {
-  if (stopping_) return;
-  post_([level, text = std::move(text)] { log_message(level, text); });
-}
-
-// A write that is under way has what is left of its time, and the last one its own: a disk that is
-// known to hang is not waited for again.
-void Journal::Shared::stop(std::thread writer, std::thread watcher) {
-  Lock lock(mutex_);
-  const Clock::time_point begun = Clock::now();
-  const bool was_failing = trouble_.has_value();
-  stopping_ = true;
-  writer_wakes_.notify_one();
-  watcher_wakes_.notify_one();
-  if (options_.is_shared) writer_->cancel();
-  const auto limit = [&] {
-    const auto its = writing_since_.value_or(begun) + options_.commit_limit;
-    return options_.is_shared ? std::max(its, begun + std::min(kCancelLimit, options_.commit_limit))
-                              : its;
-  };
-  while (!stopped_ && Clock::now() < limit()) stopped_wakes_.wait_until(lock, limit());
-  const bool ended = stopped_;
-  lock.unlock();
-  if (watcher.joinable()) watcher.join();
-  if (!ended) {
-    log_error("can't write ", name_, ": the disk hangs; what it has not taken is lost");
-    return writer.detach();
-  }
-  writer.join();
-  say_end(was_failing);
-}
-
-// Where it is shared nobody has heard of what is not kept.
-void Journal::Shared::say_end(bool was_failing) const {
-  if (deposed_ || options_.is_shared) return;
-  if (!behind_.empty() && trouble_) {
-    const auto time = std::chrono::ceil<std::chrono::seconds>(Clock::now() - trouble_->since);
-    log_error(trouble_->what, "; what was decided in the last ", time.count(),
-              " s is not kept, and lost with this ddprund");
-  } else if (was_failing && !trouble_) {
-    log_info(name_, kUpToDate);
-  }
-}
 
 Journal::Journal(std::unique_ptr<BatchWriter> writer,
                  std::function<void(std::function<void()>)> post, JournalOptions options)
@@ -312,5 +296,35 @@ void Journal::commit(Batch batch, std::function<void()> done) {
 std::optional<JournalTrouble> Journal::trouble() const { return shared_->trouble(); }
 
 bool Journal::is_shared() const { return shared_->is_shared(); }
+
+bool UnkeptActions::must_wait(const Batch& changes, bool says_something) const {
+  if (journal_ == nullptr) return false;
+  return !changes.empty() || !waiting_.empty() || (says_something && journal_->is_shared());
+}
+
+void UnkeptActions::add(Batch changes, std::function<void()> carry_out,
+                        std::shared_ptr<const void> owner) {
+  DDPRUN_CHECK(journal_ != nullptr);
+  waiting_.push_back({std::move(carry_out), {}});
+  journal_->commit(std::move(changes), [this, owner = std::move(owner)] { kept(); });
+}
+
+void UnkeptActions::kept() {
+  if (stopped_ || waiting_.empty()) return;
+  const Waiting kept = std::move(waiting_.front());
+  waiting_.pop_front();
+  kept.carry_out();
+  for (const auto& done : kept.then) done();
+}
+
+void UnkeptActions::when_kept(std::function<void()> done) {
+  if (waiting_.empty()) return done();
+  waiting_.back().then.push_back(std::move(done));
+}
+
+void UnkeptActions::stop() {
+  stopped_ = true;
+  waiting_.clear();
+}
 
 }  // namespace ddprun::journal

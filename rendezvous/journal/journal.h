@@ -6,20 +6,21 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "common/clock.h"
 #include "rendezvous/journal/row.h"
 
 namespace ddprun::journal {
 
-// Thrown by BatchWriter::commit: others go on with what is kept there, and nothing that this
-// process decides counts any more.
+// Thrown by BatchWriter::commit: others go on, and what this process decides counts no more.
 class Deposed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -45,8 +46,7 @@ struct JournalOptions {
   bool is_shared = false;
   // Called once, on the io thread.
   std::function<void(const std::string& why)> deposed;
-  // What a commit may take, its wait for its turn included. Then jobs go on without it; where it is
-  // shared it only counts as trouble.
+  // What a commit may take with its wait; then jobs go on without it, or, if shared, it is trouble.
   std::chrono::milliseconds commit_limit{2'000};
   // After which it is looked again, before the disk is blamed: a process that has stood still
   // itself (SIGSTOP, a paused machine) may not have heard yet what there is to hear.
@@ -75,8 +75,7 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // `done` is called on the io thread, in the order of the calls: the batch, and all before it, are
-  // kept, or the disk fails or hangs.
+  // Calls `done` on the io thread, in order: all up to this is kept, or the disk fails or hangs.
   void commit(Batch batch, std::function<void()> done);
 
   // Set while jobs go on in memory, or wait where it is shared.
@@ -88,6 +87,43 @@ class Journal {
   class Shared;
   const std::shared_ptr<Shared> shared_;  // second owners: the two threads
   std::thread writer_thread_, watcher_thread_;
+};
+
+// What was decided and is not carried out yet: the journal has first to keep what it follows from.
+// In the order in which it was decided; nothing overtakes. io thread only.
+class UnkeptActions {
+ public:
+  // `journal`: nullptr: none, and nothing has to wait; else it outlives this.
+  explicit UnkeptActions(Journal* journal) : journal_(journal) {}
+
+  // Whether what follows from `changes` has to wait, and is to be add()ed: they, or something
+  // before them, are not kept yet. Where others may take over, what `says_something` to anybody
+  // waits in any case: nothing is said before it is known that nobody else decides by now.
+  bool must_wait(const Batch& changes, bool says_something) const;
+
+  // Calls `carry_out` from the io context, once `changes` and all that was added before are kept.
+  // `owner`, of which this is a part, lives until then. Precondition: there is a journal.
+  void add(Batch changes, std::function<void()> carry_out, std::shared_ptr<const void> owner);
+
+  // Calls `done` at once where nothing waits, else right after the last of what was added is done.
+  void when_kept(std::function<void()> done);
+
+  bool empty() const { return waiting_.empty(); }
+
+  // No call follows.
+  void stop();
+
+ private:
+  struct Waiting {
+    std::function<void()> carry_out;
+    std::vector<std::function<void()>> then;
+  };
+
+  void kept();
+
+  Journal* const journal_;
+  std::deque<Waiting> waiting_;  // each for its commit
+  bool stopped_ = false;
 };
 
 }  // namespace ddprun::journal

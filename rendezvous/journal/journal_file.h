@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal's rows in one SQLite database (docs/durability.md). Synchronous; one thread at a
-// time.
+// The journal's rows in one SQLite database (docs/durability.md). One thread at a time.
 #pragma once
 
 #include <chrono>
@@ -9,12 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/unique_fd.h"
-#include "rendezvous/journal/content.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/row.h"
 
@@ -30,16 +27,13 @@ enum class Durability {
 
 class JournalFile : public BatchWriter {
  public:
-  using Content = journal::Content;
-
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
   // (is_of_pair()), and stays as it is. One that is damaged is set aside under a name that load()
-  // tells, once what can be read of it is in a new one. One that is there on a disk that is full or
-  // read-only is read all the same: see trouble().
-  // Whether the files are where they were opened is looked at by a commit `place_interval` after
-  // the last look, and at the end.
+  // tells, once what can be read of it is in a new one. On a disk that is full or read-only it is
+  // read all the same: see trouble(). A commit `place_interval` after the last look, and the end,
+  // look whether the files are where they were opened.
   JournalFile(const std::filesystem::path& directory, Durability durability,
               Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
@@ -50,9 +44,8 @@ class JournalFile : public BatchWriter {
   Content load();
 
   // All of it, or nothing. Throws Error: "disk is full", …; the same batch, or one that has it and
-  // more, may be tried again. Where the files are found removed, moved or replaced since they were
-  // opened, or read where they could not be, new ones with all rows are made first, and a line of
-  // the log says so.
+  // more, may be tried again. Where the files were removed, moved or replaced since they were
+  // opened, or could only be read then, new ones with all rows are made first, and the log says so.
   void commit(const Batch& batch) override;
 
   std::string name() const override { return path_.string(); }
@@ -70,8 +63,7 @@ class JournalFile : public BatchWriter {
 
   static constexpr char kLockName[] = "lock";
   static constexpr std::uint32_t kApplicationId = 0x64647072;  // "ddpr"
-  // Looking costs a fifth of a small commit. What is removed is lost to a kill in the next moment
-  // either way.
+  // Looking costs a fifth of a small commit.
   static constexpr std::chrono::milliseconds kPlaceInterval{10};
 
   // Which file it is, whatever its name.
@@ -98,12 +90,8 @@ class JournalFile : public BatchWriter {
   std::string sql_of_table(const char* name) const;
   void check_table(const char* name, const std::string& definition) const;
   int number_of(const char* query) const;
-  static std::int64_t monotonic_ns();
-  static std::string text_at(sqlite3_stmt* row, int column);
-  static std::int64_t checksum(std::string_view key, std::string_view content);
   void prepare();
   void write(const Batch& batch);
-  void wipe();
   void change(const Batch& rows);
   void put_clock();
   void roll_back();
@@ -114,8 +102,8 @@ class JournalFile : public BatchWriter {
   void make_anew(const Rows& rows);
   std::filesystem::path set_aside();
   [[noreturn]] void refuse_pair() const;
-  void read_rows(sqlite3* database, Content& content) const;
-  void read_clock(sqlite3* database, Content& content);
+  void read_rows(Content& content) const;
+  void read_clock(Content& content);
   void note_commit();
   bool open_note();
   void read_note(Content& content);

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/clock.h"
+
 namespace ddprun::journal {
 
 struct RowChange {
@@ -31,16 +33,23 @@ inline void apply_batch(const Batch& batch, Rows& rows) {
   }
 }
 
-// A row in which users' secrets may be, as a gang's environment: nothing of it stays in the files
-// once it is erased.
+// A row in which users' secrets may be: nothing of it stays in the files once it is erased.
 inline bool is_wiped(std::string_view key) {
   return key.starts_with("gangs/") && key.ends_with("/spec");
 }
 
-// A row of a ddprund with --standby or --standby-of, which earlier versions had: the other ddprund
-// may have gone on with the jobs of this journal.
+// A row of an earlier version's --standby: the other ddprund may have gone on with these jobs.
 inline bool is_of_pair(std::string_view key) {
   return key.starts_with("leader/") || (key.starts_with("jobs/") && key.ends_with("/held"));
 }
+
+// What an earlier process left in a journal. Pure.
+struct Content {
+  Rows rows;
+  // To be added to the points in time in them: 0 where the monotonic clock is the same one.
+  Clock::duration clock_shift{};
+  // What could not be read, one line each; empty: all was whole.
+  std::vector<std::string> losses;
+};
 
 }  // namespace ddprun::journal

@@ -5,17 +5,14 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <concepts>
+#include <cstddef>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "common/error.h"
 #include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/endpoint_turns.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/keep_alive.h"
-#include "rendezvous/membership/look_out.h"
 
 namespace ddprun::membership {
 
@@ -42,6 +39,120 @@ std::string time_text(Clock::duration time) {
 }
 
 }  // namespace
+
+using LinkConnectors = std::vector<std::unique_ptr<LinkConnector>>;
+
+// While the open connection to one of several endpoints is quiet, the others are tried: only who
+// leads takes an agent in, so whoever does has taken the quiet one's place. Held by shared_ptr, of
+// which the timers' handlers keep a weak one.
+class LookOut : public std::enable_shared_from_this<LookOut> {
+  // `handler`, to be dropped when the generation has moved on, or this object is gone.
+  template <typename Handler>
+  auto guard(Handler handler) {
+    return [
+      weak = weak_from_this(), generation = generation_, handler = std::move(handler)
+    ]<typename... Args>(Args && ... args) mutable requires std::invocable<Handler&, Args...> {
+      const auto self = weak.lock();
+      if (self && self->generation_ == generation) handler(std::forward<Args>(args)...);
+    };
+  }
+
+ public:
+  // Called from the io context, never from inside a call of this class; the look-out is over then.
+  using Found = std::function<void(std::size_t index, std::shared_ptr<FrameStream> stream)>;
+
+  // `connectors` and `keep_alive` are the owner's, and live until stop() at least.
+  LookOut(asio::io_context& io, LinkConnectors& connectors, const KeepAlive& keep_alive)
+      : connectors_(connectors), keep_alive_(keep_alive), quiet_timer_(io) {
+    for (std::size_t i = 0; i < connectors.size(); ++i) pauses_.emplace_back(io);
+    lengths_.resize(connectors.size());
+  }
+
+  // A connection to endpoint `open_at` is open, its keep-alive time is set. From quiet_at() to
+  // silent_at() all others are tried side by side, each again after 10 ms … 250 ms.
+  void watch(std::size_t open_at, Found found) {
+    stop();
+    open_at_ = open_at;
+    found_ = std::move(found);
+    if (connectors_.size() > 1) wait_for_quiet();
+  }
+
+  // keep_alive has news of the open connection: what was quiet is so no more.
+  void answered() {
+    if (!looking_) return;  // quiet_timer_ sees by itself
+    give_up_attempts();
+    wait_for_quiet();
+  }
+
+  // The connectors are free again; nothing is called any more.
+  void stop() {
+    give_up_attempts();
+    quiet_timer_.cancel();
+    found_ = nullptr;
+  }
+
+  static constexpr milliseconds kLongestAttempt{1'000};
+  static constexpr milliseconds kFirstPause{10};
+  static constexpr milliseconds kLastPause{250};
+
+ private:
+  void wait_for_quiet() {
+    quiet_timer_.expires_at(keep_alive_.quiet_at());
+    quiet_timer_.async_wait(guard([this](boost::system::error_code error) {
+      if (error) return;
+      Clock::now() < keep_alive_.quiet_at() ? wait_for_quiet() : look();
+    }));
+  }
+
+  void look() {
+    looking_ = true;
+    std::fill(lengths_.begin(), lengths_.end(), kFirstPause);
+    for (std::size_t i = 0; i < connectors_.size(); ++i) {
+      if (i != open_at_) attempt(i);
+    }
+  }
+
+  void attempt(std::size_t index) {
+    const Clock::time_point now = Clock::now();
+    if (keep_alive_.is_silent(now)) return;  // the owner ends it all
+    LinkConnector::Handlers handlers;
+    handlers.opened = guard([this, index](std::shared_ptr<FrameStream> stream) {
+      const auto found = std::move(found_);
+      stop();
+      found(index, std::move(stream));
+    });
+    handlers.failed = guard([this, index](const ConnectFailure&) { attempt_later(index); });
+    connectors_[index]->attempt(std::min(keep_alive_.silent_at(), now + kLongestAttempt),
+                                std::move(handlers));
+  }
+
+  void attempt_later(std::size_t index) {
+    auto& pause = pauses_[index];
+    pause.expires_after(std::exchange(lengths_[index], std::min(lengths_[index] * 2, kLastPause)));
+    pause.async_wait(guard([this, index](boost::system::error_code error) {
+      if (!error) attempt(index);
+    }));
+  }
+
+  void give_up_attempts() {
+    ++generation_;
+    if (!std::exchange(looking_, false)) return;
+    for (std::size_t i = 0; i < connectors_.size(); ++i) {
+      pauses_[i].cancel();
+      if (i != open_at_) connectors_[i]->cancel();
+    }
+  }
+
+  LinkConnectors& connectors_;
+  const KeepAlive& keep_alive_;
+  asio::steady_timer quiet_timer_;
+  std::vector<asio::steady_timer> pauses_;  // by endpoint
+  std::vector<milliseconds> lengths_;       // of the next ones
+  std::size_t open_at_ = 0;
+  bool looking_ = false;
+  std::uint64_t generation_ = 0;
+  Found found_;
+};
 
 class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   enum class State { kIdle, kConnecting, kOpen };
@@ -212,10 +323,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     ++generation_;
     const Clock::time_point now = Clock::now();
     if (sign_of_life) last_sign_ = now;
-    if (now >= deadline_) {
-      give_up();
-      return;
-    }
+    if (now >= deadline_) return give_up();
     turn_is_over ? wait_and_attempt() : attempt();
     const std::string why = turns_.failures();
     const auto silence = keep_alive_.timeout();
@@ -281,8 +389,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   void ping_and_watch() {
     const Clock::time_point now = Clock::now();
     if (keep_alive_.is_silent(now)) {
-      down(true, concat("nothing was heard for ", keep_alive_.timeout()->count(), " ms"));
-      return;
+      return down(true, concat("nothing was heard for ", keep_alive_.timeout()->count(), " ms"));
     }
     frames_->ping(keep_alive_.ping(now));
     ping_timer_.expires_at(keep_alive_.next(now));

@@ -58,7 +58,7 @@ class AgentLink {
   // From now on pings every `interval`; LinkDown{silence} when no ping sent within the last
   // `timeout` was answered. Counted from the sending of the last answered ping, so that this side
   // always notices before the rendezvous does. With several endpoints the others are tried before
-  // that (look_out.h), also on a later connection that is not welcome yet: where one takes this
+  // that, also on a later connection that is not welcome yet: where one takes this
   // node in, the open connection is closed, LinkDown without silence, and the connect() that
   // follows is LinkUp there. Says, too, that this connection's endpoint has welcomed this node.
   void set_keep_alive(std::chrono::milliseconds timeout, std::chrono::milliseconds interval);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/agent_machine_impl.h"
+#include "rendezvous/membership/agent_machine.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/endpoint_list.h"
 #include "common/signal_names.h"
@@ -10,13 +9,12 @@
 namespace ddprun::membership {
 
 using agent_action::CloseLink;
-using agent_action::CloseStore;
 using agent_action::Connect;
-using agent_action::Exit;
-using agent_action::Lease;
 using agent_action::Send;
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
 
-std::vector<AgentAction> AgentMachine::Impl::step(const AgentEvent& event, TimePoint now) {
+std::vector<AgentAction> AgentMachine::step(const AgentEvent& event, TimePoint now) {
   out_.clear();
   now_ = now;
   if (!exited_) {
@@ -26,7 +24,7 @@ std::vector<AgentAction> AgentMachine::Impl::step(const AgentEvent& event, TimeP
   return std::move(out_);
 }
 
-std::optional<Clock::time_point> AgentMachine::Impl::next_deadline() const {
+std::optional<Clock::time_point> AgentMachine::next_deadline() const {
   std::optional<TimePoint> next;
   if (exited_) return next;
   const auto patience = waiting_text_.empty() ? std::nullopt : patience_until_;
@@ -37,7 +35,7 @@ std::optional<Clock::time_point> AgentMachine::Impl::next_deadline() const {
   return next;
 }
 
-void AgentMachine::Impl::on(const agent_event::Signal& event) {
+void AgentMachine::on(const agent_event::Signal& event) {
   // Where the job has ended already, the workers are being stopped in order.
   if (!signalled_ && exit_ && workers_ == Workers::kStopping) {
     signalled_ = true;
@@ -52,11 +50,11 @@ void AgentMachine::Impl::on(const agent_event::Signal& event) {
         event.number);
 }
 
-void AgentMachine::Impl::on(const agent_event::Abandoned& event) {
+void AgentMachine::on(const agent_event::Abandoned& event) {
   if (!exit_) leave({event.reason, exit_code(ExitCode::kRetryable), true}, event.number);
 }
 
-void AgentMachine::Impl::leave(Leave leave, int stop_signal) {
+void AgentMachine::leave(Leave leave, int stop_signal) {
   signalled_ = true;
   stop_signal_ = stop_signal;
   JobEnd end;
@@ -71,7 +69,7 @@ void AgentMachine::Impl::leave(Leave leave, int stop_signal) {
   decide_here(std::move(end));
 }
 
-void AgentMachine::Impl::on(const agent_event::Timer&) {
+void AgentMachine::on(const agent_event::Timer&) {
   const auto due = [this](const std::optional<TimePoint>& at) { return at && *at <= now_; };
   if (due(welcome_deadline_)) {
     welcome_deadline_.reset();
@@ -102,27 +100,27 @@ void AgentMachine::Impl::on(const agent_event::Timer&) {
 }
 
 // As given, where it is one: the link may know it by another address.
-std::string AgentMachine::Impl::where() const {
+std::string AgentMachine::where() const {
   if (options_.endpoints.size() == 1) return to_string(options_.endpoints.front());
   return linked_to_ ? to_string(*linked_to_) : to_string(options_.endpoints);
 }
 
-void AgentMachine::Impl::decide_here(ExitCode code, std::string reason) {
+void AgentMachine::decide_here(ExitCode code, std::string reason) {
   JobEnd end;
   end.exit_code = exit_code(code);
   end.reason = std::move(reason);
   decide_here(std::move(end));
 }
 
-void AgentMachine::Impl::decide_here(JobEnd end) {
+void AgentMachine::decide_here(JobEnd end) {
   if (exit_) return;
   end.rounds = round_;
   if (failed_) end.first_failure = failure_;
-  exit_ = Exit{std::move(end), true};
+  exit_ = agent_action::Exit{std::move(end), true};
   stop_workers(join_.timeouts.stop_grace);
 }
 
-void AgentMachine::Impl::finish_if_done() {
+void AgentMachine::finish_if_done() {
   if (!exit_ || workers_ != Workers::kNone || awaiting_job_end_) return;
   close_store();
   emit(CloseLink{});
@@ -130,22 +128,26 @@ void AgentMachine::Impl::finish_if_done() {
   exited_ = true;
 }
 
-void AgentMachine::Impl::close_store() {
-  if (serving_store_) emit(CloseStore{round_});
+void AgentMachine::close_store() {
+  if (serving_store_) emit(agent_action::CloseStore{round_});
   serving_store_ = false;
 }
 
-void AgentMachine::Impl::say(AgentMessage message) {
+void AgentMachine::say(AgentMessage message) {
   AgentEnvelope envelope = channel_.number(std::move(message));
   if (link_ == Link::kUp) emit(Send{std::move(envelope)});
 }
 
-void AgentMachine::Impl::mention(std::uint64_t round, AgentMessage message) {
+void AgentMachine::say_of_round(std::uint64_t round, AgentMessage message) {
+  if (round == round_ && workers_ == Workers::kLive) say(std::move(message));
+}
+
+void AgentMachine::mention(std::uint64_t round, AgentMessage message) {
   if (round != round_ || workers_ != Workers::kLive || link_ != Link::kUp || exit_) return;
   emit(Send{channel_.plain(std::move(message))});
 }
 
-void AgentMachine::Impl::say_join() {
+void AgentMachine::say_join() {
   Join join = join_;
   join.session = session_;
   join.unfit = unfit_;
@@ -157,14 +159,14 @@ void AgentMachine::Impl::say_join() {
   emit(Send{channel_.plain(std::move(join))});
 }
 
-void AgentMachine::Impl::on(const agent_event::Start& event) {
+void AgentMachine::on(const agent_event::Start& event) {
   unfit_ = event.unfit;
   reach_deadline_ = now_ + options_.connect_timeout;
   patience_until_ = now_ + kPatience;
   emit(Connect{options_.connect_timeout});
 }
 
-void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
+void AgentMachine::on(const agent_event::LinkUp& event) {
   if (link_ != Link::kDown) return;
   link_ = Link::kOpen;
   join_said_ = false;
@@ -184,16 +186,16 @@ void AgentMachine::Impl::on(const agent_event::LinkUp& event) {
   }
 }
 
-void AgentMachine::Impl::on(const agent_event::LinkAnswered& event) {
+void AgentMachine::on(const agent_event::LinkAnswered& event) {
   answered_at_ = std::max(answered_at_, event.sent_at);
   renew_lease();
 }
 
-void AgentMachine::Impl::on(const agent_event::ClockSampled& event) {
+void AgentMachine::on(const agent_event::ClockSampled& event) {
   clock_.sample(event.sent, event.answered, event.received);
 }
 
-void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
+void AgentMachine::on(const agent_event::LinkDown& event) {
   const bool was_down = link_ == Link::kDown;
   link_ = Link::kDown;
   welcome_deadline_.reset();
@@ -217,17 +219,18 @@ void AgentMachine::Impl::on(const agent_event::LinkDown& event) {
   }
   // Another one may lead soon, and wait for this node as long (Job::without_rendezvous_until).
   if (options_.endpoints.size() > 1 && are_on()) {
-    emit(Lease{*reach_deadline_ + join_.timeouts.stop_grace});
+    emit(agent_action::Lease{*reach_deadline_ + join_.timeouts.stop_grace});
   }
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*reach_deadline_ - now_);
-  if (left.count() > 0) {
-    emit(Connect{left});
-  } else {
-    unreachable(concat("the rendezvous at ", where(), " ends every connection: ", event.reason));
-  }
+  reach_again(" ends every connection: " + event.reason);
 }
 
-void AgentMachine::Impl::on(const agent_event::LinkFailed& event) {
+void AgentMachine::reach_again(const std::string& trouble) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*reach_deadline_ - now_);
+  if (left.count() > 0) return emit(Connect{left});
+  unreachable(concat("the rendezvous at ", where(), trouble));
+}
+
+void AgentMachine::on(const agent_event::LinkFailed& event) {
   link_ = Link::kDown;
   if (exit_) {
     awaiting_job_end_ = false;
@@ -238,7 +241,7 @@ void AgentMachine::Impl::on(const agent_event::LinkFailed& event) {
   }
 }
 
-void AgentMachine::Impl::unreachable(const std::string& message) {
+void AgentMachine::unreachable(const std::string& message) {
   if (session_.empty()) {
     decide_here(ExitCode::kRendezvousUnreachable, message);
   } else if (embedded_) {
@@ -254,20 +257,60 @@ void AgentMachine::Impl::unreachable(const std::string& message) {
   }
 }
 
-AgentMachine::AgentMachine(AgentOptions options)
-    : impl_(std::make_unique<Impl>(std::move(options))) {}
-AgentMachine::~AgentMachine() = default;
-AgentMachine::AgentMachine(AgentMachine&&) noexcept = default;
-AgentMachine& AgentMachine::operator=(AgentMachine&&) noexcept = default;
+// ---- clocks ----
 
-std::vector<AgentAction> AgentMachine::step(const AgentEvent& event, Clock::time_point now) {
-  return impl_->step(event, now);
+void ClockOffset::sample(Clock::time_point sent, microseconds answered,
+                         Clock::time_point received) {
+  if (received < sent) return;
+  const auto half = (received - sent) / 2;
+  samples_.push_back({sent + half, answered, duration_cast<microseconds>(half)});
+  if (samples_.size() > kKept) samples_.pop_front();
 }
 
-std::optional<Clock::time_point> AgentMachine::next_deadline() const {
-  return impl_->next_deadline();
+std::optional<RemoteMoment> ClockOffset::remote(Clock::time_point when) const {
+  std::optional<RemoteMoment> best;
+  for (const Sample& sample : samples_) {
+    const auto since = duration_cast<microseconds>(when - sample.middle);
+    const auto drift = microseconds(static_cast<microseconds::rep>(
+        static_cast<double>(std::chrono::abs(since).count()) * kDrift));
+    const RemoteMoment moment{sample.remote + since, sample.half_round_trip + drift};
+    if (!best || moment.error < best->error) best = moment;
+  }
+  return best;
 }
 
-bool AgentMachine::exited() const { return impl_->exited(); }
+// ---- its owner's queue ----
+
+AgentRunner::AgentRunner(AgentOptions options, Hooks hooks)
+    : hooks_(std::move(hooks)), machine_(std::move(options)) {}
+
+void AgentRunner::handle(AgentEvent event) {
+  if (dropped_) return;
+  waiting_.push_back(std::move(event));
+  if (handling_) return;
+  handling_ = true;
+  while (!waiting_.empty()) {
+    const AgentEvent next = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (variants::holds_alternative<agent_event::Timer>(next)) wake_at_.reset();  // it has fired
+    for (const AgentAction& todo : machine_.step(next, hooks_.now())) {
+      if (!dropped_) hooks_.perform(todo);
+    }
+  }
+  handling_ = false;
+  if (!dropped_) set_timer();
+}
+
+void AgentRunner::drop() {
+  dropped_ = true;
+  waiting_.clear();
+}
+
+void AgentRunner::set_timer() {
+  const auto deadline = machine_.next_deadline();
+  if (deadline == wake_at_) return;
+  wake_at_ = deadline;
+  hooks_.wake_at(deadline);
+}
 
 }  // namespace ddprun::membership

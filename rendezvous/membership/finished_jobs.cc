@@ -2,14 +2,16 @@
 #include "rendezvous/membership/finished_jobs.h"
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <iterator>
 #include <string_view>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/membership/messages.h"
 #include "rendezvous/membership/row_fields.h"
+#include "rendezvous/membership/state.h"
+#include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
 namespace {
@@ -20,21 +22,39 @@ std::string row_key(std::uint64_t number) { return concat(kFinished, number); }
 
 std::uint64_t number_in(const std::string& key) {
   std::uint64_t number = 0;
-  const char* end = key.data() + key.size();
-  const auto [stop, error] = std::from_chars(key.data() + kFinished.size(), end, number);
-  if (error != std::errc{} || stop != end) throw Error(ErrorCode::kProtocol, "it has no number");
+  if (!read_whole(std::string_view(key).substr(kFinished.size()), number)) {
+    throw Error(ErrorCode::kProtocol, "it has no number");
+  }
   return number;
 }
 
 }  // namespace
 
+FinishedJob finished_job(const JobState& state, const JobEnd& verdict, Clock::time_point now) {
+  FinishedJob job;
+  job.run_id = state.run_id;
+  job.exit_code = verdict.exit_code;
+  job.reason = verdict.reason;
+  if (verdict.first_failure) job.first_failure = describe(*verdict.first_failure);
+  job.summary = verdict.summary;
+  job.rounds = state.round;
+  job.failures = state.failures;
+  job.node_losses = state.node_losses;
+  job.preemptions = state.preemptions;
+  job.nodes = state.ledger.last_members();
+  if (state.round == 0) {
+    for (const auto& [id, node] : state.nodes) job.nodes.push_back(node.key);
+  }
+  job.num_nodes = job.nodes.size();
+  job.nodes.resize(std::min(job.nodes.size(), FinishedJob::kMaxNames));
+  job.began = state.began;
+  job.ended = now;
+  return job;
+}
+
 void FinishedJobs::add(std::uint64_t number, FinishedJob job) {
   if (keep_for_.count() == 0) return;
-  if (journalled_) {
-    RowWriter row;
-    each_field(std::as_const(job), row);
-    changes_.push_back({row_key(number), row.text()});
-  }
+  if (journalled_) changes_.push_back({row_key(number), row_of(job)});
   insert(number, std::move(job));
 }
 
@@ -81,9 +101,7 @@ std::vector<std::string> FinishedJobs::restore(const journal::Rows& rows,
     try {
       const std::uint64_t number = number_in(key);
       last_number = std::max(last_number, number);
-      FinishedJob job;
-      RowReader fields(content, clock_shift);
-      each_field(job, fields);
+      auto job = read_row<FinishedJob>(content, clock_shift);
       job.ended = std::min(job.ended, now);
       insert(number, std::move(job));
     } catch (const std::exception& error) {  // of JSON, too

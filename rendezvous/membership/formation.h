@@ -4,11 +4,23 @@
 
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <vector>
 
+#include "rendezvous/membership/messages.h"
 #include "rendezvous/membership/state.h"
 
 namespace ddprun::membership {
+
+// A topology label is a dotted path from the widest switch to the narrowest, "pod1.rack7"; nodes of
+// one label are neighbours.
+// How many leading parts two labels have in common: 1 for "pod1.rack7" and "pod1.rack8"; 0 where
+// one of them is empty.
+int shared_levels(std::string_view a, std::string_view b);
+
+// Whether `a` comes before `b` in rank order: by label, then by host name; digits count as numbers
+// ("gpu9" before "gpu10"); labelled nodes before the others.
+bool stands_before(const Join& a, const Join& b);
 
 // The next round's nodes by node rank: at most settings.max_nodes of the placeable ones.
 // Chosen: members of the last round first, then who asked for a node rank, then for each rank that

@@ -119,10 +119,7 @@ void FrameStream::read_next() {
   beast_->stream.async_read(
       beast_->incoming, [self = shared_from_this()](boost::system::error_code error, std::size_t) {
         if (self->closed_) return;
-        if (error) {
-          self->end(describe_end(error));
-          return;
-        }
+        if (error) return self->end(describe_end(error));
         if (const auto current = self->handlers_) {
           const bool is_text = self->beast_->stream.got_text();
           if (!is_text && !current->binary) return self->end("it sent a binary frame");
@@ -165,10 +162,7 @@ void FrameStream::write_next() {
       [self = shared_from_this()](boost::system::error_code error, std::size_t) {
         self->writing_ = false;
         if (self->closed_) return;
-        if (error) {
-          self->end(describe_end(error));
-          return;
-        }
+        if (error) return self->end(describe_end(error));
         self->outgoing_bytes_ -= self->outgoing_.front().bytes.size();
         self->outgoing_.pop_front();
         self->write_next();
@@ -176,33 +170,29 @@ void FrameStream::write_next() {
 }
 
 void FrameStream::ping(const std::string& payload) {
-  if (closed_ || closing_ || pinging_) return;
-  pinging_ = true;
-  const websocket::ping_data data(payload.c_str());
-  beast_->stream.async_ping(data, [self = shared_from_this()](boost::system::error_code error) {
-    self->pinging_ = false;
-    if (!self->closed_ && error) self->end(describe_end(error));
-  });
+  if (!may_ping()) return;
+  beast_->stream.async_ping(websocket::ping_data(payload.c_str()), pinged());
 }
 
 void FrameStream::pong(const std::string& payload) {
-  if (closed_ || closing_ || pinging_) return;
-  pinging_ = true;
-  const websocket::ping_data data(payload.c_str());
-  beast_->stream.async_pong(data, [self = shared_from_this()](boost::system::error_code error) {
+  if (!may_ping()) return;
+  beast_->stream.async_pong(websocket::ping_data(payload.c_str()), pinged());
+}
+
+bool FrameStream::may_ping() { return !closed_ && !closing_ && !std::exchange(pinging_, true); }
+
+FrameStream::Upgraded FrameStream::pinged() {
+  return [self = shared_from_this()](boost::system::error_code error) {
     self->pinging_ = false;
     if (!self->closed_ && error) self->end(describe_end(error));
-  });
+  };
 }
 
 void FrameStream::close_when_sent(std::chrono::milliseconds timeout) {
   if (closed_ || closing_) return;
   closing_ = true;
   handlers_.reset();
-  if (outgoing_.empty()) {
-    close();
-    return;
-  }
+  if (outgoing_.empty()) return close();
   beast_->close_timer.expires_after(timeout);
   beast_->close_timer.async_wait([self = shared_from_this()](boost::system::error_code error) {
     if (!error) self->close();

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/http/message.h"
+#include "rendezvous/http/exchange.h"
 #include "rendezvous/security/wire.h"
 
 namespace ddprun::membership {
@@ -78,6 +78,8 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   void read_next();
   void queue(Frame frame);
   void write_next();
+  bool may_ping();
+  Upgraded pinged();
   void end(const std::string& reason);
 
   const Limits limits_;

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
-#include <utility>
 
 #include "common/exit_codes.h"
 #include "common/log.h"
-#include "rendezvous/membership/missing_rank.h"
+#include "common/operation_facts.h"
 
 namespace ddprun::membership {
 namespace {
@@ -88,6 +86,35 @@ std::string unseen_text(const Inspected& inspected) {
     text += concat(" and ", silent.size() - kMostSilentNodes, " more");
   }
   return text;
+}
+
+// "rank 3 never came to all_reduce #127 (25.0 MiB float32, sum) of communicator 0; ranks 0–2 wait
+// in it for 30.1 s", of the operation in which most others are. Empty: none is in another one than
+// `outlier`, or they don't record their operations.
+std::string missing_from(const Inspected& inspected, std::size_t outlier) {
+  struct Waiters {
+    std::vector<int> ranks;
+    std::chrono::milliseconds longest{0};
+  };
+  std::map<std::string, Waiters> operations;
+  for (std::size_t i = 0; i < inspected.ranks.size(); ++i) {
+    const RankReport& report = inspected.ranks[i].report;
+    if (i == outlier || report.operation.empty()) continue;
+    Waiters& waiting = operations[report.operation];
+    waiting.ranks.push_back(report.global_rank);
+    waiting.longest = std::max(waiting.longest, report.operation_time);
+  }
+  const RankReport& report = inspected.ranks.at(outlier).report;
+  operations.erase(report.operation);
+  if (operations.empty()) return "";
+  auto& [operation, waiting] = *std::max_element(
+      operations.begin(), operations.end(),
+      [](const auto& a, const auto& b) { return a.second.ranks.size() < b.second.ranks.size(); });
+  std::sort(waiting.ranks.begin(), waiting.ranks.end());
+  const std::string instead = report.operation.empty() ? "" : ": it is in " + report.operation;
+  return concat("rank ", report.global_rank, " never came to ", operation, instead, "; ",
+                ranks_text(waiting.ranks), waiting.ranks.size() == 1 ? " waits" : " wait",
+                " in it for ", tenths_text(waiting.longest));
 }
 
 struct Choice {
@@ -384,6 +411,50 @@ WorkerFailure hung_failure(const HangFinding& finding, const Inspected& inspecte
   failure.note = concat(whereabouts(outlier.report), " for ", tenths_text(outlier.report.quiet));
   if (!others.empty()) failure.note += "; " + others;
   return failure;
+}
+
+bool HangWatch::wants_inquiry(TimePoint now) {
+  if (open()) return false;
+  if (now >= not_before_) return true;
+  due_ = std::min(due_.value_or(not_before_), not_before_);
+  return false;
+}
+
+void HangWatch::begin(TimePoint now) {
+  ++number_;
+  answers_.clear();
+  missing_.clear();
+  due_.reset();
+  answer_deadline_ = now + kAnswerTime;
+}
+
+bool HangWatch::answered(NodeId node, std::uint64_t inquiry, std::vector<RankReport> ranks) {
+  if (!open() || inquiry != number_ || missing_.erase(node) == 0) return false;
+  answers_[node] = std::move(ranks);
+  return missing_.empty();
+}
+
+void HangWatch::finished(std::optional<std::chrono::milliseconds> again_in, TimePoint now) {
+  answers_.clear();
+  missing_.clear();
+  answer_deadline_.reset();
+  not_before_ = now + kPause;
+  if (again_in) due_ = now + *again_in;
+}
+
+HangWatch::Telling HangWatch::how_to_tell(HangKind kind, int global_rank, Clock::duration quiet,
+                                          TimePoint now) {
+  const bool is_same =
+      told_ && told_->kind == kind && told_->global_rank == global_rank && now - quiet <= told_->at;
+  if (is_same && quiet < 2 * told_->quiet) return Telling::kNothing;
+  told_ = Told{kind, global_rank, quiet, now};
+  return is_same ? Telling::kOneLine : Telling::kInFull;
+}
+
+void HangWatch::reset() {
+  const std::uint64_t number = number_;
+  *this = HangWatch();
+  number_ = number;
 }
 
 }  // namespace ddprun::membership

@@ -3,14 +3,11 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "common/check.h"
 #include "rendezvous/membership/formation.h"
-#include "rendezvous/membership/in_place.h"
 #include "rendezvous/membership/job_settings.h"
-#include "rendezvous/membership/ledger_json.h"
-#include "rendezvous/membership/message_facts.h"
+#include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
@@ -36,6 +33,53 @@ Job::Job(const MachineOptions& options, std::uint64_t number, const Join& first,
   state_.timeouts = first.timeouts;
   last_waiting_ = now - kWaitingInterval;
   await_nodes(now);
+}
+
+Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, TimePoint now,
+         Actions& out)
+    : options_(options), number_(number), state_(std::move(state)) {
+  restored_at_ = now;
+  seconds_before_ = state_.ledger.total_until(now);
+  if (ended()) ended_at_ = now;
+  hang_.count_on_from(state_.inquiries);
+  last_waiting_ = now - kWaitingInterval;
+  // A node is told apart from one that is lost by its silence, and silence takes that long.
+  const TimePoint until = now + std::max(options_.restore_grace, state_.timeouts.keep_alive);
+  state_.nodes.edit_each([&](Node& node) {
+    index(node);
+    node.last_heard = now;
+    if (is_member(node)) ++members_in_phase_[static_cast<std::size_t>(node.phase)];
+    if (node.gone) return;
+    node.returning = true;
+    ++num_returning_;
+    returning_until_ = until;
+    node.grace_until = until;
+    keep_earlier(presence_check_, until);
+  });
+  // What they would have said in time, had anybody listened, they can say until then.
+  JobDeadlines& deadlines = state_.deadlines;
+  for (Optional* deadline : {&deadlines.join, &deadlines.start, &deadlines.barrier, &deadlines.stop,
+                             &deadlines.linger}) {
+    if (*deadline) *deadline = std::max(**deadline, until);
+  }
+  log(out, LogLevel::kInfo,
+      concat("goes on after a restart of the rendezvous: ", to_string(state_.phase), ", round ",
+             state_.round, "; its ", num_returning_, " nodes have ",
+             std::chrono::ceil<std::chrono::milliseconds>(until - now).count(),
+             " ms to come back"));
+  const bool live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
+  if (live) {
+    out.push_back(
+        action::RoundStarted{state_.run_id, state_.round, store_is_at_endpoint(state_.settings)});
+  }
+}
+
+void Job::collect_changes(journal::Batch& batch) {
+  if (std::exchange(changed_, false)) rows_.collect(state_, job_row_prefix(number_), batch);
+}
+
+void Job::erase_rows(journal::Batch& batch) {
+  JobRows::erase(state_, job_row_prefix(number_), batch);
 }
 
 // ---- messages of agents ----
@@ -358,7 +402,7 @@ void Job::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out) {
   log(out, verdict.exit_code == 0 ? LogLevel::kInfo : LogLevel::kWarning,
       concat("ended with exit code ", verdict.exit_code, verdict.reason.empty() ? "" : ": ",
              verdict.reason));
-  for (Optional* deadline : state_.deadlines.all()) deadline->reset();
+  state_.deadlines = {};
   waiting_due_.reset();
   state_.phase = JobPhase::kEnded;
   state_.preempting.clear();

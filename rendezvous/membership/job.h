@@ -12,8 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rendezvous/membership/hang_watch.h"
-#include "rendezvous/membership/job_rows.h"
+#include "rendezvous/membership/hang_verdict.h"
 #include "rendezvous/membership/state.h"
 
 namespace ddprun::membership {
@@ -66,10 +65,10 @@ class Job {
   PhaseSeconds seconds(Clock::time_point now) const;
   std::uint64_t number() const { return number_; }
   std::optional<Seat> seat(ConnectionId connection) const;
-  // As JobTable's (job_tail.cc).
+  // As JobTable's.
   TailRoute ask_for_tail(int global_rank, std::uint64_t request, Actions& out);
 
-  // For the journal (job_rows.h).
+  // For the journal (JobRows).
   void collect_changes(journal::Batch& batch);
   void erase_rows(journal::Batch& batch);
 
@@ -124,13 +123,13 @@ class Job {
   void end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out);
   void tell_round_over(Actions& out) const;
 
-  // Warnings (job_preemption.cc).
+  // Warnings.
   void preempt_idle(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void time_is_over(const std::string& what, TimePoint now, Actions& out);
   void settle_preemption();
   bool serves_rendezvous(const Node& node) const;
 
-  // Rounds that go on in place (job_in_place.cc).
+  // Rounds that go on in place.
   void workers_kept(Node& node, int count, TimePoint now, Actions& out);
   void stop_kept(const std::string& why, TimePoint now, Actions& out);
 

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The half of Job about single nodes: how they come, come back, fall silent, go, and are told
-// things.
+// The half of Job about single nodes: how they come, come back, fall silent, go, are told things,
+// and are asked for what their ranks print.
+#include "rendezvous/membership/job.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "common/check.h"
 #include "common/exit_codes.h"
-#include "rendezvous/membership/job.h"
+#include "common/log.h"
 #include "rendezvous/membership/job_settings.h"
-#include "rendezvous/membership/surplus.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
 namespace {
+
 // From finding a node silent to its loss. What it said while this rendezvous stood still itself (a
 // stopped process, a machine that was paused) waits in its connection, and is read meanwhile.
 constexpr std::chrono::milliseconds kSecondLook{100};
+
 }  // namespace
 
 // ---- coming ----
@@ -75,10 +77,7 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   if (join.node_rank) take_rank_wish(node, now, out);
   if (ended()) return;
   form_if_ready(now, out);
-  if (state_.phase == JobPhase::kForming) {
-    tell_waiting(now, out);
-    return;
-  }
+  if (state_.phase == JobPhase::kForming) return tell_waiting(now, out);
   if (is_member(node)) return;
   tell_spare(node, out);
   restart_for_joined(now, out);
@@ -488,6 +487,44 @@ Node* Job::node_at(ConnectionId connection) {
 
 void Job::log(Actions& out, LogLevel level, const std::string& text) const {
   out.push_back(action::Log{level, concat("job ", state_.run_id, ": ", text)});
+}
+
+// ---- what ranks print, for those who look at it; nothing of it is kept ----
+
+TailRoute Job::ask_for_tail(int global_rank, std::uint64_t request, Actions& out) {
+  if (ended()) return {std::nullopt, "the job has ended"};
+  if (state_.round == 0) return {std::nullopt, "no round has begun yet"};
+  std::vector<const Node*> members;
+  for (const auto& [id, node] : state_.nodes) {
+    if (is_member(node)) members.push_back(&node);
+  }
+  std::ranges::sort(members, {}, [](const Node* node) { return *node->node_rank; });
+  int first = 0, next_node_rank = 0;
+  for (const Node* node : members) {
+    if (*node->node_rank != next_node_rank++) {
+      return {std::nullopt,
+              "a node of its round is lost, and how many ranks that had is not known"};
+    }
+    const int num = num_workers(*node);
+    if (global_rank >= first + num) {
+      first += num;
+      continue;
+    }
+    if (!node->connection) {
+      return {std::nullopt, describe(*node) + " has no connection to the rendezvous"};
+    }
+    if (node->join.version < kTailVersion) {
+      return {std::nullopt, concat("the ddprun on ", describe(*node),
+                                   " is of an older version, which tells none")};
+    }
+    tell(*node, TailWanted{state_.round, request, global_rank}, out);
+    return {node->connection, {}};
+  }
+  return {std::nullopt, concat("there is no rank ", global_rank, " in round ", state_.round)};
+}
+
+void Job::handle(Node& node, const Tail& message, TimePoint, Actions& out) {
+  if (node.connection) out.push_back(action::TailSaid{*node.connection, message});
 }
 
 }  // namespace ddprun::membership

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/job_rows.h"
+#include "rendezvous/membership/state.h"
 
-#include <charconv>
-#include <concepts>
 #include <type_traits>
 #include <utility>
 
 #include "common/error.h"
 #include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/kept_messages.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::membership {
@@ -48,8 +45,7 @@ static void read_row_text(std::string_view text, WorkerFailure& failure) {
 
 // ---- the fields of each part; Self is the type or its const ----
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, ConnectionFacts>
+template <MaybeConst<ConnectionFacts> Self, typename Fields>
 void each_field(Self& facts, Fields& fields) {
   fields("peer_addr", facts.peer_addr);
   fields("local_addr", facts.local_addr);
@@ -57,8 +53,7 @@ void each_field(Self& facts, Fields& fields) {
   fields("peer_is_loopback", facts.peer_is_loopback);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, JobDeadlines>
+template <MaybeConst<JobDeadlines> Self, typename Fields>
 void each_field(Self& deadlines, Fields& fields) {
   fields("join", deadlines.join);
   fields("last_call", deadlines.last_call);
@@ -72,8 +67,7 @@ void each_field(Self& deadlines, Fields& fields) {
   fields("join_restart", deadlines.join_restart);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, HangStatus>
+template <MaybeConst<HangStatus> Self, typename Fields>
 void each_field(Self& hang, Fields& fields) {
   fields("round", hang.round);
   fields("text", hang.text);
@@ -85,20 +79,12 @@ template <typename Self, typename Fields>
 requires requires { typename std::remove_const_t<Self>::JournalledByItself; }
 void each_field(Self& part, Fields& fields) { std::remove_const_t<Self>::each_field(part, fields); }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, PhaseSeconds>
+template <MaybeConst<PhaseSeconds> Self, typename Fields>
 void each_field(Self& seconds, Fields& fields) {
-  fields("rendezvous", seconds.rendezvous);
-  fields("spawn", seconds.spawn);
-  fields("first_step", seconds.first_step);
-  fields("running", seconds.running);
-  fields("redone", seconds.redone);
-  fields("detect", seconds.detect);
-  fields("stop", seconds.stop);
+  for (const auto& [name, phase] : kPhases) fields(name, seconds.*phase);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, RoundRecord>
+template <MaybeConst<RoundRecord> Self, typename Fields>
 void each_field(Self& record, Fields& fields) {
   fields("round", record.round);
   fields("num_nodes", record.num_nodes);
@@ -117,8 +103,7 @@ void each_field(Self& record, Fields& fields) {
   fields("seconds", record.seconds);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, RoundFailures::Entry>
+template <MaybeConst<RoundFailures::Entry> Self, typename Fields>
 void each_field(Self& entry, Fields& fields) {
   fields("node", entry.node);
   fields("node_key", entry.node_key);
@@ -127,8 +112,7 @@ void each_field(Self& entry, Fields& fields) {
   fields("error", entry.error);
 }
 
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, Node>
+template <MaybeConst<Node> Self, typename Fields>
 void each_field(Self& node, Fields& fields) {
   fields("id", node.id);
   fields("join", node.join);
@@ -159,8 +143,7 @@ void each_blame(auto& job, Fields& fields) {
 }
 
 // The row "state": what may change with any message, so nothing that grows with nodes.
-template <typename Self, typename Fields>
-requires std::same_as<std::remove_const_t<Self>, JobState>
+template <MaybeConst<JobState> Self, typename Fields>
 void each_field(Self& job, Fields& fields) {
   fields("phase", job.phase);
   fields("deadlines", job.deadlines);
@@ -192,13 +175,6 @@ void each_field(Self& job, Fields& fields) {
 
 namespace {
 
-template <typename T>
-std::string row_of(const T& part) {
-  RowWriter writer;
-  each_field(part, writer);
-  return writer.text();
-}
-
 std::string node_key_of(NodeId id) { return concat(kNodes, id); }
 
 // The job's settings are those of a join.
@@ -223,6 +199,11 @@ const std::string& row_at(const journal::Rows& rows, std::string_view key) {
 void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& batch) {
   const auto put = [&](std::string_view key, std::string content) {
     batch.push_back({concat(prefix, key), std::move(content)});
+  };
+  const auto put_changed = [&](std::string_view key, std::string content, std::string& written) {
+    if (content == written) return;
+    written = content;
+    put(key, std::move(content));
   };
   for (const NodeId id : job.nodes.take_changed()) {
     const auto found = job.nodes.find(id);
@@ -254,18 +235,12 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
   if (job.record && !std::exchange(has_record_, true)) put(kRecord, row_of(*job.record));
   RowWriter blame;
   each_blame(std::as_const(job), blame);
-  if (std::string text = blame.text(); text != blame_) {
-    blame_ = text;
-    put(kBlame, std::move(text));
-  }
+  put_changed(kBlame, blame.text(), blame_);
   RowWriter writer;
   each_field(std::as_const(job), writer);
   writer("num_nodes", job.nodes.size());
   writer("blame_apart", true);
-  if (std::string text = writer.text(); text != state_) {
-    state_ = text;
-    put(kState, std::move(text));
-  }
+  put_changed(kState, writer.text(), state_);
   is_new_ = false;
 }
 
@@ -287,8 +262,7 @@ std::map<std::uint64_t, journal::Rows> rows_by_job(const journal::Rows& rows) {
     const std::string_view rest = std::string_view(row->first).substr(kJobs.size());
     const std::size_t slash = rest.find('/');
     std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    if (error != std::errc{} || slash == rest.npos || end != rest.data() + slash) continue;
+    if (slash == rest.npos || !read_whole(rest.substr(0, slash), number)) continue;
     jobs[number].emplace(rest.substr(slash + 1), row->second);
   }
   return jobs;
@@ -316,17 +290,13 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
   rounds("rank_labels", job.rank_labels);
   rounds("ledger", job.ledger);
   job.ledger.restored();
-  RowReader failures(row_at(rows, kFailures), clock_shift);
-  each_field(job.round_failures, failures);
+  job.round_failures = read_row<RoundFailures>(row_at(rows, kFailures), clock_shift);
   if (const auto record = rows.find(std::string(kRecord)); record != rows.end()) {
-    RowReader fields(record->second, clock_shift);
-    each_field(job.record.emplace(), fields);
+    job.record = read_row<FinishedJob>(record->second, clock_shift);
   }
   for (const auto& [key, content] : rows) {
     if (!key.starts_with(kNodes)) continue;
-    Node node;
-    RowReader fields(content, clock_shift);
-    each_field(node, fields);
+    auto node = read_row<Node>(content, clock_shift);
     if (key != node_key_of(node.id)) {
       throw Error(ErrorCode::kProtocol, concat("row \"", key, "\" is of another node"));
     }

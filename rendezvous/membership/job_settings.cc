@@ -2,7 +2,6 @@
 #include "rendezvous/membership/job_settings.h"
 
 #include <array>
-#include <concepts>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -11,7 +10,6 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::membership {
 namespace {
@@ -34,10 +32,17 @@ std::optional<Enum> named(std::string_view name) {
   return std::nullopt;
 }
 
+template <typename Enum>
+Enum setting_named(const char* name, const std::string& text) {
+  const auto value = named<Enum>(text);
+  if (value) return *value;
+  throw Error(ErrorCode::kProtocol, concat("message \"join\": settings: \"", name, "\" is \"",
+                                           clean_utf8(text, 32), '"'));
+}
+
 // A row: the name in messages, the flag ("": the settings are compared in another way), the field,
 // then what belongs to its type: the least and most of a number, the words for a switch.
-template <typename Self, typename Row>
-requires std::same_as<std::remove_const_t<Self>, JobSettings>
+template <MaybeConst<JobSettings> Self, typename Row>
 void each_setting(Self& settings, Row row) {
   row("min_nodes", "", settings.min_nodes, 1, kMaxNodes);
   row("max_nodes", "", settings.max_nodes, settings.min_nodes, kMaxNodes);
@@ -54,52 +59,31 @@ void each_setting(Self& settings, Row row) {
   row("recovery", "--recovery", settings.recovery);
 }
 
-class Writer {
+// As JSON, either way. A setting that is absent has its default: older agents don't know it.
+template <typename Fields>
+class JsonRow {
  public:
-  explicit Writer(boost::json::object& out) : out_(out) {}
-  void operator()(const char* name, const char*, int field, int, int) { out_[name] = field; }
-  void operator()(const char* name, const char*, bool field, const char*, const char*) {
-    out_[name] = field;
+  explicit JsonRow(Fields& fields) : fields_(fields) {}
+  void operator()(const char* name, const char*, auto& field, int least, int most) {
+    if (field < least || fields_.wants(name, true)) fields_.number(name, field, least, most);
   }
-  void operator()(const char* name, const char*, const std::string& field) {
-    out_[name] = clean_text(field);
+  void operator()(const char* name, const char*, auto& field, const char*, const char*) {
+    if (fields_.wants(name, true)) fields_.boolean(name, field);
   }
-  template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void operator()(const char* name, const char*, Enum field) { out_[name] = to_string(field); }
-
- private:
-  boost::json::object& out_;
-};
-
-// A setting that is absent has its default: older agents don't know it.
-class Reader {
- public:
-  explicit Reader(const JsonFields& in) : in_(in) {}
-  void operator()(const char* name, const char*, int& field, int least, int most) {
-    if (in_.has(name) || field < least) field = in_.small(name, least, most);
-  }
-  void operator()(const char* name, const char*, bool& field, const char*, const char*) {
-    if (in_.has(name)) field = in_.boolean(name);
-  }
-  void operator()(const char* name, const char*, std::string& field) {
-    if (in_.has(name)) field = in_.text(name);
-  }
-  template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void operator()(const char* name, const char*, Enum& field) {
-    if (!in_.has(name)) return;
-    const std::string text = in_.text(name);
-    const auto value = named<Enum>(text);
-    if (!value) {
-      throw Error(ErrorCode::kProtocol, concat("message \"join\": settings: \"", name, "\" is \"",
-                                               clean_utf8(text, 32), '"'));
+  template <typename T>
+  void operator()(const char* name, const char*, T& field) {
+    if (!fields_.wants(name, true)) return;
+    if constexpr (!std::is_enum_v<T>) {
+      fields_.text(name, field);
+    } else {
+      std::string text = to_string(field);
+      fields_.text(name, text);
+      if constexpr (Fields::kReads) field = setting_named<T>(name, text);
     }
-    field = *value;
   }
 
  private:
-  const JsonFields& in_;
+  Fields& fields_;
 };
 
 class TextOfEach {
@@ -153,16 +137,11 @@ std::string nnodes_text(const JobSettings& settings) {
   return concat(settings.min_nodes, ":", settings.max_nodes);
 }
 
-boost::json::object to_object(const JobSettings& settings) {
-  boost::json::object object;
-  each_setting(settings, Writer(object));
-  return object;
+void each_json(const JobSettings& settings, JsonWriter& fields) {
+  each_setting(settings, JsonRow(fields));
 }
-
-JobSettings read_job_settings(const JsonFields& in) {
-  JobSettings settings;
-  each_setting(settings, Reader(in));
-  return settings;
+void each_json(JobSettings& settings, JsonReader& fields) {
+  each_setting(settings, JsonRow(fields));
 }
 
 std::optional<SettingDifference> first_difference(const JobSettings& here,

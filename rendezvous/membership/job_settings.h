@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The settings of a job as text, as JSON, and compared: all by one row for each (each_setting in
 // the source). A new setting is a member of JobSettings, a row there, an option in launcher/options
-// and a key in ctl/submit/job_keys.cc. Pure.
+// and a key in ctl/submit/job_file.cc. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/json.h"
+#include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/messages.h"
 
 namespace ddprun::membership {
@@ -30,10 +30,10 @@ inline bool store_is_at_node(const JobSettings& settings) {
   return settings.rdzv_backend != kStaticBackend && settings.store == StoreMode::kDirect;
 }
 
-boost::json::object to_object(const JobSettings& settings);
-// Throws Error(kProtocol) that names the field. A setting that older agents don't know has its
-// default.
-JobSettings read_job_settings(const JsonFields& in);
+// A setting that older agents don't know has its default.
+void each_json(const JobSettings& settings, JsonWriter& fields);
+void each_json(JobSettings& settings, JsonReader& fields);
+inline boost::json::object to_object(const JobSettings& settings) { return json_of(settings); }
 
 // The first setting whose values differ: "--max-restarts", "3", "0".
 struct SettingDifference {

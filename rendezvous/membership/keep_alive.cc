@@ -2,8 +2,8 @@
 #include "rendezvous/membership/keep_alive.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
+
+#include "rendezvous/membership/json_fields.h"
 
 namespace ddprun::membership {
 
@@ -18,9 +18,7 @@ constexpr int kSlots = 16;  // in an interval
 // A whole number from 0 to 2^53, and nothing else.
 std::optional<std::int64_t> number_in(std::string_view text) {
   std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  if (value < 0 || value > (std::int64_t{1} << 53)) return std::nullopt;
+  if (!read_whole(text, value) || value < 0 || value > kMaxMicroseconds) return std::nullopt;
   return value;
 }
 

@@ -2,13 +2,17 @@
 #include "rendezvous/membership/ledger.h"
 
 #include <algorithm>
+#include <boost/json/array.hpp>
+#include <boost/json/serialize.hpp>
 #include <cstdio>
 #include <iterator>
-#include <utility>
 
 #include "common/log.h"
 
 namespace ddprun::membership {
+
+namespace json = boost::json;
+
 namespace {
 
 std::string seconds_text(double seconds) {
@@ -34,24 +38,12 @@ std::vector<std::string> without(const std::vector<std::string>& a,
 }  // namespace
 
 PhaseSeconds& PhaseSeconds::operator+=(const PhaseSeconds& other) {
-  rendezvous += other.rendezvous;
-  spawn += other.spawn;
-  first_step += other.first_step;
-  running += other.running;
-  redone += other.redone;
-  detect += other.detect;
-  stop += other.stop;
+  for (const auto& [name, phase] : kPhases) this->*phase += other.*phase;
   return *this;
 }
 
 PhaseSeconds& PhaseSeconds::operator-=(const PhaseSeconds& other) {
-  rendezvous -= other.rendezvous;
-  spawn -= other.spawn;
-  first_step -= other.first_step;
-  running -= other.running;
-  redone -= other.redone;
-  detect -= other.detect;
-  stop -= other.stop;
+  for (const auto& [name, phase] : kPhases) this->*phase -= other.*phase;
   return *this;
 }
 
@@ -64,9 +56,12 @@ bool Ledger::is_live() const {
   return phase_ == Phase::kSpawn || phase_ == Phase::kRunning || phase_ == Phase::kStepping;
 }
 
-double Ledger::lap(TimePoint now) {
+void Ledger::close_phase(double PhaseSeconds::*phase, TimePoint now) {
   ++version_;
-  return std::chrono::duration<double>(now - std::exchange(phase_began_, now)).count();
+  const double seconds = in_phase(now);
+  phase_began_ = now;
+  rounds_.back().seconds.*phase += seconds;
+  total_.*phase += seconds;
 }
 
 void Ledger::started(RoundRecord record, std::vector<std::string> members, TimePoint now) {
@@ -75,25 +70,22 @@ void Ledger::started(RoundRecord record, std::vector<std::string> members, TimeP
   record.went = without(members_, members);
   members_ = std::move(members);
   record.seconds = {};
-  record.seconds.rendezvous = lap(now);
-  total_.rendezvous += record.seconds.rendezvous;
   rounds_.push_back(std::move(record));
   if (rounds_.size() > kKept) rounds_.pop_front();
+  close_phase(&PhaseSeconds::rendezvous, now);
   ++num_rounds_;
   phase_ = Phase::kSpawn;
 }
 
 void Ledger::running(TimePoint now) {
   if (phase_ != Phase::kSpawn) return;
-  rounds_.back().seconds.spawn = lap(now);
-  total_.spawn += rounds_.back().seconds.spawn;
+  close_phase(&PhaseSeconds::spawn, now);
   phase_ = Phase::kRunning;
 }
 
 void Ledger::first_step(std::uint64_t step, TimePoint now) {
   if (phase_ != Phase::kRunning) return;
-  rounds_.back().seconds.first_step = lap(now);
-  total_.first_step += rounds_.back().seconds.first_step;
+  close_phase(&PhaseSeconds::first_step, now);
   rounds_.back().first_step = step;
   phase_ = Phase::kStepping;
   reports_steps_ = true;
@@ -125,7 +117,6 @@ void Ledger::last_step(std::uint64_t step) {
   ++version_;
 }
 
-// Where the time of the phase that lasts goes.
 double PhaseSeconds::*Ledger::phase_member() const {
   switch (phase_) {
     case Phase::kRendezvous:
@@ -151,13 +142,8 @@ PhaseSeconds Ledger::total_until(TimePoint now) const {
 
 void Ledger::over(const std::string& cause, Clock::duration detect, TimePoint now) {
   if (!is_live()) return;
-  const TimePoint happened = std::max(phase_began_, now - detect);
-  PhaseSeconds& seconds = rounds_.back().seconds;
-  double PhaseSeconds::*phase = phase_member();
-  seconds.*phase += lap(happened);
-  total_.*phase += seconds.*phase;
-  seconds.detect = lap(now);
-  total_.detect += seconds.detect;
+  close_phase(phase_member(), std::max(phase_began_, now - detect));
+  close_phase(&PhaseSeconds::detect, now);
   rounds_.back().cause = cause;
   phase_ = Phase::kStop;
 }
@@ -183,8 +169,7 @@ void Ledger::name_cause(std::string cause) {
 
 void Ledger::stopped(TimePoint now) {
   if (phase_ != Phase::kStop) return;
-  rounds_.back().seconds.stop = lap(now);
-  total_.stop += rounds_.back().seconds.stop;
+  close_phase(&PhaseSeconds::stop, now);
   phase_ = Phase::kRendezvous;
 }
 
@@ -200,6 +185,54 @@ std::string Ledger::summary() const {
                 seconds_text(total_.spawn), " starting workers",
                 part(total_.first_step, " until the first step"),
                 part(total_.redone, " in steps that were done again"));
+}
+
+json::object phase_seconds_object(const PhaseSeconds& seconds) {
+  json::object object;
+  for (const auto& [name, phase] : kPhases) object[name] = seconds.*phase;
+  return object;
+}
+
+json::object round_record_object(const RoundRecord& record) {
+  json::object object;
+  object["round"] = record.round;
+  object["nodes"] = record.num_nodes;
+  object["spares"] = record.num_spares;
+  object["world_size"] = record.world_size;
+  object["in_place"] = record.in_place;
+  object["came"] = json::array(record.came.begin(), record.came.end());
+  object["went"] = json::array(record.went.begin(), record.went.end());
+  object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());
+  object["cause"] = record.cause;
+  object["first_failure"] = record.first_failure;
+  object["victims"] = json::array(record.victims.begin(), record.victims.end());
+  object["first_step"] = record.first_step;
+  object["last_step"] = record.last_step;
+  object["steps_redone"] = record.steps_redone;
+  object["seconds"] = phase_seconds_object(record.seconds);
+  return object;
+}
+
+std::string ledger_text(const Ledger& ledger, std::size_t max_bytes) {
+  json::object object;
+  const auto ettr = ledger.ettr();
+  object["ettr"] = ettr ? json::value(*ettr) : json::value(nullptr);
+  object["seconds"] = phase_seconds_object(ledger.total());
+  object["rounds"] = json::array();
+  std::size_t size = json::serialize(object).size();
+  std::vector<std::string> texts;  // the last one first
+  for (auto record = ledger.rounds().rbegin(); record != ledger.rounds().rend(); ++record) {
+    std::string text = json::serialize(round_record_object(*record));
+    size += text.size() + 1;  // and a comma
+    if (size > max_bytes) break;
+    texts.push_back(std::move(text));
+  }
+  std::string whole = json::serialize(object);
+  whole.resize(whole.size() - 2);  // "]}"
+  for (auto text = texts.rbegin(); text != texts.rend(); ++text) {
+    whole += (text == texts.rbegin() ? "" : ",") + *text;
+  }
+  return whole + "]}";
 }
 
 }  // namespace ddprun::membership

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a job's time went: one record per round, and their sum. ETTR (effective training time
-// ratio) is the share of the job's time in which all workers ran. Pure.
+// Where a job's time went: one record per round, and their sum; also as JSON. ETTR (effective
+// training time ratio) is the share of the job's time in which all workers ran. Pure.
 #pragma once
 
+#include <array>
+#include <boost/json/object.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -31,6 +34,14 @@ struct PhaseSeconds {
   PhaseSeconds& operator-=(const PhaseSeconds& other);
 };
 
+inline constexpr std::array kPhases = {std::pair("rendezvous", &PhaseSeconds::rendezvous),
+                                       std::pair("spawn", &PhaseSeconds::spawn),
+                                       std::pair("first_step", &PhaseSeconds::first_step),
+                                       std::pair("running", &PhaseSeconds::running),
+                                       std::pair("redone", &PhaseSeconds::redone),
+                                       std::pair("detect", &PhaseSeconds::detect),
+                                       std::pair("stop", &PhaseSeconds::stop)};
+
 struct RoundRecord {
   std::uint64_t round = 0;
   int num_nodes = 0, num_spares = 0;
@@ -38,9 +49,9 @@ struct RoundRecord {
   bool in_place = false;  // with the workers that the previous one left (docs/inplace.md)
   // Against the previous round; of many only the first kMaxNames.
   std::vector<std::string> came, went;
-  std::vector<std::string> stragglers;  // at its end, see stragglers.h
+  std::vector<std::string> stragglers;  // at its end, see job_hang.cc
   std::string first_failure;            // where failed workers ended it: the first one,
-  std::vector<std::string> victims;     // and those that failed after it (round_failures.h)
+  std::vector<std::string> victims;     // and those that failed after it (RoundFailures)
   std::string cause;  // of its end; empty while it lives, and when all workers succeeded
   // By the job's own count over restarts; 0: not reported.
   std::uint64_t first_step = 0, last_step = 0;
@@ -122,7 +133,8 @@ class Ledger {
   friend Phase last_of(Phase) { return Phase::kStop; }
   bool is_live() const;
   void count_redone(std::uint64_t first_step);
-  double lap(TimePoint now);  // seconds since the phase began; begins the next one
+  // The time since the phase began goes to `phase` of the last round; the next one begins.
+  void close_phase(double PhaseSeconds::*phase, TimePoint now);
 
   std::deque<RoundRecord> rounds_;
   std::vector<std::string> members_;  // of the last round, sorted
@@ -133,5 +145,35 @@ class Ledger {
   TimePoint phase_began_;
   std::uint64_t version_ = 0;
 };
+
+// What kind of event ended a round: few, so that they can be counted (docs/metrics.md).
+// The journal has them by number: new ones go to the end.
+enum class RoundEnd {
+  kOther,         // a rendezvous that knew no kinds has ended it
+  kSuccess,       // all workers were done
+  kWorkerFailed,  // one of them did, or left unasked
+  kHang,
+  kNodeLost,
+  kNodeLeft,       // it was told to, or a worker asked for it to be left out
+  kNodeJoined,     // --on-join=restart
+  kPreempted,      // a node was warned that it is taken away
+  kTimeLimit,      // the job's time is over
+  kWorkerRequest,  // a worker has stopped the job
+  kTimeout,        // not all workers started, or ended, in time
+};
+inline constexpr RoundEnd last_of(RoundEnd) { return RoundEnd::kTimeout; }
+
+inline constexpr std::array kRoundEndNames = {
+    "other",       "success",   "worker_failed", "hang",           "node_lost", "node_left",
+    "node_joined", "preempted", "time_limit",    "worker_request", "timeout"};
+inline constexpr std::size_t kNumRoundEnds = kRoundEndNames.size();
+static_assert(kNumRoundEnds == static_cast<std::size_t>(RoundEnd::kTimeout) + 1);
+
+boost::json::object phase_seconds_object(const PhaseSeconds& seconds);
+boost::json::object round_record_object(const RoundRecord& record);
+
+// {"ettr":…,"seconds":{…},"rounds":[…]}, the sums of all rounds, and the last ones that fit in
+// `max_bytes` (at least 1 KiB) with all that. "ettr" is null before anything is over.
+std::string ledger_text(const Ledger& ledger, std::size_t max_bytes);
 
 }  // namespace ddprun::membership

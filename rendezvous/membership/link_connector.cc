@@ -13,22 +13,92 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/name_lookup.h"
+#include "common/socket.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/standby_header.h"
-#include "rendezvous/security/http_proof.h"
-#include "rendezvous/security/no_tls.h"
 #include "rendezvous/security/proof.h"
+#include "rendezvous/security/wire.h"
 
 namespace ddprun::membership {
 
+using std::chrono::milliseconds;
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using Kind = ConnectFailure::Kind;
+
+EndpointTurns::EndpointTurns(std::vector<Endpoint> endpoints)
+    : endpoints_(std::move(endpoints)), failures_(endpoints_.size()) {
+  DDPRUN_CHECK(!endpoints_.empty());
+}
+
+void EndpointTurns::begin(std::size_t first) {
+  DDPRUN_CHECK(first < endpoints_.size());
+  current_ = first;
+  num_failed_ = 0;
+  num_turns_ = 0;
+  std::fill(failures_.begin(), failures_.end(), "");
+}
+
+milliseconds EndpointTurns::attempt_limit() const {
+  if (is_alone()) return kLongestAttempt;
+  constexpr int kMostDoublings = 8;
+  return std::min(kFirstAttempt * (1 << std::min(num_turns_, kMostDoublings)), kLongestAttempt);
+}
+
+bool EndpointTurns::failed(const ConnectFailure& failure) {
+  failures_[current_] = described(failure);
+  current_ = (current_ + 1) % endpoints_.size();
+  if (++num_failed_ < endpoints_.size()) return false;
+  num_failed_ = 0;
+  ++num_turns_;
+  return true;
+}
+
+std::string EndpointTurns::described(const ConnectFailure& failure) const {
+  switch (failure.kind) {
+    case ConnectFailure::Kind::kAway:
+      break;
+    case ConnectFailure::Kind::kStandby:
+      if (is_alone()) {
+        return concat("it is a standby, and no leader was found",
+                      failure.what.empty() ? "" : "; it takes " + failure.what + " for the leader");
+      }
+      return failure.what.empty() ? "it is a standby" : "it is a standby of " + failure.what;
+    case ConnectFailure::Kind::kNoRendezvous:
+      return concat("what listens there is not a ddprun rendezvous (", failure.what, ")");
+    case ConnectFailure::Kind::kUntrusted:
+      return concat(is_alone() ? "the rendezvous at " + to_string(endpoints_[current_]) : "it", " ",
+                    failure.what);
+  }
+  return failure.what;
+}
+
+std::string EndpointTurns::names() const {
+  std::string text;
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    const bool is_last = i + 1 == endpoints_.size();
+    text += (i == 0 ? "" : is_last ? " or " : ", ") + to_string(endpoints_[i]);
+  }
+  return text;
+}
+
+std::string EndpointTurns::failures() const {
+  const auto is_tried = [](const std::string& failure) { return !failure.empty(); };
+  if (std::none_of(failures_.begin(), failures_.end(), is_tried)) {
+    return "there was no time for an attempt";
+  }
+  if (is_alone()) return failures_.front();
+  std::string text;
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    text += concat(text.empty() ? "" : "; ", to_string(endpoints_[i]), ": ",
+                   failures_[i].empty() ? "not tried" : failures_[i]);
+  }
+  return text;
+}
 
 class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   // `handler`, to be dropped when the generation has moved on. Keeps this object and the attempt's
@@ -48,11 +118,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       : endpoint_(std::move(endpoint)),
         path_(std::move(path)),
         door_(door),
-        token_(std::move(security.token)),
-        tls_(std::move(security.tls)),
-        certificate_host_(std::move(security.certificate_host)),
-        program_(std::move(security.program)),
-        leads_here_(std::move(security.leads_here)),
+        security_(std::move(security)),
         io_(io),
         lookup_door_(std::make_shared<LookupDoor>()),
         timer_(io) {
@@ -75,10 +141,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     boost::system::error_code not_numeric;
     const auto address =
         asio::ip::make_address(endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host, not_numeric);
-    if (!not_numeric) {
-      open_any({tcp::endpoint(address, endpoint_.port)});
-      return;
-    }
+    if (!not_numeric) return open_any({tcp::endpoint(address, endpoint_.port)});
     awaits_name_ = true;
     look_name_up();
   }
@@ -174,17 +237,18 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   void secure() {
     boost::system::error_code ignored;
     opening_->wire().socket().set_option(tcp::no_delay(true), ignored);
-    if (!tls_) return upgrade();
-    std::string host = certificate_host_.empty() ? endpoint_.host : certificate_host_;
+    if (!security_.tls) return upgrade();
+    std::string host =
+        security_.certificate_host.empty() ? endpoint_.host : security_.certificate_host;
     if (host.empty()) host = "127.0.0.1";
-    if (leads_here_ && leads_here_(opening_->wire().socket().native_handle())) {
+    if (security_.leads_here && security_.leads_here(opening_->wire().socket().native_handle())) {
       // Other nodes would say it later, and only of themselves.
-      const std::string trouble = security::own_certificate_trouble(tls_, host);
+      const std::string trouble = security::own_certificate_trouble(security_.tls, host);
       return trouble.empty() ? upgrade() : untrusted("can't be trusted: " + trouble);
     }
-    opening_->wire().async_connect_tls(tls_, host, guard([this](boost::system::error_code error) {
-                                         error ? tls_failed(error) : upgrade();
-                                       }));
+    opening_->wire().async_connect_tls(
+        security_.tls, host,
+        guard([this](boost::system::error_code error) { error ? tls_failed(error) : upgrade(); }));
   }
 
   void tls_failed(boost::system::error_code error) {
@@ -218,10 +282,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void upgraded(boost::system::error_code error) {
-    if (!error) {
-      door_ == Door::kRequest ? check_request_proof() : prove();
-      return;
-    }
+    if (!error) return door_ == Door::kRequest ? check_request_proof() : prove();
     if (door_ == Door::kRequest && is_declined(error) && response_.status == http::kUnauthorized) {
       return challenged();
     }
@@ -230,12 +291,12 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       return untrusted("ended TLS: " + trouble);
     }
     if (response_.fields.has(security::kTlsHeader)) {
-      return untrusted(concat("wants TLS: give this ", program_, " --tls-ca"));
+      return untrusted(concat("wants TLS: give this ", security_.program, " --tls-ca"));
     }
     if (is_dropped(error))
       return failed("it took the connection and dropped it", is_anyone_taken_for_it());
     // With TLS it has shown a certificate; with a token alone it has shown nothing.
-    if (is_standby()) return end({Kind::kStandby, leader(), tls_ || !token_});
+    if (is_standby()) return end({Kind::kStandby, leader(), security_.tls || !security_.token});
     end({Kind::kNoRendezvous,
          is_declined(error) ? concat("it answered HTTP ", response_.status) : error.message()});
   }
@@ -252,12 +313,12 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
 
   // The request is made again, with the proof, on a connection of its own.
   void challenged() {
-    if (!token_) return untrusted(wants_token());
+    if (!security_.token) return untrusted(wants_token());
     if (request_proof_) {
       return untrusted(
           "refused this request: its token is another one (compare the --token-file of both)");
     }
-    request_proof_.emplace(token_);
+    request_proof_.emplace(security_.token);
     opening_->close();
     open_any(targets_);
   }
@@ -265,7 +326,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   // What is heard afterwards has no code of its own, as an agent's messages have none: that is
   // TLS's work.
   void check_request_proof() {
-    if (!token_) return opened();
+    if (!security_.token) return opened();
     if (!request_proof_) return untrusted("has no token, but this side has one (--token-file)");
     try {
       request_proof_->check(response_header(security::kAnswerHeader), response_.status, "");
@@ -276,16 +337,17 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   std::string wants_token() const {
-    return concat("wants a token: give this ", program_, " its --token-file");
+    return concat("wants a token: give this ", security_.program, " its --token-file");
   }
 
   // Nothing of this node's job is said, and nothing that is heard obeyed, before both have the
   // same token.
   void prove() {
     const std::string_view challenge = response_.fields[security::kChallengeHeader];
-    if (!token_ && challenge.empty()) return opened();
-    if (!token_) return untrusted(wants_token());
-    const auto proof = std::make_shared<security::AgentProof>(token_, opening_->wire().binding());
+    if (!security_.token && challenge.empty()) return opened();
+    if (!security_.token) return untrusted(wants_token());
+    const auto proof =
+        std::make_shared<security::AgentProof>(security_.token, opening_->wire().binding());
     std::string answer;
     try {
       answer = proof->answer(challenge);
@@ -334,17 +396,13 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   // Else only who proved itself shows that the rendezvous' host is there.
-  bool is_anyone_taken_for_it() const { return !token_ && !tls_; }
+  bool is_anyone_taken_for_it() const { return !security_.token && !security_.tls; }
 
   // Constant after construction.
   const Endpoint endpoint_;
   const std::string path_;
   const Door door_;
-  const std::shared_ptr<const Secret> token_;  // second owners: its other users; null: none
-  const security::TlsContext tls_;             // likewise
-  const std::string certificate_host_;         // empty: endpoint_'s
-  const std::string program_;                  // as LinkSecurity has it
-  const std::function<bool(int)> leads_here_;  // likewise
+  const LinkSecurity security_;
 
   // io thread only.
   asio::io_context& io_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/machine.h"
 
-#include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "common/exit_codes.h"
 #include "rendezvous/membership/job.h"
-#include "rendezvous/membership/surplus.h"
+#include "rendezvous/membership/state.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
@@ -85,21 +85,16 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     if (has_port && !candidate->empty()) other_static = candidate.get();
   }
   if (job == nullptr && !join.session.empty()) {
-    refuse(
+    return refuse(
         connection,
         {concat("the rendezvous does not know this agent any more: it was given up as lost, job ",
                 join.run_id, " has ended, or the rendezvous was restarted"),
          static_cast<int>(ExitCode::kRetryable)},
         out);
-    return;
   }
-  if (job == nullptr && closed_to_new_jobs_) {
-    refuse(connection, try_again(), out);
-    return;
-  }
+  if (job == nullptr && closed_to_new_jobs_) return refuse(connection, try_again(), out);
   if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static != nullptr) {
-    refuse(connection, port_in_use(other_static->state(), join, message.facts), out);
-    return;
+    return refuse(connection, port_in_use(other_static->state(), join, message.facts), out);
   }
   if (job == nullptr) {
     job = &add(std::make_unique<Job>(options_, next_number_++, join, now));
@@ -159,10 +154,7 @@ Job& JobTable::add(std::unique_ptr<Job> job) { return *jobs_.emplace_back(std::m
 
 std::optional<Clock::time_point> JobTable::next_deadline() const {
   std::optional<Clock::time_point> next = finished_.next_deadline();
-  for (const auto& job : jobs_) {
-    const auto deadline = job->next_deadline();
-    if (deadline && (!next || *deadline < *next)) next = deadline;
-  }
+  for (const auto& job : jobs_) keep_earlier(next, job->next_deadline());
   return next;
 }
 
@@ -194,6 +186,50 @@ PhaseSeconds JobTable::seconds(Clock::time_point now) const {
   PhaseSeconds all = seconds_of_dropped_;
   for (const auto& job : jobs_) all += job->seconds(now);
   return all;
+}
+
+// ---- jobs that outlive the rendezvous process ----
+
+journal::Batch JobTable::take_changes() {
+  journal::Batch batch = std::exchange(erased_, {});
+  finished_.take_changes(batch);
+  for (const auto& job : jobs_) job->collect_changes(batch);
+  return batch;
+}
+
+void JobTable::forget_rows(std::uint64_t job, journal::Rows& rows) {
+  const std::string prefix = job_row_prefix(job);
+  for (auto row = rows.lower_bound(prefix); row != rows.end() && row->first.starts_with(prefix);) {
+    erased_.push_back({row->first, std::nullopt});
+    row = rows.erase(row);
+  }
+}
+
+Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift,
+                          Clock::time_point now) {
+  Actions out;
+  std::uint64_t last_number = next_number_ - 1;
+  for (const std::string& loss : finished_.restore(rows, clock_shift, now, last_number)) {
+    out.emplace_back(action::Log{LogLevel::kError, loss});
+  }
+  next_number_ = last_number + 1;
+  for (const auto& [number, of_job] : rows_by_job(rows)) {
+    next_number_ = std::max(next_number_, number + 1);
+    try {
+      add(std::make_unique<Job>(options_, number, read_job(of_job, clock_shift), now, out));
+    } catch (const std::exception& error) {  // of JSON, too
+      const std::string what =
+          concat("job number ", number, " of the journal is lost: ", error.what(),
+                 "; its agents are refused and end with 75");
+      out.emplace_back(action::Log{LogLevel::kError, what});
+      for (const auto& [key, content] : of_job) {
+        erased_.push_back({job_row_prefix(number) + key, std::nullopt});
+      }
+    }
+  }
+  drop_finished(now);
+  finished_.drop_old(now);
+  return out;
 }
 
 }  // namespace ddprun::membership

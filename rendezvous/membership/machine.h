@@ -23,7 +23,6 @@
 #include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/messages.h"
-#include "rendezvous/membership/round_end.h"
 
 namespace ddprun::membership {
 

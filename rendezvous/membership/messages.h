@@ -4,15 +4,17 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/variant.h"
 #include "common/version_range.h"
-#include "rendezvous/membership/node_report.h"
-#include "rendezvous/membership/rank_report.h"
+#include "rendezvous/membership/reports.h"
 
 namespace ddprun::membership {
 
@@ -103,13 +105,13 @@ struct WorkerFailure {
   std::int64_t died_at_us = 0;
   std::int64_t clock_error_us = 0;
   std::int64_t ended_at = 0;  // seconds since 1970, by its host's clock: for people; 0: not known
-  // What it left in its error file (agent/error_files.h): its traceback, at most 24 lines, and the
-  // file's path where that stays.
+  // What it left in its error file (agent/failure_details.h): its traceback, at most 24 lines, and
+  // the file's path where that stays.
   std::vector<std::string> traceback = {};
   std::string error_file = {};
   // What else that file has, as the text of a JSON object; empty: nothing. Never trusted to be one.
   std::string error_fields = {};
-  // What is known of memory that ran out (agent/memory_kills.h), "ran out: …"; empty: nothing.
+  // What is known of memory that ran out (agent/failure_details.h), "ran out: …"; empty: nothing.
   std::string out_of_memory = {};
   // What it was in, of the operations of its communicators: "rank 3 never came to all_reduce #127
   // (25.0 MiB float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not
@@ -142,7 +144,7 @@ struct Join {
   std::int64_t pid = 0;
   std::string advertised_addr;   // --local-addr; empty: the address the connection came from
   std::uint16_t store_port = 0;  // a listener already bound for the next round's store
-  std::string topology;          // "pod1.rack7", see locality.h; empty: not known
+  std::string topology;          // "pod1.rack7", see formation.h; empty: not known
   std::string program;           // differing programs: a warning
   std::string role;              // --role: nodes of one role are counted by themselves, too
   std::uint32_t user_id = 0;     // of this ddprun, as it says itself: jobs are told apart by it
@@ -288,6 +290,16 @@ using AgentMessage =
                       WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
                       CutOff, Stalled, Inspection, StepTimes, Tail>;
 
+// What may come without a number, and be lost with its connection.
+inline bool may_be_unnumbered(const AgentMessage& message) {
+  return variants::holds_alternative<Ack>(message) ||
+         variants::holds_alternative<CutOff>(message) ||
+         variants::holds_alternative<Stalled>(message) ||
+         variants::holds_alternative<Inspection>(message) ||
+         variants::holds_alternative<StepTimes>(message) ||
+         variants::holds_alternative<Tail>(message);
+}
+
 // ---- rendezvous → agent; each is O(1) bytes in the number of nodes ----
 
 // Answer to Join, never numbered; the envelope's `ack` says which messages of the agent arrived,
@@ -379,7 +391,7 @@ struct JobEnd {
       {};  // who failed after first_failure, one line each, at most 9
   // Nodes that were kept out or left out, each with why, one line each, at most kMaxShownNodes.
   std::vector<std::string> excluded = {};
-  // Where the job's time went, as a JSON object (ledger_json.h), to node rank 0 of the last round;
+  // Where the job's time went, as a JSON object (ledger.h), to node rank 0 of the last round;
   // to the others empty. At most kMaxLedgerBytes. Never trusted to be one.
   std::string ledger = {};
 };
@@ -417,5 +429,75 @@ struct Envelope {
 };
 using AgentEnvelope = Envelope<AgentMessage>;
 using RendezvousEnvelope = Envelope<RendezvousMessage>;
+
+// ---- their numbers ----
+
+enum class Arrival {
+  kNew,        // in order: act on it
+  kDuplicate,  // seen before: ignore it
+  kGap,        // something before it is missing: the peer broke the protocol
+};
+
+// Numbering, acknowledgement and resending of one direction pair of a session: each numbered
+// message takes effect exactly once, whatever connections come and go. `Out` is what this side says
+// (AgentMessage or RendezvousMessage).
+template <typename Out>
+class Channel {
+ public:
+  // The next numbered message; kept until acknowledged.
+  Envelope<Out> number(Out message) {
+    unacknowledged_.emplace_back(++sent_, std::move(message));
+    return {sent_, received_, unacknowledged_.back().second};
+  }
+
+  // A message that may be lost with its connection.
+  Envelope<Out> plain(Out message) const { return {0, received_, std::move(message)}; }
+
+  // What arrived from the other side: its number, and what it acknowledges.
+  Arrival receive(std::uint64_t seq, std::uint64_t ack) {
+    if (ack > sent_) return Arrival::kGap;
+    while (!unacknowledged_.empty() && unacknowledged_.front().first <= ack) {
+      unacknowledged_.pop_front();
+    }
+    if (seq == 0) return Arrival::kNew;
+    if (seq <= received_) return Arrival::kDuplicate;
+    if (seq != received_ + 1) return Arrival::kGap;
+    received_ = seq;
+    return Arrival::kNew;
+  }
+
+  // Calls send(envelope) for everything that the other side has not acknowledged, oldest first.
+  template <typename Send>
+  void resend(Send&& send) const {
+    for (const auto& [seq, message] : unacknowledged_) {
+      send(Envelope<Out>{seq, received_, message});
+    }
+  }
+
+  bool all_acknowledged() const { return unacknowledged_.empty(); }
+  // 0: all are acknowledged.
+  std::uint64_t oldest_unacknowledged() const {
+    return unacknowledged_.empty() ? 0 : unacknowledged_.front().first;
+  }
+  // The last number that the other side acknowledged, and the last one that came from it.
+  std::uint64_t acknowledged() const {
+    return unacknowledged_.empty() ? sent_ : unacknowledged_.front().first - 1;
+  }
+  std::uint64_t received() const { return received_; }
+
+  // For the journal.
+  using JournalledByItself = void;
+  template <typename Self, typename Fields>
+  static void each_field(Self& channel, Fields& fields) {
+    fields("sent", channel.sent_);
+    fields("received", channel.received_);
+    fields("unacknowledged", channel.unacknowledged_);
+  }
+
+ private:
+  std::uint64_t sent_ = 0;
+  std::uint64_t received_ = 0;
+  std::deque<std::pair<std::uint64_t, Out>> unacknowledged_;
+};
 
 }  // namespace ddprun::membership

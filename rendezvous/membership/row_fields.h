@@ -32,6 +32,11 @@
 
 namespace ddprun::membership {
 
+template <typename T>
+concept RowList = std::is_class_v<T> && !std::same_as<T, std::string> && requires(const T& list) {
+  list.begin();
+};
+
 class RowWriter {
  public:
   template <typename T>
@@ -65,17 +70,11 @@ class RowWriter {
   static boost::json::value value(const std::optional<T>& field) {
     return field ? value(*field) : boost::json::value(nullptr);
   }
-  template <typename T>
-  static boost::json::value value(const std::vector<T>& field) {
-    return list(field);
-  }
-  template <typename T>
-  static boost::json::value value(const std::deque<T>& field) {
-    return list(field);
-  }
-  template <typename Key, typename T>
-  static boost::json::value value(const std::map<Key, T>& field) {
-    return list(field);
+  template <RowList T>
+  static boost::json::value value(const T& field) {
+    boost::json::array array;
+    for (const auto& each : field) array.push_back(value(each));
+    return array;
   }
   template <typename A, typename B>
   static boost::json::value value(const std::pair<A, B>& field) {
@@ -83,8 +82,7 @@ class RowWriter {
   }
   // A struct with each_field(), or a type with row_text() (a message of the protocol).
   template <typename T>
-  requires std::is_class_v<T>
-  static boost::json::value value(const T& field) {
+  requires(std::is_class_v<T> && !RowList<T>) static boost::json::value value(const T& field) {
     if constexpr (requires { row_text(field); }) {
       return boost::json::string(row_text(field));
     } else {
@@ -95,13 +93,6 @@ class RowWriter {
   }
 
  private:
-  template <typename List>
-  static boost::json::value list(const List& field) {
-    boost::json::array array;
-    for (const auto& each : field) array.push_back(value(each));
-    return array;
-  }
-
   boost::json::object object_;
 };
 
@@ -165,18 +156,15 @@ class RowReader {
     if (value.is_null()) return field.reset();
     read(value, field.emplace());
   }
-  template <typename T>
-  void read(const Value& value, std::vector<T>& field) {
-    read_list(value, field);
-  }
-  template <typename T>
-  void read(const Value& value, std::deque<T>& field) {
-    read_list(value, field);
+  template <RowList T>
+  void read(const Value& value, T& field) {
+    field.clear();
+    for (const Value& each : value.as_array()) read(each, field.emplace_back());
   }
   template <typename Key, typename T>
   void read(const Value& value, std::map<Key, T>& field) {
     std::vector<std::pair<Key, T>> entries;
-    read_list(value, entries);
+    read(value, entries);
     field = std::map<Key, T>(entries.begin(), entries.end());
   }
   template <typename A, typename B>
@@ -186,8 +174,7 @@ class RowReader {
     read(both.at(1), field.second);
   }
   template <typename T>
-  requires std::is_class_v<T>
-  void read(const Value& value, T& field) {
+  requires(std::is_class_v<T> && !RowList<T>) void read(const Value& value, T& field) {
     if constexpr (requires { read_row_text(std::string_view(), field); }) {
       read_row_text(std::string_view(value.as_string()), field);
     } else {
@@ -195,14 +182,24 @@ class RowReader {
       each_field(field, inner);
     }
   }
-  template <typename List>
-  void read_list(const Value& value, List& field) {
-    field.clear();
-    for (const Value& each : value.as_array()) read(each, field.emplace_back());
-  }
 
   boost::json::object object_;
   Clock::duration clock_shift_;
 };
+
+template <typename T>
+std::string row_of(const T& part) {
+  RowWriter writer;
+  each_field(part, writer);
+  return writer.text();
+}
+
+template <typename T>
+T read_row(std::string_view text, Clock::duration clock_shift) {
+  RowReader reader(text, clock_shift);
+  T part;
+  each_field(part, reader);
+  return part;
+}
 
 }  // namespace ddprun::membership

@@ -4,21 +4,186 @@
 #pragma once
 
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
-#include "rendezvous/membership/finished_job.h"
+#include "rendezvous/journal/row.h"
+#include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/machine.h"
-#include "rendezvous/membership/node.h"
-#include "rendezvous/membership/round_end.h"
-#include "rendezvous/membership/round_failures.h"
+#include "rendezvous/membership/messages.h"
 
 namespace ddprun::membership {
+
+using NodeId = std::uint64_t;  // counts joins: a smaller one joined earlier
+
+enum class NodePhase {
+  kIdle,       // no process of any round: can be placed, or is a spare
+  kStarting,   // StartRound was sent
+  kRunning,    // all its workers run
+  kSucceeded,  // all its workers exited with 0
+  kStopping,   // StopRound was sent
+};
+
+inline constexpr std::size_t kNumNodePhases = 5;
+
+struct Node {
+  NodeId id = 0;
+  Join join;
+  ConnectionFacts facts;
+  std::string key;  // node_key() of when it first joined
+  std::string session;
+  std::optional<ConnectionId> connection;
+  Channel<RendezvousMessage> channel;
+  NodePhase phase = NodePhase::kIdle;
+  std::optional<int> node_rank;  // in the live or last round; spares have none
+  Clock::time_point last_heard{};
+  std::optional<Clock::time_point> grace_until;   // set while there is no connection
+  std::optional<Clock::time_point> fenced_until;  // it was cut off: its workers live until then
+  bool returning = false;  // known from an earlier rendezvous process, not heard of since
+  bool stepped = false;    // its workers have finished a step of the live round
+  bool emptied = false;    // kSucceeded, and said that no process of the round is left
+  bool warned = false;     // it is about to be taken away
+  bool departed = false;   // kSucceeded: its workers left before their work was done
+  bool preempted = false;  // excluded, for now only: it was warned
+  bool excluded = false;   // its key is in JobState::excluded: goes when the round is stopped
+  bool left = false;       // excluded, and ended by its user while its workers were being stopped
+  int kept = 0;      // kStopping: so many of its workers wait for a round that goes on in place
+  int in_place = 0;  // of its workers, that are in the live round; 0: all that it starts
+  // In the live round, as it said last.
+  std::vector<RankStepTime> step_times;
+  std::optional<TrainingStatus> training;
+  std::optional<SeenNodeReport> monitor;  // in any round, likewise
+  bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
+};
+
+inline bool is_member(const Node& node) { return node.node_rank.has_value(); }
+inline bool is_placeable(const Node& node) {
+  return node.phase == NodePhase::kIdle && node.connection.has_value() && !node.gone &&
+         !node.excluded;
+}
+
+// Of its workers, in the live round or, before that begins, in the next one.
+inline int num_workers(const Node& node) {
+  return node.in_place > 0 ? node.in_place : node.join.num_workers;
+}
+
+// The same machine when its agent comes again: host name and address.
+std::string node_key(const Join& join, const ConnectionFacts& facts);
+
+const char* to_string(NodePhase phase);
+
+// "node 1 (gpu07, 10.0.0.7)"; a node that has no rank: "gpu07 (10.0.0.7)".
+std::string describe(const Node& node);
+
+// A job's nodes in the order in which they joined. Who wants to change one asks for it with
+// edit(): so what must be written to the journal is known without anybody's thinking of it.
+class NodeTable {
+ public:
+  using Map = std::map<NodeId, Node>;
+
+  Map::const_iterator begin() const { return nodes_.begin(); }
+  Map::const_iterator end() const { return nodes_.end(); }
+  Map::const_iterator find(NodeId id) const { return nodes_.find(id); }
+  const Node& at(NodeId id) const { return nodes_.at(id); }
+  std::size_t size() const { return nodes_.size(); }
+  bool empty() const { return nodes_.empty(); }
+
+  // The reference holds until erase(id).
+  Node& edit(NodeId id) {
+    mark(id);
+    return nodes_.at(id);
+  }
+  Node& add(NodeId id) {
+    nodes_[id].id = id;
+    return edit(id);
+  }
+  void erase(NodeId id) {
+    mark(id);
+    nodes_.erase(id);
+  }
+  // Likewise, for what is not worth a line of the journal: no field that is kept may change.
+  Node& edit_unkept(NodeId id) { return nodes_.at(id); }
+  // A sign of life, which is not either.
+  void heard(NodeId id, Clock::time_point now) { nodes_.at(id).last_heard = now; }
+  template <typename Change>
+  void edit_each(Change&& change) {
+    for (auto& [id, node] : nodes_) {
+      mark(id);
+      change(node);
+    }
+  }
+
+  // Whether take_changed() will be called; else nothing is remembered for it.
+  void remember_changes(bool on) { remembers_ = on; }
+  // Added, changed or erased since the last call.
+  std::set<NodeId> take_changed() { return std::exchange(changed_, {}); }
+
+ private:
+  Map nodes_;
+  void mark(NodeId id) {
+    if (remembers_) changed_.insert(id);
+  }
+
+  bool remembers_ = true;
+  std::set<NodeId> changed_;
+};
+
+// The failures of one round in the order in which they happened, not in which they were heard of:
+// the first one is the cause, the others are its victims.
+class RoundFailures {
+ public:
+  struct Entry {
+    NodeId node = 0;
+    std::string node_key;
+    WorkerFailure failure;
+    Clock::time_point at{};             // when it happened, on our clock
+    std::chrono::microseconds error{};  // of `at`
+  };
+
+  // A new round began.
+  void begin(Clock::time_point now);
+
+  // One that was heard of now. What it says of its time counts between the round's begin and now;
+  // where it says nothing, now counts. True: it is the first one, as far as is known.
+  bool add(const Node& node, const WorkerFailure& failure, Clock::time_point now);
+
+  bool empty() const { return entries_.empty(); }
+  const Entry& first() const { return entries_.front(); }
+
+  // All but the first, in order: "rank 3 (…) failed with exit code 1 12 ms later (± 1 ms)". Of many
+  // the first kMaxVictims, and how many more.
+  std::vector<std::string> victims() const;
+
+  static constexpr std::size_t kMaxVictims = 8;
+
+  // For the journal: differs from what it was when anything has changed.
+  std::uint64_t version() const { return version_; }
+  using JournalledByItself = void;
+  template <typename Self, typename Fields>
+  static void each_field(Self& failures, Fields& fields) {
+    fields("entries", failures.entries_);
+    fields("num_dropped", failures.num_dropped_);
+    fields("round_began", failures.round_began_);
+  }
+
+ private:
+  std::vector<Entry> entries_;  // by time; the first kMaxVictims + 1
+  std::size_t num_dropped_ = 0;
+  Clock::time_point round_began_{};
+  std::uint64_t version_ = 0;
+};
 
 enum class JobPhase {
   kForming,   // no live round: waiting for enough idle nodes
@@ -41,10 +206,6 @@ struct JobDeadlines {
   Optional linger;        // kEnded
   Optional join_restart;  // kRunning: some node has joined, see Job::restart_for_joined
 
-  std::array<Optional*, 10> all() {
-    return {&join,    &last_call, &backoff, &fenced, &start,
-            &barrier, &preempt,   &stop,    &linger, &join_restart};
-  }
   std::array<const Optional*, 10> all() const {
     return {&join,    &last_call, &backoff, &fenced, &start,
             &barrier, &preempt,   &stop,    &linger, &join_restart};
@@ -102,5 +263,42 @@ inline bool is_static(const JobSettings& settings) {
 }
 
 const char* to_string(JobPhase phase);
+
+// The job as rows of the journal (docs/durability.md): "job", "state", "blame", "rounds",
+// "failures", "record" and "nodes/ID". What a node said of its steps, and an inquiry that is open,
+// are not kept: both are said again. What changed since the last collect(); the first time it is
+// everything.
+class JobRows {
+ public:
+  // Appends to `batch`; keys begin with `prefix` ("jobs/3/").
+  void collect(JobState& job, const std::string& prefix, journal::Batch& batch);
+  // The rows of a job that is no more.
+  static void erase(JobState& job, const std::string& prefix, journal::Batch& batch);
+
+ private:
+  // Of a text, in place of a copy of it: two of one length and hash are taken for the same.
+  struct Digest {
+    std::size_t size = 0, hash = 0;
+    friend bool operator==(const Digest&, const Digest&) = default;
+  };
+  static Digest digest_of(const std::string& text) {
+    return {text.size(), std::hash<std::string>()(text)};
+  }
+
+  bool is_new_ = true;
+  bool has_record_ = false;
+  std::string state_, blame_;                   // as written last
+  std::unordered_map<NodeId, Digest> written_;  // each node's row, likewise
+  std::uint64_t ledger_version_ = 0, failures_version_ = 0;
+};
+
+// The row "KEY" of a job is "jobs/NUMBER/KEY" in the journal.
+std::string job_row_prefix(std::uint64_t number);
+// The rows of each job, without that, by the job's number; others are left out.
+std::map<std::uint64_t, journal::Rows> rows_by_job(const journal::Rows& rows);
+
+// From the rows of one job, their keys without prefix; time is moved by `clock_shift`. Throws
+// Error(kProtocol): one is missing or makes no sense.
+JobState read_job(const journal::Rows& rows, Clock::duration clock_shift);
 
 }  // namespace ddprun::membership

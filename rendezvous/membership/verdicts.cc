@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "common/exit_codes.h"
+#include "common/log.h"
 #include "common/signal_names.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/job_settings.h"
-#include "rendezvous/membership/surplus.h"
 
 namespace ddprun::membership {
 namespace {
@@ -72,6 +73,18 @@ std::int64_t num_workers_with(const JobState& job, const Join& join) {
   std::int64_t sum = join.num_workers;
   for (const auto& [id, node] : job.nodes) sum += node.join.num_workers;
   return sum;
+}
+
+bool has_a_place(const Node& node) {
+  return node.connection && !node.gone && !node.excluded && !node.warned;
+}
+
+// "ddprun, pid 4711 on gpu01, which runs train.py"
+std::string holder_text(const Node& holder, const Join& join) {
+  std::string text = concat("ddprun, pid ", holder.join.pid, " on ", holder.join.host,
+                            ", which runs ", holder.join.program);
+  if (holder.join.user_id != join.user_id) text += concat(" as user ", holder.join.user_id);
+  return text;
 }
 
 }  // namespace
@@ -341,6 +354,103 @@ Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseco
   }
   if (!hint.empty()) waiting.note += ". " + hint;
   return waiting;
+}
+
+// ---- surplus nodes ----
+
+std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
+                                      const ConnectionFacts& facts) {
+  const JobSettings& settings = job.settings;
+  const bool fixed = is_static(settings);
+  const bool no_spares = fixed || (settings.max_nodes == 1 && settings.spares == 0);
+  const auto places =
+      static_cast<std::size_t>(settings.max_nodes + (no_spares ? 0 : settings.spares));
+  if (job.nodes.size() < places) return std::nullopt;  // each join asks, of thousands, too
+  const Node* holder = nullptr;
+  std::size_t num_here = 0;
+  bool one_of_them = false;
+  for (const auto& [id, node] : job.nodes) {
+    if (!has_a_place(node)) continue;
+    if (holder == nullptr) holder = &node;
+    ++num_here;
+    one_of_them |= node.join.program == join.program && node.join.user_id == join.user_id;
+  }
+  if (num_here < places || (one_of_them && !no_spares)) return std::nullopt;
+  if (fixed) return port_in_use(job, join, facts);
+  return refused_usage(concat("job ", job.run_id, " already has ", num_here, " of ", places,
+                              " nodes: it is in use by ", holder_text(*holder, join),
+                              "; for a new job give another --rdzv-id"));
+}
+
+Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts& facts) {
+  return refused_usage(concat("port ", facts.local_port, " is in use by ",
+                              holder_text(job.nodes.begin()->second, join), " (job ", job.run_id,
+                              "); give this job another --master-port"));
+}
+
+Waiting spare_note(const JobState& job, int num_members, int num_spares) {
+  Waiting waiting;
+  waiting.spare = true;
+  const std::string max = std::to_string(job.settings.max_nodes);
+  if (num_members < job.settings.max_nodes) {
+    waiting.note =
+        concat("job ", job.run_id, " runs on ", num_members, num_members == 1 ? " node" : " nodes",
+               "; this one comes in with the next round");
+  } else if (num_spares <= job.settings.spares) {
+    waiting.note = concat("job ", job.run_id, " has its ", max, " nodes; ready as spare (",
+                          num_spares, " of ", job.settings.spares, ")");
+  } else {
+    waiting.note = concat("job ", job.run_id, " already has ", max, " of ", max,
+                          "; waiting as spare; for a new job give --rdzv-id");
+  }
+  return waiting;
+}
+
+// ---- in place ----
+
+std::string doubt_about_failure(const JobState& job, const WorkerFailure& failure) {
+  if (job.settings.recovery != Recovery::kInPlace) return "not asked for";
+  // Workers may ask an old store, or an old round's part of one, as long as they live.
+  if (!store_is_at_node(job.settings)) return "the workers' store is at the rendezvous";
+  if (failure.hung) return "no worker has died";
+  if (job.verdict_after_stop) return "the job ends";
+  if (!job.preempting.empty()) return "a node is about to be taken away";
+  int num_members = 0;
+  for (const auto& [id, node] : job.nodes) {
+    if (!is_member(node)) continue;
+    ++num_members;
+    if (node.phase == NodePhase::kStarting) return describe(node) + " still starts";
+    if (node.phase != NodePhase::kRunning) return describe(node) + " has finished";
+    if (!node.connection) return describe(node) + " has no connection";
+    if (node.excluded) return describe(node) + " is excluded";
+  }
+  if (num_members != job.round_nodes) return "a node was lost";
+  return {};
+}
+
+std::string doubt_about_kept(const JobState& job) {
+  if (job.verdict_after_stop) return "the job ends";
+  int num_members = 0;
+  for (const auto& [id, node] : job.nodes) {
+    if (!is_member(node)) continue;
+    ++num_members;
+    if (node.kept == 0) return describe(node) + " has no workers to go on with";
+    if (!node.connection) return describe(node) + " has no connection";
+    if (node.excluded || node.left || node.warned) return describe(node) + " goes";
+  }
+  if (num_members != job.round_nodes) return "a node was lost";
+  return {};
+}
+
+std::vector<NodeId> members_in_order(const JobState& job) {
+  std::vector<NodeId> order;
+  for (const auto& [id, node] : job.nodes) {
+    if (is_member(node)) order.push_back(id);
+  }
+  std::sort(order.begin(), order.end(), [&](NodeId a, NodeId b) {
+    return job.nodes.at(a).node_rank < job.nodes.at(b).node_rank;
+  });
+  return order;
 }
 
 }  // namespace ddprun::membership

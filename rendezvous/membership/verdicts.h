@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/membership/state.h"
 
@@ -89,5 +90,39 @@ std::string other_job_hint(const JobState& job, const JobState& other, int other
 // wait for more at most. `hint`: what may be wrong, or empty.
 Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseconds longest,
                      const std::string& hint);
+
+// ---- a node for which the job has no place: a spare, or another job's? ----
+
+// Not nullopt: `join` is a job of its own, and waiting would end with somebody else's exit code.
+// So where nobody can be meant to wait (fixed ranks; a job of one node without --spares), and,
+// beyond the spares that were asked for, where the program or the user is another one than on every
+// node of the job. Names who holds the job. A node that is about to go, or has lost its connection,
+// keeps no place.
+std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
+                                      const ConnectionFacts& facts);
+
+// The rendezvous' port is this job's --master-port, and `join` wants it for another one. Names who
+// holds it: a node of `job`, which must have one.
+Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts& facts);
+
+// What a surplus agent is told: that it waits as a spare, and what to do for a job of its own.
+Waiting spare_note(const JobState& job, int num_members, int num_spares);
+
+// ---- whether the workers that live may go on where they are (docs/inplace.md) ----
+
+// How long an agent waits until its workers have asked to go on. A worker asks when an operation
+// with the dead one has failed, so this is also the longest step that is survived in place.
+inline constexpr std::chrono::milliseconds kKeepTime{10'000};
+
+// A worker has failed, which ends the live round, and is counted already. Empty: those that are
+// left may try; else why not.
+std::string doubt_about_failure(const JobState& job, const WorkerFailure& failure);
+
+// All members of the round that is being stopped have answered. Empty: the next round begins in
+// place; else why not.
+std::string doubt_about_kept(const JobState& job);
+
+// The members by node rank.
+std::vector<NodeId> members_in_order(const JobState& job);
 
 }  // namespace ddprun::membership

@@ -41,9 +41,8 @@ Error foreign_answer(const std::string& from, const std::string& what);
 // The beginning of somebody else's words, for such a line: "\"<html>Bad gateway\"".
 std::string quoted_begin(std::string_view words);
 
-// Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody
-// answers, kInvalidArgument where the token differs or one side has none, kProtocol for any other
-// answer: foreign_answer().
+// Throws Error, one line: kUnavailable, kTimeout or kConnectionLost where nobody answers,
+// kInvalidArgument where the token differs or one side has none, else foreign_answer().
 Page fetch(const FetchOptions& options);
 
 // Of several endpoints, asked one after the other, that of who leads (a standby's own status is

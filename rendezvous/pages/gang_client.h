@@ -3,7 +3,8 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,16 +17,12 @@
 
 namespace ddprun::pages {
 
-struct GangClientOptions {
-  std::vector<Endpoint> endpoints;                      // of several: the one that leads
-  std::shared_ptr<const Secret> token;                  // second owners: other users; null: none
-  security::TlsContext tls;                             // likewise
-  std::chrono::milliseconds timeout{10'000}, limit{0};  // as FetchOptions has them
-  bool is_patient = true;                               // as FetchOptions has it
+// But for the endpoint, the target, the method, the body and wants_refusals.
+struct GangClientOptions : FetchOptions {
+  std::vector<Endpoint> endpoints;  // of several: the one that leads
 };
 
-// Throws as fetch(), and Error(kInvalidArgument) with what the queue said where it refuses.
-// nullopt: the queue knows no such gang.
+// Throws as fetch(), or Error(kInvalidArgument): the queue refuses. nullopt: it knows no such gang.
 class GangClient {
  public:
   explicit GangClient(GangClientOptions options) : options_(std::move(options)) {}
@@ -52,6 +49,57 @@ class GangClient {
                                         const std::string& target) const;
 
   const GangClientOptions options_;
+};
+
+// Reads what the nodes of a gang print from begin to end. Pure: pages in, whole lines out.
+class GangReader {
+ public:
+  struct Piece {
+    std::size_t node = 0;  // in the order of the gang's parts
+    bool is_err = false;
+    std::string text;
+  };
+
+  // What the next page is asked with.
+  const std::vector<gangs::OutputPlace>& places() const { return places_; }
+  std::optional<std::uint64_t> seen() const { return seen_; }
+
+  // Whole lines, and what is longer than kMostHeld; at the end all. Error(kProtocol): took nothing.
+  std::vector<Piece> take(const gangs::GangNews& news);
+  // For who asks for no further page: what is held of lines that have no end yet, all of it.
+  std::vector<Piece> take_rest();
+
+  // The last page had output, or tells of nodes that nobody asked yet: at once there may be more.
+  bool has_more() const { return has_more_; }
+
+  // The gang has ended, and all that can be read was; what can't be read is in troubles().
+  bool is_over() const { return is_over_; }
+  const gangs::GangState& state() const { return state_; }
+  const std::vector<std::string>& nodes() const { return nodes_; }
+  // Of whom nothing could be read by the last page, and why; each once.
+  std::vector<std::string> troubles() const;
+
+  static constexpr std::size_t kMostHeld = std::size_t{64} << 10;
+
+ private:
+  // What one page has of a node, decoded.
+  struct Come {
+    std::size_t node = 0;
+    std::string out, err, reason;
+  };
+  std::vector<Come> all_of(const gangs::GangNews& news) const;
+  void take_lines(std::size_t node, bool is_err, const std::string& bytes, bool to_end,
+                  std::vector<Piece>& pieces);
+  void take_rest(std::vector<Piece>& pieces);
+
+  std::vector<std::string> nodes_;
+  std::vector<gangs::OutputPlace> places_;  // by node
+  std::vector<std::string> out_, err_;      // likewise; held of lines that have no end yet
+  std::vector<std::string> troubles_;       // likewise; empty: none
+  std::optional<std::uint64_t> seen_;
+  gangs::GangState state_;
+  bool has_more_ = true;
+  bool is_over_ = false;
 };
 
 }  // namespace ddprun::pages

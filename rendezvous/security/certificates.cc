@@ -14,7 +14,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/security/openssl_handles.h"
+#include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
 namespace {

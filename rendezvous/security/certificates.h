@@ -14,8 +14,7 @@ struct Certificate {
 
 using Days = std::chrono::duration<int, std::ratio<86400>>;
 
-// These throw Error(kSystem) where the library refuses; issue() also Error(kInvalidArgument) for a
-// name that no certificate can have.
+// Error(kSystem): the library refuses. Error(kInvalidArgument): no certificate can have that name.
 Certificate make_authority(const std::string& name, Days valid);
 // For a server that is reached by `hosts` (names, addresses), or, where there are none, for a
 // client. A server's may be a client's too: a ddprun may serve the rendezvous of its job.

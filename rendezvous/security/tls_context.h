@@ -1,17 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a TlsContext is. For those who make and use one.
+// What a TlsContext is, and what else the .cc files of this folder share.
 #pragma once
 
+#include <openssl/bio.h>
+#include <openssl/evp.h>
+#include <openssl/x509_vfy.h>
+
 #include <boost/asio/ssl/context.hpp>
+#include <memory>
 #include <string>
 
 #include "rendezvous/security/tls.h"
 
 namespace ddprun::security {
 
+// What OpenSSL gives out, freed with its owner.
+template <auto kFree>
+struct Freer {
+  template <typename T>
+  void operator()(T* thing) const {
+    kFree(thing);
+  }
+};
+
+using Key = std::unique_ptr<EVP_PKEY, Freer<::EVP_PKEY_free>>;
+using Bio = std::unique_ptr<BIO, Freer<::BIO_free_all>>;
+
 struct FlaggedContext : boost::asio::ssl::context {
   using context::context;
   std::string flags;  // as TlsFiles has it
 };
+
+// The certificate is to be for `host`, a name or an address. False: OpenSSL takes no such name.
+bool expect_host(X509_VERIFY_PARAM* param, const std::string& host);
+
+// What OpenSSL's verdict X509_V_… says of a certificate that was to be for `host`, and what to do;
+// `flags` as TlsFiles has it. Empty: nothing is wrong.
+std::string certificate_trouble(long verdict, const std::string& host, const std::string& flags);
 
 }  // namespace ddprun::security

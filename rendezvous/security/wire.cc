@@ -10,11 +10,9 @@
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <optional>
-#include <utility>
 
 #include "common/log.h"
 #include "common/random_id.h"
-#include "rendezvous/security/certificate_check.h"
 #include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {
@@ -131,6 +129,20 @@ void Wire::close() {
   error_code ignored;
   state_->socket.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
   state_->socket.close(ignored);
+}
+
+bool is_no_tls(const boost::system::error_code& error) {
+  if (error.category() != boost::asio::error::get_ssl_category()) return false;
+  switch (ERR_GET_REASON(static_cast<unsigned long>(error.value()))) {
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_HTTP_REQUEST:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_UNEXPECTED_MESSAGE:
+    case SSL_R_BAD_RECORD_TYPE:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace ddprun::security

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TCP connection that may speak TLS: what WebSocket and HTTP are read from and written to, either
-// way. io thread only.
+// A TCP connection that may speak TLS, for WebSocket and HTTP. io thread only.
 #pragma once
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/system/error_code.hpp>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -37,11 +37,9 @@ class Wire {
   void async_connect_tls(const TlsContext& context, const std::string& host, Handshaken done);
 
   bool is_tls() const;
-  // Bytes that only the two ends of this TLS session know (RFC 9266, tls-exporter), to tie a proof
-  // to it; empty without TLS.
+  // What only the two ends of this TLS session know (RFC 9266), to tie a proof to it; else empty.
   std::string binding() const;
-  // What is wrong with the peer's certificate, or with ours, and what to do; `error` is of any
-  // operation here. Empty where it isn't TLS's.
+  // What is wrong with a certificate, and what to do, by any operation's error; empty: not TLS's.
   std::string tls_trouble(const boost::system::error_code& error) const;
 
   // Ends whatever is under way.
@@ -96,5 +94,9 @@ class Wire {
 
   std::unique_ptr<State> state_;  // null: moved from
 };
+
+// `error` is of a handshake: what came was no TLS record of a version that is spoken here, as of a
+// server of another protocol. False also where it isn't TLS's error.
+bool is_no_tls(const boost::system::error_code& error);
 
 }  // namespace ddprun::security

@@ -20,25 +20,39 @@ class PrefixStore final : public Store {
   std::unique_ptr<Store> clone() override;
   std::chrono::milliseconds timeout() const override { return base_->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) override { base_->set_timeout(timeout); }
-  void set(std::string_view key, std::string_view value) override;
-  std::string get(std::string_view key) override;
-  std::int64_t add(std::string_view key, std::int64_t delta) override;
+  void set(std::string_view key, std::string_view value) override {
+    base_->set(joined(key), value);
+  }
+  std::string get(std::string_view key) override { return base_->get(joined(key)); }
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    return base_->add(joined(key), delta);
+  }
   std::string compare_set(std::string_view key, std::string_view expected,
-                          std::string_view desired) override;
-  bool check(const std::vector<std::string>& keys) override;
-  void wait(const std::vector<std::string>& keys) override;
-  bool delete_key(std::string_view key) override;
+                          std::string_view desired) override {
+    return base_->compare_set(joined(key), expected, desired);
+  }
+  bool check(const std::vector<std::string>& keys) override { return base_->check(joined(keys)); }
+  void wait(const std::vector<std::string>& keys) override { base_->wait(joined(keys)); }
+  bool delete_key(std::string_view key) override { return base_->delete_key(joined(key)); }
   // Of the whole base, not of this view: PyTorch's rule.
   std::int64_t num_keys() override { return base_->num_keys(); }
   // Of this view, without the prefix.
   std::vector<std::string> list_keys() override;
-  void append(std::string_view key, std::string_view value) override;
-  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
+  void append(std::string_view key, std::string_view value) override {
+    base_->append(joined(key), value);
+  }
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override {
+    return base_->multi_get(joined(keys));
+  }
   void multi_set(const std::vector<std::pair<std::string, std::string>>& entries) override;
-  void queue_push(std::string_view key, std::string_view value) override;
-  std::string queue_pop(std::string_view key) override;
-  std::optional<std::string> try_queue_pop(std::string_view key) override;
-  std::int64_t queue_len(std::string_view key) override;
+  void queue_push(std::string_view key, std::string_view value) override {
+    base_->queue_push(joined(key), value);
+  }
+  std::string queue_pop(std::string_view key) override { return base_->queue_pop(joined(key)); }
+  std::optional<std::string> try_queue_pop(std::string_view key) override {
+    return base_->try_queue_pop(joined(key));
+  }
+  std::int64_t queue_len(std::string_view key) override { return base_->queue_len(joined(key)); }
   // By the keys "<key>/num_members" and "<key>/last_member" of this view, so that it meets PyTorch
   // workers whose PrefixStore does the same.
   void barrier(std::string_view key, std::int64_t world_size) override;

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,10 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/store/proxy_frame.h"
+#include "rendezvous/store/byte_stream.h"
 #include "rendezvous/store/request_parser.h"
 #include "rendezvous/store/store_state.h"
-#include "rendezvous/store/stream_end.h"
 
 namespace ddprun::store {
 

@@ -9,11 +9,6 @@ void append_integer(Integer value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-void append_keys(const Request& request, std::string* out) {
-  append_u64(request.keys.size(), out);
-  for (std::string_view key : request.keys) append_vector(key, out);
-}
-
 }  // namespace
 
 std::string_view opcode_name(Opcode opcode) {
@@ -34,49 +29,31 @@ void append_vector(std::string_view bytes, std::string* out) {
 
 void encode_request(const Request& request, std::string* out) {
   out->push_back(static_cast<char>(request.opcode));
-  switch (request.opcode) {
-    case Opcode::kValidate:
-    case Opcode::kPing:
-      append_integer(request.word, out);
-      return;
-    case Opcode::kSet:
-    case Opcode::kAppend:
-    case Opcode::kQueuePush:
-      append_vector(request.key, out);
-      append_vector(request.value, out);
-      return;
-    case Opcode::kCompareSet:
-      append_vector(request.key, out);
-      append_vector(request.expected, out);
-      append_vector(request.value, out);
-      return;
-    case Opcode::kGet:
-    case Opcode::kDeleteKey:
-    case Opcode::kQueuePop:
-    case Opcode::kQueueLen:
-      append_vector(request.key, out);
-      return;
-    case Opcode::kAdd:
-    case Opcode::kBarrier:
-      append_vector(request.key, out);
-      append_integer(request.number, out);
-      return;
-    case Opcode::kCheck:
-    case Opcode::kWait:
-    case Opcode::kMultiGet:
-      append_keys(request, out);
-      return;
-    case Opcode::kMultiSet:
-      append_u64(request.keys.size(), out);
-      for (std::size_t i = 0; i < request.keys.size(); ++i) {
-        append_vector(request.keys[i], out);
-        append_vector(request.values[i], out);
-      }
-      return;
-    case Opcode::kGetNumKeys:
-    case Opcode::kCancelWait:
-    case Opcode::kListKeys:
-      return;
+  for (const char* field = kRequestFields[static_cast<int>(request.opcode)]; *field; ++field) {
+    switch (*field) {
+      case 'm':
+      case 'w':
+        append_integer(request.word, out);
+        break;
+      case 'i':
+        append_integer(request.number, out);
+        break;
+      case 'k':
+        append_vector(request.key, out);
+        break;
+      case 'v':
+        append_vector(request.value, out);
+        break;
+      case 'x':
+        append_vector(request.expected, out);
+        break;
+      default:
+        append_u64(request.keys.size(), out);
+        for (std::size_t i = 0; i < request.keys.size(); ++i) {
+          append_vector(request.keys[i], out);
+          if (*field == 'e') append_vector(request.values[i], out);
+        }
+    }
   }
 }
 

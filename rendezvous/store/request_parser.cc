@@ -7,30 +7,6 @@
 namespace ddprun::store {
 namespace {
 
-// The fields behind each opcode. m: magic, w: u32, i: i64, k: key, v: value, l: list of keys,
-// e: list of (key, value).
-constexpr const char* kFields[kNumOpcodes] = {
-    "m",    // VALIDATE
-    "kv",   // SET
-    "kvv",  // COMPARE_SET: key, expected, desired
-    "k",    // GET
-    "ki",   // ADD
-    "l",    // CHECK
-    "l",    // WAIT
-    "",     // GETNUMKEYS
-    "k",    // DELETE_KEY
-    "kv",   // APPEND
-    "l",    // MULTI_GET
-    "e",    // MULTI_SET
-    "",     // CANCEL_WAIT
-    "w",    // PING
-    "kv",   // QUEUE_PUSH
-    "k",    // QUEUE_POP
-    "k",    // QUEUE_LEN
-    "",     // LIST_KEYS
-    "ki",   // BARRIER
-};
-
 template <typename Integer>
 Integer load(const char* from) {
   Integer value;
@@ -69,8 +45,7 @@ void decode(const char* bytes, Request* request) {
   request->keys.clear();
   request->values.clear();
   Reader reader(bytes + 1);
-  bool have_value = false;
-  for (const char* field = kFields[static_cast<unsigned char>(*bytes)]; *field; ++field) {
+  for (const char* field = kRequestFields[static_cast<unsigned char>(*bytes)]; *field; ++field) {
     switch (*field) {
       case 'm':
       case 'w':
@@ -83,9 +58,10 @@ void decode(const char* bytes, Request* request) {
         request->key = reader.string();
         break;
       case 'v':
-        if (have_value) request->expected = request->value;
         request->value = reader.string();
-        have_value = true;
+        break;
+      case 'x':
+        request->expected = reader.string();
         break;
       default: {
         const auto count = reader.integer<std::uint64_t>();
@@ -102,13 +78,8 @@ void decode(const char* bytes, Request* request) {
 
 ParseStatus RequestParser::parse(std::string_view bytes, Request* request) {
   if (!error_.empty()) return ParseStatus::kMalformed;
-  switch (scan(bytes)) {
-    case Step::kNeedMore:
-      return ParseStatus::kNeedMore;
-    case Step::kMalformed:
-      return ParseStatus::kMalformed;
-    case Step::kDone:
-      break;
+  if (const Step step = scan(bytes); step != Step::kDone) {
+    return step == Step::kNeedMore ? ParseStatus::kNeedMore : ParseStatus::kMalformed;
   }
   decode(bytes.data(), request);
   request_bytes_ = offset_;
@@ -125,35 +96,32 @@ RequestParser::Step RequestParser::scan(std::string_view bytes) {
     const Step step = scan_opcode(bytes);
     if (step != Step::kDone) return step;
   }
-  const char* fields = kFields[static_cast<unsigned char>(bytes.front())];
+  const char* fields = kRequestFields[static_cast<unsigned char>(bytes.front())];
   for (; fields[field_]; ++field_) {
-    Step step = Step::kDone;
-    switch (fields[field_]) {
-      case 'm':
-        step = scan_magic(bytes);
-        break;
-      case 'w':
-        step = scan_fixed(bytes, sizeof(std::uint32_t));
-        break;
-      case 'i':
-        step = scan_fixed(bytes, sizeof(std::int64_t));
-        break;
-      case 'k':
-        step = scan_string(bytes, true);
-        break;
-      case 'v':
-        step = scan_string(bytes, false);
-        break;
-      case 'l':
-        step = scan_count(bytes, 1);
-        break;
-      default:
-        step = scan_count(bytes, 2);
-        break;
-    }
+    const Step step = scan_field(fields[field_], bytes);
     if (step != Step::kDone) return step;
   }
   return Step::kDone;
+}
+
+RequestParser::Step RequestParser::scan_field(char field, std::string_view bytes) {
+  switch (field) {
+    case 'm':
+      return scan_magic(bytes);
+    case 'w':
+      return scan_fixed(bytes, sizeof(std::uint32_t));
+    case 'i':
+      return scan_fixed(bytes, sizeof(std::int64_t));
+    case 'k':
+      return scan_string(bytes, true);
+    case 'v':
+    case 'x':
+      return scan_string(bytes, false);
+    case 'l':
+      return scan_count(bytes, 1);
+    default:
+      return scan_count(bytes, 2);
+  }
 }
 
 RequestParser::Step RequestParser::scan_opcode(std::string_view bytes) {

@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/store/protocol.h"
 #include "rendezvous/store/request.h"
 
 namespace ddprun::store {
@@ -46,6 +45,7 @@ class RequestParser {
   enum class Step : std::uint8_t { kDone, kNeedMore, kMalformed };
 
   Step scan(std::string_view bytes);
+  Step scan_field(char field, std::string_view bytes);
   Step scan_opcode(std::string_view bytes);
   Step scan_magic(std::string_view bytes);
   Step scan_fixed(std::string_view bytes, std::size_t size);

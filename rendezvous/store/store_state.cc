@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstring>
 #include <optional>
 
 #include "common/check.h"
@@ -126,10 +125,6 @@ const Outcome& StoreState::disconnect(ConnectionId connection) {
 }
 
 // ---- keys ----
-
-bool StoreState::exists(std::string_view key) const {
-  return values_.contains(key) || (!queues_.empty() && queues_.contains(key));
-}
 
 bool StoreState::fits(std::size_t more_bytes, std::size_t more_entries) {
   const std::size_t used = total_bytes();
@@ -331,8 +326,7 @@ void StoreState::offer_element(std::string_view key) {
   forget_if_empty(key);
 }
 
-// An offer lasts until the connection's next request: if that doesn't take the element, the next
-// waiter gets the offer.
+// An offer lasts until the connection's next request: if that takes nothing, the next one has it.
 void StoreState::offer_again(ConnectionId connection, const Request* next_request) {
   const auto offers = offered_to_.find(connection);
   if (offers == offered_to_.end()) return;
@@ -466,12 +460,6 @@ void StoreState::drop_waits_of(ConnectionId connection) {
 
 // ---- replies ----
 
-void StoreState::reply(ConnectionId to, std::string bytes) {
-  outcome_.replies.push_back(Reply{to, std::move(bytes), nullptr});
-}
-
-void StoreState::reply_byte(ConnectionId to, char byte) { reply(to, std::string(1, byte)); }
-
 void StoreState::reply_integer(ConnectionId to, std::int64_t value) {
   reply(to, integer_bytes(value));
 }
@@ -487,6 +475,82 @@ void StoreState::reply_value(ConnectionId to, const SharedValue& value, std::str
   }
 }
 
-void StoreState::refuse(std::string reason) { outcome_.close_reason = std::move(reason); }
+// ---- as bytes and back ----
+
+// In the order of what waits: who is woken first depends on it.
+void StoreState::save(std::string* out) const {
+  append_u64(values_.size(), out);
+  for (const auto& [key, value] : values_) {
+    append_vector(key, out);
+    append_vector(*value, out);
+  }
+  append_u64(queues_.size(), out);
+  for (const auto& [key, queue] : queues_) {
+    append_vector(key, out);
+    append_u64(queue.size(), out);
+    for (const SharedValue& value : queue) append_vector(*value, out);
+  }
+  append_u64(watchers_.size(), out);
+  for (const auto& [key, watchers] : watchers_) {
+    save_waits(watchers.waits, out);
+    save_waits(watchers.barriers, out);
+  }
+  append_u64(offered_to_.size(), out);
+  for (const auto& [connection, keys] : offered_to_) {
+    append_u64(connection, out);
+    append_u64(keys.size(), out);
+    for (const std::string& key : keys) append_vector(key, out);
+  }
+}
+
+void StoreState::load(SnapshotReader& in) {
+  for (std::uint64_t left = in.integer(); left > 0; --left) {
+    const std::string_view key = in.text();
+    assign(key, in.text());
+  }
+  for (std::uint64_t left = in.integer(); left > 0; --left) {
+    const std::string_view key = in.text();
+    auto& queue = queues_[std::string(key)];
+    for (std::uint64_t elements = in.integer(); elements > 0; --elements) {
+      const std::string_view value = in.text();
+      queue.push_back(make_value(value));
+      key_bytes_ += key.size();
+      value_bytes_ += value.size();
+      ++num_entries_;
+    }
+  }
+  for (std::uint64_t left = in.integer(); left > 0; --left) {
+    load_waits(in, false);
+    load_waits(in, true);
+  }
+  for (std::uint64_t left = in.integer(); left > 0; --left) {
+    auto& keys = offered_to_[static_cast<ConnectionId>(in.integer())];
+    for (std::uint64_t offers = in.integer(); offers > 0; --offers) keys.emplace_back(in.text());
+  }
+}
+
+void StoreState::save_waits(const WaitList& waits, std::string* out) {
+  append_u64(waits.size(), out);
+  for (const Wait& wait : waits) {
+    append_u64(wait.connection, out);
+    append_u64(wait.watched, out);
+    append_u64(wait.keys.size(), out);
+    for (const std::string& key : wait.keys) append_vector(key, out);
+  }
+}
+
+void StoreState::load_waits(SnapshotReader& in, bool are_barriers) {
+  for (std::uint64_t left = in.integer(); left > 0; --left) {
+    Wait wait;
+    wait.connection = static_cast<ConnectionId>(in.integer());
+    wait.watched = static_cast<std::size_t>(in.integer());
+    wait.is_barrier = are_barriers;
+    for (std::uint64_t keys = in.integer(); keys > 0; --keys) wait.keys.emplace_back(in.text());
+    if (wait.watched >= wait.keys.size()) {
+      throw Error(ErrorCode::kProtocol, "what was kept of a store has a wait for nothing");
+    }
+    add_wait(std::move(wait));
+  }
+}
 
 }  // namespace ddprun::store

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <list>
@@ -14,10 +15,40 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/error.h"
 #include "rendezvous/store/request.h"
-#include "rendezvous/store/snapshot_reader.h"
 
 namespace ddprun::store {
+
+// Reads what append_u64 and append_vector wrote. Pure.
+class SnapshotReader {
+ public:
+  explicit SnapshotReader(std::string_view bytes) : bytes_(bytes) {}
+
+  // Each throws Error(kProtocol): the bytes end before.
+  std::uint64_t integer() {
+    const std::string_view field = take(sizeof(std::uint64_t));
+    std::uint64_t value = 0;
+    std::memcpy(&value, field.data(), sizeof value);
+    return value;
+  }
+  std::string_view text() { return take(integer()); }
+  std::string_view rest() { return take(bytes_.size()); }
+
+  bool at_end() const { return bytes_.empty(); }
+
+ private:
+  std::string_view take(std::uint64_t size) {
+    if (size > bytes_.size()) {
+      throw Error(ErrorCode::kProtocol, "what was kept of a store ends too early");
+    }
+    const std::string_view field = bytes_.substr(0, static_cast<std::size_t>(size));
+    bytes_.remove_prefix(static_cast<std::size_t>(size));
+    return field;
+  }
+
+  std::string_view bytes_;
+};
 
 // Chosen by the caller; may be used again after disconnect().
 using ConnectionId = std::uint32_t;
@@ -43,16 +74,14 @@ class StoreState {
  public:
   // `max_total_bytes`: keys, values (also those that only a reply still holds), waits and 128 bytes
   // for each of them. A request that would go beyond it changes nothing and closes its sender.
-  explicit StoreState(std::size_t max_total_bytes) : max_total_bytes_(max_total_bytes) {}
-  // No limit but what step() is told.
-  StoreState() : max_total_bytes_(kNoLimit) {}
+  // None: there is no limit but what step() is told.
+  explicit StoreState(std::size_t max_total_bytes = kNoLimit) : max_total_bytes_(max_total_bytes) {}
   StoreState(const StoreState&) = delete;
   StoreState& operator=(const StoreState&) = delete;
 
   // Carries out one request. The reference is valid until the next call. `growth_refusal`: not
   // empty: a request that would add anything changes nothing and closes its sender, for this
-  // reason. Without a limit of its own the outcome depends on nothing else than the requests and
-  // this.
+  // reason. Without a limit of its own the outcome depends on the requests and this alone.
   const Outcome& step(ConnectionId from, const Request& request,
                       std::string_view growth_refusal = {});
 
@@ -133,7 +162,9 @@ class StoreState {
   void queue_pop(ConnectionId from, const Request& request);
 
   std::shared_ptr<std::string> make_value(std::string_view bytes);
-  bool exists(std::string_view key) const;
+  bool exists(std::string_view key) const {
+    return values_.contains(key) || (!queues_.empty() && queues_.contains(key));
+  }
   static void save_waits(const WaitList& waits, std::string* out);
   void load_waits(SnapshotReader& in, bool are_barriers);
 
@@ -165,11 +196,13 @@ class StoreState {
   void forget_if_empty(std::string_view key);
   void drop_waits_of(ConnectionId connection);
 
-  void reply(ConnectionId to, std::string bytes);
-  void reply_byte(ConnectionId to, char byte);
+  void reply(ConnectionId to, std::string bytes) {
+    outcome_.replies.push_back(Reply{to, std::move(bytes), nullptr});
+  }
+  void reply_byte(ConnectionId to, char byte) { reply(to, std::string(1, byte)); }
   void reply_integer(ConnectionId to, std::int64_t value);
   void reply_value(ConnectionId to, const SharedValue& value, std::string prefix = {});
-  void refuse(std::string reason);
+  void refuse(std::string reason) { outcome_.close_reason = std::move(reason); }
 
   const std::size_t max_total_bytes_;
   std::string_view growth_refusal_;  // of the request that is carried out

@@ -84,56 +84,20 @@ TcpStore::TcpStore(const Endpoint& server, const TcpStoreOptions& options)
     : server_(server), options_(options) {
   const Deadline deadline = start_call();
   connection_ = connect_to(server_, deadline);
-  guarded([&] { handshake(deadline); });
-}
-
-void TcpStore::handshake(Deadline deadline) {
-  Request validate;
-  validate.opcode = Opcode::kValidate;
-  validate.word = kValidateMagic;
-  encode_request(validate, &out_);
-  Request ping;
-  ping.opcode = Opcode::kPing;
-  ping.word = static_cast<std::uint32_t>(::getpid());
-  send(ping, deadline);
-  std::uint32_t nonce;
-  receive(&nonce, sizeof nonce, deadline);
-  if (nonce != ping.word) {
-    throw Error(ErrorCode::kProtocol, to_string(server_) + " is not a c10d store server");
-  }
-  if (!options_.join) return;
-  Request join;
-  join.opcode = Opcode::kAdd;
-  join.key = kJoinCounterKey;
-  join.number = 1;
-  send(join, deadline);
-  receive_integer(deadline);
-}
-
-std::unique_ptr<Store> TcpStore::clone() {
-  TcpStoreOptions options = options_;
-  options.join = false;  // The worker has joined.
-  return std::make_unique<TcpStore>(server_, options);
-}
-
-void TcpStore::ping() {
-  const Deadline deadline = start_call();
   guarded([&] {
-    Request request;
-    request.opcode = Opcode::kPing;
-    send(request, deadline);
-    std::uint32_t nonce;
-    receive(&nonce, sizeof nonce, deadline);
+    encode_request({.opcode = Opcode::kValidate, .word = kValidateMagic}, &out_);
+    const auto own = static_cast<std::uint32_t>(::getpid());
+    if (exchange_ping(own, deadline) == own) return;
+    throw Error(ErrorCode::kProtocol, to_string(server_) + " is not a c10d store server");
   });
 }
 
+void TcpStore::ping() {
+  guarded([&] { exchange_ping(0, start_call()); });
+}
+
 void TcpStore::set(std::string_view key, std::string_view value) {
-  const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kSet;
-  request.key = raw_key;
-  request.value = value;
-  guarded([&] { send(request, start_call()); });
+  tell({.opcode = Opcode::kSet, .key = raw(key), .value = value});
 }
 
 std::string TcpStore::get(std::string_view key) {
@@ -141,38 +105,22 @@ std::string TcpStore::get(std::string_view key) {
   const std::string raw_key = raw(key);
   return guarded([&] {
     wait_for({raw_key}, deadline);
-    Request request;
-    request.opcode = Opcode::kGet;
-    request.key = raw_key;
-    send(request, deadline);
+    send({.opcode = Opcode::kGet, .key = raw_key}, deadline);
     return receive_vector(deadline);
   });
 }
 
 std::int64_t TcpStore::add(std::string_view key, std::int64_t delta) {
-  const Deadline deadline = start_call();
-  const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kAdd;
-  request.key = raw_key;
-  request.number = delta;
-  return guarded([&] {
-    send(request, deadline);
-    return receive_integer(deadline);
-  });
+  return ask_integer({.opcode = Opcode::kAdd, .key = raw(key), .number = delta});
 }
 
 std::string TcpStore::compare_set(std::string_view key, std::string_view expected,
                                   std::string_view desired) {
   const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kCompareSet;
-  request.key = raw_key;
-  request.expected = expected;
-  request.value = desired;
   return guarded([&] {
-    send(request, deadline);
+    send({.opcode = Opcode::kCompareSet, .key = raw_key, .value = desired, .expected = expected},
+         deadline);
     return receive_vector(deadline);
   });
 }
@@ -180,11 +128,8 @@ std::string TcpStore::compare_set(std::string_view key, std::string_view expecte
 bool TcpStore::check(const std::vector<std::string>& keys) {
   const Deadline deadline = start_call();
   const std::vector<std::string> raw_keys = raw(keys);
-  Request request;
-  request.opcode = Opcode::kCheck;
-  request.keys = views(raw_keys);
   return guarded([&] {
-    send(request, deadline);
+    send({.opcode = Opcode::kCheck, .keys = views(raw_keys)}, deadline);
     char answer;
     receive(&answer, sizeof answer, deadline);
     if (answer != kReady && answer != kNotReady) {
@@ -201,33 +146,15 @@ void TcpStore::wait(const std::vector<std::string>& keys) {
 }
 
 bool TcpStore::delete_key(std::string_view key) {
-  const Deadline deadline = start_call();
-  const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kDeleteKey;
-  request.key = raw_key;
-  return guarded([&] {
-    send(request, deadline);
-    return receive_integer(deadline) > 0;
-  });
+  return ask_integer({.opcode = Opcode::kDeleteKey, .key = raw(key)}) > 0;
 }
 
-std::int64_t TcpStore::num_keys() {
-  const Deadline deadline = start_call();
-  Request request;
-  request.opcode = Opcode::kGetNumKeys;
-  return guarded([&] {
-    send(request, deadline);
-    return receive_integer(deadline);
-  });
-}
+std::int64_t TcpStore::num_keys() { return ask_integer({.opcode = Opcode::kGetNumKeys}); }
 
 std::vector<std::string> TcpStore::list_keys() {
   const Deadline deadline = start_call();
-  Request request;
-  request.opcode = Opcode::kListKeys;
   return guarded([&] {
-    send(request, deadline);
+    send({.opcode = Opcode::kListKeys}, deadline);
     std::vector<std::string> keys;
     for (std::int64_t left = receive_integer(deadline); left > 0; --left) {
       std::string key = receive_vector(deadline);
@@ -238,23 +165,15 @@ std::vector<std::string> TcpStore::list_keys() {
 }
 
 void TcpStore::append(std::string_view key, std::string_view value) {
-  const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kAppend;
-  request.key = raw_key;
-  request.value = value;
-  guarded([&] { send(request, start_call()); });
+  tell({.opcode = Opcode::kAppend, .key = raw(key), .value = value});
 }
 
 std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& keys) {
   const Deadline deadline = start_call();
   const std::vector<std::string> raw_keys = raw(keys);
-  Request request;
-  request.opcode = Opcode::kMultiGet;
-  request.keys = views(raw_keys);
   return guarded([&] {
-    wait_for(request.keys, deadline);
-    send(request, deadline);
+    wait_for(views(raw_keys), deadline);
+    send({.opcode = Opcode::kMultiGet, .keys = views(raw_keys)}, deadline);
     std::vector<std::string> values;
     values.reserve(keys.size());
     while (values.size() < keys.size()) values.push_back(receive_vector(deadline));
@@ -264,23 +183,16 @@ std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& key
 
 void TcpStore::multi_set(const std::vector<std::pair<std::string, std::string>>& entries) {
   std::vector<std::string> raw_keys;
-  Request request;
-  request.opcode = Opcode::kMultiSet;
+  std::vector<std::string_view> values;
   for (const auto& [key, value] : entries) {
     raw_keys.push_back(raw(key));
-    request.values.push_back(value);
+    values.push_back(value);
   }
-  request.keys = views(raw_keys);
-  guarded([&] { send(request, start_call()); });
+  tell({.opcode = Opcode::kMultiSet, .keys = views(raw_keys), .values = std::move(values)});
 }
 
 void TcpStore::queue_push(std::string_view key, std::string_view value) {
-  const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kQueuePush;
-  request.key = raw_key;
-  request.value = value;
-  guarded([&] { send(request, start_call()); });
+  tell({.opcode = Opcode::kQueuePush, .key = raw(key), .value = value});
 }
 
 std::string TcpStore::queue_pop(std::string_view key) {
@@ -302,33 +214,19 @@ std::optional<std::string> TcpStore::try_queue_pop(std::string_view key) {
 }
 
 std::int64_t TcpStore::queue_len(std::string_view key) {
-  const Deadline deadline = start_call();
-  const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kQueueLen;
-  request.key = raw_key;
-  return guarded([&] {
-    send(request, deadline);
-    return receive_integer(deadline);
-  });
+  return ask_integer({.opcode = Opcode::kQueueLen, .key = raw(key)});
 }
 
 void TcpStore::barrier(std::string_view key, std::int64_t world_size) {
   const Deadline deadline = start_call();
   const std::string raw_key = raw(key);
-  Request request;
-  request.opcode = Opcode::kBarrier;
-  request.key = raw_key;
-  request.number = world_size;
   guarded([&] {
-    send(request, deadline);
+    send({.opcode = Opcode::kBarrier, .key = raw_key, .number = world_size}, deadline);
     receive_stop_waiting(deadline, "barrier", {raw_key});
   });
 }
 
 // ---- the connection ----
-
-Deadline TcpStore::start_call() const { return Deadline::after(options_.timeout); }
 
 void TcpStore::send(const Request& request, Deadline deadline) {
   encode_request(request, &out_);
@@ -336,6 +234,25 @@ void TcpStore::send(const Request& request, Deadline deadline) {
   out_.clear();
   constexpr std::size_t kKeptBytes = 1 << 20;
   if (out_.capacity() > kKeptBytes) out_.shrink_to_fit();
+}
+
+void TcpStore::tell(const Request& request) {
+  guarded([&] { send(request, start_call()); });
+}
+
+std::int64_t TcpStore::ask_integer(const Request& request) {
+  const Deadline deadline = start_call();
+  return guarded([&] {
+    send(request, deadline);
+    return receive_integer(deadline);
+  });
+}
+
+std::uint32_t TcpStore::exchange_ping(std::uint32_t word, Deadline deadline) {
+  send({.opcode = Opcode::kPing, .word = word}, deadline);
+  std::uint32_t nonce;
+  receive(&nonce, sizeof nonce, deadline);
+  return nonce;
 }
 
 void TcpStore::receive(void* data, std::size_t size, Deadline deadline) {
@@ -364,19 +281,13 @@ std::string TcpStore::receive_vector(Deadline deadline) {
 }
 
 std::optional<std::string> TcpStore::pop(std::string_view raw_key, Deadline deadline) {
-  Request request;
-  request.opcode = Opcode::kQueuePop;
-  request.key = raw_key;
-  send(request, deadline);
+  send({.opcode = Opcode::kQueuePop, .key = raw_key}, deadline);
   if (receive_integer(deadline) <= 0) return std::nullopt;
   return receive_vector(deadline);
 }
 
 void TcpStore::wait_for(const std::vector<std::string_view>& raw_keys, Deadline deadline) {
-  Request request;
-  request.opcode = Opcode::kWait;
-  request.keys = raw_keys;
-  send(request, deadline);
+  send({.opcode = Opcode::kWait, .keys = raw_keys}, deadline);
   receive_stop_waiting(deadline, "waiting for", raw_keys);
 }
 
@@ -389,9 +300,7 @@ void TcpStore::receive_stop_waiting(Deadline deadline, std::string_view what,
     return;
   }
   const Deadline cancel_deadline = Deadline::after(kCancelTimeout);
-  Request cancel;
-  cancel.opcode = Opcode::kCancelWait;
-  send(cancel, cancel_deadline);
+  send({.opcode = Opcode::kCancelWait}, cancel_deadline);
   // The release may have crossed the cancellation: then its byte comes first.
   receive(&answer, sizeof answer, cancel_deadline);
   const bool released = answer == kStopWaiting;

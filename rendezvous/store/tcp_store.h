@@ -16,9 +16,6 @@ namespace ddprun::store {
 
 struct TcpStoreOptions {
   std::chrono::milliseconds timeout{300'000};  // of every call, the constructor's included
-  // Adds 1 to the join counter "init/", as each of PyTorch's workers does. For a server whose owner
-  // counts its workers; ddprun's doesn't.
-  bool join = false;
 };
 
 // Every call has the deadline `timeout()`. A wait that expires is cancelled at the server, which
@@ -35,7 +32,7 @@ class TcpStore final : public Store {
   // One round trip that touches nothing.
   void ping();
 
-  std::unique_ptr<Store> clone() override;
+  std::unique_ptr<Store> clone() override { return std::make_unique<TcpStore>(server_, options_); }
   std::chrono::milliseconds timeout() const override { return options_.timeout; }
   void set_timeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
   void set(std::string_view key, std::string_view value) override;
@@ -59,9 +56,12 @@ class TcpStore final : public Store {
   void barrier(std::string_view key, std::int64_t world_size) override;
 
  private:
-  void handshake(Deadline deadline);
-  Deadline start_call() const;
+  Deadline start_call() const { return Deadline::after(options_.timeout); }
   void send(const Request& request, Deadline deadline);
+  // A request without a reply, one that a number answers, one round trip.
+  void tell(const Request& request);
+  std::int64_t ask_integer(const Request& request);
+  std::uint32_t exchange_ping(std::uint32_t word, Deadline deadline);
   void receive(void* data, std::size_t size, Deadline deadline);
   std::int64_t receive_integer(Deadline deadline);
   std::string receive_vector(Deadline deadline);

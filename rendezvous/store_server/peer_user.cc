@@ -18,20 +18,6 @@
 namespace ddprun::store {
 namespace {
 
-struct Ends {
-  sockaddr_storage ours{};
-  sockaddr_storage peers{};
-};
-
-std::optional<Ends> ends_of(int fd) {
-  Ends ends;
-  socklen_t size = sizeof ends.ours;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&ends.ours), &size) != 0) return std::nullopt;
-  size = sizeof ends.peers;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&ends.peers), &size) != 0) return std::nullopt;
-  return ends;
-}
-
 void put(const sockaddr_storage& from, bool as_v4, __be32* address, __be16* port) {
   if (from.ss_family == AF_INET) {
     const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
@@ -51,7 +37,8 @@ bool is_v4(const sockaddr_storage& address) {
   return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
 }
 
-std::optional<uid_t> ask(const Ends& ends, bool as_v4) {
+std::optional<uid_t> ask(const sockaddr_storage& ours, const sockaddr_storage& peers) {
+  const bool as_v4 = is_v4(peers);
   const UniqueFd netlink(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!netlink) return std::nullopt;
   struct {
@@ -65,8 +52,8 @@ std::optional<uid_t> ask(const Ends& ends, bool as_v4) {
   request.body.sdiag_protocol = IPPROTO_TCP;
   request.body.idiag_states = ~0u;
   inet_diag_sockid& id = request.body.id;
-  put(ends.peers, as_v4, id.idiag_src, &id.idiag_sport);  // the peer's socket, from its side
-  put(ends.ours, as_v4, id.idiag_dst, &id.idiag_dport);
+  put(peers, as_v4, id.idiag_src, &id.idiag_sport);  // the peer's socket, from its side
+  put(ours, as_v4, id.idiag_dst, &id.idiag_dport);
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (::send(netlink.get(), &request, sizeof request, 0) != sizeof request) return std::nullopt;
 
@@ -85,11 +72,13 @@ std::optional<uid_t> ask(const Ends& ends, bool as_v4) {
 }  // namespace
 
 std::optional<uid_t> peer_user(int fd) {
-  const auto ends = ends_of(fd);
-  if (!ends || (ends->ours.ss_family != AF_INET && ends->ours.ss_family != AF_INET6)) {
-    return std::nullopt;
+  try {
+    const auto ours = local_address(fd).storage, peers = peer_address(fd).storage;
+    if (ours.ss_family == AF_INET || ours.ss_family == AF_INET6) return ask(ours, peers);
+  } catch (const Error&) {
+    // it is no socket, or the peer has gone
   }
-  return ask(*ends, is_v4(ends->peers));
+  return std::nullopt;
 }
 
 bool peer_users_are_known() {

@@ -2,108 +2,103 @@
 #include "rendezvous/store_server/store_proxy.h"
 
 #include <boost/asio/post.hpp>
-#include <utility>
 
-#include "rendezvous/store/proxy_end.h"
-#include "rendezvous/store/proxy_frame.h"
+#include "common/error.h"
 
 namespace ddprun::store {
 
-class StoreProxy::Impl final : public Backend, public std::enable_shared_from_this<Impl> {
- public:
-  Impl(boost::asio::io_context& io, StoreServerOptions options,
-       std::function<void(std::string)> send)
-      : io_(io),
-        send_(std::move(send)),
-        end_({[this](ConnectionId to, std::string_view bytes) { server_.reply(to, bytes); },
-              [this](ConnectionId of, const std::string& reason) { server_.refuse(of, reason); }}),
-        server_(io, std::move(options), *this) {}
+StoreProxy::StoreProxy(boost::asio::io_context& io, StoreServerOptions options,
+                       std::function<void(std::string)> send)
+    : io_(io),
+      send_(std::move(send)),
+      end_({[this](ConnectionId to, std::string_view bytes) { server_.reply(to, bytes); },
+            [this](ConnectionId of, const std::string& reason) { server_.refuse(of, reason); }}),
+      server_(io, std::move(options), this) {}
 
-  StoreServer& server() { return server_; }
+void StoreProxy::serve(std::uint64_t round, UniqueFd listener) {
+  round_ = round;
+  server_.listen(std::move(listener));
+}
 
-  void serve(std::uint64_t round, UniqueFd listener) {
-    round_ = round;
-    server_.listen(std::move(listener));
-  }
+void StoreProxy::linked() {
+  linked_ = true;
+  end_.reconnect();
+  flush_later();
+}
 
-  void linked() {
-    linked_ = true;
-    end_.reconnect();
-    flush_later();
-  }
+void StoreProxy::received(std::string_view message) {
+  const ProxyFrame frame = decode_frame(message);
+  if (frame.round != round_) return;
+  const bool was_full = !has_room();
+  end_.received(frame);
+  if (was_full && has_room()) server_.resume();
+  flush_later();
+}
 
-  void unlinked() { linked_ = false; }
+const Outcome& StoreProxy::step(ConnectionId from, const Request& request, std::string_view bytes) {
+  if (request.opcode == Opcode::kValidate) return nothing_;
+  end_.request(from, bytes);
+  flush_later();
+  return nothing_;
+}
 
-  void received(std::string_view message) {
-    const ProxyFrame frame = decode_frame(message);
-    if (frame.round != round_) return;
-    const bool was_full = !has_room();
-    end_.received(frame);
-    if (was_full && has_room()) server_.resume();
-    flush_later();
-  }
+const Outcome& StoreProxy::disconnect(ConnectionId connection) {
+  if (end_.gone(connection)) flush_later();
+  return nothing_;
+}
 
-  // ---- Backend ----
-
-  const Outcome& step(ConnectionId from, const Request& request, std::string_view bytes) override {
-    if (request.opcode == Opcode::kValidate) return nothing_;
-    end_.request(from, bytes);
-    flush_later();
-    return nothing_;
-  }
-
-  const Outcome& disconnect(ConnectionId connection) override {
-    if (end_.gone(connection)) flush_later();
-    return nothing_;
-  }
-
-  bool has_room() const override { return end_.has_room(); }
-  std::size_t num_keys() const override { return 0; }
-  std::size_t content_bytes() const override { return 0; }
-  std::size_t total_bytes() const override { return end_.unacknowledged_bytes(); }
-
- private:
-  // What one wake-up brought goes in one message.
-  void flush_later() {
-    if (!linked_ || std::exchange(flushing_, true)) return;
-    boost::asio::post(io_, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->flush();
-    });
-  }
-
-  void flush() {
+// What one wake-up brought goes in one message.
+void StoreProxy::flush_later() {
+  if (!linked_ || std::exchange(flushing_, true)) return;
+  boost::asio::post(io_, [this, weak = std::weak_ptr<int>(alive_)] {
+    if (weak.expired()) return;
     flushing_ = false;
-    while (linked_) {
+    while (!weak.expired() && linked_) {
       auto frame = end_.next_frame(round_);
       if (!frame) return;
       send_(std::move(*frame));
     }
+  });
+}
+
+void ProxyEnd::request(ConnectionId from, std::string_view bytes) {
+  const auto [entry, is_new] = names_.try_emplace(from, next_name_);
+  if (is_new) connections_[next_name_++] = from;
+  std::string head;
+  append_item_head({entry->second, ItemKind::kData, bytes.size()}, &head);
+  streams_.out.write(head);
+  streams_.out.write(bytes);
+}
+
+bool ProxyEnd::gone(ConnectionId connection) {
+  const auto found = names_.find(connection);
+  if (found == names_.end()) return false;
+  std::string item;
+  append_item_head({found->second, ItemKind::kClose, 0}, &item);
+  streams_.out.write(item);
+  connections_.erase(found->second);
+  names_.erase(found);
+  return true;
+}
+
+void ProxyEnd::received(const ProxyFrame& frame) {
+  if (!streams_.out.acknowledge(frame.received)) {
+    throw Error(ErrorCode::kProtocol, "the rendezvous acknowledges what no worker said");
   }
-
-  boost::asio::io_context& io_;
-  std::uint64_t round_ = 0;
-  const std::function<void(std::string)> send_;
-  const Outcome nothing_;
-  ProxyEnd end_;
-  bool linked_ = false;
-  bool flushing_ = false;
-  StoreServer server_;  // last: its end calls disconnect()
-};
-
-StoreProxy::StoreProxy(boost::asio::io_context& io, StoreServerOptions options,
-                       std::function<void(std::string)> send)
-    : impl_(std::make_shared<Impl>(io, std::move(options), std::move(send))) {}
-
-StoreProxy::~StoreProxy() = default;
-void StoreProxy::serve(std::uint64_t round, UniqueFd listener) {
-  impl_->serve(round, std::move(listener));
+  streams_.is_heard = true;
+  const auto bytes = streams_.in.receive(frame.position, frame.bytes);
+  if (!bytes) throw Error(ErrorCode::kProtocol, "bytes of the round's store are missing");
+  items_.read(*bytes, [this](const ItemHead& head, std::string_view content, bool is_last) {
+    take(head, content, is_last);
+  });
 }
-StoreServerStats StoreProxy::stats() const { return impl_->server().stats(); }
-void StoreProxy::when_unused(std::function<void()> unused) {
-  impl_->server().when_unused(std::move(unused));
+
+void ProxyEnd::take(const ItemHead& head, std::string_view content, bool is_last) {
+  const auto found = connections_.find(head.connection);
+  if (found == connections_.end()) return;  // it has gone
+  if (head.kind == ItemKind::kData) return handlers_.reply(found->second, content);
+  refusal_ += content;
+  if (is_last) handlers_.refuse(found->second, std::exchange(refusal_, {}));
 }
-void StoreProxy::linked() { impl_->linked(); }
-void StoreProxy::unlinked() { impl_->unlinked(); }
-void StoreProxy::received(std::string_view message) { impl_->received(message); }
 
 }  // namespace ddprun::store

@@ -15,21 +15,35 @@
 #include <string_view>
 
 #include "common/unique_fd.h"
-#include "rendezvous/store_server/backend.h"
+#include "rendezvous/store/store_state.h"
 
 namespace ddprun::store {
 
+// Who carries out a StoreServer's requests: a StoreState here, or a store elsewhere (StoreProxy).
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // `bytes`: the request as it came. Replies may come later (reply()). Valid until the next call.
+  virtual const Outcome& step(ConnectionId from, const Request& request,
+                              std::string_view bytes) = 0;
+  virtual const Outcome& disconnect(ConnectionId connection) = 0;
+
+  // False: no request can be taken now; StoreServer::resume() follows.
+  virtual bool has_room() const = 0;
+
+  virtual std::size_t num_keys() const = 0;
+  virtual std::size_t content_bytes() const = 0;  // keys and values
+  virtual std::size_t total_bytes() const = 0;    // what counts against the server's limit
+};
+
 struct StoreServerOptions {
-  std::size_t max_value_bytes = std::size_t{64} << 20;  // per message; PyTorch's server: 8 MiB
-  std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
-  std::size_t max_keys_per_request = 131072;
   std::size_t max_total_bytes = std::size_t{4}
                                 << 30;  // keys, values, waits and buffers, see docs/store.md
   std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later a client may idle
   std::chrono::milliseconds stall_timeout{60'000};  // a client that takes no byte of its replies
   std::string name = "store";                       // for log lines
-  // Set: processes of other users are refused. Loopback only: whose a connection is, is known
-  // there.
+  // Set: processes of other users are refused. On loopback, where a connection's user is known.
   std::optional<uid_t> only_user;
 };
 
@@ -48,10 +62,8 @@ struct StoreServerStats {
 // Constructing it raises this process' soft limit of open descriptors to the hard one.
 class StoreServer {
  public:
-  StoreServer(boost::asio::io_context& io, StoreServerOptions options);
-  // The key space is elsewhere; `backend` outlives this.
-  StoreServer(boost::asio::io_context& io, StoreServerOptions options, Backend& backend);
-  ~StoreServer();
+  // `backend`: the key space is elsewhere; it outlives this.
+  StoreServer(boost::asio::io_context& io, StoreServerOptions options, Backend* backend = nullptr);
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
 
@@ -59,8 +71,7 @@ class StoreServer {
   // backs off, logs once, and goes on when there are some. May be called for several listeners.
   void listen(UniqueFd listener);
 
-  // Takes a connection that somebody else accepted (the one-port daemon listener). Nothing of its
-  // stream may have been consumed (peek with MSG_PEEK).
+  // Takes a connection that somebody else accepted, who may have peeked at it (MSG_PEEK) at most.
   void adopt(UniqueFd connection);
 
   StoreServerStats stats() const;
@@ -72,8 +83,7 @@ class StoreServer {
   // The backend has room again.
   void resume();
 
-  // Calls `unused`, once and from the io context, when there is no connection (any more). Not after
-  // the server was destroyed.
+  // Calls `unused` once, from the io context, when there is no connection, unless destroyed before.
   void when_unused(std::function<void()> unused);
 
  private:

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <thread>
 
-#include "agent/isolation/empty_wait.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "common/error.h"
 #include "tests/agent/group_fixture.h"

@@ -2,7 +2,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/warden/cgroup.h"
+#include "agent/warden/process_tree.h"
 #include "tests/support/catch.h"
 
 namespace {

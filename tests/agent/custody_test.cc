@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/warden/cgroup.h"
+#include "agent/warden/process_tree.h"
 #include "common/clock.h"
 #include "tests/agent/group_fixture.h"
 #include "tests/support/sanitizers.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/error_files.h"
+#include "agent/failure_details.h"
 
 #include <fstream>
 
@@ -49,23 +49,23 @@ TEST_CASE("error file: what a handler of the program's own added, up to a size")
 
 TEST_CASE("error files: read back by round and worker") {
   const ddprun::test::TempDirectory directory;
-  ErrorFiles files(2);
-  CHECK(files.path(1, 0).empty());
-  CHECK(files.read(1, 0).message.empty());
+  FailureDetails files(2);
+  CHECK(files.error_file(1, 0).empty());
+  CHECK(files.read_error(1, 0).message.empty());
   const std::vector<std::string> paths = {worker_error_file("", directory.path(), 0),
                                           worker_error_file("", directory.path(), 1)};
   CHECK(paths[0] != paths[1]);
-  files.begin_round(1, "", directory.path());
-  CHECK(files.path(1, 1) == paths[1]);
+  files.begin_round(1, "", directory.path(), nullptr);
+  CHECK(files.error_file(1, 1) == paths[1]);
   std::ofstream(paths[1]) << R"({"message": {"message": "KeyError: 'a'"}})";
-  CHECK(files.read(1, 1).message == "KeyError: 'a'");
-  CHECK(files.read(1, 0).message.empty());
-  CHECK(files.read(1, 2).message.empty());
-  CHECK(files.read(2, 1).message.empty());
+  CHECK(files.read_error(1, 1).message == "KeyError: 'a'");
+  CHECK(files.read_error(1, 0).message.empty());
+  CHECK(files.read_error(1, 2).message.empty());
+  CHECK(files.read_error(2, 1).message.empty());
   std::ofstream(paths[0]) << "{";
-  CHECK(files.read(1, 0).message.empty());
-  files.begin_round(2, "/logs/attempt_0", directory.path());
-  CHECK(files.path(2, 1) == "/logs/attempt_0/1/error.json");
-  files.begin_round(3, "", "");
-  CHECK(files.path(3, 0).empty());
+  CHECK(files.read_error(1, 0).message.empty());
+  files.begin_round(2, "/logs/attempt_0", directory.path(), nullptr);
+  CHECK(files.error_file(2, 1) == "/logs/attempt_0/1/error.json");
+  files.begin_round(3, "", "", nullptr);
+  CHECK(files.error_file(3, 0).empty());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the OOM killer's counts are, and what is made of them: on files of our own.
-#include "agent/memory_kills.h"
+#include "agent/failure_details.h"
 
 #include <csignal>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/operation_report.h"
+#include "agent/failure_details.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

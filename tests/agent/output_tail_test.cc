@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/output_tail.h"
+#include "agent/worker_output.h"
 
 #include "tests/support/catch.h"
 

@@ -13,7 +13,7 @@
 #include <fstream>
 #include <set>
 
-#include "agent/binding/machine_layout.h"
+#include "agent/binding/binding_plan.h"
 #include "agent/warden_process.h"
 #include "common/error.h"
 #include "common/exit_codes.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/base64.h"
+#include "common/byte_text.h"
 
 #include <optional>
 #include <string>

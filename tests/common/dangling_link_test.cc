@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/dangling_link.h"
+#include "common/regular_file.h"
 
 #include <filesystem>
 

@@ -5,7 +5,6 @@
 
 #include "common/error.h"
 #include "common/json.h"
-#include "common/write_error.h"
 #include "tests/support/catch.h"
 
 namespace ddprun {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/exit_bound.h"
+#include "common/bounded_call.h"
 
 #include <unistd.h>
 

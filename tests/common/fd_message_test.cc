@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/fd_message.h"
+#include "common/socket.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

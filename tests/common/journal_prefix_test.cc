@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/journal_prefix.h"
+#include "common/standard_streams.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

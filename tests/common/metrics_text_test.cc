@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "common/process_metrics.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::metrics {

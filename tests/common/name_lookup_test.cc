@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/name_lookup.h"
+#include "common/socket.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

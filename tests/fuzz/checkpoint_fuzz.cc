@@ -13,7 +13,7 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "worker_sdk/core/checkpoint/checkpoint_names.h"
+#include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace {

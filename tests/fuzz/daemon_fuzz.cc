@@ -23,7 +23,6 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/security/http_proof.h"
 #include "rendezvous/security/proof.h"
 #include "tests/support/secret_file.h"
 

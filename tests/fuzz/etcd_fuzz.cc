@@ -12,13 +12,11 @@
 #include <string>
 #include <string_view>
 
-#include "common/base64.h"
+#include "common/byte_text.h"
 #include "common/check.h"
 #include "common/error.h"
 #include "rendezvous/ha/etcd_codec.h"
 #include "rendezvous/ha/etcd_journal.h"
-#include "rendezvous/ha/key_names.h"
-#include "rendezvous/ha/stored_rows.h"
 #include "tests/rendezvous/ha/model_store.h"
 
 namespace {

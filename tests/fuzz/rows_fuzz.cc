@@ -14,7 +14,7 @@
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/gangs/gang_queue.h"
 #include "rendezvous/journal/row.h"
-#include "rendezvous/store/proxy_frame.h"
+#include "rendezvous/store/byte_stream.h"
 #include "rendezvous/store/request.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/event_log.h"
+#include "launcher/events/event_lines.h"
 
 #include <boost/json/parse.hpp>
 
@@ -18,8 +18,7 @@ struct Recorder {
                 .role = "r",
                 .host = "h",
                 .rdzv_backend = "c10d",
-                .program = "/usr/bin/python3",
-                .num_workers = 2},
+                .program = "/usr/bin/python3"},
                Clock::time_point{},
                [this](const std::string& line) { told.push_back(in_short(line)); }};
 

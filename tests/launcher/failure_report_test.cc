@@ -4,7 +4,6 @@
 #include <boost/json/parse.hpp>
 #include <csignal>
 
-#include "launcher/own_error_file.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

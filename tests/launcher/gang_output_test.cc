@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "common/base64.h"
+#include "common/byte_text.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 

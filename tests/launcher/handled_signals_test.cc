@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/handled_signals.h"
+#include "launcher/preemption_options.h"
 
 #include "tests/support/catch.h"
 

@@ -17,14 +17,14 @@ const WallTime kReportBegunWall{seconds(1763781307)};
 
 JobReport report() {
   return JobReport({.job_id = "j",
+                    .host = "h",
+                    .pid = 7,
                     .program = "train",
                     .arguments = {"a", "\xff"},
+                    .num_workers = 2,
                     .min_nodes = 1,
                     .max_nodes = 2,
-                    .max_restarts = 3,
-                    .num_workers = 2,
-                    .host = "h",
-                    .pid = 7},
+                    .max_restarts = 3},
                    kReportBegun, kReportBegunWall);
 }
 

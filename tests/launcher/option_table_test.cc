@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "launcher/options/help_text.h"
+#include "launcher/options/printed_texts.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun::launcher;

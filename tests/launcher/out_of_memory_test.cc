@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/report/out_of_memory.h"
+#include "launcher/failure_report.h"
 
 #include <csignal>
 
-#include "launcher/failure_report.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/paste_line.h"
+#include "launcher/endpoint_discovery.h"
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/standing/supervisor_leaf.h"
+#include "launcher/standing/gang_process.h"
 
 #include "tests/support/catch.h"
 

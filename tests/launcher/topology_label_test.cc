@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/topology_label.h"
+#include "launcher/placement.h"
 
 #include "tests/support/catch.h"
 

@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "agent/isolation/cgroup_place.h"
 #include "agent/isolation/cgroup_tree.h"
 #include "common/log.h"
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/core/nccl/cuda_api.h"
+#include "worker_sdk/core/nccl/nccl_api.h"
 
 namespace ddprun::test {
 

@@ -5,7 +5,7 @@
 
 #include "tests/support/elements.h"
 #include "tests/support/fake_nccl_parts.h"
-#include "worker_sdk/core/nccl/device_launch_lock.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
 
 namespace ddprun::test {
 

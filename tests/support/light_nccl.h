@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
 
 namespace ddprun::test {

@@ -13,11 +13,10 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/fd_message.h"
-#include "common/json_text.h"
 #include "common/log.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
+#include "common/utf8.h"
 
 namespace ddprun {
 namespace {
@@ -86,25 +85,29 @@ bool AgentChannel::await_welcome(Deadline deadline) {
   return true;
 }
 
+std::optional<std::string> AgentChannel::take_line() {
+  const std::size_t end = received_.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string line = received_.substr(0, end);
+  received_.erase(0, end + 1);
+  return line;
+}
+
 std::string AgentChannel::receive_line(Deadline deadline) {
-  std::size_t end;
-  while ((end = received_.find('\n')) == std::string::npos) {
+  std::optional<std::string> line;
+  while (!(line = take_line())) {
     if (received_.size() > kMaxAgentLineBytes || !wait_ready(socket_.get(), POLLIN, deadline)) {
       throw Error(ErrorCode::kTimeout, "the agent does not answer");
     }
     received_ += receive_some(socket_.get(), &page_);
   }
-  const std::string line = received_.substr(0, end);
-  received_.erase(0, end + 1);
-  return line;
+  return *line;
 }
 
 std::optional<std::uint64_t> AgentChannel::await_request(int stop) {
   for (;;) {
-    for (std::size_t end; (end = received_.find('\n')) != std::string::npos;) {
-      const std::string line = received_.substr(0, end);
-      received_.erase(0, end + 1);
-      if (line.find(R"("type":"dump")") != std::string::npos) return number_in(line);
+    while (const auto line = take_line()) {
+      if (line->find(R"("type":"dump")") != std::string::npos) return number_in(*line);
     }
     if (received_.size() > kMaxAgentLineBytes) return std::nullopt;
     std::array<pollfd, 2> polls{{{socket_.get(), POLLIN, 0}, {stop, POLLIN, 0}}};
@@ -119,16 +122,6 @@ std::optional<std::uint64_t> AgentChannel::await_request(int stop) {
       return std::nullopt;
     }
   }
-}
-
-std::vector<std::string> AgentChannel::wait_for_place() {
-  send_line(R"({"type":"wait_for_place"})");
-  return receive_place(Deadline::after(std::chrono::milliseconds::max()));
-}
-
-std::vector<std::string> AgentChannel::ask_to_recover(Deadline deadline) {
-  send_line(R"({"type":"recover"})");
-  return receive_place(deadline);
 }
 
 std::vector<std::string> AgentChannel::receive_place(Deadline whole_deadline) {
@@ -154,10 +147,6 @@ std::vector<std::string> AgentChannel::receive_place(Deadline whole_deadline) {
   return variables;
 }
 
-bool AgentChannel::first_step(std::uint64_t step) {
-  return send_line(concat(R"({"type":"first_step","step":)", step, "}"));
-}
-
 bool AgentChannel::exclude_node(std::string_view reason) {
   return send_line(R"({"type":"exclude_node","reason":")" + json_text(reason, kMaxReasonBytes) +
                    "\"}");
@@ -169,19 +158,13 @@ bool AgentChannel::stop_job(std::string_view reason, int exit_code) {
 }
 
 bool AgentChannel::operation_failed(const OperationFailure& failure, std::string_view file) {
-  std::string missing;
-  for (const int rank : failure.missing) missing += concat(missing.empty() ? "" : ",", rank);
   return send_line(concat(R"({"type":"operation_failed","code":")", failure.code,
                           R"(","operation":")", text_of(failure.facts), R"(","size":)",
                           failure.size, R"(,"waited_ms":)", failure.waited.count(),
-                          R"(,"missing":[)", missing, R"(],"message":")",
+                          R"(,"missing":[)", listed(failure.missing, ","), R"(],"message":")",
                           json_text(failure.message, kMaxReasonBytes), R"(","file":")",
                           json_text(file, kMaxReasonBytes), "\"}"));
 }
-
-bool AgentChannel::keeps_record() { return send_line(R"({"type":"keeps_record"})"); }
-
-bool AgentChannel::offers_recovery() { return send_line(R"({"type":"offers_recovery"})"); }
 
 bool AgentChannel::recorded(std::string_view file, std::uint64_t request) {
   const std::string number = request == 0 ? "" : concat(R"(,"number":)", request);

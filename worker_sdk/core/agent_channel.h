@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/flight_recorder.h"
 
@@ -29,12 +30,18 @@ class AgentChannel {
   // For a worker that was started before its node had a place in a round (round 0): waits for the
   // place, and returns what changes in the environment, "NAME=value". Throws Error(kUnavailable)
   // where the agent goes. No deadline: a spare may wait for days; the agent ends it.
-  std::vector<std::string> wait_for_place();
+  std::vector<std::string> wait_for_place() {
+    send_line(R"({"type":"wait_for_place"})");
+    return receive_place(Deadline::after(std::chrono::milliseconds::max()));
+  }
 
   // For a worker that has lost a peer (docs/inplace.md), on a connection that is for this alone:
   // asks for its place in the next round and waits for it; likewise "NAME=value", all that a place
   // gives. Throws Error(kUnavailable) where the agent ends the connection, Error(kTimeout).
-  std::vector<std::string> ask_to_recover(Deadline deadline);
+  std::vector<std::string> ask_to_recover(Deadline deadline) {
+    send_line(R"({"type":"recover"})");
+    return receive_place(deadline);
+  }
 
   // The progress page's memory, which came with the welcome.
   const UniqueFd& page() const { return page_; }
@@ -45,21 +52,25 @@ class AgentChannel {
   std::optional<std::uint64_t> await_request(int stop);
 
   // Events. Any thread; they never wait: what the agent doesn't take is dropped. False: it was.
-  bool first_step(std::uint64_t step);
+  bool first_step(std::uint64_t step) {
+    return send_line(concat(R"({"type":"first_step","step":)", step, "}"));
+  }
+
   bool exclude_node(std::string_view reason);
   bool stop_job(std::string_view reason, int exit_code);  // 1 … 255
   // `file`: where the flight recorder is about to be written; empty: nowhere.
   bool operation_failed(const OperationFailure& failure, std::string_view file);
   // The flight recorder is written whenever the agent asks. It was, to `file`; empty: it could not
   // be. `request`: the number that await_request gave; 0: an operation failed.
-  bool keeps_record();
+  bool keeps_record() { return send_line(R"({"type":"keeps_record"})"); }
   // This worker could go on in place.
-  bool offers_recovery();
+  bool offers_recovery() { return send_line(R"({"type":"offers_recovery"})"); }
   bool recorded(std::string_view file, std::uint64_t request);
 
  private:
   bool send_line(const std::string& line);
 
+  std::optional<std::string> take_line();  // of what was received; nullopt: no whole one
   std::string receive_line(Deadline deadline);
   std::vector<std::string> receive_place(Deadline deadline);
 

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "common/error.h"
-#include "worker_sdk/core/nccl/test_gpu.h"
+#include "common/log.h"
+#include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {
 namespace {
@@ -19,18 +20,18 @@ constexpr char kOffersKey[] = "offers";
 constexpr char kArrivedKey[] = "arrived";
 constexpr char kVerdictKey[] = "verdict";
 
-std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
+std::string rank_text(int rank) { return concat("rank ", rank); }
 
-std::string one_line(std::string text) {
+std::string field_of(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
   return text;
 }
 
 std::string encode(const DeviceOffer& offer) {
-  return std::to_string(offer.rank) + "\t" + to_string(offer.choice) + "\t" +
-         one_line(offer.device_id) + "\t" + one_line(offer.gpu_id) + "\t" + one_line(offer.reason) +
-         "\n";
+  return concat(std::to_string(offer.rank), '\t', to_string(offer.choice), '\t',
+                field_of(offer.device_id), '\t', field_of(offer.gpu_id), '\t',
+                field_of(offer.reason), '\n');
 }
 
 std::vector<DeviceOffer> decode_offers(const std::string& text) {
@@ -68,8 +69,9 @@ BackendVerdict decode_verdict(const std::string& text) {
   if (kind == "host, some could") return {BackendVerdict::Kind::kHost, why, true};
   if (kind == "nccl") return {BackendVerdict::Kind::kNccl, why};
   if (kind == "refused") return {BackendVerdict::Kind::kRefused, why};
-  throw Error(ErrorCode::kProtocol, "the backend verdict in the store is \"" + kind +
-                                        "\": all ranks must run the same version of the program");
+  throw Error(ErrorCode::kProtocol,
+              concat("the backend verdict in the store is \"", kind,
+                     "\": all ranks must run the same version of the program"));
 }
 
 // Why the ranks can't use NCCL, naming the first one that stands in the way; empty: they can.
@@ -116,6 +118,25 @@ std::string who_is_missing(store::Store& store, int world_size) {
 
 }  // namespace
 
+const char* to_string(BackendChoice choice) {
+  switch (choice) {
+    case BackendChoice::kAuto:
+      return "auto";
+    case BackendChoice::kHost:
+      return "host";
+    case BackendChoice::kNccl:
+      return "nccl";
+  }
+  return "unknown";
+}
+
+std::optional<BackendChoice> parse_backend_choice(std::string_view text) {
+  for (const auto choice : {BackendChoice::kAuto, BackendChoice::kHost, BackendChoice::kNccl}) {
+    if (text == to_string(choice)) return choice;
+  }
+  return std::nullopt;
+}
+
 BackendVerdict decide_backend(std::vector<DeviceOffer> offers) {
   if (offers.empty()) return {};
   std::sort(offers.begin(), offers.end(),
@@ -155,9 +176,9 @@ BackendVerdict agree_on_backend(store::Store& store, int world_size, const Devic
     if (error.code() != ErrorCode::kTimeout) throw;
     const std::string missing = who_is_missing(store, world_size);
     throw Error(ErrorCode::kTimeout,
-                rank_text(offer.rank) + ": the ranks did not agree on a backend within " +
-                    std::to_string(store.timeout().count()) + " ms" +
-                    (missing.empty() ? "; all ranks came" : "; never came: rank " + missing));
+                concat("rank ", offer.rank, ": the ranks did not agree on a backend within ",
+                       store.timeout().count(), " ms",
+                       missing.empty() ? "; all ranks came" : "; never came: rank ", missing));
   }
   if (verdict.kind == BackendVerdict::Kind::kRefused) {
     throw Error(ErrorCode::kInvalidArgument, verdict.why);

@@ -51,12 +51,15 @@ class Side {
 
 class CheckedCommunicator final : public Communicator {
  public:
+  // `group`: of its ranks, where it is one of a split.
   CheckedCommunicator(std::unique_ptr<Communicator> checked, std::uint32_t number,
-                      const SideMaker& make_side)
+                      std::shared_ptr<Side> told, std::unique_ptr<Communicator> side,
+                      RankGroup group = {})
       : checked_(std::move(checked)),
         number_(number),
-        told_(std::make_shared<Side>()),
-        side_(make_side(told_->progress())) {}
+        group_(std::move(group)),
+        told_(std::move(told)),
+        side_(std::move(side)) {}
 
   int rank() const override { return checked_->rank(); }
   int size() const override { return checked_->size(); }
@@ -105,9 +108,9 @@ class CheckedCommunicator final : public Communicator {
     WorkerProgress* const progress = checked->progress();
     const std::size_t number =
         progress != nullptr ? progress->recorder().communicators().size() - 1 : 0;
-    return std::unique_ptr<CheckedCommunicator>(
-        new CheckedCommunicator(std::move(checked), static_cast<std::uint32_t>(number), *this,
-                                side_->split(ranks, options), std::move(its)));
+    return std::make_unique<CheckedCommunicator>(std::move(checked),
+                                                 static_cast<std::uint32_t>(number), told_,
+                                                 side_->split(ranks, options), std::move(its));
   }
   void abort(std::string_view reason) override {
     checked_->abort(reason);
@@ -115,16 +118,6 @@ class CheckedCommunicator final : public Communicator {
   }
 
  private:
-  // Of a group of `parent`'s ranks.
-  CheckedCommunicator(std::unique_ptr<Communicator> checked, std::uint32_t number,
-                      const CheckedCommunicator& parent, std::unique_ptr<Communicator> side,
-                      RankGroup group)
-      : checked_(std::move(checked)),
-        number_(number),
-        group_(std::move(group)),
-        told_(parent.told_),
-        side_(std::move(side)) {}
-
   OperationFacts facts_of(const Call& call) const {
     OperationFacts facts;
     unpack_facts(call[0], facts);
@@ -185,7 +178,7 @@ class CheckedCommunicator final : public Communicator {
 
   const std::unique_ptr<Communicator> checked_;
   const std::uint32_t number_;
-  const RankGroup group_{};
+  const RankGroup group_;
   const std::shared_ptr<Side> told_;  // second owners: the communicators of groups
   const std::unique_ptr<Communicator> side_;
 
@@ -199,7 +192,10 @@ class CheckedCommunicator final : public Communicator {
 std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
                                                         std::uint32_t number,
                                                         const SideMaker& make_side) {
-  return std::make_unique<CheckedCommunicator>(std::move(checked), number, make_side);
+  auto told = std::make_shared<Side>();
+  auto side = make_side(told->progress());
+  return std::make_unique<CheckedCommunicator>(std::move(checked), number, std::move(told),
+                                               std::move(side));
 }
 
 }  // namespace ddprun

@@ -1,47 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the values that messages print.
+// Names of the values that messages print. The progress page's numbers are for everyone:
+// common/operation_facts.cc has their names.
 #include "worker_sdk/core/communicator.h"
 
-#include "worker_sdk/core/tensor_view.h"
+#include "common/operation_facts.h"
 
 namespace ddprun {
 
-const char* to_string(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kAverage:
-      return "average";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-    case ReduceOp::kProduct:
-      return "product";
-  }
-  return "unknown";
-}
+static_assert(static_cast<int>(ReduceOp::kSum) == 0 && static_cast<int>(ReduceOp::kProduct) == 4);
+static_assert(static_cast<int>(DType::kFloat32) == 0 && static_cast<int>(DType::kInt64) == 7);
 
-const char* to_string(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kFloat64:
-      return "float64";
-    case DType::kFloat16:
-      return "float16";
-    case DType::kBFloat16:
-      return "bfloat16";
-    case DType::kInt8:
-      return "int8";
-    case DType::kUInt8:
-      return "uint8";
-    case DType::kInt32:
-      return "int32";
-    case DType::kInt64:
-      return "int64";
-  }
-  return "unknown";
-}
+const char* to_string(ReduceOp op) { return op_name(static_cast<std::uint8_t>(op)); }
+
+const char* to_string(DType dtype) { return dtype_name(static_cast<std::uint8_t>(dtype)); }
 
 }  // namespace ddprun

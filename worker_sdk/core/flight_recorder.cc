@@ -2,14 +2,11 @@
 #include "worker_sdk/core/flight_recorder.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace ddprun {
 namespace {
-
-// The page's numbers are for everyone, common/operation_facts.cc has their names.
-static_assert(static_cast<int>(ReduceOp::kSum) == 0 && static_cast<int>(ReduceOp::kProduct) == 4);
-static_assert(static_cast<int>(DType::kFloat32) == 0 && static_cast<int>(DType::kInt64) == 7);
 
 std::int64_t now_ns() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
@@ -20,17 +17,8 @@ bool is_message(CollectiveKind kind) {
 }  // namespace
 
 const char* to_string(OperationState state) {
-  switch (state) {
-    case OperationState::kScheduled:
-      return "scheduled";
-    case OperationState::kStarted:
-      return "started";
-    case OperationState::kCompleted:
-      return "completed";
-    case OperationState::kFailed:
-      return "failed";
-  }
-  return "unknown";
+  constexpr std::array kNames{"scheduled", "started", "completed", "failed"};
+  return kNames.at(static_cast<std::size_t>(state));
 }
 
 FlightRecorder::FlightRecorder(std::size_t capacity, OperationSlot* slots)

@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t kMostShown = 16;
 
+struct DoneWork final : Work {
+  bool is_completed() override { return true; }
+  void wait() override {}
+};
+
 std::string list(const std::vector<int>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kMostShown); ++i) {
@@ -68,6 +73,31 @@ RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vec
   }
   *place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
   return group;
+}
+
+std::string parts_problem(const TensorView& part, const TensorView& whole, int rank, int size) {
+  const auto num_parts = static_cast<std::size_t>(size);
+  if (part.dtype != whole.dtype) {
+    return concat("the buffers differ in type: ", to_string(part.dtype), " and ",
+                  to_string(whole.dtype));
+  }
+  if (whole.count % num_parts != 0 || whole.count / num_parts != part.count) {
+    return concat(whole.count, " elements are not ", size, " times ", part.count);
+  }
+  const auto* part_begin = static_cast<const char*>(part.data);
+  const auto* whole_begin = static_cast<const char*>(whole.data);
+  const bool overlap =
+      part_begin < whole_begin + whole.size_bytes() && whole_begin < part_begin + part.size_bytes();
+  const std::size_t own_offset = static_cast<std::size_t>(rank) * part.size_bytes();
+  if (overlap && part_begin != whole_begin + own_offset) {
+    return "the buffers overlap, and not at this rank's own part";
+  }
+  return {};
+}
+
+WorkPtr completed_work() {
+  static const WorkPtr done = std::make_shared<DoneWork>();
+  return done;
 }
 
 }  // namespace ddprun

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a communicator that was split from another one: who they are in the job. Pure.
+// What every backend has in common: who the ranks of a communicator are that was split from another
+// one, and what the buffers of all_gather and reduce_scatter must be. Pure.
 #pragma once
 
 #include <string>
@@ -29,5 +30,14 @@ std::string split_key(const std::string& parent_prefix, const std::string& name,
 // twice, or this one isn't there; no name.
 RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vector<int>& ranks,
                      const SplitOptions& options, int* place);
+
+// The one rule for the buffers of all_gather and reduce_scatter: what is wrong with `part`, one
+// rank's elements, beside `whole`, those of all `size` ranks in rank order: types or counts that
+// don't fit, or buffers that overlap otherwise than in place (`part` is the part of `rank` in
+// `whole`). Empty: nothing.
+std::string parts_problem(const TensorView& part, const TensorView& whole, int rank, int size);
+
+// Work that is done already.
+WorkPtr completed_work();
 
 }  // namespace ddprun

@@ -6,22 +6,24 @@
 #include <string_view>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/env_names.h"
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/store/prefix_store.h"
 #include "rendezvous/store/store_timeout.h"
 #include "rendezvous/store/tcp_store.h"
 #include "worker_sdk/core/agent_channel.h"
-#include "worker_sdk/core/agent_contact.h"
 #include "worker_sdk/core/backend_agreement.h"
 #include "worker_sdk/core/checked_communicator.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_communicator.h"
+#include "worker_sdk/core/nccl/comm_setup.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
-#include "worker_sdk/core/nccl/ras_address.h"
+#include "worker_sdk/core/record_keeper.h"
 #include "worker_sdk/core/stop_boundary.h"
 
 namespace ddprun {
@@ -32,6 +34,9 @@ using std::chrono::milliseconds;
 // Second connections are made when something is wrong: no time to lose then.
 constexpr milliseconds kSideConnectTimeout{5'000};
 constexpr milliseconds kAgentTimeout{5'000};
+constexpr milliseconds kAgentRetryInterval{2'000};
+// More than the agents wait for their workers, and the rendezvous for the agents.
+constexpr std::chrono::seconds kRecoveryTimeout{30};
 
 std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseconds timeout) {
   store::TcpStoreOptions options;
@@ -39,7 +44,76 @@ std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseco
   return std::make_unique<store::TcpStore>(master, options);
 }
 
+[[noreturn]] void give_up(ErrorCode code, const std::string& why) {
+  throw Error(code, "can't go on in place: " + why +
+                        "; this process must exit with a failure, to be started again");
+}
+
 }  // namespace
+
+// What a worker and its agent tell each other: progress, the flight recorder, requests. The loop's
+// thread.
+class AgentContact {
+ public:
+  // Training needs no agent that listens: where it refuses, or doesn't answer within 5 s, there is
+  // a warning. One that comes to it late is heard of at the beginning of a step. `progress`
+  // outlives this object.
+  AgentContact(const WorkerEnv& env, WorkerProgress& progress)
+      : env_(env), progress_(progress), recorder_(env, progress) {
+    if (env_.agent_socket.empty()) return;
+    try {
+      if (join(Deadline::after(kAgentTimeout))) return;
+      log_warning("rank ", env_.rank, ": no progress is reported: the agent does not answer");
+    } catch (const Error& error) {
+      log_warning("rank ", env_.rank, ": no progress is reported: ", error.what());
+      if (std::exchange(greeted_, nullptr)) return;  // refused
+    }
+    next_try_ = Clock::now() + kAgentRetryInterval;
+    progress_.on_begin([this] { return try_again(); });
+  }
+
+  ~AgentContact() { progress_.on_begin(nullptr); }
+  AgentContact(const AgentContact&) = delete;
+  AgentContact& operator=(const AgentContact&) = delete;
+
+  // Null: no agent, or none that answered.
+  AgentChannel* channel() { return agent_.get(); }
+
+ private:
+  // False: no answer yet. Throws AgentChannel's errors, greeted_ is set where it is a refusal.
+  bool join(Deadline deadline) {
+    if (!greeted_) {
+      greeted_ = std::make_unique<AgentChannel>(env_.agent_socket, env_.round, env_.local_rank);
+    }
+    if (!greeted_->await_welcome(deadline)) return false;
+    progress_.move_to(greeted_->page());
+    agent_ = std::move(greeted_);
+    recorder_.serve(agent_);
+    progress_.on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
+    return true;
+  }
+
+  // Never waits. False: no more.
+  bool try_again() {
+    if (Clock::now() < next_try_) return true;
+    next_try_ = Clock::now() + kAgentRetryInterval;
+    try {
+      return !join(Deadline::after(std::chrono::milliseconds(0)));
+    } catch (const Error&) {
+      return std::exchange(greeted_, nullptr) == nullptr;
+    }
+  }
+
+  // Constant after construction.
+  const WorkerEnv& env_;
+  WorkerProgress& progress_;
+
+  RecordKeeper recorder_;
+  // Second owners: the keeper, and the progress, which says when the first step is done.
+  std::shared_ptr<AgentChannel> agent_;
+  std::unique_ptr<AgentChannel> greeted_;  // one that hasn't answered yet
+  Clock::time_point next_try_{};
+};
 
 NcclLibraries load_nccl_libraries() {
   NcclLibraries libraries;
@@ -57,10 +131,9 @@ void Session::wait_for_place() {
   if (!local_rank) local_rank = std::getenv(env::kLocalRank);
   if (!round || std::string_view(round) != "0" || !agent || !local_rank) return;
   AgentChannel channel(agent, 0, std::atoi(local_rank), Deadline::after(kAgentTimeout));
-  for (const std::string& variable : channel.wait_for_place()) {
-    const std::size_t equals = variable.find('=');
+  for (const auto& [name, value] : from_strings(channel.wait_for_place())) {
     constexpr int kReplace = 1;
-    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, kReplace);
+    ::setenv(name.c_str(), value.c_str(), kReplace);
   }
 }
 
@@ -113,10 +186,12 @@ bool Session::should_stop(std::uint64_t step, const std::function<void()>& finis
   return false;
 }
 
-bool Session::exclude_node(std::string_view reason) { return agent_->exclude_node(reason); }
+bool Session::exclude_node(std::string_view reason) {
+  return agent_->channel() && agent_->channel()->exclude_node(reason);
+}
 
 bool Session::stop_job(std::string_view reason, int exit_code) {
-  return agent_->stop_job(reason, exit_code);
+  return agent_->channel() && agent_->channel()->stop_job(reason, exit_code);
 }
 
 std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
@@ -168,16 +243,15 @@ DeviceOffer Session::offer_device(BackendChoice choice) {
 std::unique_ptr<Communicator> Session::make_host(const std::string& prefix,
                                                  const CommunicatorOptions& options,
                                                  const std::shared_ptr<WorkerProgress>& progress) {
-  host::HostCommunicatorOptions host_options;
-  host_options.rank = env_.rank;
-  host_options.size = env_.world_size;
-  host_options.node_rank = env_.node_rank;
-  host_options.node_addr = env_.node_addr;
-  host_options.key_prefix = prefix;
-  host_options.progress = progress;
-  host_options.timeout = options.timeout;
-  host_options.init_timeout = options.init_timeout;
-  host_options.split_store = store_;
+  const host::HostCommunicatorOptions host_options{.rank = env_.rank,
+                                                   .size = env_.world_size,
+                                                   .node_rank = env_.node_rank,
+                                                   .node_addr = env_.node_addr,
+                                                   .key_prefix = prefix,
+                                                   .timeout = options.timeout,
+                                                   .init_timeout = options.init_timeout,
+                                                   .progress = progress,
+                                                   .split_store = store_};
   return host::make_host_communicator(*store_, host_options);
 }
 
@@ -197,7 +271,42 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl_options.progress = progress_;
   nccl::check_cuda(*libraries_.cuda, libraries_.cuda->set_device(env_.device), env_.rank,
                    "cudaSetDevice");
-  return nccl::NcclCommunicator::create(libraries_.cuda, libraries_.nccl, *store_, nccl_options);
+  return nccl::make_nccl_communicator(libraries_.cuda, libraries_.nccl, *store_, nccl_options);
+}
+
+bool Session::offer_recovery() {
+  offers_recovery_ = env_.recovers_in_place && options_ && agent_->channel() &&
+                     agent_->channel()->offers_recovery();
+  return offers_recovery_;
+}
+
+std::unique_ptr<Session> Session::recover(Communicator* failed) {
+  if (!may_recover()) give_up(ErrorCode::kUnsupported, "Session::offer_recovery was not taken");
+  if (nccl::is_any_comm_left_behind()) {
+    give_up(ErrorCode::kUnsupported, "NCCL has not come back from making a communicator");
+  }
+  if (failed) failed->abort("it leaves the round to go on in the next one");
+  WorkerEnv env;
+  try {
+    const Deadline deadline = Deadline::after(kRecoveryTimeout);
+    AgentChannel agent(env_.agent_socket, static_cast<std::uint64_t>(env_.round), env_.local_rank,
+                       deadline);
+    const Environment place = from_strings(agent.ask_to_recover(deadline));
+    env = WorkerEnv::from_environment([&](const char* name) -> const char* {
+      const auto found = place.find(name);
+      return found != place.end() ? found->second.c_str() : std::getenv(name);
+    });
+  } catch (const Error& error) {
+    give_up(error.code(), error.what());
+  }
+  if (env.round <= env_.round) give_up(ErrorCode::kProtocol, "the agent gave the same round again");
+  env.device = env_.device;
+  std::unique_ptr<Session> next = connect(std::move(env), *options_);
+  next->libraries_ = libraries_;
+  if (!next->offer_recovery()) {
+    log_warning("rank ", next->rank(), ": the agent took no further offer to go on in place");
+  }
+  return next;
 }
 
 }  // namespace ddprun

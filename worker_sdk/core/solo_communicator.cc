@@ -11,18 +11,11 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/core/rank_group.h"
 
 namespace ddprun {
 namespace {
-
-class DoneWork : public Work {
- public:
-  bool is_completed() override { return true; }
-  void wait() override {}
-};
 
 class HostBuffer : public CommBuffer {
  public:
@@ -73,7 +66,7 @@ class SoloCommunicator : public Communicator {
  private:
   WorkPtr done() {
     if (aborted_) throw Error(ErrorCode::kAborted, "abort() was called on this communicator");
-    return std::make_shared<DoneWork>();
+    return completed_work();
   }
   WorkPtr copy(const TensorView& input, const TensorView& output) {
     const std::string problem = parts_problem(input, output, 0, 1);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,20 +12,22 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
+#include "common/child_process.h"
 #include "common/clock.h"
 #include "common/env_names.h"
+#include "common/environment.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random_id.h"
 #include "common/signal_names.h"
+#include "common/unique_fd.h"
 #include "worker_sdk/core/local_store.h"
-#include "worker_sdk/core/parent_signals.h"
-#include "worker_sdk/core/rank_process.h"
 
 namespace ddprun {
 namespace {
@@ -34,17 +37,225 @@ constexpr int kMaxSpawned = 4096;  // of one machine
 // A rank has lost a peer → that one has ended, or said why.
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
+constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replaced or removed
+// What a rank says in its pipe: this when it has reached spawn(), then at most one failure: the
+// code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so nobody has to
+// read before the end.
+constexpr char kReached = 'R';
+constexpr char kNoCode = '-';
+constexpr std::size_t kMaxText = 4000;
+
 // A rank finds its own call by counting.
 std::atomic<int> num_calls{0};
 std::atomic<bool> is_under_way{false};
 
+// A handler has no other way to know it.
+std::atomic<int> pipe_of_handler{-1};
+
+// SIGINT and SIGTERM as something to wait for. Takes them from the program's own handlers as long
+// as it lives; one that the program ignores stays ignored, and SIGCHLD that is ignored gets its
+// default, since the kernel would forget how children ended. At most one at a time in a process.
+class ParentSignals {
+ public:
+  ParentSignals() : pipe_(make_pipe(O_NONBLOCK)) {
+    pipe_of_handler = pipe_.write_end.get();
+    struct sigaction action {};
+    action.sa_handler = note;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(SIGINT, nullptr, &interrupt_);
+    ::sigaction(SIGTERM, nullptr, &terminate_);
+    ::sigaction(SIGCHLD, nullptr, &child_);
+    if (interrupt_.sa_handler != SIG_IGN) ::sigaction(SIGINT, &action, nullptr);
+    if (terminate_.sa_handler != SIG_IGN) ::sigaction(SIGTERM, &action, nullptr);
+    if (child_.sa_handler != SIG_IGN && !(child_.sa_flags & SA_NOCLDWAIT)) return;
+    struct sigaction plain {};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(SIGCHLD, &plain, nullptr);
+  }
+  // The program's handlers are back.
+  ~ParentSignals() {
+    ::sigaction(SIGINT, &interrupt_, nullptr);
+    ::sigaction(SIGTERM, &terminate_, nullptr);
+    ::sigaction(SIGCHLD, &child_, nullptr);
+    pipe_of_handler = -1;
+  }
+  ParentSignals(const ParentSignals&) = delete;
+  ParentSignals& operator=(const ParentSignals&) = delete;
+
+  // Readable when there is a signal to take().
+  int fd() const { return pipe_.read_end.get(); }
+
+  // The next one that came; 0: none. Never blocks.
+  int take() {
+    char byte = 0;
+    return ::read(fd(), &byte, 1) == 1 ? byte : 0;
+  }
+
+ private:
+  static void note(int signal_number) {
+    const int saved = errno;
+    const char byte = static_cast<char>(signal_number);
+    if (::write(pipe_of_handler.load(), &byte, 1) < 0) {
+      // Full: so many signals are waiting already.
+    }
+    errno = saved;
+  }
+
+  const Pipe pipe_;
+  struct sigaction interrupt_ {
+  }, terminate_{}, child_{};  // the program's
+};
+
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::vector<std::string> arguments;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t end = std::min(bytes.find('\0', at), bytes.size());
+    arguments.push_back(bytes.substr(at, end - at));
+    at = end + 1;
+  }
+  if (arguments.empty()) {
+    throw Error(ErrorCode::kSystem, "spawn: /proc/self/cmdline is empty or missing: mount /proc");
+  }
+  return arguments;
+}
+
+std::string read_all(int fd) {
+  std::string text(kMaxText + 2, '\0');
+  std::size_t size = 0;
+  for (;;) {
+    const ssize_t count = ::read(fd, text.data() + size, text.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+void write_all(int fd, const std::string& text) {
+  ssize_t written;
+  do {
+    written = ::write(fd, text.data(), text.size());
+  } while (written < 0 && errno == EINTR);
+}
+
+// How a rank ended.
+struct RankEnd {
+  bool is_well = false;  // the function returned, or the rank left with 0 from within it
+  std::string text;      // "failed: …", "was ended by SIGKILL", "ended with exit code 3", …
+  std::optional<ErrorCode> code;  // of the Error that it threw
+};
+
+// A rank: this program once more. One thread: the kernel ends the rank when the thread that started
+// it ends.
+class RankProcess {
+ public:
+  // Starts /proc/self/exe with this process' arguments, `environment` and DDPRUN_SPAWN =
+  // "<call> <rank> <descriptor>". Default signals, the caller's mask. Throws Error: no process, no
+  // descriptor.
+  RankProcess(int call, int rank, Environment environment) : rank_(rank) {
+    // Non-blocking: a child of the rank's own may hold the other end open when the rank has ended.
+    Pipe pipe = make_pipe(O_NONBLOCK);
+    report_ = std::move(pipe.read_end);
+    const int rank_end = pipe.write_end.get();
+    environment[env::kSpawn] = concat(call, ' ', rank, ' ', rank_end);
+    ChildCommand command{.argv = own_arguments(),
+                         .environment = to_strings(environment),
+                         .program = kProgram,
+                         .kept_descriptor = rank_end,
+                         .dies_with_us = true,
+                         .keeps_ignored = true};
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &command.blocked);
+    try {
+      child_ = start_child(command);
+    } catch (const StartError& error) {
+      throw_system_error(concat("spawn: execve of ", kProgram), error.error_number());
+    }
+  }
+  RankProcess(RankProcess&&) = default;
+  // One that has not been reaped is killed.
+  ~RankProcess() {
+    if (!is_running()) return;
+    signal(SIGKILL);
+    ::waitpid(child_.pid, nullptr, 0);
+  }
+
+  int rank() const { return rank_; }
+  bool is_running() const { return child_.pidfd.valid(); }
+  int pidfd() const { return child_.pidfd.get(); }  // readable once it has ended
+  void signal(int signal_number) {                  // nothing where it has ended
+    if (is_running()) ::kill(child_.pid, signal_number);
+  }
+
+  // After pidfd() was readable.
+  RankEnd reap() {
+    siginfo_t info{};
+    int result;
+    do {
+      result = ::waitid(P_PID, static_cast<id_t>(child_.pid), &info, WEXITED);
+    } while (result != 0 && errno == EINTR);
+    child_.pidfd.reset();
+    const std::string said = read_all(report_.get());
+    report_.reset();
+
+    RankEnd end;
+    const bool has_reached = !said.empty() && said[0] == kReached;
+    if (said.size() > 1) {
+      if (said[1] != kNoCode) end.code = static_cast<ErrorCode>(said[1] - '0');
+      end.text = "failed: " + said.substr(2);
+    } else if (result != 0) {  // a handler of the program's reaps children that are not its own
+      end.text = "ended, and something else in this program took its exit status (waitpid)";
+    } else if (info.si_code != CLD_EXITED) {
+      end.text = "was ended by " + signal_name(info.si_status);
+    } else if (info.si_status != 0) {
+      end.text = concat("ended with exit code ", info.si_status,
+                        has_reached ? "" : " before it came to spawn()");
+    } else if (!has_reached) {
+      end.text =
+          "ended with exit code 0 before it came to spawn(): main() has to take the same way "
+          "in a rank, up to this call";
+    } else {
+      end.is_well = true;
+    }
+    return end;
+  }
+
+ private:
+  int rank_;
+  Child child_;
+  UniqueFd report_;  // what the rank says
+};
+
+// The rank's side.
+struct SpawnMarker {
+  int call, rank, report_fd;
+};
+
+// Of this process; nullopt: spawn() of this program didn't start it. Throws Error(kInvalidArgument)
+// where the variable has been tampered with.
+std::optional<SpawnMarker> find_spawn_marker() {
+  const char* text = std::getenv(env::kSpawn);
+  if (!text) return std::nullopt;
+  SpawnMarker marker{};
+  char more = 0;
+  const int num_read =
+      std::sscanf(text, "%d %d %d%c", &marker.call, &marker.rank, &marker.report_fd, &more);
+  if (num_read == 3 && ::fcntl(marker.report_fd, F_GETFD) >= 0) return marker;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("spawn: ", env::kSpawn, "=\"", text,
+                     "\" is not from a parent of this process: unset it"));
+}
+
 [[noreturn]] void run_rank(const std::function<void(int)>& function, const SpawnMarker& marker) {
   ::unsetenv(env::kSpawn);
   ::fcntl(marker.report_fd, F_SETFD, FD_CLOEXEC);
-  report_reached(marker.report_fd);
+  write_all(marker.report_fd, std::string(1, kReached));
   const auto fail = [&](std::optional<ErrorCode> code, const std::string& what) {
     std::fprintf(stderr, "ddprun: rank %d: %s\n", marker.rank, what.c_str());
-    report_failure(marker.report_fd, code, what);
+    const char byte = code ? static_cast<char>('0' + static_cast<int>(*code)) : kNoCode;
+    write_all(marker.report_fd, byte + what.substr(0, kMaxText));
     std::exit(kFailed);
   };
   try {

@@ -6,10 +6,16 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "rendezvous/store/store_timeout.h"
 
 namespace ddprun {
 namespace {
+
+std::uint64_t parse_step(const std::string& text) {
+  if (const auto step = parsed_number<std::uint64_t>(text)) return *step;
+  throw Error(ErrorCode::kProtocol, "the step boundary in the store is no number");
+}
 
 using std::chrono::milliseconds;
 
@@ -18,13 +24,20 @@ constexpr int kMaxFailures = 2;
 
 }  // namespace
 
-StopBoundary::StopBoundary(const WorkerEnv& env,
-                           std::function<std::unique_ptr<store::Store>()> connect,
-                           const WorkerProgress& progress)
-    : rank_(env.rank),
-      connect_(std::move(connect)),
-      progress_(progress),
-      agreement_(env.round, env.world_size) {}
+bool StopAgreement::reached(store::Store& store, std::uint64_t step) {
+  if (!posted_) {
+    posted_ = true;  // whether it arrives or not: never twice
+    // The last one knows that all look from now on, and that none has begun a later step than this.
+    if (store.add(posted_key_, 1) == world_size_) {
+      // Not set(), which has no reply: it is there before this rank takes part in the step.
+      store.add(boundary_key_, static_cast<std::int64_t>(step + 1));
+      boundary_ = step + 1;
+    }
+  } else if (!boundary_ && store.check({boundary_key_})) {
+    boundary_ = parse_step(store.get(boundary_key_));
+  }
+  return boundary_ && step >= *boundary_;
+}
 
 bool StopBoundary::reached(std::uint64_t step) {
   while (num_failures_ < kMaxFailures) {

@@ -6,19 +6,45 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "rendezvous/store/store.h"
-#include "worker_sdk/core/stop_agreement.h"
 #include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun {
 
+// All ranks leave at the same step boundary, without a rank ever waiting for another. Keys and
+// argument: docs/agent-socket.md.
+class StopAgreement {
+ public:
+  StopAgreement(int round, int world_size)
+      : posted_key_("ddprun/" + std::to_string(round) + "/stop/posted"),
+        boundary_key_("ddprun/" + std::to_string(round) + "/stop/boundary"),
+        world_size_(world_size) {}
+
+  // At the beginning of each step while a stop is asked for: O(1) requests, nobody is waited for.
+  // True: `step` is the boundary or beyond it; don't begin it. `store`: the round's, as all ranks
+  // see it. Throws its errors; may be called again, with another connection.
+  bool reached(store::Store& store, std::uint64_t step);
+
+ private:
+  const std::string posted_key_, boundary_key_;
+  const int world_size_;
+  bool posted_ = false;
+  std::optional<std::uint64_t> boundary_;
+};
+
 class StopBoundary {
  public:
   // `connect`: to the round's store. The references outlive this object.
   StopBoundary(const WorkerEnv& env, std::function<std::unique_ptr<store::Store>()> connect,
-               const WorkerProgress& progress);
+               const WorkerProgress& progress)
+      : rank_(env.rank),
+        connect_(std::move(connect)),
+        progress_(progress),
+        agreement_(env.round, env.world_size) {}
 
   // At the beginning of each step once a stop is asked for. True: `step` is the boundary or beyond
   // it. False: it isn't; or the agreement was given up, with a warning, after two failures of the

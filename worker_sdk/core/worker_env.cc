@@ -2,14 +2,15 @@
 // Reading a worker's environment; collects problems instead of stopping at the first.
 #include "worker_sdk/core/worker_env.h"
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 #include <vector>
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "worker_sdk/core/nccl/test_gpu.h"
+#include "common/log.h"
+#include "common/parsed_number.h"
+#include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {
 namespace {
@@ -38,24 +39,17 @@ class Reader {
       if (!fallback) missing_.push_back(name);
       return fallback;
     }
-    int parsed = 0;
-    const char* end = value->data() + value->size();
-    const auto [stop, error] = std::from_chars(value->data(), end, parsed);
-    if (error != std::errc() || stop != end || parsed < low || parsed > high) {
-      problem(std::string(name) + "=\"" + *value + "\" is not a number from " +
-              std::to_string(low) + " to " + std::to_string(high));
-      return std::nullopt;
-    }
-    return parsed;
+    const auto parsed = parsed_number<int>(*value);
+    if (parsed && *parsed >= low && *parsed <= high) return parsed;
+    problem(name, "=\"", *value, "\" is not a number from ", low, " to ", high);
+    return std::nullopt;
   }
 
   // Whether it is that word; notes a problem where it is set to another one.
   bool is_word(const char* name, std::string_view word) {
     const std::string value = text(name).value_or("");
     if (value == word) return true;
-    if (!value.empty()) {
-      problem(std::string(name) + "=\"" + value + "\" is not \"" + std::string(word) + "\"");
-    }
+    if (!value.empty()) problem(name, "=\"", value, "\" is not \"", word, "\"");
     return false;
   }
 
@@ -63,41 +57,30 @@ class Reader {
   void require_below(const char* name, std::optional<int> value, const char* bound_name,
                      std::optional<int> bound) {
     if (!value || !bound || *value < *bound) return;
-    problem(std::string(name) + "=" + std::to_string(*value) + " must be below " + bound_name +
-            "=" + std::to_string(*bound));
+    problem(name, "=", *value, " must be below ", bound_name, "=", *bound);
   }
 
   void require_at_most(const char* name, std::optional<int> value, const char* bound_name,
                        std::optional<int> bound) {
     if (!value || !bound || *value <= *bound) return;
-    problem(std::string(name) + "=" + std::to_string(*value) + " is more than " + bound_name + "=" +
-            std::to_string(*bound));
+    problem(name, "=", *value, " is more than ", bound_name, "=", *bound);
   }
 
   void throw_if_any() const {
     if (missing_.empty() && problems_.empty()) return;
-    std::string message = "the worker's environment is not usable: ";
-    std::string separator;
-    if (!missing_.empty()) {
-      message += "not set: ";
-      for (const auto& name : missing_) {
-        message += separator + name;
-        separator = ", ";
-      }
-      separator = "; ";
-    }
-    for (const auto& text : problems_) {
-      message += separator + text;
-      separator = "; ";
-    }
-    message +=
-        ". Start the program with ddprun or torchrun, e.g. "
-        "\"ddprun --standalone --nproc-per-node=2 PROGRAM\"";
-    throw Error(ErrorCode::kInvalidArgument, message);
+    std::vector<std::string> all = problems_;
+    if (!missing_.empty()) all.insert(all.begin(), "not set: " + listed(missing_));
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("the worker's environment is not usable: ", listed(all, "; "),
+                       ". Start the program with ddprun or torchrun, e.g. "
+                       "\"ddprun --standalone --nproc-per-node=2 PROGRAM\""));
   }
 
  private:
-  void problem(std::string text) { problems_.push_back(std::move(text)); }
+  template <typename... Parts>
+  void problem(const Parts&... parts) {
+    problems_.push_back(concat(parts...));
+  }
 
   const EnvLookup& lookup_;
   std::vector<std::string> missing_;

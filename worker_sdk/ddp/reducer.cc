@@ -9,7 +9,6 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/ddp/bucket_shards.h"
-#include "worker_sdk/ddp/hook_pipeline.h"
 
 namespace ddprun {
 namespace {
@@ -18,6 +17,151 @@ namespace {
 constexpr std::size_t kNumPlaces = 2;
 
 }  // namespace
+
+// Drives a CommHook through its steps for all buckets of an iteration, in the same order on every
+// rank, beside backward.
+class HookPipeline {
+ public:
+  // `communicator` must outlive the pipeline.
+  HookPipeline(std::shared_ptr<CommHook> hook, Communicator& communicator)
+      : hook_(std::move(hook)), communicator_(communicator) {}
+
+  // In the middle of an iteration: as ~Reducer.
+  ~HookPipeline() {
+    for (Flight& flight : flights_) {
+      if (!flight.under_way || flight.under_way->is_completed()) continue;
+      communicator_.abort("gradients were dropped while they were averaged");
+      try {
+        flight.under_way->wait();
+      } catch (const Error&) {
+        // That it was aborted.
+      }
+    }
+  }
+
+  // Between iterations. Collective. Throws what CommHook::prepare() throws.
+  void adopt(std::vector<GradBucket> buckets) {
+    const std::uint64_t iteration = buckets_.empty() ? 0 : buckets_.front().iteration;
+    buckets_ = std::move(buckets);
+    for (GradBucket& bucket : buckets_) bucket.iteration = iteration;
+    flights_.clear();
+    hook_->prepare(buckets_, communicator_);
+  }
+
+  // Issues bucket `index`'s first step, then each earlier bucket's next one, for which it waits
+  // where it must. Bucket 0 begins an iteration; each later one follows its predecessor.
+  // The work is complete when the bucket's collectives all are; its wait() issues what is missing,
+  // of all buckets in turn, and returns with the result in the bucket. It must not outlive this.
+  WorkPtr launch(std::size_t index) {
+    if (index == 0) flights_.clear();
+    DDPRUN_CHECK(index == flights_.size() && index < buckets_.size());
+    flights_.emplace_back();
+    clear_padding(buckets_[index]);
+    try {
+      advance(index);
+      for (std::size_t earlier = 0; earlier < index; ++earlier) {
+        // The last step issues nothing, so nobody need wait for it here.
+        if (!finishes_next(earlier) || is_completed(earlier)) advance(earlier);
+      }
+    } catch (...) {
+      failed_ = true;
+      throw;
+    }
+    traffic_.uncompressed_bytes += buckets_[index].view.size_bytes();
+    return std::make_shared<BucketWork>(*this, index);
+  }
+
+  // Between iterations; tells the hook (CommHook::take_back). `parameter`: of any bucket.
+  void take_back(std::size_t parameter) {
+    for (const GradBucket& bucket : buckets_) {
+      for (const GradBucket::Gradient& gradient : bucket.gradients) {
+        if (gradient.parameter == parameter) return hook_->take_back(gradient);
+      }
+    }
+  }
+
+  const GradientTraffic& traffic() const { return traffic_; }
+
+ private:
+  class BucketWork : public Work {
+   public:
+    BucketWork(HookPipeline& pipeline, std::size_t index) : pipeline_(pipeline), index_(index) {}
+    bool is_completed() override { return pipeline_.is_completed(index_); }
+    void wait() override { pipeline_.finish(index_); }
+
+   private:
+    HookPipeline& pipeline_;
+    const std::size_t index_;
+  };
+  struct Flight {
+    int next_step = 0;  // num_steps() + 1: the result is in the bucket
+    WorkPtr under_way{};
+  };
+
+  // A hook may have left anything there; on a GPU, where this can't write, it stays with the hook.
+  void clear_padding(const GradBucket& bucket) {
+    if (bucket.view.device.kind != Device::Kind::kCpu) return;
+    auto* end = static_cast<std::byte*>(bucket.view.data);
+    const auto clear_until = [&](std::byte* next) { std::fill(end, next, std::byte{0}); };
+    for (const GradBucket::Gradient& gradient : bucket.gradients) {
+      auto* const begin = static_cast<std::byte*>(gradient.view.data);
+      clear_until(begin);
+      end = begin + gradient.view.size_bytes();
+    }
+    clear_until(static_cast<std::byte*>(bucket.view.data) + bucket.view.size_bytes());
+  }
+
+  bool finishes_next(std::size_t index) const {
+    return flights_[index].next_step >= hook_->num_steps();
+  }
+
+  bool is_completed(std::size_t index) const {
+    const WorkPtr& under_way = flights_[index].under_way;
+    return finishes_next(index) && (!under_way || under_way->is_completed());
+  }
+
+  void advance(std::size_t index) {
+    Flight& flight = flights_[index];
+    if (flight.next_step > hook_->num_steps()) return;
+    if (flight.under_way) flight.under_way->wait();
+    flight.under_way.reset();
+    const HookStep step = hook_->run(buckets_[index], flight.next_step, communicator_);
+    flight.under_way = step.work;
+    traffic_.sent_bytes += step.sent_bytes;
+    if (++flight.next_step > hook_->num_steps()) ++buckets_[index].iteration;
+  }
+
+  void finish(std::size_t index) {
+    if (failed_) return give_up(index);
+    try {
+      for (bool issued = true; issued;) {
+        issued = false;
+        for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) {
+          if (finishes_next(bucket)) continue;
+          advance(bucket);
+          issued = true;
+        }
+      }
+      advance(index);
+    } catch (...) {
+      failed_ = true;
+      throw;
+    }
+  }
+
+  // Returns or throws when nothing works on the bucket's memory any more.
+  void give_up(std::size_t index) {
+    if (flights_[index].under_way) flights_[index].under_way->wait();
+    throw Error(ErrorCode::kAborted, "the gradients' communication had failed before");
+  }
+
+  const std::shared_ptr<CommHook> hook_;  // the other owner: the user, who reads its state
+  Communicator& communicator_;
+  std::vector<GradBucket> buckets_;
+  std::vector<Flight> flights_;  // of the iteration under way, by bucket
+  bool failed_ = false;          // an operation has: none is issued any more
+  GradientTraffic traffic_;
+};
 
 Reducer::Reducer(Communicator& communicator, std::vector<ParameterSpec> parameters,
                  const BucketLimits& limits, ReducerSharding sharding)

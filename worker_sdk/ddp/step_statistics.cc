@@ -14,6 +14,20 @@ namespace {
 
 using std::chrono::nanoseconds;
 
+// What a step is made of, by its name in the JSON.
+struct Part {
+  const char* name;
+  Distribution StepStatistics::*of_all;
+  nanoseconds StepParts::*of_step;
+};
+constexpr Part kParts[] = {
+    {"step", &StepStatistics::step, &StepParts::step},
+    {"forward", &StepStatistics::forward, &StepParts::forward},
+    {"backward", &StepStatistics::backward, &StepParts::backward},
+    {"communication", &StepStatistics::communication, &StepParts::communication},
+    {"exposed", &StepStatistics::exposed, &StepParts::exposed},
+    {"loader", &StepStatistics::loader, &StepParts::loader}};
+
 nanoseconds between(Clock::time_point begin, Clock::time_point end) {
   return std::max(nanoseconds{0}, std::chrono::duration_cast<nanoseconds>(end - begin));
 }
@@ -35,11 +49,6 @@ std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.9g", value);
   return text;
-}
-
-std::string object_of(const Distribution& each) {
-  return concat(R"({"median":)", number(each.median), R"(,"mean":)", number(each.mean),
-                R"(,"p95":)", number(each.p95), "}");
 }
 
 std::string milliseconds_text(double value) {
@@ -92,19 +101,13 @@ std::optional<StepParts> StepRecorder::step_ends(const IterationTrace& trace) {
 StepStatistics StepRecorder::statistics() const {
   StepStatistics result;
   result.num_steps = steps_.size();
-  const auto collect = [this](nanoseconds StepParts::*part) {
+  for (const Part& part : kParts) {
     std::vector<double> values;
     for (const StepParts& step : steps_) {
-      values.push_back(std::chrono::duration<double>(step.*part).count());
+      values.push_back(std::chrono::duration<double>(step.*part.of_step).count());
     }
-    return distribution_of(std::move(values));
-  };
-  result.step = collect(&StepParts::step);
-  result.forward = collect(&StepParts::forward);
-  result.backward = collect(&StepParts::backward);
-  result.communication = collect(&StepParts::communication);
-  result.exposed = collect(&StepParts::exposed);
-  result.loader = collect(&StepParts::loader);
+    result.*part.of_all = distribution_of(std::move(values));
+  }
   if (result.communication.mean > 0) {
     result.overlap = 1 - result.exposed.mean / result.communication.mean;
   }
@@ -113,13 +116,14 @@ StepStatistics StepRecorder::statistics() const {
 }
 
 std::string to_json(const StepStatistics& statistics) {
-  return concat(R"({"num_steps":)", statistics.num_steps, R"(,"step":)", object_of(statistics.step),
-                R"(,"forward":)", object_of(statistics.forward), R"(,"backward":)",
-                object_of(statistics.backward), R"(,"communication":)",
-                object_of(statistics.communication), R"(,"exposed":)",
-                object_of(statistics.exposed), R"(,"loader":)", object_of(statistics.loader),
-                R"(,"overlap":)", number(statistics.overlap), R"(,"bytes_per_step":)",
-                statistics.bytes_per_step, "}");
+  std::string text = concat(R"({"num_steps":)", statistics.num_steps);
+  for (const Part& part : kParts) {
+    const Distribution& each = statistics.*part.of_all;
+    text += concat(",\"", part.name, R"(":{"median":)", number(each.median), R"(,"mean":)",
+                   number(each.mean), R"(,"p95":)", number(each.p95), "}");
+  }
+  return text + concat(R"(,"overlap":)", number(statistics.overlap), R"(,"bytes_per_step":)",
+                       statistics.bytes_per_step, "}");
 }
 
 std::string describe(const StepStatistics& statistics) {

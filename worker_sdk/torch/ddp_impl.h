@@ -14,10 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "worker_sdk/ddp/join_round.h"
-#include "worker_sdk/ddp/parameter_usage.h"
+#include "worker_sdk/ddp/ddp_rules.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
-#include "worker_sdk/torch/model_state.h"
+#include "worker_sdk/torch/named_tensor.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -46,14 +45,13 @@ class DdpBase::Impl {
   // For the ShardedOptimizer, of which there is one at a time.
   Communicator& communicator() { return communicator_; }
   c10::Device device() const { return device_; }
-  const std::vector<std::string>& names() const { return names_; }
   ZeroStage zero() const { return options_.zero; }
   bool has_averages() const { return has_averages_; }
   void set_has_optimizer(bool has) { has_optimizer_ = has; }
   bool has_optimizer() const { return has_optimizer_; }
 
  private:
-  std::vector<ParameterSpec> trainable_parameters(const torch_adapter::ModelState& state);
+  std::vector<ParameterSpec> trainable_parameters(const std::vector<NamedTensor>& parameters);
   void make_slots();
   at::Tensor bytes_of_bucket(std::size_t number);
   void check_nobody_averages() const;

@@ -2,14 +2,18 @@
 // What DistributedDataParallel does once: it compares the ranks' models, takes the parameters under
 // its care, and lets them go.
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/error.h"
@@ -52,6 +56,87 @@ void check_zero(const DdpOptions& options) {
   refuse_with_zero(options.static_graph, "static_graph");
 }
 
+std::string shape_text(const at::Tensor& tensor) {
+  std::string text = concat(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
+  if (!tensor.is_contiguous()) text += concat(" with strides ", tensor.strides());
+  if (!tensor.requires_grad()) text += ", no gradient";
+  return text;
+}
+
+// What can't be sent as it is.
+void check_sendable(const char* kind, const NamedTensor& state) {
+  const bool sparse = state.tensor.layout() != c10::kStrided;
+  if (!sparse && at::has_internal_overlap(state.tensor) != at::MemOverlap::Yes) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat(kind, " ", state.name, sparse ? " is sparse" : "'s elements share memory",
+                     ": it can't be sent; ", sparse ? "give a dense one" : "clone() it first",
+                     ", or name it in DdpOptions::ignored"));
+}
+
+// A module's parameters and buffers, in its order; a tensor that several modules share is listed
+// under each name.
+struct ModelState {
+  std::vector<NamedTensor> parameters;
+  std::vector<NamedTensor> buffers;
+  std::vector<at::Tensor> ignored_parameters;
+
+  std::vector<at::Tensor> tensors() const {  // parameters, then buffers
+    std::vector<at::Tensor> all;
+    for (const auto& each : parameters) all.push_back(each.tensor);
+    for (const auto& each : buffers) all.push_back(each.tensor);
+    return all;
+  }
+};
+
+// Parameters and buffers without those named in `ignored`. Error(kInvalidArgument): a name there
+// that the module hasn't; one of the others that is sparse, or expanded.
+ModelState state_of(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
+  ModelState state;
+  std::set<std::string> unknown(ignored.begin(), ignored.end());
+  const auto add = [&](const char* kind, const auto& items, std::vector<NamedTensor>& list) {
+    for (const auto& item : items) {
+      unknown.erase(item.key());
+      if (std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end()) continue;
+      list.push_back({item.key(), item.value()});
+      check_sendable(kind, list.back());
+    }
+  };
+  add("parameter", module.named_parameters(), state.parameters);
+  add("buffer", module.named_buffers(), state.buffers);
+  for (const auto& item : module.named_parameters()) {
+    const bool is_ignored = std::find(ignored.begin(), ignored.end(), item.key()) != ignored.end();
+    if (is_ignored) state.ignored_parameters.push_back(item.value());
+  }
+  if (unknown.empty()) return state;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("DdpOptions::ignored has \"", one_line(*unknown.begin()),
+                     "\": the model has no parameter or buffer of that name"));
+}
+
+// Collective. Error(kInvalidArgument), the same on every rank, names the first rank whose `state`
+// (names, dtypes, shapes, strides) or `more` differs from rank 0's.
+void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
+                      Communicator& communicator, c10::Device device) {
+  if (communicator.size() == 1) return;
+  std::vector<ModelEntry> entries = std::move(more);
+  for (const auto& each : state.parameters) {
+    entries.push_back({"parameter " + each.name, shape_text(each.tensor)});
+  }
+  for (const auto& each : state.buffers) {
+    entries.push_back({"buffer " + each.name, shape_text(each.tensor)});
+  }
+  const std::string mine = encode_model(entries);
+  std::string rank_zeros = mine;
+  broadcast_bytes(rank_zeros, 0, communicator, device);
+  const std::string difference = first_model_difference(communicator.rank(), mine, rank_zeros);
+  constexpr std::size_t kMaxReportBytes = 1024;
+  for (const auto& report : gather_texts(difference, kMaxReportBytes, communicator, device)) {
+    if (!report.empty()) {
+      throw Error(ErrorCode::kInvalidArgument, "the ranks' models differ: " + report);
+    }
+  }
+}
+
 }  // namespace
 
 // On the accumulator of a parameter's gradient. A type of its own: to be known again.
@@ -80,7 +165,7 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   if (!state_.empty()) device_ = state_.front().device();
   check_same_model(state, entries_of(options_), communicator_, device_);
   check_zero(options_);
-  const std::vector<ParameterSpec> trainable = trainable_parameters(state);
+  const std::vector<ParameterSpec> trainable = trainable_parameters(state.parameters);
   check_nobody_averages();
   broadcast_tensors(state_, 0, communicator_, device_);
   reducer_.emplace(communicator_, trainable, options_.buckets,
@@ -108,9 +193,10 @@ DdpBase::Impl::~Impl() {
   }
 }
 
-std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(const ModelState& state) {
+std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(
+    const std::vector<NamedTensor>& parameters) {
   std::vector<ParameterSpec> specs;
-  for (const auto& [name, parameter] : state.parameters) {
+  for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) {
       frozen_.push_back({name, parameter});
       continue;

@@ -16,8 +16,7 @@
 #include "common/log.h"
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
-#include "worker_sdk/torch/flat_memory.h"
-#include "worker_sdk/torch/update_rule_impl.h"
+#include "worker_sdk/torch/optimizer_parts.h"
 
 namespace ddprun {
 

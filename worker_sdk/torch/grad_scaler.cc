@@ -9,14 +9,13 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/torch/option_check.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
 namespace {
 
 void require_scaler(bool holds, const std::string& what) {
-  torch_adapter::require(holds, "GradScaler", what);
+  if (!holds) throw Error(ErrorCode::kInvalidArgument, "GradScaler: " + what);
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/tensor_exchange.h"

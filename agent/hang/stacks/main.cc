@@ -17,9 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/hang/stacks/native_stack.h"
-#include "agent/hang/stacks/python_stack.h"
-#include "common/fd_message.h"
+#include "agent/hang/stacks/stacks.h"
+#include "common/socket.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the build has no libdw.
-#include "agent/hang/stacks/native_stack.h"
+#include "agent/hang/stacks/stacks.h"
 
 namespace ddprun::agent {
 

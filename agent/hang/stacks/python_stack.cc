@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/hang/stacks/python_stack.h"
+#include "agent/hang/stacks/stacks.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 
+#include "agent/output/text_parts.h"
 #include "common/child_process.h"
 #include "common/environment.h"
 
@@ -29,9 +30,7 @@ std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_fra
   std::vector<std::string> frames;
   bool in_main = false;
   while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    const std::string_view line = take_until(text, "\n");
     if (line.starts_with("Thread ")) {
       in_main = line.find("\"MainThread\"") != std::string_view::npos;
     } else if (in_main && line.starts_with("    ") && frames.size() < max_frames) {

@@ -1,24 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/doctor/nodes/node_exchange.h"
 
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
 #include <map>
-#include <memory>
 #include <utility>
 
+#include "common/child_process.h"
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/name_lookup.h"
+#include "common/process_facts.h"
 #include "common/random_id.h"
-#include "ctl/doctor/nodes/awaiting.h"
-#include "ctl/doctor/nodes/pair_plan.h"
-#include "ctl/doctor/nodes/peer_protocol.h"
-#include "ctl/doctor/nodes/peer_server.h"
-#include "ctl/doctor/nodes/second_look.h"
+#include "common/socket.h"
+#include "ctl/doctor/nodes/ways.h"
 #include "ctl/doctor/readings.h"
 
 namespace ddprun::doctor {
 namespace {
+
+int place_number(const Environment& environment, const char* name, int least) {
+  const std::string text = find_variable(environment, name).value_or("");
+  int value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end && value >= least) return value;
+  throw Error(ErrorCode::kInvalidArgument, std::string(name) + "=" + text +
+                                               ": as ddprun sets it for its workers it is a "
+                                               "number of " +
+                                               std::to_string(least) + " or more");
+}
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAnswerPatience{5'000};  // of the store itself
+
+// Waits for what another rank puts into the store. Throws Error(kTimeout).
+std::string await_key(store::Store& store, const std::string& key, Deadline deadline) {
+  store.set_timeout(std::chrono::ceil<milliseconds>(deadline.remaining()) + milliseconds(1));
+  return store.get(key);
+}
+
+// The values of those keys that are there at the deadline, or as soon as all are.
+std::map<int, std::string> await_all(store::Store& store, const std::map<int, std::string>& keys,
+                                     Deadline deadline) {
+  std::map<int, std::string> values;
+  std::vector<std::string> names;
+  for (const auto& [rank, key] : keys) names.push_back(key);
+  if (names.empty()) return values;
+  bool are_there = true;
+  try {
+    store.set_timeout(std::chrono::ceil<milliseconds>(deadline.remaining()) + milliseconds(1));
+    store.wait(names);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    are_there = false;
+  }
+  store.set_timeout(kAnswerPatience);
+  for (const auto& [rank, key] : keys) {
+    if (are_there || store.check({key})) values[rank] = store.get(key);
+  }
+  return values;
+}
 
 using std::chrono::milliseconds;
 
@@ -249,7 +298,67 @@ class Conductor {
   std::size_t num_steps_ = 0;
 };
 
+constexpr char kBeginKey[] = "doctor/collective";
+constexpr char kBegin[] = "begin";
+constexpr std::chrono::seconds kLeadersPatience{5};  // beyond rank 0's own deadline
+constexpr std::chrono::milliseconds kAnswerTime{1'000};
+
+std::string collective_key(int rank) { return concat(kBeginKey, "/", rank); }
+
+// What ddprun-check prints; what it says on stderr is ours.
+std::string run_check_program(std::uint64_t num_bytes, Deadline deadline) {
+  const double seconds = std::chrono::duration<double>(deadline.remaining()).count();
+  Pipe output = make_pipe();
+  Child child;
+  try {
+    child = start_child(
+        {.argv = {helper_program("ddprun-check"), std::to_string(num_bytes), concat(seconds)},
+         .environment = to_strings(current_environment()),
+         .descriptors = {ChildCommand::kNothing, output.write_end.get(), ChildCommand::kNothing},
+         .dies_with_us = true});
+  } catch (const StartError&) {
+    return "host failed: ddprun-check can't be started";
+  }
+  output.write_end.reset();
+  std::string text;
+  std::array<char, 4096> buffer;
+  ssize_t size = 1;
+  const Deadline patience(deadline.at() + kAnswerTime);
+  while (size > 0 && wait_ready(output.read_end.get(), POLLIN, patience)) {
+    size = ::read(output.read_end.get(), buffer.data(), buffer.size());
+    if (size > 0) text.append(buffer.data(), static_cast<std::size_t>(size));
+  }
+  int status = 0;
+  if (size > 0) {  // one that can't end yet is init's
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, WNOHANG);
+    return "host failed: no end in time";
+  }
+  ::waitpid(child.pid, &status, 0);
+  if (text.empty()) text = concat("host failed: ddprun-check ended with status ", status);
+  return text;
+}
+
 }  // namespace
+
+std::optional<Place> find_place(const Environment& environment) {
+  const auto address = find_variable(environment, env::kNodeAddr);
+  const auto host = find_variable(environment, env::kMasterAddr);
+  if (!address || !host || !find_variable(environment, env::kRank)) return std::nullopt;
+  Place place;
+  const bool is_virtual = find_variable(environment, env::kTrueLocalRank).has_value();
+  place.local_rank =
+      place_number(environment, is_virtual ? env::kTrueLocalRank : env::kLocalRank, 0);
+  place.global_rank = place_number(environment, env::kRank, 0);
+  place.node_rank = place_number(environment, env::kGroupRank, 0);
+  place.num_nodes = place_number(environment, env::kGroupWorldSize, 1);
+  place.world_size = place_number(environment, env::kWorldSize, 1);
+  const int port = place_number(environment, env::kMasterPort, 1);
+  place.store = {*host, static_cast<std::uint16_t>(port)};
+  place.address = *address;
+  place.round = find_variable(environment, env::kRound).value_or("1");
+  return place;
+}
 
 NodesFacts gather_nodes(store::Store& store, const Place& place, NodeSheet sheet,
                         const ExchangeOptions& options) {
@@ -293,6 +402,60 @@ void answer_rank_0(store::Store& store, const Place& place, NodeSheet sheet,
     if (step == kEnd) return;
     own.take_step(number, step);
   }
+}
+
+std::vector<RankCollective> parse_collectives(const std::string& text) {
+  constexpr std::string_view kFailed = " failed: ";
+  std::vector<RankCollective> found;
+  for (const std::string& line : lines_in(text)) {
+    RankCollective each;
+    if (const std::size_t at = line.find(kFailed); at != std::string::npos) {
+      each.backend = line.substr(0, at);
+      each.failure = line.substr(at + kFailed.size());
+    } else {
+      const auto words = words_in(line);
+      const auto numbers = numbers_in(line);
+      if (words.size() != 3 || numbers.size() != 2 || numbers[1] <= 0) continue;
+      each.backend = words[0];
+      each.num_bytes = static_cast<double>(numbers[0]);
+      each.seconds = static_cast<double>(numbers[1]) / 1e9;
+    }
+    if (each.backend == "host" || each.backend == "nccl") found.push_back(std::move(each));
+  }
+  return found;
+}
+
+void lead_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
+                      const std::string& reason_against, Deadline deadline, NodesFacts& facts) {
+  facts.no_collectives = reason_against;
+  if (!reason_against.empty()) return store.set(kBeginKey, reason_against);
+  store.set(kBeginKey, kBegin);
+  const std::string own = run_check_program(num_bytes, deadline);
+  store.set(collective_key(place.global_rank), concat(place.node_rank, "\n", own));
+  std::map<int, std::string> keys;
+  for (int rank = 0; rank < place.world_size; ++rank) keys[rank] = collective_key(rank);
+  const Deadline patience(deadline.at() + kAnswerTime * 2);
+  const auto answers = await_all(store, keys, patience);
+  for (int rank = 0; rank < place.world_size; ++rank) {
+    const auto answer = answers.find(rank);
+    if (answer == answers.end()) {
+      facts.collectives.push_back({rank, -1, "host", 0, 0, "no answer in time"});
+      continue;
+    }
+    const auto node = numbers_in(lines_in(answer->second).front());
+    for (RankCollective& each : parse_collectives(answer->second)) {
+      each.global_rank = rank;
+      each.node_rank = node.empty() ? -1 : static_cast<int>(node.front());
+      facts.collectives.push_back(std::move(each));
+    }
+  }
+}
+
+void join_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
+                      Deadline deadline) {
+  if (await_key(store, kBeginKey, Deadline(deadline.at() + kLeadersPatience)) != kBegin) return;
+  const std::string found = run_check_program(num_bytes, deadline);
+  store.set(collective_key(place.global_rank), concat(place.node_rank, "\n", found));
 }
 
 }  // namespace ddprun::doctor

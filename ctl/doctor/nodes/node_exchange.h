@@ -3,16 +3,31 @@
 // done next, and gathers; a node that doesn't answer in time is left out. docs/doctor.md.
 #pragma once
 
-#include <chrono>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/environment.h"
 #include "ctl/doctor/nodes/nodes_facts.h"
-#include "ctl/doctor/nodes/peer_client.h"
-#include "ctl/doctor/nodes/place.h"
+#include "ctl/doctor/nodes/peers.h"
 #include "rendezvous/store/store.h"
 
 namespace ddprun::doctor {
+
+// Where in a job this process is, when ddprun started it as a worker.
+struct Place {
+  int local_rank = 0, node_rank = 0, num_nodes = 1;
+  int global_rank = 0, world_size = 1;
+  Endpoint store;       // of the round
+  std::string address;  // numeric: this node, as peers reach it
+  std::string round;    // tells the keys of this round from another's
+};
+
+// nullopt: no worker of ddprun's. Throws Error(kInvalidArgument) for one whose variables make no
+// sense.
+std::optional<Place> find_place(const Environment& environment);
 
 struct ExchangeOptions {
   Deadline deadline;  // of all
@@ -31,5 +46,20 @@ NodesFacts gather_nodes(store::Store& store, const Place& place, NodeSheet sheet
 // heard of it.
 void answer_rank_0(store::Store& store, const Place& place, NodeSheet sheet,
                    const ExchangeOptions& options);
+
+// The collectives of all ranks are tried by ddprun-check on each: a library that breaks takes that
+// program with it, and not what is said of it.
+
+// "host 67108864 12000000" or "nccl failed: …", a line each; others are left out. Pure.
+std::vector<RankCollective> parse_collectives(const std::string& text);
+
+// Of rank 0, when all else is done: all ranks begin, unless `reason_against` says why not; what
+// they found goes into `facts`. Throws Error where the store can't be used.
+void lead_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
+                      const std::string& reason_against, Deadline deadline, NodesFacts& facts);
+
+// Of every other rank: waits for rank 0, at most until the deadline and some seconds.
+void join_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
+                      Deadline deadline);
 
 }  // namespace ddprun::doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/binding/machine_layout.h"
+#include "agent/binding/binding_plan.h"
 
 #include <filesystem>
 #include <fstream>

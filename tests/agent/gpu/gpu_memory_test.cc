@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // GpuMemory over the real ddprun-gpus and an NVML whose answers a file gives.
-#include "agent/gpu/gpu_memory.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -11,7 +10,7 @@
 #include <fstream>
 
 #include "agent/gpu/gpu_helper.h"
-#include "agent/orphan_sweep.h"
+#include "agent/warden_process.h"
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/process_facts.h"

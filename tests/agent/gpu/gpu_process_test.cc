@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/gpu/gpu_process.h"
+#include "agent/gpu/gpu_lines.h"
 
 #include "tests/support/catch.h"
 

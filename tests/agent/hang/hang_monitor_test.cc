@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/hang/waiting_place.h"
-#include "agent/orphan_sweep.h"
+#include "agent/hang/process_sampler.h"
+#include "agent/warden_process.h"
 #include "tests/agent/group_fixture.h"
 
 namespace ddprun::agent {

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <thread>
 
-#include "agent/hang/rdma_bytes.h"
 #include "common/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"

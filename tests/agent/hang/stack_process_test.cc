@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/hang/stack_process.h"
 
-#include "agent/hang/stacks/python_stack.h"
-#include "agent/hang/step_time_report.h"
+#include "agent/hang/hang_monitor.h"
+#include "agent/hang/stacks/stacks.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::agent {

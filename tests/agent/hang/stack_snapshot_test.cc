@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a look at its stack does to a worker.
-#include "agent/hang/stacks/stack_snapshot.h"
+#include "agent/hang/stacks/stacks.h"
 
 #include <signal.h>
 #include <sys/prctl.h>

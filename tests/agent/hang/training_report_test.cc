@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/hang/training_report.h"
+#include "agent/hang/hang_monitor.h"
 
 #include <bit>
 #include <limits>

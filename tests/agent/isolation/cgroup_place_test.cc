@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a worker's cgroup may be made, on a fake root.
-#include "agent/isolation/cgroup_place.h"
+#include "agent/isolation/cgroup_tree.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/fake_cgroups.h"

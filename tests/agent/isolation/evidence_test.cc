@@ -2,8 +2,8 @@
 // What is said of a worker's memory at its end, and of processes that don't end.
 #include <csignal>
 
-#include "agent/isolation/remaining_processes.h"
-#include "agent/isolation/worker_memory.h"
+#include "agent/isolation/cgroup_tree.h"
+#include "agent/isolation/worker_cgroups.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_cgroups.h"
 #include "tests/support/temp_directory.h"

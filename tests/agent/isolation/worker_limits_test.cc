@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/isolation/worker_limits.h"
+#include "agent/isolation/isolation_plan.h"
 
 #include "tests/support/catch.h"
 

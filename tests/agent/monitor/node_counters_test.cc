@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/monitor/node_counters.h"
+#include "agent/monitor/node_monitor.h"
 
 #include <cmath>
 #include <set>

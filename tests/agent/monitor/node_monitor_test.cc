@@ -11,7 +11,7 @@
 #include <fstream>
 #include <vector>
 
-#include "agent/monitor/worker_use.h"
+#include "agent/monitor/agent_metrics.h"
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/process_facts.h"

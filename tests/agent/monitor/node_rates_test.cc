@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/monitor/node_rates.h"
+#include "agent/monitor/node_monitor.h"
 
 #include <chrono>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/output/log_file.h"
+#include "agent/output/log_queue.h"
 
 #include <cerrno>
 #include <filesystem>

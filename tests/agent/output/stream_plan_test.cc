@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of docs/output.md: options and scene → the way of each stream.
-#include "agent/output/stream_plan.h"
+#include "agent/output/output_options.h"
 
 #include "tests/support/catch.h"
 

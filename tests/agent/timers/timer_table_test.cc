@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/timers/timer_table.h"
+#include "agent/timers/timer_pipe.h"
 
 #include "tests/support/catch.h"
 

@@ -2,7 +2,6 @@
 // The state of GPUs, what a worker would load, and NCCL's choice, each as ok, warn and fail.
 #include <cstdlib>
 
-#include "ctl/doctor/packages.h"
 #include "tests/ctl/doctor/fake_root.h"
 #include "tests/support/catch.h"
 

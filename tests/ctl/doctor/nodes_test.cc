@@ -7,13 +7,10 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "ctl/doctor/nodes/collective.h"
-#include "ctl/doctor/nodes/host_ranges.h"
-#include "ctl/doctor/nodes/nodes_report.h"
-#include "ctl/doctor/nodes/outliers.h"
-#include "ctl/doctor/nodes/pair_plan.h"
-#include "ctl/doctor/nodes/place.h"
-#include "ctl/doctor/nodes/second_look.h"
+#include "ctl/doctor/nodes/node_exchange.h"
+#include "ctl/doctor/nodes/nodes_facts.h"
+#include "ctl/doctor/nodes/ways.h"
+#include "ctl/doctor/report.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

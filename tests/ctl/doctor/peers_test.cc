@@ -3,9 +3,7 @@
 #include <cmath>
 
 #include "common/socket.h"
-#include "ctl/doctor/nodes/peer_client.h"
-#include "ctl/doctor/nodes/peer_protocol.h"
-#include "ctl/doctor/nodes/peer_server.h"
+#include "ctl/doctor/nodes/peers.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::doctor {

@@ -4,7 +4,7 @@
 #include <boost/json/value.hpp>
 
 #include "ctl/report/grid_chart.h"
-#include "ctl/report/time_grid.h"
+#include "ctl/report/record.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::report {

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <string>
 
-#include "ctl/report/fields.h"
 #include "ctl/report/record_reader.h"
 
 namespace ddprun::test {

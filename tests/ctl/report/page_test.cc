@@ -6,7 +6,7 @@
 #include "common/log.h"
 #include "ctl/report/charts.h"
 #include "ctl/report/facts.h"
-#include "ctl/report/fields.h"
+#include "ctl/report/record_reader.h"
 #include "ctl/report/report_page.h"
 #include "tests/ctl/report/event_text.h"
 #include "tests/support/catch.h"

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest, and what kubectl says. That the manifest is what Kubernetes takes:
 // manifest_test.py.
-#include "ctl/submit/kubernetes_manifest.h"
+#include "ctl/submit/kubernetes.h"
 
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 
-#include "ctl/submit/kubernetes_state.h"
-#include "ctl/submit/pod_lines.h"
-#include "ctl/submit/yaml_text.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

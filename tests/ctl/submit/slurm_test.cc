@@ -4,9 +4,8 @@
 #include <iterator>
 
 #include "common/exit_codes.h"
-#include "ctl/submit/rank_map.h"
-#include "ctl/submit/slurm_output.h"
-#include "ctl/submit/slurm_script.h"
+#include "ctl/submit/ddprun_command.h"
+#include "ctl/submit/slurm.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

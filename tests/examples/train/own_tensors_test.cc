@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/own_tensors.h"
+#include "examples/train/options.h"
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "examples/train/progress.h"
+#include "examples/train/summary.h"
 
 #include <sys/resource.h>
 
@@ -11,7 +11,6 @@
 #include <string>
 
 #include "common/error.h"
-#include "examples/train/summary.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/dry_run/round_forecast.h"
+#include "launcher/dry_run/worker_forecast.h"
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/events/event_file.h"
+#include "launcher/report/job_records.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launcher/hosts/input_feed.h"
+#include "launcher/hosts/fleet.h"
 
 #include "tests/support/catch.h"
 

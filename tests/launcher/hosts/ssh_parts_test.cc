@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/forwarded_environment.h"
+#include "common/environment.h"
 #include "common/shell_words.h"
+#include "launcher/hosts/fleet_plan.h"
 #include "launcher/hosts/own_lines.h"
-#include "launcher/hosts/ssh_command.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

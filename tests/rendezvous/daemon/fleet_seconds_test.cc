@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/daemon/fleet_seconds.h"
+#include "rendezvous/daemon/daemon_status.h"
 
 #include "tests/support/catch.h"
 

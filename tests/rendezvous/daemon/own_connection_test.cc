@@ -5,7 +5,7 @@
 #include <future>
 #include <string>
 
-#include "rendezvous/daemon/own_connections.h"
+#include "rendezvous/daemon/port_listener.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_certificates.h"
 #include "tests/support/catch.h"

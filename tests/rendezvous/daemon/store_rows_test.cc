@@ -2,7 +2,7 @@
 // What rows make of a store that older ones of this project wrote.
 #include "rendezvous/daemon/store_rows.h"
 
-#include "rendezvous/store/proxy_frame.h"
+#include "rendezvous/store/byte_stream.h"
 #include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"
 

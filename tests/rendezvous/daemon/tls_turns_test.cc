@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handshakes that wait for their turn.
-#include "rendezvous/daemon/tls_turns.h"
+#include "rendezvous/daemon/newcomers.h"
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>

@@ -6,7 +6,7 @@
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/link_connector.h"
-#include "rendezvous/security/http_proof.h"
+#include "rendezvous/security/proof.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"

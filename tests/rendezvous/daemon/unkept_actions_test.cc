@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What waits for the journal, and in which order it is carried out.
-#include "rendezvous/daemon/unkept_actions.h"
+#include "rendezvous/journal/journal.h"
 
 #include <memory>
 #include <string>
@@ -14,6 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
+using journal::UnkeptActions;
 using Words = std::vector<std::string>;
 
 const journal::Batch kNone;

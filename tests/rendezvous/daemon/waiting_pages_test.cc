@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages that wait until what they show is kept, where the journal does not answer.
-#include "rendezvous/daemon/waiting_pages.h"
+#include "rendezvous/daemon/shared_page.h"
 
 #include <poll.h>
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/daemon/watch_json.h"
 #include "rendezvous/membership/codec.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"

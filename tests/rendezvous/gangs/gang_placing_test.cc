@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which nodes a gang gets, and which it holds.
-#include "rendezvous/gangs/gang_placing.h"
+#include "rendezvous/gangs/gang_queue.h"
 
 #include <map>
 #include <string>

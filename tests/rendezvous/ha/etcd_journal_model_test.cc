@@ -6,7 +6,6 @@
 
 #include "common/log.h"
 #include "rendezvous/ha/etcd_journal.h"
-#include "rendezvous/ha/key_names.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/ha/model_store.h"
 #include "tests/support/catch.h"

@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "common/log.h"
-#include "rendezvous/ha/key_names.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"

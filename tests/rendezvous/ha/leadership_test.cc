@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/ha/key_names.h"
+#include "rendezvous/ha/etcd_journal.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"
 

@@ -53,7 +53,7 @@ void check_usable(const std::string& directory, const Rows& written) {
   std::size_t kept = 0;
   {
     JournalFile file(directory, Durability::kProcess);
-    const JournalFile::Content content = file.load();
+    const Content content = file.load();
     for (const auto& [key, text] : content.rows) {
       const auto found = written.find(key);
       REQUIRE(found != written.end());
@@ -64,7 +64,7 @@ void check_usable(const std::string& directory, const Rows& written) {
     file.commit({{"new", "1"}});
   }
   JournalFile again(directory, Durability::kProcess);
-  const JournalFile::Content content = again.load();
+  const Content content = again.load();
   REQUIRE(content.rows.count("new") == 1);
   REQUIRE(content.rows.size() == kept + 1);
 }
@@ -279,7 +279,7 @@ TEST_CASE("journal damage: a log that lost its end is noticed") {
     write_file(copy.path("state/lock"), "4711 10 its-boot written 0\n");
   }
   JournalFile file(copy.path("state"), Durability::kProcess);
-  const JournalFile::Content content = file.load();
+  const Content content = file.load();
   CHECK(content.rows.at("n") == "9");
   REQUIRE(content.losses.size() == 1);
   CHECK_THAT(content.losses.front(),
@@ -307,7 +307,7 @@ TEST_CASE("journal damage: a log that is gone is noticed, and the rest is kept")
     }
     REQUIRE(std::filesystem::remove(copy.path("state/journal.db-wal")));
     JournalFile file(copy.path("state"), Durability::kProcess);
-    const JournalFile::Content content = file.load();
+    const Content content = file.load();
     CHECK(content.rows == kept);
     REQUIRE(content.losses.size() == 1);
     CHECK_THAT(content.losses.front(),

@@ -47,7 +47,7 @@ TEST_CASE("JournalFile: what was committed is there again, whatever the durabili
     file.commit({});
   }
   JournalFile file(directory.path("state"), durability);
-  const JournalFile::Content content = file.load();
+  const Content content = file.load();
   CHECK(content.rows == Rows{{"a", text}, {"c", "3"}});
   CHECK(content.losses.empty());
   CHECK(content.clock_shift == Clock::duration::zero());
@@ -173,7 +173,7 @@ TEST_CASE(
     ::waitpid(child, nullptr, 0);
     ::close(reports[0]);
     JournalFile file(directory.path(), Durability::kProcess);
-    const JournalFile::Content content = file.load();
+    const Content content = file.load();
     CHECK(content.losses.empty());
     CHECK(content.rows.at("n") == content.rows.at("k"));
     CHECK(std::stoi(content.rows.at("n")) >= reported);

@@ -216,7 +216,7 @@ TEST_CASE("AgentMachine: warned before any rendezvous took it in, it ends with 7
   for (const auto kind : {Preempted::Kind::kNode, Preempted::Kind::kTimeLimit}) {
     AgentNode node;
     node(agent_event::Start{});
-    node(agent_event::Warned{{kind, "got SIGUSR1", 60s}});
+    node(agent_event::Warned{kind, "got SIGUSR1", 60s});
     REQUIRE(node.last<agent_action::Exit>() != nullptr);
     CHECK(node.last<agent_action::Exit>()->verdict.exit_code ==
           (kind == Preempted::Kind::kNode ? 75 : 124));

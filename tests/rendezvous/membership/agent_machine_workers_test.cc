@@ -172,14 +172,14 @@ TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {
 TEST_CASE("AgentMachine: a worker's request is handed on while its round lives") {
   AgentNode node;
   node.run();
-  node(agent_event::WorkerAsks{{7, WorkerRequest::Kind::kStopJob, 0, "another round's", 3}});
+  node(agent_event::WorkerAsks{7, WorkerRequest::Kind::kStopJob, 0, "another round's", 3});
   CHECK(node.said<WorkerRequest>() == nullptr);
-  node(agent_event::WorkerAsks{{1, WorkerRequest::Kind::kExcludeNode, 2, "hot", 1}});
+  node(agent_event::WorkerAsks{1, WorkerRequest::Kind::kExcludeNode, 2, "hot", 1});
   REQUIRE(node.said<WorkerRequest>() != nullptr);
   CHECK(node.said<WorkerRequest>()->reason == "hot");
   node.actions.clear();
   node.hear(StopRound{1, "excluded"});
-  node(agent_event::WorkerAsks{{1, WorkerRequest::Kind::kExcludeNode, 3, "hot", 1}});
+  node(agent_event::WorkerAsks{1, WorkerRequest::Kind::kExcludeNode, 3, "hot", 1});
   CHECK(node.said<WorkerRequest>() == nullptr);
 }
 
@@ -201,7 +201,7 @@ TEST_CASE("AgentMachine: the first step is said, and the last one with the worke
 TEST_CASE("AgentMachine: a warning is said, workers that are asked to leave do so in order") {
   AgentNode node;
   node.run();
-  node(agent_event::Warned{{Preempted::Kind::kNode, "got SIGUSR1", 60s}});
+  node(agent_event::Warned{Preempted::Kind::kNode, "got SIGUSR1", 60s});
   REQUIRE(node.said<Preempted>() != nullptr);
   CHECK(node.said<Preempted>()->reason == "got SIGUSR1");
   node.hear(Preempt{7, "another round's", 60s});

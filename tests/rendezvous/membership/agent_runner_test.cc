@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/agent_runner.h"
+#include "rendezvous/membership/agent_machine.h"
 
 #include "tests/support/catch.h"
 

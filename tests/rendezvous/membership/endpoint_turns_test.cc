@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/endpoint_turns.h"
+#include "rendezvous/membership/link_connector.h"
 
 #include "tests/support/catch.h"
 

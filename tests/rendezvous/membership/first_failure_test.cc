@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which failure of a round is its cause: the one that happened first, whoever was heard of first.
-#include "rendezvous/membership/round_failures.h"
+#include "rendezvous/membership/state.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership::testing {

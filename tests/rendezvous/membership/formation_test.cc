@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/membership/locality.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::membership {

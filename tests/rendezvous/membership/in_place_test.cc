@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rounds that go on in place: what the rendezvous decides, and what an agent does.
-#include "rendezvous/membership/in_place.h"
+#include "rendezvous/membership/verdicts.h"
 
 #include <csignal>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rendezvous/journal/row.h"
-#include "rendezvous/membership/job_rows.h"
+#include "rendezvous/membership/state.h"
 
 namespace ddprun::membership::testing {
 

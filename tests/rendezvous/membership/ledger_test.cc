@@ -5,7 +5,6 @@
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
 
-#include "rendezvous/membership/ledger_json.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What agents say of their nodes: on the wire, and in the table of jobs.
-#include "rendezvous/membership/node_report.h"
+#include "rendezvous/membership/reports.h"
 
 #include <limits>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is counted of rounds: what ended each, how long it was waited for, what all jobs cost.
-#include "rendezvous/membership/round_end.h"
+#include "rendezvous/membership/ledger.h"
 
 #include "tests/rendezvous/membership/script.h"
 

@@ -10,8 +10,8 @@
 
 #include "common/variant.h"
 #include "rendezvous/journal/row.h"
-#include "rendezvous/membership/channel.h"
 #include "rendezvous/membership/machine.h"
+#include "rendezvous/membership/messages.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::membership::testing {

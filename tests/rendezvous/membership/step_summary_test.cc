@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/step_summary.h"
+#include "rendezvous/membership/reports.h"
 
 #include <limits>
 
@@ -79,8 +79,8 @@ TEST_CASE("StepSummary: what an agent says is taken with a pinch of salt") {
   mad.forward.mean = std::numeric_limits<double>::quiet_NaN();
   mad.exposed.mean = -1;
   mad.num_ranks = -5;
-  const auto object = step_summary_object(mad);
-  const StepSummary back = read_step_summary(JsonFields(object, "step_parts"));
+  const auto object = json_of(mad);
+  const auto back = read_json<StepSummary>(JsonFields(object, "step_parts"));
   CHECK(back.num_ranks == 0);
   CHECK(back.forward.mean == 0);
   CHECK(back.exposed.mean == 0);

@@ -80,12 +80,12 @@ TEST_CASE("Tail: an agent finds out, and says it while it is connected") {
   CHECK(read->round == 1);
   CHECK(read->request == 17);
   CHECK(read->global_rank == 3);
-  node(agent_event::TailRead{{17, {"a line"}, ""}});
+  node(agent_event::TailRead{17, {"a line"}, ""});
   REQUIRE(node.said<Tail>() != nullptr);
   CHECK(node.said<Tail>()->lines == std::vector<std::string>{"a line"});
   node.actions.clear();
   node(agent_event::LinkDown{false, "reset"});
-  node(agent_event::TailRead{{18, {}, ""}});
+  node(agent_event::TailRead{18, {}, ""});
   CHECK(node.said<Tail>() == nullptr);
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.welcome();

@@ -21,7 +21,7 @@ using ddprun::test::Contains;
 
 // golden/format1.db was written by the first ddprund that had --state-dir: job "running", two nodes
 // in round 2 after rank 3's failure, and job "waiting", one node of two.
-journal::JournalFile::Content golden(const test::TempDirectory& directory) {
+journal::Content golden(const test::TempDirectory& directory) {
   std::filesystem::copy_file(DDPRUN_GOLDEN_JOURNAL, directory.path("journal.db"));
   return journal::JournalFile(directory.path(), journal::Durability::kProcess).load();
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/pages/gang_reader.h"
+#include "rendezvous/pages/gang_client.h"
 
 #include <string>
 
-#include "common/base64.h"
+#include "common/byte_text.h"
 #include "common/error.h"
 #include "tests/support/catch.h"
 

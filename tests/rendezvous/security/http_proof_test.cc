@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/security/http_proof.h"
+#include "rendezvous/security/proof.h"
 
 #include "common/error.h"
 #include "tests/support/catch.h"

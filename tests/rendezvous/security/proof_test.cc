@@ -4,8 +4,8 @@
 #include <numeric>
 #include <set>
 
+#include "common/byte_text.h"
 #include "common/error.h"
-#include "common/hex.h"
 #include "tests/support/catch.h"
 #include "tests/support/secret_file.h"
 

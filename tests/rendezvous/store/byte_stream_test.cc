@@ -5,7 +5,6 @@
 #include <random>
 
 #include "common/log.h"
-#include "rendezvous/store/proxy_frame.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

@@ -135,16 +135,6 @@ TEST_CASE("TcpStore: competing consumers each get an element", "[net]") {
   CHECK(producer.queue_len("q") == 0);
 }
 
-TEST_CASE("TcpStore: the join counter is added to once per worker, not per clone", "[net]") {
-  ServerThread server;
-  TcpStoreOptions options = within(10s);
-  options.join = true;
-  TcpStore store(server.endpoint(), options);
-  store.clone();
-  CHECK(store.num_keys() == 1);
-  CHECK(store.list_keys().empty());
-}
-
 TEST_CASE("TcpStore: an expired wait names its keys and keeps the connection", "[net]") {
   ServerThread server;
   TcpStore store(server.endpoint(), within(30ms));
@@ -214,9 +204,7 @@ TEST_CASE("TcpStore: a reply of absurd length costs the connection, not the memo
     send_all(connection.get(), &length, sizeof length, deadline);
     send_all(connection.get(), "a few bytes", 11, deadline);
   });
-  TcpStoreOptions options = within(5s);
-  options.join = false;
-  TcpStore store({"127.0.0.1", local_address(listener.get()).port()}, options);
+  TcpStore store({"127.0.0.1", local_address(listener.get()).port()}, within(5s));
   CHECK(code_of([&] { store.compare_set("key", "", "value"); }) == ErrorCode::kConnectionLost);
   server.join();
 }

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "tests/support/catch.h"
-#include "worker_sdk/core/flight_dump.h"
+#include "worker_sdk/core/record_keeper.h"
 #include "worker_sdk/core/worker_progress.h"
 
 using namespace ddprun;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/core/mesh_layout.h"
+#include "worker_sdk/core/mesh.h"
 
 #include <algorithm>
 

@@ -23,7 +23,7 @@
 #include "tests/support/fake_cuda.h"
 #include "tests/support/fake_nccl.h"
 #include "worker_sdk/core/flight_recorder.h"
-#include "worker_sdk/core/nccl/ras_address.h"
+#include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks in step, as training has them, asked to stop at different moments over a real store.
-#include "worker_sdk/core/stop_agreement.h"
+#include "worker_sdk/core/stop_boundary.h"
 
 #include <algorithm>
 #include <barrier>

@@ -10,7 +10,7 @@
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
-#include "worker_sdk/core/collective_scope.h"
+#include "worker_sdk/core/flight_recorder.h"
 
 using namespace ddprun;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/ddp/model_difference.h"
+#include "worker_sdk/ddp/ddp_rules.h"
 
 #include "tests/support/catch.h"
 

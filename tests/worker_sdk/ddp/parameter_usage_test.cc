@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/ddp/parameter_usage.h"
+#include "worker_sdk/ddp/ddp_rules.h"
 
 #include "common/error.h"
 #include "tests/support/catch.h"

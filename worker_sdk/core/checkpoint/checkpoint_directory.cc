@@ -9,19 +9,47 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
-#include <optional>
 #include <set>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "common/dangling_link.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
+#include "common/regular_file.h"
 #include "worker_sdk/core/checkpoint/durable_file.h"
 
 namespace ddprun {
 namespace {
+
+constexpr std::string_view kPrefix = "step-", kSuffix = ".safetensors", kRank = ".rank-",
+                           kOf = "-of-";
+constexpr std::size_t kNumDigits = 12, kNumSaveDigits = 8;
+
+std::string stem(std::uint64_t step) {
+  const std::string digits = std::to_string(step);
+  const std::size_t num_zeros = kNumDigits - std::min(kNumDigits, digits.size());
+  return concat(kPrefix, std::string(num_zeros, '0'), digits);
+}
+
+// Takes a number off the front of `text`; what is no number is 0, which the caller finds out by
+// writing the name again.
+template <typename Number>
+Number take_number(std::string_view& text) {
+  Number number{};
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  text.remove_prefix(static_cast<std::size_t>(parsed.ptr - text.data()));
+  return number;
+}
+
+void take(std::string_view& text, std::size_t size) {
+  text.remove_prefix(std::min(text.size(), size));
+}
+
+bool is_save(std::string_view text) {
+  return text.size() == kNumSaveDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
 
 namespace fs = std::filesystem;
 
@@ -45,12 +73,57 @@ std::string read_file(const std::string& path) {
   return read_whole(path);
 }
 
+void write_file(const std::string& path, const Metadata& metadata,
+                const std::vector<TensorBytes>& tensors) {
+  const std::string header = encode_header(metadata, tensors);
+  std::vector<std::string_view> pieces{header};
+  for (const TensorBytes& tensor : tensors) pieces.push_back(tensor.bytes);
+  write_durably(path, pieces);
+}
+
 // Says which of the ranks' files is meant.
 std::string shard_text(const ShardPlace& place) {
   return concat("the shard of rank ", place.rank, " of ", place.size);
 }
 
 }  // namespace
+
+std::string checkpoint_name(std::uint64_t step) { return concat(stem(step), kSuffix); }
+
+std::string shard_name(const ShardPlace& place) {
+  return concat(stem(place.step), '.', place.save, kRank, place.rank, kOf, place.size, kSuffix);
+}
+
+std::optional<std::uint64_t> parse_checkpoint_name(std::string_view name) {
+  std::string_view rest = name;
+  take(rest, kPrefix.size());
+  const auto step = take_number<std::uint64_t>(rest);
+  if (name != checkpoint_name(step)) return std::nullopt;
+  return step;
+}
+
+std::optional<ShardPlace> parse_shard_name(std::string_view name) {
+  ShardPlace place;
+  std::string_view rest = name;
+  take(rest, kPrefix.size());
+  place.step = take_number<std::uint64_t>(rest);
+  take(rest, 1);
+  place.save = rest.substr(0, kNumSaveDigits);
+  take(rest, kNumSaveDigits + kRank.size());
+  place.rank = take_number<int>(rest);
+  take(rest, kOf.size());
+  place.size = take_number<int>(rest);
+  const bool is_one = is_save(place.save) && place.rank >= 0 && place.rank < place.size;
+  if (!is_one || name != shard_name(place)) return std::nullopt;
+  return place;
+}
+
+bool is_temporary_name(std::string_view name) {
+  const std::size_t mark = name.find(kTemporaryMark);
+  if (mark == name.npos) return false;
+  const std::string_view target = name.substr(0, mark);
+  return parse_checkpoint_name(target) || parse_shard_name(target);
+}
 
 CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept, Role role)
     : path_(std::move(path)), num_kept_(num_kept) {
@@ -71,14 +144,6 @@ CheckpointDirectory::CheckpointDirectory(std::string path, std::size_t num_kept,
   if (role != Role::kOwner) return;
   lock_.emplace(path_, kPatience);
   remove_leftovers();
-}
-
-std::string CheckpointDirectory::path_of(std::uint64_t step) const {
-  return path_ + "/" + checkpoint_name(step);
-}
-
-std::string CheckpointDirectory::path_of(const ShardPlace& place) const {
-  return path_ + "/" + shard_name(place);
 }
 
 std::vector<std::string> CheckpointDirectory::names() const {
@@ -120,10 +185,8 @@ void CheckpointDirectory::read(LoadedCheckpoint& loaded) const {
   const auto save = loaded.content.metadata.extract(kSaveKey);
   if (shards.empty() || save.empty()) return;
   ShardPlace place{.step = loaded.step, .save = save.mapped()};
-  const std::string& count = shards.mapped();
-  const auto parsed = std::from_chars(count.data(), count.data() + count.size(), place.size);
-  if (parsed.ec != std::errc() || parsed.ptr != count.data() + count.size() || place.size < 1 ||
-      place.size > kMostShards || !parse_shard_name(shard_name(place))) {
+  place.size = parsed_number<int>(shards.mapped()).value_or(0);
+  if (place.size < 1 || place.size > kMostShards || !parse_shard_name(shard_name(place))) {
     throw_unusable("its number of shards is none");
   }
   loaded.num_shards = place.size;
@@ -175,21 +238,14 @@ std::unique_ptr<LoadedCheckpoint> CheckpointDirectory::newest() {
 
 std::string CheckpointDirectory::write(std::uint64_t step, const Metadata& metadata,
                                        const std::vector<TensorBytes>& tensors) {
-  const std::string path = path_of(step);
-  const std::string header = encode_header(metadata, tensors);
-  std::vector<std::string_view> pieces{header};
-  for (const TensorBytes& tensor : tensors) pieces.push_back(tensor.bytes);
-  write_durably(path, pieces);
+  write_file(path_of(step), metadata, tensors);
   remove_outdated(step, "");
-  return path;
+  return path_of(step);
 }
 
 void CheckpointDirectory::write_shard(const ShardPlace& place,
                                       const std::vector<TensorBytes>& tensors) {
-  const std::string header = encode_header({}, tensors);
-  std::vector<std::string_view> pieces{header};
-  for (const TensorBytes& tensor : tensors) pieces.push_back(tensor.bytes);
-  write_durably(path_of(place), pieces);
+  write_file(path_of(place), {}, tensors);
 }
 
 bool CheckpointDirectory::is_committed(const ShardPlace& place) const {

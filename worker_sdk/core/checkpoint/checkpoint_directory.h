@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training's checkpoints on disk: step-000000000120.safetensors and the like, each one file, or
-// that and a shard of each rank (checkpoint_names.h). What has its name is whole, whatever happened
+// that and a shard of each rank. What has its name is whole, whatever happened
 // to the machine meanwhile; the newest few are kept.
 #pragma once
 
@@ -10,13 +10,45 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "worker_sdk/core/checkpoint/checkpoint_names.h"
-#include "worker_sdk/core/checkpoint/directory_lock.h"
+#include "worker_sdk/core/checkpoint/durable_file.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace ddprun {
+
+// Every name in a checkpoint directory. Pure: no I/O, clock or thread.
+//
+//   step-000000000120.safetensors                       the checkpoint of step 120; where it has
+//                                                       shards: what belongs to all of them
+//   step-000000000120.3f9a1c22.rank-2-of-4.safetensors  the shard that rank 2 of 4 wrote, of save
+//                                                       3f9a1c22
+//   NAME.tmp-…                                          not whole yet, or never
+//   NAME.damaged                                        put aside
+
+// What a writer adds to the name of a file that isn't whole yet; what follows tells writers apart.
+inline constexpr std::string_view kTemporaryMark = ".tmp-";
+inline constexpr std::string_view kDamagedMark = ".damaged";
+
+struct ShardPlace {
+  std::uint64_t step = 0;
+  std::string save;  // 8 hexadecimal digits in small letters, drawn for each save
+  int rank = 0;
+  int size = 1;
+
+  bool operator==(const ShardPlace&) const = default;
+};
+
+std::string checkpoint_name(std::uint64_t step);
+std::string shard_name(const ShardPlace& place);
+
+// nullopt: any other name.
+std::optional<std::uint64_t> parse_checkpoint_name(std::string_view name);
+std::optional<ShardPlace> parse_shard_name(std::string_view name);
+
+// Of a checkpoint or a shard.
+bool is_temporary_name(std::string_view name);
 
 struct LoadedCheckpoint {
   std::string path;
@@ -40,8 +72,9 @@ class CheckpointDirectory {
                                Role role = Role::kOwner);
 
   const std::string& path() const { return path_; }
-  std::string path_of(std::uint64_t step) const;  // of the file that has it, or would
-  std::string path_of(const ShardPlace& place) const;
+  // Of the file that has it, or would.
+  std::string path_of(std::uint64_t step) const { return path_ + "/" + checkpoint_name(step); }
+  std::string path_of(const ShardPlace& place) const { return path_ + "/" + shard_name(place); }
 
   // The newest that is whole, its shards included; null: the directory has none of any kind. Each
   // newer one that isn't gets a warning and the name NAME.damaged. Throws Error(kInvalidArgument)

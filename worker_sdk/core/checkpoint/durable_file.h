@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are whole or not there, whatever happens to the process or the machine meanwhile.
+// How a checkpoint's files are written: whole or not there, whatever happens to the process or the
+// machine meanwhile; in a directory that one process has; off the training thread.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
+
+#include "common/unique_fd.h"
 
 namespace ddprun {
 
@@ -21,5 +30,51 @@ void sync_directory(const std::string& path, const std::string& what);
 
 // All of it. Throws Error(kSystem) "can't read the checkpoint PATH: …".
 std::string read_whole(const std::string& path);
+
+// Finds out that another process of this machine uses the same directory. Held by the process, as
+// long as this object lives; several of one process don't disturb each other. It ends with the
+// process, however that ends. Nothing is written to the directory.
+class DirectoryLock {
+ public:
+  // Waits up to `patience` for another process to end, then throws Error(kInvalidArgument) that
+  // names it. Where the file system has no locks, or somebody on another machine has this one,
+  // there is none: a machine that is gone must not keep a training from going on.
+  DirectoryLock(const std::string& path, std::chrono::milliseconds patience);
+
+ private:
+  UniqueFd directory_;
+};
+
+// Writes off the training thread: one task at a time on a thread of its own. Called from one
+// thread. The next start() or wait() throws what a task threw, once.
+class WriterThread {
+ public:
+  WriterThread() = default;
+  // Waits for the task under way: it has somebody's buffers. What it throws is lost.
+  ~WriterThread();
+  WriterThread(const WriterThread&) = delete;
+  WriterThread& operator=(const WriterThread&) = delete;
+
+  // Waits for the task under way, if any, and returns with the new one begun. Throws what the
+  // earlier one threw, Error(kResourceExhausted) where there can be no thread; then nothing began.
+  void start(std::function<void()> task);
+
+  // When it returns no task is under way. As long as the disk takes: there is no way to take back
+  // what the kernel writes.
+  void wait();
+
+ private:
+  void run();
+
+  // Caller's thread.
+  std::thread thread_;  // from the first start() on
+
+  // Guarded by mutex_.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> task_;  // empty: none is under way
+  std::exception_ptr error_;
+  bool ends_ = false;
+};
 
 }  // namespace ddprun

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/bootstrap.h"
 
-#include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
 #include <utility>
 
 #include "common/error.h"
-#include "common/fd_message.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/store/store_timeout.h"
@@ -26,19 +28,6 @@ constexpr auto kNamingTime = std::chrono::seconds{2};
 // Pause where the queue of the first rank's socket is full: nothing tells when it no longer is.
 constexpr auto kFullQueuePause = std::chrono::milliseconds{10};
 
-bool unhex(const std::string& text, Token* token) {
-  if (text.size() != 2 * token->size()) return false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    const bool digit = c >= '0' && c <= '9', letter = c >= 'a' && c <= 'f';
-    if (!digit && !letter) return false;
-    const auto nibble = static_cast<std::uint8_t>(digit ? c - '0' : c - 'a' + 10);
-    std::uint8_t& byte = (*token)[i / 2];
-    byte = static_cast<std::uint8_t>(i % 2 == 0 ? nibble << 4 : byte | nibble);
-  }
-  return true;
-}
-
 sockaddr_un abstract_address(const std::string& name, socklen_t* length) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -49,12 +38,6 @@ sockaddr_un abstract_address(const std::string& name, socklen_t* length) {
 
 std::string key_of(const HostCommunicatorOptions& options, int rank) {
   return options.key_prefix + "host/" + std::to_string(rank);
-}
-
-std::string join(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return text;
 }
 
 // "missing: ranks 3, 7".
@@ -70,7 +53,7 @@ std::string missing_records(store::Store& store, const std::vector<std::string>&
   } catch (const Error& error) {
     if (missing.empty()) return concat("the store can't say who is missing: ", error.what());
   }
-  return concat("missing: rank", missing.size() == 1 ? " " : "s ", join(missing),
+  return concat("missing: rank", missing.size() == 1 ? " " : "s ", listed(missing),
                 num_asked < keys.size() ? " and perhaps others" : "");
 }
 
@@ -98,6 +81,38 @@ UniqueFd connect_unix(const std::string& name, int rank, StartWatch& watch, Dead
   return fd;
 }
 
+// Bounds how late a failure on another node is seen; a few requests a second and node.
+constexpr auto kAskInterval = std::chrono::milliseconds{250};
+// For requests that need no waiting in the store.
+constexpr auto kStoreTime = std::chrono::seconds{5};
+
+FailureRecord record_of(FailureKind kind, int rank, const std::string& text) {
+  FailureRecord record{.kind = kind, .rank = rank, .text = {}};
+  std::memcpy(record.text, text.data(), std::min(text.size(), sizeof record.text - 1));
+  return record;
+}
+
+std::string encode(const FailureRecord& record) {
+  return concat(static_cast<std::uint32_t>(record.kind), " ", record.rank, " ", record.text);
+}
+
+FailureRecord decode(const std::string& note) {
+  std::istringstream in(note);
+  std::uint32_t kind = 0;
+  int rank = -1;
+  std::string text;
+  in >> kind >> rank;
+  in.get();
+  std::getline(in, text, '\0');
+  return record_of(static_cast<FailureKind>(kind), rank, text);
+}
+
+Error error_of(const FailureRecord& record) {
+  const char* const what = record.kind == FailureKind::kRankLost ? " was lost" : " gave up";
+  return {ErrorCode::kPeerLost,
+          concat("rank ", record.rank, what, " during start of the communicator: ", record.text)};
+}
+
 }  // namespace
 
 std::string PeerRecord::encode() const {
@@ -113,7 +128,7 @@ PeerRecord PeerRecord::decode(const std::string& text, int rank) {
   std::string version, token;
   in >> version >> record.node_rank >> record.unix_name >> token >> record.pid;
   in >> record.pid_namespace >> record.endpoint.port;
-  if (!in || version != kRecordVersion || !unhex(token, &record.token) ||
+  if (!in || version != kRecordVersion || !from_hex(token, record.token) ||
       record.unix_name.size() > 90) {
     throw Error(ErrorCode::kProtocol, concat("rank ", rank,
                                              " speaks another version of the host "
@@ -182,9 +197,8 @@ NodeConnections accept_members(UniqueFd listener, const Token& token, const Topo
           missing.push_back(topology.local_ranks()[i]);
         }
       }
-      throw Error(ErrorCode::kTimeout, "ranks of this node did not connect to rank " +
-                                           std::to_string(topology.rank()) +
-                                           ": missing: " + join(missing));
+      throw Error(ErrorCode::kTimeout, concat("ranks of this node did not connect to rank ",
+                                              topology.rank(), ": missing: ", listed(missing)));
     }
     const Hello& hello = arrival->hello;
     if (hello.from >= topology.size() || !topology.same_node(hello.from)) continue;
@@ -203,11 +217,7 @@ NodeConnections connect_to_first(const std::string& unix_name, const Token& toke
   NodeConnections connections;
   for (const Purpose purpose : {Purpose::kWatch, Purpose::kMemory}) {
     UniqueFd fd = connect_unix(unix_name, first, watch, deadline);
-    Hello hello;
-    hello.token = token;
-    hello.from = topology.rank();
-    hello.to = first;
-    hello.purpose = purpose;
+    const Hello hello{.token = token, .from = topology.rank(), .to = first, .purpose = purpose};
     try {
       send_all(fd.get(), &hello, sizeof hello, deadline);  // 40 bytes: never waits
     } catch (const Error& error) {
@@ -228,14 +238,6 @@ void hand_memory(int connection, int memory_fd, int rank, Deadline deadline) {
     if (errno != EINTR) {
       throw Error(ErrorCode::kPeerLost, concat("rank ", rank, " is gone: ", errno_text(errno)));
     }
-  }
-}
-
-void send_memory(const NodeConnections& connections, int memory_fd, const Topology& topology,
-                 Deadline deadline) {
-  for (std::size_t local = 1; local < connections.memory.size(); ++local) {
-    hand_memory(connections.memory[local].get(), memory_fd, topology.local_ranks()[local],
-                deadline);
   }
 }
 
@@ -261,6 +263,100 @@ UniqueFd receive_memory(const NodeConnections& connections, const Topology& topo
     throw Error(ErrorCode::kPeerLost, concat("rank ", first, ", the first of this node, is gone"));
   }
   return std::move(message.fd);
+}
+
+std::uint64_t pid_namespace() {
+  struct stat info {};
+  return ::stat("/proc/self/ns/pid", &info) == 0 ? static_cast<std::uint64_t>(info.st_ino) : 0;
+}
+
+UniqueFd open_pidfd(int pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// A pid that has been given away since names another process: that one's end is a late proof of
+// what is true anyway.
+void StartWatch::watch_node(const std::vector<PeerRecord>& records, const Topology& topology) {
+  asks_store_ = topology.num_nodes() > 1 && topology.local_index() == 0;
+  const std::uint64_t own_namespace = pid_namespace();
+  for (const int rank : topology.local_ranks()) {
+    const PeerRecord& record = records[static_cast<std::size_t>(rank)];
+    if (rank == rank_ || record.pid <= 0 || record.pid_namespace != own_namespace) continue;
+    UniqueFd process = open_pidfd(record.pid);
+    if (!process && errno == ESRCH) end_by(FailureKind::kRankLost, rank, "its process ended");
+    if (!process) continue;
+    polls_.push_back({.fd = process.get(), .events = POLLIN, .revents = 0});
+    rank_of_.push_back(rank);
+    processes_.push_back(std::move(process));
+  }
+}
+
+void StartWatch::look() {
+  if (::poll(polls_.data(), polls_.size(), 0) > 0) {
+    for (std::size_t i = 0; i < polls_.size(); ++i) {
+      if (polls_[i].revents == 0) continue;
+      end_by(FailureKind::kRankLost, rank_of_[i], "its process ended");
+    }
+  }
+  if (asks_store_ && Clock::now() >= next_ask_) ask_store();
+}
+
+void StartWatch::ask_store() {
+  next_ask_ = Clock::now() + kAskInterval;
+  std::string note;
+  try {
+    const store::StoreTimeout limit(store_, kStoreTime);
+    if (!store_.check({key_})) return;
+    note = store_.get(key_);
+  } catch (const Error& error) {
+    log_debug("rank ", rank_, ": the store is silent: ", error.what());
+    asks_store_ = false;
+    return;
+  }
+  const FailureRecord record = decode(note);
+  end_by(record.kind, record.rank, record.text);
+}
+
+bool StartWatch::wait_ready(int fd, short events, Deadline deadline) {
+  std::vector<pollfd> all = polls_;
+  all.push_back({.fd = fd, .events = events, .revents = 0});
+  for (;;) {
+    const int ready = ::poll(all.data(), all.size(), next_look(deadline).poll_timeout_ms());
+    if (ready > 0 && all.back().revents != 0) return true;
+    look();
+    if (deadline.expired()) return false;
+  }
+}
+
+void StartWatch::connection_ended(int rank, const std::string& how) {
+  next_ask_ = {};
+  look();
+  end_by(FailureKind::kRankLost, rank, how);
+}
+
+void StartWatch::end_by(FailureKind kind, int rank, const std::string& how) {
+  found_ = record_of(kind, rank, how);
+  if (group_) group_->post_failure(kind, rank, how);
+  throw error_of(*found_);
+}
+
+void StartWatch::end_with(const Error& error) {
+  FailureRecord own = record_of(FailureKind::kAborted, rank_, error.what());
+  if (found_) own = *found_;
+  const bool others_know = group_ && group_->failed();
+  if (others_know && !found_) own = group_->failure();
+  if (group_ && !others_know) group_->post_failure(own.kind, own.rank, own.text);
+  // The others' deadlines pass at about the same time: each says itself whom it missed.
+  if (error.code() == ErrorCode::kTimeout) throw Error(error);
+  std::string first = encode(own);
+  try {
+    const store::StoreTimeout limit(store_, kStoreTime);
+    first = store_.compare_set(key_, "", first);
+  } catch (const Error& lost) {
+    log_debug("rank ", rank_, ": could not tell the other ranks: ", lost.what());
+  }
+  if (error.code() != ErrorCode::kPeerLost) throw Error(error);
+  throw error_of(decode(first));
 }
 
 }  // namespace ddprun::host

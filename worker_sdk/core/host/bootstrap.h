@@ -3,17 +3,20 @@
 // each node over which its first rank hands out the node's memory. Runs once, in the constructor.
 #pragma once
 
+#include <poll.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/endpoint.h"
+#include "common/error.h"
 #include "common/unique_fd.h"
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/host/greeter.h"
 #include "worker_sdk/core/host/host_communicator.h"
-#include "worker_sdk/core/host/start_watch.h"
-#include "worker_sdk/core/host/topology.h"
+#include "worker_sdk/core/host/node_group.h"
 
 namespace ddprun::host {
 
@@ -29,6 +32,62 @@ struct PeerRecord {
   std::string encode() const;
   // Throws Error(kProtocol).
   static PeerRecord decode(const std::string& text, int rank);
+};
+
+// Of this process; pids of another namespace mean nothing here. 0: not known.
+std::uint64_t pid_namespace();
+// Empty where the kernel has none for it; ESRCH in errno: there is no such process.
+UniqueFd open_pidfd(int pid);
+
+// What a rank knows of the others' ends while a communicator is made, before its PeerWatcher can:
+// the processes of its node by their pids, other nodes by a note in the store, which also makes
+// all ranks tell of the same cause. Caller's thread only.
+class StartWatch {
+ public:
+  // `store` outlives the watch.
+  StartWatch(store::Store& store, const HostCommunicatorOptions& options)
+      : store_(store), rank_(options.rank), key_(options.key_prefix + "host/failure") {}
+
+  // The processes of the caller's node. Throws as look() does.
+  void watch_node(const std::vector<PeerRecord>& records, const Topology& topology);
+  // From now on what is found ends the waits of the whole node. `group` outlives the watch.
+  void set_group(NodeGroup& group) { group_ = &group; }
+
+  // Throws Error(kPeerLost) naming the rank whose end is known.
+  void look();
+  // poll(2) on `fd` until the deadline; false: it passed. Throws as look() does.
+  bool wait_ready(int fd, short events, Deadline deadline);
+  // What to poll for beside one's own, and when to look() at the latest.
+  const std::vector<pollfd>& polls() const { return polls_; }
+
+  Deadline next_look(Deadline deadline) const {
+    return asks_store_ ? Deadline(std::min(deadline.at(), next_ask_)) : deadline;
+  }
+
+  // The connection to `rank` ended or was refused: looks for a better reason first.
+  [[noreturn]] void connection_ended(int rank, const std::string& how);
+
+  // The start has failed. Tells the others, and throws the cause that the first rank to fail told;
+  // `error` itself where it is of another kind than a lost rank.
+  [[noreturn]] void end_with(const Error& error);
+
+ private:
+  [[noreturn]] void end_by(FailureKind kind, int rank, const std::string& how);
+  void ask_store();
+
+  // Constant after construction.
+  store::Store& store_;
+  const int rank_;
+  const std::string key_;
+
+  NodeGroup* group_ = nullptr;
+  std::vector<UniqueFd> processes_;
+  std::vector<pollfd> polls_;  // of processes_
+  std::vector<int> rank_of_;   // likewise
+  // Several nodes, first rank: the others learn of its findings from it.
+  bool asks_store_ = false;
+  Clock::time_point next_ask_{};
+  std::optional<FailureRecord> found_;
 };
 
 // An abstract unix socket of a random name, listening. It vanishes with its descriptor.
@@ -55,11 +114,9 @@ NodeConnections accept_members(UniqueFd listener, const Token& token, const Topo
 NodeConnections connect_to_first(const std::string& unix_name, const Token& token,
                                  const Topology& topology, StartWatch& watch, Deadline deadline);
 
-// Hands memory to one member / to every member / takes it from the first rank. Throws
-// Error(kPeerLost) when the other side is gone, Error(kTimeout).
+// Hands memory to one member / takes it from the first rank. Throws Error(kPeerLost) when the other
+// side is gone, Error(kTimeout).
 void hand_memory(int connection, int memory_fd, int rank, Deadline deadline);
-void send_memory(const NodeConnections& connections, int memory_fd, const Topology& topology,
-                 Deadline deadline);
 UniqueFd receive_memory(const NodeConnections& connections, const Topology& topology,
                         Deadline deadline);
 

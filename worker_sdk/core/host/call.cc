@@ -2,60 +2,31 @@
 #include "worker_sdk/core/host/call.h"
 
 #include "common/log.h"
+#include "common/operation_facts.h"
 
 namespace ddprun::host {
 
 const char* to_string(CallKind kind) {
-  switch (kind) {
-    case CallKind::kAllReduce:
-      return "all_reduce";
-    case CallKind::kBroadcast:
-      return "broadcast";
-    case CallKind::kAllGather:
-      return "all_gather";
-    case CallKind::kReduceScatter:
-      return "reduce_scatter";
-    case CallKind::kBarrier:
-      return "barrier";
-    case CallKind::kAllocate:
-      return "allocate";
-    case CallKind::kSend:
-      return "send";
-    case CallKind::kRecv:
-      return "recv";
-    case CallKind::kStart:
-      return "start of the communicator";
-  }
-  return "unknown";
+  if (kind == CallKind::kStart) return "start of the communicator";
+  return kind_name(static_cast<CollectiveKind>(kind));
 }
 
 std::string describe(const CallHeader& header) {
   const std::string name = to_string(header.kind);
-  switch (header.kind) {
-    case CallKind::kBarrier:
-    case CallKind::kStart:
-      return name;
-    case CallKind::kAllocate:
-      return concat(name, "(", header.count, " bytes)");
-    case CallKind::kAllReduce:
-    case CallKind::kReduceScatter:
-      return concat(name, "(", ddprun::to_string(header.dtype),
-                    header.wire == header.dtype ? "" : " as ",
-                    header.wire == header.dtype ? "" : ddprun::to_string(header.wire), " × ",
-                    header.count, ", ", ddprun::to_string(static_cast<ReduceOp>(header.op)), ")");
-    case CallKind::kBroadcast:
-      return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, ", root ",
-                    header.root, ")");
-    case CallKind::kSend:
-      return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, " to rank ",
-                    header.root, ")");
-    case CallKind::kRecv:
-      return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, " from rank ",
-                    header.root, ")");
-    case CallKind::kAllGather:
-      break;
+  if (header.kind == CallKind::kBarrier || header.kind == CallKind::kStart) return name;
+  if (header.kind == CallKind::kAllocate) return concat(name, "(", header.count, " bytes)");
+  std::string text = concat(name, "(", ddprun::to_string(header.dtype));
+  const bool is_reduction =
+      header.kind == CallKind::kAllReduce || header.kind == CallKind::kReduceScatter;
+  if (is_reduction && header.wire != header.dtype) {
+    text += concat(" as ", ddprun::to_string(header.wire));
   }
-  return concat(name, "(", ddprun::to_string(header.dtype), " × ", header.count, ")");
+  text += concat(" × ", header.count);
+  if (is_reduction) text += concat(", ", ddprun::to_string(static_cast<ReduceOp>(header.op)));
+  if (header.kind == CallKind::kBroadcast) text += concat(", root ", header.root);
+  if (header.kind == CallKind::kSend) text += concat(" to rank ", header.root);
+  if (header.kind == CallKind::kRecv) text += concat(" from rank ", header.root);
+  return text + ")";
 }
 
 namespace {

@@ -12,6 +12,7 @@
 
 namespace ddprun::host {
 
+// The progress page's CollectiveKind, number by number, and kStart.
 enum class CallKind : std::uint8_t {
   kAllReduce = 1,
   kBroadcast,

@@ -1,16 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a call is executed, once its arguments are checked: on one node (NodeCollectives) or on
-// several (ClusterCollectives). One call at a time.
+// How a call is executed, once its arguments are checked: on one node or on several, and what both
+// have in common. One call at a time.
 #pragma once
 
-#include "worker_sdk/core/host/call.h"
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker_sdk/core/host/node_group.h"
+#include "worker_sdk/core/host/reduce_kernels.h"
+#include "worker_sdk/core/host/shared_memory.h"
 
 namespace ddprun::host {
+
+class Ring;
 
 // Elements: the ranks' slices of a buffer begin on cache lines of their own.
 inline constexpr std::size_t kGranule = 64;
 
 inline std::byte* bytes_of(const TensorView& view) { return static_cast<std::byte*>(view.data); }
+
+inline std::size_t elements_per_block(DType dtype) {
+  return kReduceBlockBytes / size_of(accumulator_of(dtype));
+}
+
+// A reduction of any length, block by block: combine, finish, hand the block on while it is in the
+// first-level cache. For each block of [0, count): reduces sources[i] (in the order of i), finishes
+// it for `world_size`, and calls deliver(block bytes, first byte offset, num_bytes). The block is
+// scratch. Sources may be overwritten by deliver, at the offsets it is given.
+template <typename Deliver>
+void reduce_blocks(const std::vector<const std::byte*>& sources, std::size_t count, DType dtype,
+                   ReduceOp op, int world_size, const Deliver& deliver) {
+  alignas(64) std::byte accumulated[kReduceBlockBytes];
+  alignas(64) std::byte narrowed[kReduceBlockBytes / 2];
+  const std::size_t element = size_of(dtype);
+  const bool widens = accumulator_of(dtype) != dtype;
+  std::vector<const void*> at(sources.size());
+  for (std::size_t begin = 0; begin < count; begin += elements_per_block(dtype)) {
+    const std::size_t length = std::min(elements_per_block(dtype), count - begin);
+    for (std::size_t i = 0; i < sources.size(); ++i) at[i] = sources[i] + begin * element;
+    reduce_block(accumulated, at.data(), at.size(), length, dtype, op);
+    std::byte* const block = widens ? narrowed : accumulated;
+    finish_block(block, accumulated, length, dtype, op, world_size);
+    deliver(block, begin * element, length * element);
+  }
+}
+
+// The ranks of a node in step: entering a call together (and comparing it), and counting pieces.
+class NodeSteps {
+ public:
+  explicit NodeSteps(NodeGroup& group) : group_(group) {}
+
+  // Waits for all local ranks to enter this call. Data that was written to the one-shot slot of
+  // the call's parity before is readable afterwards; so is every other rank's. Throws
+  // Error(kProtocol) on all ranks of the node when their calls differ.
+  void enter(const Call& call, const std::optional<Arena::Place>& place = std::nullopt);
+  static std::uint32_t parity(const Call& call) { return call.header.sequence & 1; }
+
+  // After enter(): what another rank published.
+  const PublishedCall& published(const Call& call, int local) {
+    return group_.control(local).calls[parity(call)];
+  }
+
+  // Piece counters, raised equally by every rank during a call. `piece` counts from 1 in the call.
+  void copied(std::uint32_t piece) { group_.publish(&RankControl::copied, copied_ + piece); }
+  void reduced(std::uint32_t piece) { group_.publish(&RankControl::reduced, reduced_ + piece); }
+  void wait_all_copied(std::uint32_t piece, const Call& call) {
+    group_.wait_for_all(&RankControl::copied, copied_ + piece, call);
+  }
+  void wait_all_reduced(std::uint32_t piece, const Call& call) {
+    group_.wait_for_all(&RankControl::reduced, reduced_ + piece, call);
+  }
+  void wait_copied(int local, std::uint32_t piece, const Call& call) {
+    group_.wait_for(group_.control(local).copied, copied_ + piece, local, call);
+  }
+  // Ends the count of a call that had so many pieces: both flags of every rank get there.
+  void finish_pieces(std::uint32_t num_copied, std::uint32_t num_reduced) {
+    copied_ += num_copied;
+    reduced_ += num_reduced;
+  }
+
+  // All local ranks are done with each other's buffers of this call.
+  void leave_buffers(const Call& call) {
+    reduced(1);
+    wait_all_reduced(1, call);
+    finish_pieces(0, 1);
+  }
+
+  // All local ranks meet.
+  void sync(const Call& call) {
+    copied(1);
+    wait_all_copied(1, call);
+    finish_pieces(1, 0);
+  }
+
+ private:
+  NodeGroup& group_;
+  std::uint32_t copied_ = 0;  // flags' values before the current call
+  std::uint32_t reduced_ = 0;
+};
 
 class Collectives {
  public:
@@ -25,5 +116,17 @@ class Collectives {
                               ReduceOp op) = 0;
   virtual void barrier(const Call& call) = 0;
 };
+
+// Among the ranks of one node, through shared memory. Up to kOneShotBytes: one slot, one flag.
+// Above: without a copy where every rank's buffer lies in the arena, else through a double-buffered
+// staging pipeline. The references outlive the result.
+std::unique_ptr<Collectives> make_node_collectives(NodeGroup& group, NodeSteps& steps,
+                                                   const Arena& arena);
+
+// Among ranks on several nodes: in the node through shared memory, between nodes over the carriers'
+// rings, in the node again. The nodes may have different numbers of ranks. `ring` is null where
+// this rank is no carrier. The references outlive the result.
+std::unique_ptr<Collectives> make_cluster_collectives(NodeGroup& group, NodeSteps& steps,
+                                                      std::unique_ptr<Ring> ring);
 
 }  // namespace ddprun::host

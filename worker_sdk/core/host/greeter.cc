@@ -29,9 +29,6 @@ bool same_token(const Token& a, const Token& b) {
 
 }  // namespace
 
-Greeter::Greeter(UniqueFd listener, const Token& token, int rank)
-    : listener_(std::move(listener)), token_(token), rank_(rank) {}
-
 void Greeter::append_polls(std::vector<pollfd>& polls) const {
   if (Clock::now() >= rest_until_) {
     polls.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});

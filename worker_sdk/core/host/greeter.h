@@ -6,9 +6,13 @@
 
 #include <poll.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <mutex>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "common/clock.h"
@@ -49,7 +53,8 @@ struct Arrival {
 class Greeter {
  public:
   // `listener` is non-blocking; `rank` is who hellos must be for.
-  Greeter(UniqueFd listener, const Token& token, int rank);
+  Greeter(UniqueFd listener, const Token& token, int rank)
+      : listener_(std::move(listener)), token_(token), rank_(rank) {}
 
   // What to poll for before collect(), and how long at most (negative: as long as you like).
   void append_polls(std::vector<pollfd>& polls) const;
@@ -81,6 +86,36 @@ class Greeter {
   std::deque<Pending> pending_;
   std::deque<Arrival> ready_;       // for accept_one()
   Clock::time_point rest_until_{};  // out of descriptors: leave the listener alone until then
+};
+
+// TCP connections that other ranks opened to this one, until somebody asks for them. Thread-safe.
+class ArrivalBook {
+ public:
+  // A second one of the same name replaces the first.
+  void add(Arrival arrival) {
+    const std::lock_guard lock(mutex_);
+    const Key key{arrival.hello.from, arrival.hello.purpose, arrival.hello.index};
+    arrived_[key] = std::move(arrival.fd);
+    changed_.notify_all();
+  }
+
+  // The connection, or nothing after `at_most`.
+  std::optional<UniqueFd> take(int from, Purpose purpose, int index, Clock::duration at_most) {
+    std::unique_lock lock(mutex_);
+    const Key key{from, purpose, static_cast<std::uint16_t>(index)};
+    const auto there = [&] { return arrived_.contains(key); };
+    if (!changed_.wait_until(lock, Clock::now() + at_most, there)) return std::nullopt;
+    UniqueFd fd = std::move(arrived_[key]);
+    arrived_.erase(key);
+    return fd;
+  }
+
+ private:
+  using Key = std::tuple<int, Purpose, std::uint16_t>;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Key, UniqueFd> arrived_;  // guarded by mutex_
 };
 
 }  // namespace ddprun::host

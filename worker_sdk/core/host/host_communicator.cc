@@ -3,27 +3,35 @@
 #include "worker_sdk/core/host/host_communicator.h"
 
 #include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/core/check_parts.h"
-#include "worker_sdk/core/collective_scope.h"
-#include "worker_sdk/core/host/executor.h"
+#include "common/quiet_thread.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_node.h"
-#include "worker_sdk/core/host/solo_collectives.h"
+#include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::host {
 namespace {
 
 constexpr int kAnyRoot = 0;
+
+template <typename... Parts>
+[[noreturn]] void refuse(const Parts&... why) {
+  throw Error(ErrorCode::kInvalidArgument, concat(why...));
+}
 
 // The same numbers, up to kRecv: those of the progress page are for everyone.
 CollectiveKind collective_kind(CallKind kind) {
@@ -32,6 +40,146 @@ CollectiveKind collective_kind(CallKind kind) {
                 static_cast<int>(CallKind::kRecv) == static_cast<int>(CollectiveKind::kRecv));
   return static_cast<CollectiveKind>(kind);
 }
+
+struct QueuedWork;
+
+// An OrderedExecutor's; second owners: the Work objects, which may outlive it.
+struct ExecutorQueue {
+  std::mutex mutex;
+  std::condition_variable changed;
+
+  // Guarded by mutex.
+  std::deque<std::shared_ptr<QueuedWork>> works;
+  bool busy = false;  // somebody runs an operation
+  bool stopping = false;
+
+  void advance(std::unique_lock<std::mutex>& lock);
+};
+
+struct QueuedWork final : Work {
+  std::shared_ptr<ExecutorQueue> queue;
+  // Guarded by queue->mutex.
+  std::function<void()> operation;
+  bool done = false;
+  std::exception_ptr error;
+
+  bool is_completed() override {
+    const std::lock_guard lock(queue->mutex);
+    return done;
+  }
+
+  // Runs what is at the front itself rather than wait for the progress thread to be scheduled.
+  void wait() override {
+    std::unique_lock lock(queue->mutex);
+    while (!done) queue->advance(lock);
+    if (error) std::rethrow_exception(error);
+  }
+};
+
+// Runs the operation at the front; where that can't be, waits until something changes.
+void ExecutorQueue::advance(std::unique_lock<std::mutex>& lock) {
+  if (busy || works.empty()) return changed.wait(lock);
+  const std::shared_ptr<QueuedWork> work = works.front();
+  works.pop_front();
+  busy = true;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    work->operation();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  busy = false;
+  work->operation = nullptr;
+  work->error = error;
+  work->done = true;
+  changed.notify_all();
+}
+
+// Runs operations one after the other: in the caller when nothing is queued (lowest latency), else
+// in the order of issue by a progress thread or by whoever waits, whichever comes first.
+// Thread-safe.
+class OrderedExecutor {
+ public:
+  // `thread_name` is at most 15 characters; the thread starts with the first submit().
+  explicit OrderedExecutor(const char* thread_name) : thread_name_(thread_name) {}
+  // Operations under way must be able to end (abort them before). Queued ones fail with kAborted.
+  ~OrderedExecutor() {
+    {
+      const std::lock_guard lock(queue_->mutex);
+      queue_->stopping = true;
+      for (const auto& work : queue_->works) {
+        work->operation = nullptr;
+        work->done = true;
+        work->error = std::make_exception_ptr(Error(
+            ErrorCode::kAborted, "the communicator was destroyed before this operation began"));
+      }
+      queue_->works.clear();
+      queue_->changed.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+  OrderedExecutor(const OrderedExecutor&) = delete;
+  OrderedExecutor& operator=(const OrderedExecutor&) = delete;
+
+  // Returns when `operation` and all before it have run; throws what it threw.
+  void run(const std::function<void()>& operation) {
+    std::unique_lock lock(queue_->mutex);
+    while (queue_->busy || !queue_->works.empty()) queue_->advance(lock);
+    queue_->busy = true;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      operation();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    queue_->busy = false;
+    lock.unlock();
+    queue_->changed.notify_all();
+    if (error) std::rethrow_exception(error);
+  }
+
+  // Queues it. What it throws comes out of wait(). Throws Error(kResourceExhausted) where there is
+  // no thread for it; it is not queued then.
+  WorkPtr submit(std::function<void()> operation) {
+    auto work = std::make_shared<QueuedWork>();
+    work->queue = queue_;
+    work->operation = std::move(operation);
+    if (!thread_.joinable()) {
+      thread_ = start_quiet_thread(thread_name_, [queue = queue_.get()] {
+        std::unique_lock lock(queue->mutex);
+        while (!queue->stopping) queue->advance(lock);
+      });
+    }
+    const std::lock_guard lock(queue_->mutex);
+    queue_->works.push_back(work);
+    queue_->changed.notify_all();
+    return work;
+  }
+
+ private:
+  const char* const thread_name_;
+  const std::shared_ptr<ExecutorQueue> queue_ = std::make_shared<ExecutorQueue>();
+  std::thread thread_;  // constructor, submit() and destructor only
+};
+
+// A world of one has little to move.
+class SoloCollectives final : public Collectives {
+ public:
+  void all_reduce(const Call&, const TensorView&, ReduceOp) override {}
+  void broadcast(const Call&, const TensorView&, int) override {}
+  void all_gather(const Call&, const TensorView& input, const TensorView& output) override {
+    std::memmove(output.data, input.data, input.size_bytes());
+  }
+  void reduce_scatter(const Call&, const TensorView& input, const TensorView& output,
+                      ReduceOp) override {
+    std::memmove(output.data, input.data, output.size_bytes());
+  }
+  void barrier(const Call&) override {}
+};
 
 class HostCommunicator final : public Communicator {
  public:
@@ -122,8 +270,7 @@ class HostCommunicator final : public Communicator {
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
     const std::size_t most = kMaxBufferBytes / static_cast<std::size_t>(size()) / 2;
     if (size_bytes > most) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("a buffer of ", size_bytes, " bytes can't be; the most is ", most));
+      refuse("a buffer of ", size_bytes, " bytes can't be; the most is ", most);
     }
     std::unique_ptr<CommBuffer> buffer;
     const TensorView bytes{.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8};
@@ -145,10 +292,7 @@ class HostCommunicator final : public Communicator {
     its.size = static_cast<int>(ranks.size());
     its.key_prefix = its.group.key(options_.key_prefix, num_splits_[options.name]++);
     if (options.init_timeout) its.init_timeout = *options.init_timeout;
-    if (!its.split_store) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "this communicator was made without a store to split it by");
-    }
+    if (!its.split_store) refuse("this communicator was made without a store to split it by");
     return make_host_communicator(*its.split_store, its);
   }
 
@@ -189,9 +333,7 @@ class HostCommunicator final : public Communicator {
   WorkPtr message(CallKind kind, const TensorView& buffer, int peer, const CallOptions& options) {
     check(buffer, "buffer");
     check_rank(peer, "peer");
-    if (peer == rank()) {
-      throw Error(ErrorCode::kInvalidArgument, concat("rank ", peer, " can't send to itself"));
-    }
+    if (peer == rank()) refuse("rank ", peer, " can't send to itself");
     MessageQueue& entry = message_queues_[{peer, kind}];
     if (!entry.queue) {
       entry.queue = std::make_unique<OrderedExecutor>(kind == CallKind::kSend ? "ddprun-send"
@@ -302,38 +444,30 @@ class HostCommunicator final : public Communicator {
 
   void check(const TensorView& view, const char* name) const {
     if (!view.is_possible()) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat(name, " can't have ", view.count, " elements of ", ddprun::to_string(view.dtype)));
+      refuse(name, " can't have ", view.count, " elements of ", ddprun::to_string(view.dtype));
     }
     if (view.device.kind != Device::Kind::kCpu) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          concat(name, " is not in the memory of the CPU; the host backend needs it there"));
+      refuse(name, " is not in the memory of the CPU; the host backend needs it there");
     }
-    if (!view.data && view.count > 0) {
-      throw Error(ErrorCode::kInvalidArgument, concat(name, " has no data"));
-    }
+    if (!view.data && view.count > 0) refuse(name, " has no data");
   }
 
   void check_wire(DType wire, const TensorView& buffer, ReduceOp op) const {
     const bool is_half = wire == DType::kFloat16 || wire == DType::kBFloat16;
     const bool is_sum = op == ReduceOp::kSum || op == ReduceOp::kAverage;
     if (narrows() && is_half && is_sum && buffer.dtype == DType::kFloat32) return;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(ddprun::to_string(buffer.dtype), " can't travel as ",
-                       ddprun::to_string(wire), " in this operation"));
+    refuse(ddprun::to_string(buffer.dtype), " can't travel as ", ddprun::to_string(wire),
+           " in this operation");
   }
 
   void check_rank(int value, const char* name) const {
     if (value >= 0 && value < size()) return;
-    throw Error(ErrorCode::kInvalidArgument,
-                concat(name, " is rank ", value, ", but the ranks are 0 … ", size() - 1));
+    refuse(name, " is rank ", value, ", but the ranks are 0 … ", size() - 1);
   }
 
   void check_parts(const TensorView& part, const TensorView& whole) const {
     const std::string problem = parts_problem(part, whole, rank(), size());
-    if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, problem);
+    if (!problem.empty()) refuse(problem);
   }
 
   struct Closing {
@@ -374,11 +508,9 @@ std::unique_ptr<Communicator> make_host_communicator(store::Store& store,
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size ||
       options.node_rank < 0 || options.sockets_per_neighbour < 1 ||
       options.sockets_per_neighbour > 64 || options.chunk_bytes < 1024) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("host communicator: rank ", options.rank, " of ", options.size, " on node ",
-                       options.node_rank, " with ", options.sockets_per_neighbour,
-                       " sockets and chunks of ", options.chunk_bytes,
-                       " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)"));
+    refuse("host communicator: rank ", options.rank, " of ", options.size, " on node ",
+           options.node_rank, " with ", options.sockets_per_neighbour, " sockets and chunks of ",
+           options.chunk_bytes, " bytes is not possible (1 … 64 sockets, chunks from 1024 bytes)");
   }
   try {
     return std::make_unique<HostCommunicator>(store, options);

@@ -4,15 +4,17 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <exception>
+#include <map>
+#include <mutex>
 
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
-#include "worker_sdk/core/host/cluster_collectives.h"
-#include "worker_sdk/core/host/node_collectives.h"
 #include "worker_sdk/core/host/operation_io.h"
+#include "worker_sdk/core/host/reduce_kernels.h"
 
 namespace ddprun::host {
 namespace {
@@ -40,7 +42,162 @@ std::vector<PeerWatcher::Neighbour> first_ranks_beside(const Topology& topology,
   return neighbours;
 }
 
+struct MessageHeader {
+  std::uint64_t size_bytes = 0;
+  std::uint32_t sequence = 0;
+  DType dtype = DType::kUInt8;
+  std::uint8_t reserved[3] = {};
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+std::string mismatch_text(const Call& call, std::uint64_t message_bytes, DType message_dtype,
+                          int sender) {
+  return concat(call.text(), ": rank ", sender, " sent ", message_bytes, " bytes of ",
+                ddprun::to_string(message_dtype), "; sends and receives must match in order");
+}
+
 }  // namespace
+
+// send and recv between two ranks of one node: a double-buffered mailbox in shared memory for each
+// direction of each pair.
+class Mailboxes {
+ public:
+  explicit Mailboxes(NodeGroup& group)
+      : group_(group),
+        sent_(static_cast<std::size_t>(group.num_local())),
+        received_(static_cast<std::size_t>(group.num_local())) {}
+
+  // Returns when the receiver has taken all but the last kMailboxSlots pieces; the buffer is free.
+  void send(const Call& call, const TensorView& buffer, int local_peer) {
+    Mailbox& box = group_.mailbox(group_.local_index(), local_peer);
+    std::uint32_t& sent = sent_[static_cast<std::size_t>(local_peer)];
+    const auto* from = static_cast<const std::byte*>(buffer.data);
+    const std::size_t total = buffer.size_bytes();
+    std::size_t offset = 0;
+    do {  // an empty message is one empty piece
+      group_.wait_for(box.emptied, sent + 1 - kMailboxSlots, local_peer, call);
+      MailboxSlot& slot = box.slots[sent % kMailboxSlots];
+      const std::size_t piece = std::min(kMailboxSlotBytes, total - offset);
+      slot.message_bytes = total;
+      slot.piece_bytes = piece;
+      slot.dtype = buffer.dtype;
+      copy_bytes(slot.data, from + offset, piece);
+      offset += piece;
+      group_.publish(box.filled, ++sent);
+    } while (offset < total);
+  }
+
+  // Throws Error(kProtocol) when the message has another size or dtype than `buffer`.
+  void recv(const Call& call, const TensorView& buffer, int local_peer) {
+    Mailbox& box = group_.mailbox(local_peer, group_.local_index());
+    std::uint32_t& received = received_[static_cast<std::size_t>(local_peer)];
+    auto* to = static_cast<std::byte*>(buffer.data);
+    const std::size_t total = buffer.size_bytes();
+    std::size_t offset = 0;
+    do {
+      group_.wait_for(box.filled, received + 1, local_peer, call);
+      const MailboxSlot& slot = box.slots[received % kMailboxSlots];
+      if (slot.message_bytes != total || slot.dtype != buffer.dtype ||
+          slot.piece_bytes > total - offset) {
+        throw Error(ErrorCode::kProtocol, mismatch_text(call, slot.message_bytes, slot.dtype,
+                                                        group_.rank_of(local_peer)));
+      }
+      copy_bytes(to + offset, slot.data, slot.piece_bytes);
+      offset += slot.piece_bytes;
+      group_.publish(box.emptied, ++received);
+    } while (offset < total);
+  }
+
+ private:
+  NodeGroup& group_;
+  // By peer: pieces so far, modulo 2^32 like the flags.
+  std::vector<std::uint32_t> sent_;
+  std::vector<std::uint32_t> received_;
+};
+
+// The same between ranks on different nodes: one TCP connection per pair, made when first needed
+// (the lower rank connects).
+class MessageLinks {
+ public:
+  MessageLinks(NodeGroup& group, ArrivalBook& arrivals, const Token& token,
+               std::vector<Endpoint> endpoint_of)
+      : group_(group), arrivals_(arrivals), token_(token), endpoint_of_(std::move(endpoint_of)) {}
+
+  // Returns when the kernel has taken the data; the buffer is free.
+  void send(const Call& call, const TensorView& buffer, int peer) {
+    OperationIo io(group_);
+    const int fd = socket_of(peer, call);
+    const MessageHeader header{
+        .size_bytes = buffer.size_bytes(), .sequence = call.header.sequence, .dtype = buffer.dtype};
+    io.send_all(fd, &header, sizeof header, peer, call);
+    io.send_all(fd, buffer.data, buffer.size_bytes(), peer, call);
+  }
+
+  // Throws Error(kProtocol) when the message has another size or dtype than `buffer`.
+  void recv(const Call& call, const TensorView& buffer, int peer) {
+    OperationIo io(group_);
+    const int fd = socket_of(peer, call);
+    MessageHeader header;
+    io.receive_all(fd, &header, sizeof header, peer, call);
+    if (header.size_bytes != buffer.size_bytes() || header.dtype != buffer.dtype) {
+      throw Error(ErrorCode::kProtocol, mismatch_text(call, header.size_bytes, header.dtype, peer));
+    }
+    io.receive_all(fd, buffer.data, buffer.size_bytes(), peer, call);
+  }
+
+ private:
+  struct Link {
+    UniqueFd fd;
+    bool being_made = false;
+  };
+
+  // A send and a recv may need the connection at once: one makes it, the other waits for it, each
+  // to its own deadline.
+  int socket_of(int peer, const Call& call) {
+    std::unique_lock lock(mutex_);
+    Link& link = links_[peer];
+    while (link.being_made) {
+      if (made_.wait_until(lock, Clock::now() + kLook, [&] { return !link.being_made; })) break;
+      lock.unlock();
+      OperationIo(group_).check(peer, call);
+      lock.lock();
+    }
+    if (link.fd) return link.fd.get();
+    link.being_made = true;
+    lock.unlock();
+    UniqueFd fd;
+    std::exception_ptr error;
+    try {
+      fd = connect(peer, call);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    link.being_made = false;
+    made_.notify_all();
+    if (error) std::rethrow_exception(error);
+    link.fd = std::move(fd);
+    return link.fd.get();
+  }
+
+  UniqueFd connect(int peer, const Call& call) {
+    OperationIo io(group_);
+    const int self = group_.topology().rank();
+    if (self > peer) return io.take(arrivals_, peer, Purpose::kMessage, 0, call);
+    const Hello hello{.token = token_, .from = self, .to = peer, .purpose = Purpose::kMessage};
+    return io.open(endpoint_of_[static_cast<std::size_t>(peer)], hello, call);
+  }
+
+  // Constant after construction.
+  NodeGroup& group_;
+  ArrivalBook& arrivals_;
+  const Token token_;
+  const std::vector<Endpoint> endpoint_of_;
+
+  std::mutex mutex_;
+  std::condition_variable made_;
+  std::map<int, Link> links_;  // guarded by mutex_; entries stay where they are
+};
 
 HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) {
   const Call start{.header = {.kind = CallKind::kStart},
@@ -87,15 +244,15 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
   arena_ = std::make_unique<Arena>(group_->local_index(), group_->num_local());
   mailboxes_ = std::make_unique<Mailboxes>(*group_);
   if (topology.num_nodes() == 1) {
-    collectives_ = std::make_unique<NodeCollectives>(*group_, *steps_, *arena_);
+    collectives_ = make_node_collectives(*group_, *steps_, *arena_);
     return;
   }
   std::vector<Endpoint> endpoint_of;
   for (const PeerRecord& record : records) endpoint_of.push_back(record.endpoint);
   watcher_->set_neighbours(token, first_ranks_beside(topology, records));
   links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of));
-  collectives_ = std::make_unique<ClusterCollectives>(*group_, *steps_,
-                                                      join_rings(records, options, watch, start));
+  collectives_ =
+      make_cluster_collectives(*group_, *steps_, join_rings(records, options, watch, start));
   // Until here a neighbouring node may break down without telling this one why: whoever is still
   // in its start asks the store.
   steps_->sync(start);
@@ -182,12 +339,11 @@ std::unique_ptr<Ring> HostNode::join_rings(const std::vector<PeerRecord>& record
     return topology.ranks_of(node)[static_cast<std::size_t>(topology.local_index())];
   };
   const auto open = [&](int rank, Purpose purpose, int index) {
-    Hello hello;
-    hello.token = records.front().token;
-    hello.from = topology.rank();
-    hello.to = rank;
-    hello.purpose = purpose;
-    hello.index = static_cast<std::uint16_t>(index);
+    const Hello hello{.token = records.front().token,
+                      .from = topology.rank(),
+                      .to = rank,
+                      .purpose = purpose,
+                      .index = static_cast<std::uint16_t>(index)};
     return io.open(records[static_cast<std::size_t>(rank)].endpoint, hello, start);
   };
   if (!topology.is_carrier()) return nullptr;
@@ -225,7 +381,10 @@ UniqueFd HostNode::share_memory(const Call& call, std::size_t size_bytes) {
   try {
     if (group_->local_index() == 0) {
       UniqueFd memory = create_shared_memory("ddprun-buffer", size_bytes);
-      send_memory(connections_, memory.get(), topology, call.deadline);
+      for (std::size_t local = 1; local < connections_.memory.size(); ++local) {
+        hand_memory(connections_.memory[local].get(), memory.get(), topology.local_ranks()[local],
+                    call.deadline);
+      }
       return memory;
     }
     const int fd = connections_.memory.front().get();

@@ -6,20 +6,19 @@
 #include <memory>
 
 #include "rendezvous/store/store.h"
-#include "worker_sdk/core/host/arena.h"
-#include "worker_sdk/core/host/arrival_book.h"
 #include "worker_sdk/core/host/bootstrap.h"
 #include "worker_sdk/core/host/collectives.h"
+#include "worker_sdk/core/host/greeter.h"
 #include "worker_sdk/core/host/host_communicator.h"
-#include "worker_sdk/core/host/mailboxes.h"
-#include "worker_sdk/core/host/message_links.h"
 #include "worker_sdk/core/host/node_group.h"
-#include "worker_sdk/core/host/node_steps.h"
 #include "worker_sdk/core/host/peer_watcher.h"
 #include "worker_sdk/core/host/ring.h"
-#include "worker_sdk/core/host/start_watch.h"
+#include "worker_sdk/core/host/shared_memory.h"
 
 namespace ddprun::host {
+
+class Mailboxes;
+class MessageLinks;
 
 class HostNode {
  public:
@@ -38,7 +37,8 @@ class HostNode {
     return group_->topology().num_nodes() > 1 && group_->topology().max_ranks_per_node() == 1;
   }
 
-  // The communicator's operations that are no Collectives; blocking.
+  // The communicator's operations that are no Collectives; blocking. One send and one recv per peer
+  // at a time; different peers and directions from different threads.
   std::unique_ptr<CommBuffer> allocate(const Call& call, std::size_t size_bytes);
   void send(const Call& call, const TensorView& buffer, int peer);
   void recv(const Call& call, const TensorView& buffer, int peer);

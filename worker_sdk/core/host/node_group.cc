@@ -6,11 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <ctime>
-#include <vector>
+#include <map>
 
+#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -59,8 +59,28 @@ std::string absent_text(const RollCallNote& note) {
 
 }  // namespace
 
-NodeGroup::NodeGroup(Topology topology, SharedMapping memory)
-    : topology_(std::move(topology)), layout_(topology_.num_local()), memory_(std::move(memory)) {}
+Topology::Topology(const std::vector<int>& node_rank_of, int rank)
+    : rank_(rank), node_index_of_(node_rank_of.size()), local_index_of_(node_rank_of.size()) {
+  DDPRUN_CHECK(rank >= 0 && static_cast<std::size_t>(rank) < node_rank_of.size());
+  std::map<int, std::vector<int>> members;
+  for (std::size_t r = 0; r < node_rank_of.size(); ++r) {
+    members[node_rank_of[r]].push_back(static_cast<int>(r));
+  }
+  std::size_t position = 0;
+  for (auto& [node_rank, ranks] : members) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      const auto member = static_cast<std::size_t>(ranks[i]);
+      node_index_of_[member] = static_cast<int>(ranks_of_node_.size());
+      local_index_of_[member] = static_cast<int>(i);
+    }
+    first_position_.push_back(position);
+    position += ranks.size();
+    const int count = static_cast<int>(ranks.size());
+    num_carriers_ = num_carriers_ == 0 ? count : std::min(num_carriers_, count);
+    max_ranks_per_node_ = std::max(max_ranks_per_node_, count);
+    ranks_of_node_.push_back(std::move(ranks));
+  }
+}
 
 void NodeGroup::publish(Flag& flag, std::uint32_t value) {
   // Sequentially consistent on both sides: either the sleeper sees the value or we see the sleeper.
@@ -158,11 +178,6 @@ void NodeGroup::set_absent(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
   const std::lock_guard lock(absent_mutex_);
   absent_ = std::move(ranks);
-}
-
-std::vector<int> NodeGroup::absent() const {
-  const std::lock_guard lock(absent_mutex_);
-  return absent_;
 }
 
 void NodeGroup::throw_timeout(const std::string& supposed, const Call& call, int supposed_rank) {

@@ -11,8 +11,8 @@
 
 #include "common/endpoint.h"
 #include "common/unique_fd.h"
-#include "worker_sdk/core/host/arrival_book.h"
 #include "worker_sdk/core/host/call.h"
+#include "worker_sdk/core/host/greeter.h"
 #include "worker_sdk/core/host/node_group.h"
 
 namespace ddprun::host {

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +13,7 @@
 #include "common/log.h"
 #include "common/quiet_thread.h"
 #include "common/socket.h"
-#include "worker_sdk/core/host/start_watch.h"
+#include "worker_sdk/core/host/bootstrap.h"
 
 namespace ddprun::host {
 namespace {
@@ -30,6 +29,57 @@ constexpr auto kNewsTime = std::chrono::milliseconds{200};
 // What a member says to its node's first rank.
 constexpr char kFailureNudge = '!';
 constexpr char kRollCallNudge = '?';
+
+// Stable while its rank is in the call or the one after it.
+const CallHeader& call_of(const RankControl& rank, std::uint32_t sequence) {
+  return rank.calls[sequence & 1].header;
+}
+
+// Adds this node's ranks.
+void answer_roll_call(const NodeGroup& group, RollCallNote& note) {
+  const std::uint32_t sequence = note.call.sequence;
+  for (int local = 0; local < group.num_local(); ++local) {
+    const RankControl& rank = group.control(local);
+    const std::uint32_t entered = rank.entered.value.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(entered - sequence) < 0) {
+      if (note.num_absent < RollCallNote::kMaxNamed) {
+        note.absent[note.num_absent] = group.rank_of(local);
+      }
+      ++note.num_absent;
+    } else if (entered == sequence && !(call_of(rank, sequence) == note.call)) {
+      note.deviator = group.rank_of(local);
+      note.deviation = call_of(rank, sequence);
+    }
+  }
+}
+
+// The note with which a rank of this node asks about the collective that it is in.
+RollCallNote begin_roll_call(const NodeGroup& group, int local, std::uint32_t sequence) {
+  RollCallNote note;
+  note.origin_node = group.topology().node_index();
+  note.origin_local = local;
+  note.caller = group.rank_of(local);
+  note.call = call_of(group.control(local), sequence);
+  answer_roll_call(group, note);
+  return note;
+}
+
+// The note is back: the rank that asked may read it. First rank's watcher thread only.
+void post_roll_call(NodeGroup& group, const RollCallNote& note) {
+  if (note.origin_local < 0 || note.origin_local >= group.num_local()) return;
+  RollCallAnswer& answer = group.control(note.origin_local).roll_call;
+  // Asked twice: the first answer stays, for its rank may be reading it.
+  if (answer.sequence.load(std::memory_order_relaxed) == note.call.sequence) return;
+  answer.note = note;
+  answer.sequence.store(note.call.sequence, std::memory_order_release);
+}
+
+// What came back for this rank about this collective; nullopt while nothing did.
+std::optional<RollCallNote> read_roll_call(const NodeGroup& group, std::uint32_t sequence) {
+  const RollCallAnswer& answer = group.control(group.local_index()).roll_call;
+  if (answer.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+  return answer.note;
+}
 
 }  // namespace
 
@@ -59,10 +109,7 @@ PeerWatcher::~PeerWatcher() {
   thread_.join();
 }
 
-void PeerWatcher::wake() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
-}
+void PeerWatcher::wake() { ::eventfd_write(wake_.get(), 1); }
 
 void PeerWatcher::add(Kind kind, int rank, UniqueFd fd) {
   {
@@ -74,10 +121,6 @@ void PeerWatcher::add(Kind kind, int rank, UniqueFd fd) {
   wake();
 }
 
-void PeerWatcher::watch_connection(int local, UniqueFd unix_connection) {
-  add(Kind::kUnix, group_.rank_of(local), std::move(unix_connection));
-}
-
 void PeerWatcher::watch_process(int local, int pid) {
   UniqueFd fd = open_pidfd(pid);
   if (fd) {
@@ -85,14 +128,6 @@ void PeerWatcher::watch_process(int local, int pid) {
   } else if (errno == ESRCH) {
     peer_ended(group_.rank_of(local), "its process ended");
   }  // Otherwise (an old kernel, a sandbox): the unix connections still tell.
-}
-
-void PeerWatcher::watch_next_node(int rank, UniqueFd control_connection) {
-  add(Kind::kNextNode, rank, std::move(control_connection));
-}
-
-void PeerWatcher::watch_previous_node(int rank, UniqueFd control_connection) {
-  add(Kind::kPreviousNode, rank, std::move(control_connection));
 }
 
 void PeerWatcher::set_neighbours(const Token& token, std::vector<Neighbour> neighbours) {
@@ -127,10 +162,8 @@ void PeerWatcher::run() {
       log_error("host communicator: poll: ", errno_text(errno));
       return;
     }
-    if (polls[0].revents != 0) {
-      std::uint64_t count;
-      [[maybe_unused]] const ssize_t got = ::read(wake_.get(), &count, sizeof count);
-    }
+    eventfd_t count;
+    if (polls[0].revents != 0) ::eventfd_read(wake_.get(), &count);
     if (greeter_) {
       for (Arrival& arrival : greeter_->collect()) {
         if (arrival.hello.purpose == Purpose::kNews) {
@@ -288,11 +321,10 @@ bool PeerWatcher::nudge_first_rank(char nudge) {
 void PeerWatcher::tell_neighbours(const FailureRecord& failure) {
   const Deadline deadline = Deadline::after(kNewsTime);
   for (const Neighbour& neighbour : neighbours_) {
-    Hello hello;
-    hello.token = token_;
-    hello.from = group_.topology().rank();
-    hello.to = neighbour.rank;
-    hello.purpose = Purpose::kNews;
+    const Hello hello{.token = token_,
+                      .from = group_.topology().rank(),
+                      .to = neighbour.rank,
+                      .purpose = Purpose::kNews};
     try {
       UniqueFd fd;
       connect_once(resolve(neighbour.endpoint).front(), deadline, &fd);

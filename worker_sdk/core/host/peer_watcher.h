@@ -16,10 +16,8 @@
 
 #include "common/endpoint.h"
 #include "common/unique_fd.h"
-#include "worker_sdk/core/host/arrival_book.h"
 #include "worker_sdk/core/host/greeter.h"
 #include "worker_sdk/core/host/node_group.h"
-#include "worker_sdk/core/host/roll_call.h"
 
 namespace ddprun::host {
 
@@ -33,10 +31,19 @@ class PeerWatcher {
   PeerWatcher& operator=(const PeerWatcher&) = delete;
 
   // What to watch; any thread.
-  void watch_connection(int local, UniqueFd unix_connection);
+  void watch_connection(int local, UniqueFd unix_connection) {
+    add(Kind::kUnix, group_.rank_of(local), std::move(unix_connection));
+  }
+
   void watch_process(int local, int pid);
-  void watch_next_node(int rank, UniqueFd control_connection);
-  void watch_previous_node(int rank, UniqueFd control_connection);
+
+  void watch_next_node(int rank, UniqueFd control_connection) {
+    add(Kind::kNextNode, rank, std::move(control_connection));
+  }
+
+  void watch_previous_node(int rank, UniqueFd control_connection) {
+    add(Kind::kPreviousNode, rank, std::move(control_connection));
+  }
 
   // Another node's first rank.
   struct Neighbour {

@@ -33,9 +33,7 @@ bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::k
 std::vector<const ReduceKernels*> available_reduce_kernels() {
   std::vector<const ReduceKernels*> found{&kPlainKernels};
 #ifdef DDPRUN_HAVE_AVX2_KERNELS
-  if (__builtin_cpu_supports("avx2") && has_f16c()) {
-    found.push_back(&kAvx2Kernels);
-  }
+  if (__builtin_cpu_supports("avx2") && has_f16c()) found.push_back(&kAvx2Kernels);
 #endif
   return found;
 }

@@ -7,11 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
-#include "worker_sdk/core/host/half.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 
 namespace ddprun::host {
@@ -70,68 +70,54 @@ void combine_typed(void* destination, const void* left, const void* right, size_
   }
 }
 
-void combine(void* destination, const void* a, const void* b, size_t count, DType dtype,
-             ReduceOp op) {
+// Calls `visit` with a zero of that type; not for float16 and bfloat16, which are widened before.
+template <typename Visit>
+void with_type(DType dtype, Visit visit) {
   switch (dtype) {
     case DType::kFloat32:
-      return combine_typed<float>(destination, a, b, count, op);
+      return visit(float{});
     case DType::kFloat64:
-      return combine_typed<double>(destination, a, b, count, op);
+      return visit(double{});
     case DType::kInt8:
-      return combine_typed<std::int8_t>(destination, a, b, count, op);
+      return visit(std::int8_t{});
     case DType::kUInt8:
-      return combine_typed<std::uint8_t>(destination, a, b, count, op);
+      return visit(std::uint8_t{});
     case DType::kInt32:
-      return combine_typed<std::int32_t>(destination, a, b, count, op);
+      return visit(std::int32_t{});
     case DType::kInt64:
-      return combine_typed<std::int64_t>(destination, a, b, count, op);
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      return;  // widened before
-  }
-}
-
-template <typename T>
-void divide_float(void* values, size_t count, int divisor) {
-  T* out = static_cast<T*>(values);
-  const T by = static_cast<T>(divisor);
-  if ((divisor & (divisor - 1)) == 0) {  // a power of two: its inverse is exact, and cheaper
-    const T inverse = T{1} / by;
-    for (size_t i = 0; i < count; ++i) out[i] *= inverse;
-  } else {
-    for (size_t i = 0; i < count; ++i) out[i] /= by;
-  }
-}
-
-template <typename T>
-void divide_integer(void* values, size_t count, int divisor) {
-  T* out = static_cast<T*>(values);
-  for (size_t i = 0; i < count; ++i) {
-    out[i] = static_cast<T>(static_cast<std::int64_t>(out[i]) / divisor);
-  }
-}
-
-void divide(void* values, size_t count, DType dtype, int divisor) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return divide_float<float>(values, count, divisor);
-    case DType::kFloat64:
-      return divide_float<double>(values, count, divisor);
-    case DType::kInt8:
-      return divide_integer<std::int8_t>(values, count, divisor);
-    case DType::kUInt8:
-      return divide_integer<std::uint8_t>(values, count, divisor);
-    case DType::kInt32:
-      return divide_integer<std::int32_t>(values, count, divisor);
-    case DType::kInt64:
-      return divide_integer<std::int64_t>(values, count, divisor);
+      return visit(std::int64_t{});
     case DType::kFloat16:
     case DType::kBFloat16:
       return;
   }
 }
 
-// bfloat16 inline here, not half.h's: the vectoriser needs the loop without a call or a branch.
+void combine(void* destination, const void* a, const void* b, size_t count, DType dtype,
+             ReduceOp op) {
+  with_type(dtype, [=](auto zero) { combine_typed<decltype(zero)>(destination, a, b, count, op); });
+}
+
+template <typename T>
+void divide_typed(void* values, size_t count, int divisor) {
+  T* out = static_cast<T*>(values);
+  if constexpr (std::is_integral_v<T>) {
+    for (size_t i = 0; i < count; ++i) {
+      out[i] = static_cast<T>(static_cast<std::int64_t>(out[i]) / divisor);
+    }
+  } else if ((divisor & (divisor - 1)) == 0) {  // its inverse is exact, and cheaper
+    const T inverse = T{1} / static_cast<T>(divisor);
+    for (size_t i = 0; i < count; ++i) out[i] *= inverse;
+  } else {
+    const T by = static_cast<T>(divisor);
+    for (size_t i = 0; i < count; ++i) out[i] /= by;
+  }
+}
+
+void divide(void* values, size_t count, DType dtype, int divisor) {
+  with_type(dtype, [=](auto zero) { divide_typed<decltype(zero)>(values, count, divisor); });
+}
+
+// bfloat16 inline here, not a function's: the vectoriser needs the loop without a call or a branch.
 void widen_bfloat16(float* destination, const std::uint16_t* source, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const std::uint32_t bits = static_cast<std::uint32_t>(source[i]) << 16;

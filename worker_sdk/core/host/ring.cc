@@ -105,14 +105,6 @@ void Ring::broadcast(const Call& call, std::byte* data, std::size_t size_bytes, 
   run(call, flow);
 }
 
-bool Ring::may_send(const Flow& flow, std::size_t transfer) const {
-  return transfer < flow.num_free_sends || received_[transfer - flow.num_free_sends];
-}
-
-std::size_t Ring::wire_bytes(const Flow& flow, const Transfer& transfer) {
-  return transfer.size_bytes / size_of(flow.dtype) * size_of(flow.wire);
-}
-
 // What goes to the socket.
 const std::byte* Ring::packed(const Flow& flow, const Transfer& transfer, std::size_t socket) {
   if (flow.wire == flow.dtype) return transfer.data;
@@ -150,9 +142,7 @@ void Ring::take_in(const Flow& flow, const Transfer& transfer, std::byte* receiv
     const std::size_t length = std::min(kBlock, (transfer.size_bytes - begin) / element);
     std::byte* const part = transfer.data + begin;
     kernels.combine(part, received + begin, part, length, flow.dtype, flow.op);
-    if (transfer.whole && flow.divisor > 1) {
-      kernels.divide(part, length, flow.dtype, flow.divisor);
-    }
+    if (transfer.whole && flow.divisor > 1) kernels.divide(part, length, flow.dtype, flow.divisor);
   }
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "worker_sdk/core/host/call.h"
+#include "worker_sdk/core/host/node_group.h"
 #include "worker_sdk/core/host/operation_io.h"
-#include "worker_sdk/core/host/topology.h"
 
 namespace ddprun::host {
 
@@ -72,8 +72,15 @@ class Ring {
   bool advance_send(const Call& call, const Flow& flow, std::size_t socket);
   bool advance_receive(const Call& call, const Flow& flow, std::size_t socket);
   void show_header();
-  bool may_send(const Flow& flow, std::size_t transfer) const;
-  static std::size_t wire_bytes(const Flow& flow, const Transfer& transfer);
+
+  bool may_send(const Flow& flow, std::size_t transfer) const {
+    return transfer < flow.num_free_sends || received_[transfer - flow.num_free_sends];
+  }
+
+  static std::size_t wire_bytes(const Flow& flow, const Transfer& transfer) {
+    return transfer.size_bytes / size_of(flow.dtype) * size_of(flow.wire);
+  }
+
   const std::byte* packed(const Flow& flow, const Transfer& transfer, std::size_t socket);
   static void pack(const Flow& flow, const Transfer& transfer, std::byte* to);
   static void take_in(const Flow& flow, const Transfer& transfer, std::byte* received);

@@ -1,28 +1,179 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/comm_setup.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "common/bounded_call.h"
-#include "common/exit_bound.h"
+#include "common/log.h"
 #include "rendezvous/store/store_timeout.h"
-#include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/peer_board.h"
-#include "worker_sdk/core/nccl/setup_steps.h"
 
 namespace ddprun::nccl {
 namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kLook{10};  // how often the agent's word and the parent's failure are seen
+constexpr milliseconds kBriefLook{2'000};  // for a request to the store whose answer is there
+constexpr milliseconds kComingBack{500};   // for a call that has nobody to wait for any more
+
 // A root's value: 'I' and the id, or 'E' and why there is none.
 constexpr char kHasId = 'I';
 constexpr char kHasError = 'E';
 
-constexpr milliseconds kComingBack{500};  // for a call that has nobody to wait for any more
+std::atomic<int> num_left_behind{0};
+
+struct Libraries {
+  std::shared_ptr<CudaApi> cuda;
+  std::shared_ptr<NcclApi> nccl;
+};
+
+// A set-up under way, of options.size ranks.
+struct SetUp {
+  const NcclOptions& options;
+  std::string what;  // "NCCL set-up", for messages
+  Deadline deadline;
+  std::chrono::milliseconds timeout;  // which made the deadline
+  PeerBoard& board;                   // on which its ranks said that they wait in operation 0
+  PeerBoard* parent_board = nullptr;  // of a communicator that is split: looked at, too
+  const Failure* failure = nullptr;   // of that communicator: ends the wait
+};
+
+// Error(kTimeout) that names who never came, or says where to look.
+Error timed_out(const SetUp& setup) {
+  const int rank = setup.options.rank;
+  const std::string what = concat(setup.what, " of ", setup.options.size,
+                                  " ranks did not end within ", setup.timeout.count(), " ms");
+  std::vector<int> missing;
+  try {
+    missing = setup.board.not_waiting(0);
+  } catch (const Error& error) {
+    return rank_error(ErrorCode::kTimeout, rank, what,
+                      "; the store can't say who is missing: ", error.what());
+  }
+  if (!missing.empty()) {
+    return rank_error(ErrorCode::kTimeout, rank, what, "; never came: rank ", list_ranks(missing));
+  }
+  return rank_error(ErrorCode::kTimeout, rank, what,
+                    "; all ranks came, so look at the network between the nodes "
+                    "(NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)");
+}
+
+// Nobody, where the store is slow: the set-up is not the store's.
+std::optional<PeerNotice> who_gave_up(const SetUp& setup) {
+  try {
+    if (auto notice = setup.board.gave_up()) return notice;
+    return setup.parent_board != nullptr ? setup.parent_board->gave_up() : std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    return std::nullopt;
+  }
+}
+
+// Throws what ends the wait, if anything does. `looks_at_store`: what another rank said, too.
+void throw_if_over(const SetUp& setup, bool looks_at_store) {
+  const NcclOptions& options = setup.options;
+  if (setup.failure != nullptr)
+    if (const auto error = setup.failure->get()) throw Error(*error);
+  if (options.progress && options.progress->peer_lost()) {
+    throw agent_says_peer_lost(options.rank, setup.what);
+  }
+  if (setup.deadline.expired()) throw timed_out(setup);
+  if (!looks_at_store) return;
+  if (const auto notice = who_gave_up(setup)) {
+    throw rank_error(ErrorCode::kPeerLost, options.rank, setup.what, ": rank ", notice->rank,
+                     " gave up: ", notice->reason);
+  }
+}
+
+// ncclCommInitRank or ncclCommSplit on a thread of its own, which lives until the call is done.
+class CommMaking {
+ public:
+  // Returns what NCCL returned, and writes the handle. Owns all that it touches.
+  using Make = std::function<Result(NcclApi& nccl, Comm* comm)>;
+
+  // `name`: NCCL's, of the call. Throws Error(kResourceExhausted) where there is no thread.
+  CommMaking(const Libraries& libraries, const NcclOptions& options, std::string name, Make make)
+      : nccl_(libraries.nccl),
+        options_(options),
+        name_(std::move(name)),
+        state_(std::make_shared<State>()),
+        call_([libraries, device = options.device, state = state_, make = std::move(make)] {
+          libraries.cuda->set_device(device);
+          state->result = make(*libraries.nccl, &state->comm);
+          if (!state->is_one_gone.exchange(true)) return;
+          if (state->result == Result::kSuccess) libraries.nccl->comm_abort(state->comm);
+          --num_left_behind;
+        }) {}
+
+  // A call that is still inside NCCL is left behind; its thread aborts what it makes.
+  ~CommMaking() {
+    if (is_taken_) return;
+    ++num_left_behind;
+    if (!state_->is_one_gone.exchange(true)) return;
+    --num_left_behind;
+    if (state_->result == Result::kSuccess) {
+      abort_comm(nccl_, state_->comm, options_, Deadline::after(options_.abort_timeout));
+    }
+  }
+
+  CommMaking(const CommMaking&) = delete;
+  CommMaking& operator=(const CommMaking&) = delete;
+
+  // What was made, the caller's from now on. Throws Error(kTimeout) naming ranks that never came,
+  // Error(kPeerLost) naming one that gave up or because the agent says that one has died, else what
+  // NCCL said or why setup.failure is set. Ranks that were lost are looked for every
+  // peer_check_interval.
+  Comm wait(const SetUp& setup) {
+    auto next_look = Deadline::after(options_.peer_check_interval);
+    while (!call_.returns_before(Deadline(std::min(setup.deadline.at(), Clock::now() + kLook)))) {
+      const bool is_time = next_look.expired();
+      throw_if_over(setup, is_time);
+      if (is_time) next_look = Deadline::after(options_.peer_check_interval);
+    }
+    if (state_->result != Result::kSuccess) {
+      throw_if_over(setup, false);  // may be why NCCL failed
+      throw nccl_error(*nccl_, nullptr, state_->result, options_.rank, name_);
+    }
+    is_taken_ = true;
+    return state_->comm;
+  }
+
+  bool returns_before(Deadline deadline) { return call_.returns_before(deadline); }
+
+ private:
+  struct State {
+    // The call's until it has returned.
+    Comm comm = nullptr;
+    Result result = Result::kInternalError;
+    // Set by the call's end and by the end of the wait for it: the second of them aborts what was
+    // made.
+    std::atomic<bool> is_one_gone{false};
+  };
+
+  const std::shared_ptr<NcclApi> nccl_;
+  const NcclOptions& options_;
+  const std::string name_;
+  const std::shared_ptr<State> state_;  // second owner: the call
+  bool is_taken_ = false;               // wait() has returned what was made
+  BoundedCall call_;
+};
+
+// Tells the other ranks why this one gives up, if the store can still be reached.
+void tell_others(PeerBoard& board, const Error& error) {
+  if (error.code() == ErrorCode::kConnectionLost) return;
+  try {
+    board.post_gave_up(error.what());
+  } catch (const Error&) {
+    // The store is gone as well: the first error is the one that helps.
+  }
+}
 
 std::string root_key(const NcclOptions& options, int root) {
   return options.key_prefix + "id/" + std::to_string(root);
@@ -43,10 +194,8 @@ UniqueId fresh_id(const Libraries& libraries, const NcclOptions& options, Deadli
   if (!returns_before(deadline, call)) {
     bound_exit(options.exit_timeout);
     const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begun);
-    throw Error(ErrorCode::kTimeout, "rank " + std::to_string(options.rank) +
-                                         ": ncclGetUniqueId did not return within " +
-                                         std::to_string(waited.count()) +
-                                         " ms: NCCL, the GPU or its network hangs");
+    throw rank_error(ErrorCode::kTimeout, options.rank, "ncclGetUniqueId did not return within ",
+                     waited.count(), " ms: NCCL, the GPU or its network hangs");
   }
   if (made->second == Result::kSuccess) return made->first;
   throw nccl_error(*libraries.nccl, nullptr, made->second, options.rank, "ncclGetUniqueId");
@@ -77,14 +226,10 @@ std::vector<UniqueId> collect_ids(store::Store& store, const NcclOptions& option
   std::vector<UniqueId> ids;
   const store::StoreTimeout limit(store, deadline);  // what is left of it
   for (const std::string& value : store.multi_get(keys)) {
-    if (!value.empty() && value[0] == kHasError) {
-      throw Error(ErrorCode::kPeerLost, value.substr(1));
-    }
+    if (!value.empty() && value[0] == kHasError) throw Error(ErrorCode::kPeerLost, value.substr(1));
     if (value.size() != UniqueId::kSizeBytes + 1 || value[0] != kHasId) {
-      throw Error(ErrorCode::kProtocol, "rank " + std::to_string(options.rank) +
-                                            ": the NCCL id in the store has " +
-                                            std::to_string(value.size()) +
-                                            " bytes: " + "something else writes to the SDK's keys");
+      throw rank_error(ErrorCode::kProtocol, options.rank, "the NCCL id in the store has ",
+                       value.size(), " bytes: something else writes to the SDK's keys");
     }
     ids.emplace_back();
     std::memcpy(ids.back().bytes, value.data() + 1, UniqueId::kSizeBytes);
@@ -121,6 +266,14 @@ CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids
       };
 }
 
+CommMaking::Make split_call(const SplitParent& parent, const SplitPart& part) {
+  return [gate = parent.gate, color = part.color, key = part.key](NcclApi& nccl, Comm* made) {
+    const CommGate::Pass pass(*gate);
+    if (pass.comm() == nullptr) return Result::kInvalidUsage;  // the parent failed, which is seen
+    return nccl.comm_split(pass.comm(), color, key, made);
+  };
+}
+
 }  // namespace
 
 Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
@@ -150,5 +303,31 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
     throw;
   }
 }
+
+Comm split_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
+                store::Store& store, const SplitParent& parent, const SplitPart& part) {
+  const NcclOptions& options = parent.options;
+  const auto deadline = Deadline::after(part.timeout);
+  const store::StoreTimeout limit(store, std::min<milliseconds>(part.timeout, kBriefLook));
+  PeerBoard board(store, part.prefix, options.rank, options.size);
+  PeerBoard parent_board(store, options.key_prefix, options.rank, options.size);
+  const SetUp setup{options,       "split " + part.name, deadline, part.timeout, board,
+                    &parent_board, parent.failure.get()};
+  std::optional<CommMaking> making;  // outlives the telling: its end may take time
+  try {
+    board.post_waiting(0);
+    making.emplace(Libraries{cuda, nccl}, options, "split " + part.name + ": ncclCommSplit",
+                   split_call(parent, part));
+    const Comm made = making->wait(setup);
+    if (made != nullptr) return made;
+    throw rank_error(ErrorCode::kSystem, options.rank, setup.what,
+                     ": ncclCommSplit ended without a communicator");
+  } catch (const Error& error) {
+    tell_others(board, error);
+    throw;
+  }
+}
+
+bool is_any_comm_left_behind() { return num_left_behind > 0; }
 
 }  // namespace ddprun::nccl

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the NCCL communicator itself, within a deadline.
+// Makes the NCCL communicator itself, or that of a group of a communicator's ranks, within a
+// deadline. NCCL and CUDA are second owners of themselves: a call may be left behind.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <string>
 
 #include "rendezvous/store/store.h"
-#include "worker_sdk/core/nccl/cuda_api.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
+#include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
-#include "worker_sdk/core/nccl/nccl_options.h"
+#include "worker_sdk/core/nccl/nccl_communicator.h"
 
 namespace ddprun::nccl {
 
@@ -18,8 +22,36 @@ namespace ddprun::nccl {
 // Throws Error(kTimeout) when init_timeout passed, naming ranks that never came, or ncclGetUniqueId
 // where it did not return in half of the time; Error(kPeerLost) naming a rank that gave up; else
 // what NCCL said. The other ranks are told, and the process' exit is bounded. NCCL may still be
-// inside then: CommMaking::is_any_left_behind().
+// inside then: is_any_comm_left_behind().
 Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
                  store::Store& store, const NcclOptions& options);
+
+// The communicator that is split. Its gate is closed to all others meanwhile.
+struct SplitParent {
+  const NcclOptions& options;
+  std::shared_ptr<CommGate> gate;    // second owner: the call that splits, which may be left behind
+  std::shared_ptr<Failure> failure;  // ends the split, too
+};
+
+struct SplitPart {
+  std::string name;    // of the groups
+  std::string prefix;  // of the keys of this split, which all ranks of the parent share
+  int color = 0;       // the group's smallest rank of the parent: no other group has it
+  int key = 0;         // this rank's place in the group
+  std::chrono::milliseconds timeout{};
+};
+
+// Collective over the parent's ranks; one store request, and one each peer_check_interval after
+// the first. The calling thread's device must be the parent's.
+//
+// Throws Error(kTimeout) when part.timeout passed, naming ranks of the parent that never came;
+// Error(kPeerLost) naming a rank that gave up; else what NCCL said, or why the parent failed. The
+// other ranks are told. The parent can't be used any more then: NCCL may still be inside it.
+Comm split_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
+                store::Store& store, const SplitParent& parent, const SplitPart& part);
+
+// Whether a call of this process was left behind and has not come back. NCCL spins in it, so the
+// process is not to make another communicator.
+bool is_any_comm_left_behind();
 
 }  // namespace ddprun::nccl

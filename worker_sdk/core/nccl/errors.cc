@@ -21,23 +21,20 @@ ErrorCode code_of(Result result) {
 }  // namespace
 
 Error nccl_error(NcclApi& nccl, Comm comm, Result result, int rank, std::string_view what) {
-  std::string message =
-      "rank " + std::to_string(rank) + ": " + std::string(what) + ": " + nccl.error_text(result);
-  const std::string details = nccl.last_error(comm);
-  if (!details.empty()) message += " (NCCL: " + details + ")";
-  if (result == Result::kRemoteError) message += "; another rank is gone: meet in the next round";
-  return {code_of(result), message};
+  std::string details = nccl.last_error(comm);
+  if (!details.empty()) details = " (NCCL: " + details + ")";
+  if (result == Result::kRemoteError) details += "; another rank is gone: meet in the next round";
+  return rank_error(code_of(result), rank, what, ": ", nccl.error_text(result), details);
 }
 
 Error cuda_error(CudaApi& cuda, CudaResult result, int rank, std::string_view what) {
-  return {
-      result == kCudaOutOfMemory ? ErrorCode::kResourceExhausted : ErrorCode::kSystem,
-      "rank " + std::to_string(rank) + ": " + std::string(what) + ": " + cuda.error_text(result)};
+  return rank_error(result == kCudaOutOfMemory ? ErrorCode::kResourceExhausted : ErrorCode::kSystem,
+                    rank, what, ": ", cuda.error_text(result));
 }
 
 Error agent_says_peer_lost(int rank, std::string_view what) {
-  return {ErrorCode::kPeerLost, "rank " + std::to_string(rank) + ": " + std::string(what) +
-                                    ": a worker of this round has died, says the agent"};
+  return rank_error(ErrorCode::kPeerLost, rank, what,
+                    ": a worker of this round has died, says the agent");
 }
 
 void check_cuda(CudaApi& cuda, CudaResult result, int rank, std::string_view what) {
@@ -52,25 +49,6 @@ bool Failure::set(const Error& error, Clock::time_point since) {
   return true;
 }
 
-std::optional<Clock::time_point> Failure::since() const {
-  std::lock_guard lock(mutex_);
-  return error_ ? std::optional(since_) : std::nullopt;
-}
-
-bool Failure::is_set() const {
-  std::lock_guard lock(mutex_);
-  return error_.has_value();
-}
-
-std::optional<Error> Failure::get() const {
-  std::lock_guard lock(mutex_);
-  return error_;
-}
-
-void Failure::throw_if_set() const {
-  if (const auto error = get()) throw Error(error->code(), prefix_ + error->what());
-}
-
 DeviceGuard::DeviceGuard(CudaApi& cuda, int device, int rank) : cuda_(cuda) {
   int current = -1;
   check_cuda(cuda_, cuda_.get_device(&current), rank, "cudaGetDevice");
@@ -78,10 +56,6 @@ DeviceGuard::DeviceGuard(CudaApi& cuda, int device, int rank) : cuda_(cuda) {
   check_cuda(cuda_, cuda_.set_device(device), rank,
              "cudaSetDevice(" + std::to_string(device) + ")");
   previous_ = current;
-}
-
-DeviceGuard::~DeviceGuard() {
-  if (previous_ >= 0) cuda_.set_device(previous_);
 }
 
 }  // namespace ddprun::nccl

@@ -10,10 +10,16 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "worker_sdk/core/nccl/cuda_api.h"
+#include "common/log.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
 
 namespace ddprun::nccl {
+
+// "rank 3: …", what each error of this backend begins with.
+template <typename... Parts>
+Error rank_error(ErrorCode code, int rank, const Parts&... parts) {
+  return {code, concat("rank ", rank, ": ", parts...)};
+}
 
 // "rank 3: all_reduce #12: remote process exited or there was a network error (NCCL: <details>)".
 // kRemoteError → kPeerLost; kInvalidArgument, kInvalidUsage → kInvalidArgument; others → kSystem.
@@ -37,10 +43,27 @@ class Failure {
 
   // False: it had failed before; the first reason stays. `since`: when it happened.
   bool set(const Error& error, Clock::time_point since = Clock::now());
-  bool is_set() const;
-  std::optional<Error> get() const;                // without the prefix: for the other ranks
-  std::optional<Clock::time_point> since() const;  // nullopt: it has not failed
-  void throw_if_set() const;
+
+  bool is_set() const {
+    std::lock_guard lock(mutex_);
+    return error_.has_value();
+  }
+
+  // Without the prefix: for the other ranks.
+  std::optional<Error> get() const {
+    std::lock_guard lock(mutex_);
+    return error_;
+  }
+
+  // nullopt: it has not failed.
+  std::optional<Clock::time_point> since() const {
+    std::lock_guard lock(mutex_);
+    return error_ ? std::optional(since_) : std::nullopt;
+  }
+
+  void throw_if_set() const {
+    if (const auto error = get()) throw Error(error->code(), prefix_ + error->what());
+  }
 
  private:
   const std::string prefix_;
@@ -53,7 +76,11 @@ class Failure {
 class DeviceGuard {
  public:
   DeviceGuard(CudaApi& cuda, int device, int rank);
-  ~DeviceGuard();
+
+  ~DeviceGuard() {
+    if (previous_ >= 0) cuda_.set_device(previous_);
+  }
+
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 

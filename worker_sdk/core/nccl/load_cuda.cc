@@ -5,12 +5,11 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
-#include <cstdio>
 #include <string>
 
+#include "common/byte_text.h"
 #include "common/env_names.h"
 #include "common/error.h"
-#include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
 
 namespace ddprun::nccl {
@@ -43,12 +42,7 @@ class Driver {
     if (result == 0) result = get_(&handle, device);
     if (result == 0) result = uuid_(bytes, handle);
     if (result != 0) return cudaErrorUnknown;
-    text->clear();
-    for (unsigned char byte : bytes) {
-      char hex[3];
-      std::snprintf(hex, sizeof hex, "%02x", byte);
-      *text += hex;
-    }
+    *text = to_hex(bytes);
     return cudaSuccess;
   }
 

@@ -4,12 +4,12 @@
 // than kMinVersion is looked up and may be absent.
 #include <nccl.h>
 
+#include <array>
 #include <cstdlib>
 #include <string>
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
 
 namespace ddprun::nccl {
@@ -22,41 +22,16 @@ static_assert(static_cast<int>(Result::kRemoteError) == ncclRemoteError);
 static_assert(static_cast<int>(Result::kInProgress) == ncclInProgress);
 
 ncclDataType_t to_nccl(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return ncclFloat32;
-    case DType::kFloat64:
-      return ncclFloat64;
-    case DType::kFloat16:
-      return ncclFloat16;
-    case DType::kBFloat16:
-      return ncclBfloat16;
-    case DType::kInt8:
-      return ncclInt8;
-    case DType::kUInt8:
-      return ncclUint8;
-    case DType::kInt32:
-      return ncclInt32;
-    case DType::kInt64:
-      return ncclInt64;
-  }
-  return ncclNumTypes;
+  constexpr std::array kTypes{ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
+                              ncclInt8,    ncclUint8,   ncclInt32,   ncclInt64};
+  static_assert(kTypes.size() == static_cast<std::size_t>(DType::kInt64) + 1);
+  return kTypes.at(static_cast<std::size_t>(dtype));
 }
 
 ncclRedOp_t to_nccl(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return ncclSum;
-    case ReduceOp::kAverage:
-      return ncclAvg;
-    case ReduceOp::kMin:
-      return ncclMin;
-    case ReduceOp::kMax:
-      return ncclMax;
-    case ReduceOp::kProduct:
-      return ncclProd;
-  }
-  return ncclNumOps;
+  constexpr std::array kOps{ncclSum, ncclAvg, ncclMin, ncclMax, ncclProd};
+  static_assert(kOps.size() == static_cast<std::size_t>(ReduceOp::kProduct) + 1);
+  return kOps.at(static_cast<std::size_t>(op));
 }
 
 Result from_nccl(ncclResult_t result) { return static_cast<Result>(result); }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "common/log.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/tensor_view.h"
 
@@ -37,7 +38,9 @@ using Stream = struct OpaqueStream*;  // cudaStream_t; nullptr: the legacy defau
 inline constexpr int kMinVersion = 21800;
 
 // NCCL's number (2 * 10000 + minor * 100 + patch) as "2.28.9".
-std::string version_text(int version);
+inline std::string version_text(int version) {
+  return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
 
 // Communicators are blocking (config.blocking = 1): a call returns when the host has done its part.
 // One thread at a time per communicator, comm_async_error and comm_abort included.
@@ -86,6 +89,55 @@ class NcclApi {
   virtual std::string error_text(Result result) = 0;
   // Details of the last failure; `comm` may be nullptr. May be empty.
   virtual std::string last_error(Comm comm) = 0;
+};
+
+// The CUDA runtime functions that the nccl communicator uses, as a seam: the real runtime behind
+// dlopen (load_cuda) or the tests' fake. Needs no CUDA header. Any thread.
+using Event = struct OpaqueEvent*;  // cudaEvent_t
+
+// cudaError_t. Only these values are looked at.
+using CudaResult = int;
+inline constexpr CudaResult kCudaSuccess = 0;
+inline constexpr CudaResult kCudaNotReady = 600;
+inline constexpr CudaResult kCudaCaptureImplicit = 906;
+
+// `device` is the runtime's index; the others act on the calling thread's device, as CUDA's do.
+class CudaApi {
+ public:
+  virtual ~CudaApi() = default;
+
+  virtual CudaResult device_count(int* count) = 0;
+  virtual CudaResult get_device(int* device) = 0;
+  virtual CudaResult set_device(int device) = 0;
+  // Of the device or MIG slice: the same in every process that uses it, on no other device.
+  virtual CudaResult device_uuid(int device, std::string* uuid) = 0;
+  // "0000:3b:00.0": of the GPU, so the slices of one have the same.
+  virtual CudaResult device_pci_bus_id(int device, std::string* bus_id) = 0;
+  // major.minor, as 9.0 of an H100.
+  virtual CudaResult compute_capability(int device, int* major, int* minor) = 0;
+
+  virtual CudaResult stream_create_high_priority(Stream* stream) = 0;  // non-blocking flag set
+  virtual CudaResult stream_destroy(Stream stream) = 0;
+  virtual CudaResult stream_synchronize(Stream stream) = 0;
+  virtual CudaResult stream_wait_event(Stream stream, Event event) = 0;
+  // A graph is captured on it: what is launched there does not run now. kCudaCaptureImplicit: it is
+  // the legacy default stream, and a stream that waits for that one captures.
+  virtual CudaResult stream_is_capturing(Stream stream, bool* is_capturing) = 0;
+
+  virtual CudaResult event_create(Event* event) = 0;  // no timing
+  virtual CudaResult event_destroy(Event event) = 0;
+  virtual CudaResult event_record(Event event, Stream stream) = 0;
+  // kCudaNotReady: work is still under way. Leaves alone what another thread captures, as do the
+  // two of memory below.
+  virtual CudaResult event_query(Event event) = 0;
+
+  virtual CudaResult memory_allocate(void** data, std::size_t size_bytes) = 0;
+  virtual CudaResult memory_free(void* data) = 0;
+  virtual CudaResult memory_set(void* data, int byte, std::size_t size_bytes, Stream stream) = 0;
+  virtual CudaResult memory_copy(void* to, const void* from, std::size_t size_bytes,
+                                 Stream stream) = 0;  // either side may be host memory
+
+  virtual std::string error_text(CudaResult result) = 0;
 };
 
 }  // namespace ddprun::nccl

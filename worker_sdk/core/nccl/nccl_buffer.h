@@ -2,58 +2,105 @@
 // Device memory that NCCL moves without a copy.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "common/clock.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
-#include "worker_sdk/core/nccl/cuda_api.h"
-#include "worker_sdk/core/nccl/stream_drain.h"
+#include "worker_sdk/core/nccl/errors.h"
+#include "worker_sdk/core/nccl/nccl_api.h"
+#include "worker_sdk/core/nccl/nccl_communicator.h"
+#include "worker_sdk/core/nccl/operation.h"
 
 namespace ddprun::nccl {
 
-class NcclBuffer : public CommBuffer {
+// Waits until a communicator's streams have let go of memory that is about to be freed: neither
+// ncclMemFree nor the thread that sees an operation fail does. One per communicator. Any thread.
+class StreamDrain {
  public:
-  // The calling thread's device must be `device`. Registration that NCCL refuses only costs speed.
-  // Throws Error(kResourceExhausted) when the device is full.
-  NcclBuffer(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
-             std::shared_ptr<CommGate> gate, std::shared_ptr<StreamDrain> drain, int device,
-             int rank, std::size_t size_bytes);
-  // Frees it when nothing uses it any more: see StreamDrain::wait. Where that can't be had it is
-  // left allocated, with a warning. After the communicator failed: within
-  // StreamDrain::limit_of_freeing, and the first buffer that the device doesn't take back in that
-  // time leaves the others where they are. Before: cudaFree has no limit.
-  ~NcclBuffer() override;
-  NcclBuffer(const NcclBuffer&) = delete;
-  NcclBuffer& operator=(const NcclBuffer&) = delete;
-
-  void* data() override { return memory_.data; }
-  std::size_t size_bytes() const override { return memory_.size_bytes; }
-  bool from_nccl() const { return memory_.from_nccl; }
-
- private:
-  // All that freeing needs: a thread that is left behind owns a copy.
-  struct Memory {
-    // Second owner of all four: the communicator.
-    std::shared_ptr<CudaApi> cuda;
-    std::shared_ptr<NcclApi> nccl;
-    std::shared_ptr<CommGate> gate;
-    std::shared_ptr<StreamDrain> drain;
-    int device = 0;
-    int rank = 0;
-    std::size_t size_bytes = 0;
-    void* data = nullptr;
-    void* registration = nullptr;  // nullptr: not registered
-    bool from_nccl = false;        // else from cudaMalloc
+  enum class End {
+    kDrained,
+    kStillBusy,  // the limit has passed
+    kUnknown,  // CUDA doesn't say: a graph is captured, its context is broken, or the process ends
+    kHung,     // left_behind() was called: nothing more is given back
   };
 
-  void register_with_comm();
-  // The calling thread's device must be the memory's.
-  static void give_back(const Memory& memory);
-  StreamDrain::End free_here(Stream callers);
-  StreamDrain::End free_within(Deadline deadline, Stream callers);
+  StreamDrain(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
+              std::shared_ptr<Failure> failure, std::shared_ptr<CallerStream> caller,
+              NcclOptions options)
+      : cuda_(std::move(cuda)),
+        events_(std::move(events)),
+        failure_(std::move(failure)),
+        caller_(std::move(caller)),
+        options_(std::move(options)) {}
 
-  Memory memory_;  // constant after construction
+  // The communicator's stream is there. Before the first wait().
+  void open(Stream stream) {
+    const std::lock_guard lock(mutex_);
+    stream_ = stream;
+  }
+
+  // The communicator is gone; `ended`: so is all that its stream had under way. Waits for calls
+  // that record on the stream, free_timeout at most: then is_hung().
+  void close(bool ended);
+
+  // The calling thread's current stream, for wait(). Throws what the caller's function throws.
+  Stream callers_stream();
+
+  // Blocks until all that the communicator's stream and `callers` hold now has ended, well or by an
+  // abort. Limit: abort_timeout after the communicator failed, or after `timeout`. The calling
+  // thread's device must be options.device. Never throws.
+  End wait(Stream callers);
+
+  // After a failure the device may hang: when to leave behind the thread that frees memory, what
+  // wait() needs included. nullopt: nothing has failed.
+  std::optional<Deadline> limit_of_freeing() const;
+  // It was: the device hangs. Bounds the process' exit, too.
+  void left_behind();
+
+  bool is_hung() const {
+    const std::lock_guard lock(mutex_);
+    return is_hung_;
+  }
+
+ private:
+  bool is_capturing(Stream stream) const;
+  End wait_for(Event own, Event callers);
+
+  // Constant after construction.
+  const std::shared_ptr<CudaApi> cuda_;
+  const std::shared_ptr<EventPool> events_;     // second owner: the communicator
+  const std::shared_ptr<Failure> failure_;      // likewise
+  const std::shared_ptr<CallerStream> caller_;  // likewise
+  const NcclOptions options_;
+
+  mutable std::mutex mutex_;
+  Stream stream_ = nullptr;          // Guarded by mutex_; nullptr: the communicator is gone
+  End after_close_ = End::kDrained;  // Guarded by mutex_
+  bool is_hung_ = false;             // Guarded by mutex_
+  int num_recording_ = 0;            // Guarded by mutex_: calls that use the stream
+  std::condition_variable recorded_;
 };
+
+// What a buffer is made with, and freed. Second owner of the four: the communicator.
+struct BufferMakers {
+  std::shared_ptr<CudaApi> cuda;
+  std::shared_ptr<NcclApi> nccl;
+  std::shared_ptr<CommGate> gate;
+  std::shared_ptr<StreamDrain> drain;
+  int device = 0;
+  int rank = 0;
+};
+
+// The calling thread's device must be `makers.device`. Registration that NCCL refuses only costs
+// speed. Throws Error(kResourceExhausted) when the device is full. The buffer's end frees it when
+// nothing uses it any more: see StreamDrain::wait. Where that can't be had it is left allocated,
+// with a warning. After the communicator failed: within StreamDrain::limit_of_freeing, and the
+// first buffer that the device doesn't take back in that time leaves the others where they are.
+// Before: cudaFree has no limit.
+std::unique_ptr<CommBuffer> make_nccl_buffer(const BufferMakers& makers, std::size_t size_bytes);
 
 }  // namespace ddprun::nccl

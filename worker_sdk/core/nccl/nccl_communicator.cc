@@ -2,19 +2,20 @@
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "common/bounded_call.h"
 #include "common/log.h"
-#include "worker_sdk/core/check_parts.h"
 #include "worker_sdk/core/flight_recorder.h"
-#include "worker_sdk/core/nccl/comm_end.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
-#include "worker_sdk/core/nccl/comm_split.h"
-#include "worker_sdk/core/nccl/device_launch_lock.h"
 #include "worker_sdk/core/nccl/nccl_buffer.h"
-#include "worker_sdk/core/nccl/nccl_work.h"
+#include "worker_sdk/core/nccl/operation.h"
+#include "worker_sdk/core/nccl/watchdog.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -23,9 +24,9 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kBarrierBytes = 64;
 
-std::string call_text(const char* operation, const TensorView& buffer) {
-  return std::string(operation) + " of " + std::to_string(buffer.count) + " " +
-         to_string(buffer.dtype);
+template <typename... More>
+std::string call_text(const char* operation, const TensorView& buffer, const More&... more) {
+  return concat(operation, " of ", buffer.count, " ", to_string(buffer.dtype), more...);
 }
 
 void check_options(const NcclOptions& options) {
@@ -33,401 +34,489 @@ void check_options(const NcclOptions& options) {
       options.device >= 0) {
     return;
   }
-  throw Error(ErrorCode::kInvalidArgument, "nccl communicator: rank " +
-                                               std::to_string(options.rank) + " of " +
-                                               std::to_string(options.size) + " on device " +
-                                               std::to_string(options.device) + " can't be");
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("nccl communicator: rank ", options.rank, " of ", options.size, " on device ",
+                     options.device, " can't be"));
 }
 
-}  // namespace
-
-std::unique_ptr<NcclCommunicator> NcclCommunicator::create(std::shared_ptr<CudaApi> cuda,
-                                                           const std::shared_ptr<NcclApi>& nccl,
-                                                           store::Store& store,
-                                                           const NcclOptions& options) {
-  check_options(options);
-  DeviceGuard guard(*cuda, options.device, options.rank);
-  Comm comm = set_up_comm(cuda, nccl, store, options);
-  return over(std::move(cuda), nccl, options, comm);
-}
-
-std::unique_ptr<NcclCommunicator> NcclCommunicator::over(std::shared_ptr<CudaApi> cuda,
-                                                         const std::shared_ptr<NcclApi>& nccl,
-                                                         const NcclOptions& options, Comm comm) {
-  const auto gate = std::make_shared<CommGate>(comm);
-  try {
-    return std::unique_ptr<NcclCommunicator>(
-        new NcclCommunicator(std::move(cuda), nccl, options, gate));
-  } catch (const Error& error) {
-    // Not where a watchdog was there: it has ended the communicator.
-    if (const Comm left = gate->take(Deadline::after(milliseconds(0)))) {
-      abort_comm(nccl, left, options, Deadline::after(options.abort_timeout));
-    }
-    throw Error(error.code(), options.group.prefix() + error.what());
-  }
-}
-
-NcclCommunicator::NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
-                                   NcclOptions options, std::shared_ptr<CommGate> gate)
-    : cuda_(std::move(cuda)),
-      nccl_(std::move(nccl)),
-      options_(std::move(options)),
-      failure_(std::make_shared<Failure>(options_.group.prefix())),
-      gate_(std::move(gate)),
-      events_(std::make_shared<EventPool>(cuda_, options_.rank)),
-      caller_(std::make_shared<CallerStream>(options_.current_stream)),
-      drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, caller_, options_)),
-      number_(options_.progress
-                  ? options_.progress->recorder().add_communicator("nccl", options_.size)
-                  : 0),
-      locks_launches_(DeviceLaunchLock::is_needed()),
-      watchdog_(std::make_unique<Watchdog>(nccl_, cuda_, options_, gate_, failure_)) {
-  const int rank = options_.rank;
-  try {
-    check_cuda(*cuda_, cuda_->stream_create_high_priority(&stream_), rank, "cudaStreamCreate");
-    check_cuda(*cuda_, cuda_->event_create(&caller_ready_), rank, "cudaEventCreate");
-    check_cuda(*cuda_, cuda_->memory_allocate(&barrier_memory_, kBarrierBytes), rank, "cudaMalloc");
-    check_cuda(*cuda_, cuda_->memory_set(barrier_memory_, 0, kBarrierBytes, stream_), rank,
-               "cudaMemsetAsync");
-  } catch (const Error& error) {
-    failure_->set(error);
-    end();  // the watchdog aborts the communicator and tells the others
-    throw;
-  }
-  drain_->open(stream_);
-}
-
-NcclCommunicator::~NcclCommunicator() { end(); }
-
-void NcclCommunicator::end() {
-  watchdog_->stop();
-  const bool has_ended = watchdog_->ended_well();
-  drain_->close(has_ended);
-  const auto free = [cuda = cuda_, device = options_.device, memory = barrier_memory_,
-                     event = caller_ready_, stream = stream_, events = events_] {
-    cuda->set_device(device);
-    if (memory != nullptr) cuda->memory_free(memory);
-    if (event != nullptr) cuda->event_destroy(event);
-    if (stream != nullptr) cuda->stream_destroy(stream);
-    events->clear();
+class NcclWork : public Work {
+ public:
+  struct Context {
+    std::shared_ptr<CudaApi> cuda;
+    std::shared_ptr<Failure> failure;
+    std::shared_ptr<CallerStream> caller;  // second owner: the communicator
+    int device = 0;
+    int rank = 0;
+    bool blocking_wait = false;
   };
-  const bool freed = has_ended && !drain_->is_hung() &&
-                     returns_before(Deadline::after(options_.free_timeout), free);
-  if (freed && !failure_->is_set()) return;
-  events_->leave();
-  if (freed || !has_ended) return;
-  log_warning("rank ", options_.rank, ": device ", options_.device,
-              " does not take back what the communicator had on it; left behind");
-  // In a healthy process the device may have been busy with something else: cudaFree waits for it.
-  if (failure_->is_set()) drain_->left_behind();
-}
 
-WorkPtr NcclCommunicator::all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) {
-  check_buffer("all_reduce", buffer);
-  return start_work(facts(CollectiveKind::kAllReduce, buffer, op),
-                    call_text("all_reduce", buffer) + " " + to_string(op), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->all_reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
-                                               op, comm, stream);
-                    });
-}
+  NcclWork(Context context, std::shared_ptr<Operation> operation)
+      : context_(std::move(context)), operation_(std::move(operation)) {}
 
-WorkPtr NcclCommunicator::broadcast(TensorView buffer, int root, const CallOptions& options) {
-  check_buffer("broadcast", buffer);
-  check_rank("broadcast", "root", root);
-  return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root),
-                    call_text("broadcast", buffer) + " from rank " + std::to_string(root), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->broadcast(buffer.data, buffer.data, buffer.count, buffer.dtype,
-                                              root, comm, stream);
-                    });
-}
+  bool is_completed() override { return operation_->poll() != Operation::State::kPending; }
 
-WorkPtr NcclCommunicator::all_gather(TensorView input, TensorView output,
-                                     const CallOptions& options) {
-  check_buffer("all_gather", input);
-  check_buffer("all_gather", output);
-  check_parts("all_gather", input, output);
-  return start_work(facts(CollectiveKind::kAllGather, input), call_text("all_gather", input),
-                    options, [&](Comm comm, Stream stream) {
-                      return nccl_->all_gather(input.data, output.data, input.count, input.dtype,
-                                               comm, stream);
-                    });
-}
+  void wait() override {
+    if (operation_->poll() == Operation::State::kFailed) context_.failure->throw_if_set();
+    bool captures = false;
+    context_.cuda->stream_is_capturing(context_.caller->on(context_.device), &captures);
+    if (operation_->is_captured() && !captures) return;  // replays are ordered by where they run
+    if (captures && !operation_->is_captured()) {
+      throw rank_error(
+          ErrorCode::kInvalidArgument, context_.rank, operation_->name(),
+          " began before the CUDA graph that is captured now: wait for it before that");
+    }
+    try {
+      order_caller_behind();
+    } catch (const Error& error) {
+      context_.failure->set(error);  // the watchdog ends the communicator and tells the others
+      context_.failure->throw_if_set();
+    }
+    if (context_.blocking_wait) wait_on_host(*operation_, *context_.failure);
+  }
 
-WorkPtr NcclCommunicator::reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                                         const CallOptions& options) {
-  check_buffer("reduce_scatter", input);
-  check_buffer("reduce_scatter", output);
-  check_parts("reduce_scatter", output, input);
-  return start_work(facts(CollectiveKind::kReduceScatter, output, op),
-                    call_text("reduce_scatter", input) + " " + to_string(op), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->reduce_scatter(input.data, output.data, output.count,
-                                                   output.dtype, op, comm, stream);
-                    });
-}
+ private:
+  void order_caller_behind() {
+    CudaApi& cuda = *context_.cuda;
+    DeviceGuard guard(cuda, context_.device, context_.rank);
+    const Stream caller = context_.caller->on(context_.device);
+    check_cuda(cuda, cuda.stream_wait_event(caller, operation_->event()), context_.rank,
+               "cudaStreamWaitEvent");
+  }
 
-WorkPtr NcclCommunicator::send(TensorView buffer, int peer, const CallOptions& options) {
-  check_buffer("send", buffer);
-  check_peer("send", peer);
-  return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer),
-                    call_text("send", buffer) + " to rank " + std::to_string(peer), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
-                                         stream);
-                    });
-}
+  const Context context_;
+  const std::shared_ptr<Operation> operation_;  // second owner: the watchdog
+};
 
-WorkPtr NcclCommunicator::recv(TensorView buffer, int peer, const CallOptions& options) {
-  check_buffer("recv", buffer);
-  check_peer("recv", peer);
-  return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer),
-                    call_text("recv", buffer) + " from rank " + std::to_string(peer), options,
-                    [&](Comm comm, Stream stream) {
-                      return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
-                                         stream);
-                    });
-}
+class NcclCommunicator : public Communicator {
+ public:
+  // Takes `comm`. Errors begin with the group.
+  static std::unique_ptr<Communicator> over(std::shared_ptr<CudaApi> cuda,
+                                            const std::shared_ptr<NcclApi>& nccl,
+                                            const NcclOptions& options, Comm comm) {
+    const auto gate = std::make_shared<CommGate>(comm);
+    try {
+      return std::unique_ptr<NcclCommunicator>(
+          new NcclCommunicator(std::move(cuda), nccl, options, gate));
+    } catch (const Error& error) {
+      // Not where a watchdog was there: it has ended the communicator.
+      if (const Comm left = gate->take(Deadline::after(milliseconds(0)))) {
+        abort_comm(nccl, left, options, Deadline::after(options.abort_timeout));
+      }
+      throw Error(error.code(), options.group.prefix() + error.what());
+    }
+  }
 
-void NcclCommunicator::barrier(const CallOptions& options) {
-  refuse_capture("barrier");
-  const auto operation =
-      start(facts(CollectiveKind::kBarrier, {}), "barrier", options, [&](Comm comm, Stream stream) {
-        return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32, ReduceOp::kSum,
-                                 comm, stream);
-      });
-  wait_on_host(*operation, *failure_);
-}
+  NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
+                   NcclOptions options, std::shared_ptr<CommGate> gate)
+      : cuda_(std::move(cuda)),
+        nccl_(std::move(nccl)),
+        options_(std::move(options)),
+        failure_(std::make_shared<Failure>(options_.group.prefix())),
+        gate_(std::move(gate)),
+        events_(std::make_shared<EventPool>(cuda_, options_.rank)),
+        caller_(std::make_shared<CallerStream>(options_.current_stream)),
+        drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, caller_, options_)),
+        number_(options_.progress
+                    ? options_.progress->recorder().add_communicator("nccl", options_.size)
+                    : 0),
+        locks_launches_(DeviceLaunchLock::is_needed()),
+        watchdog_(std::make_unique<Watchdog>(nccl_, cuda_, options_, gate_, failure_)) {
+    const int rank = options_.rank;
+    try {
+      check_cuda(*cuda_, cuda_->stream_create_high_priority(&stream_), rank, "cudaStreamCreate");
+      check_cuda(*cuda_, cuda_->event_create(&caller_ready_), rank, "cudaEventCreate");
+      check_cuda(*cuda_, cuda_->memory_allocate(&barrier_memory_, kBarrierBytes), rank,
+                 "cudaMalloc");
+      check_cuda(*cuda_, cuda_->memory_set(barrier_memory_, 0, kBarrierBytes, stream_), rank,
+                 "cudaMemsetAsync");
+    } catch (const Error& error) {
+      failure_->set(error);
+      end();  // the watchdog aborts the communicator and tells the others
+      throw;
+    }
+    drain_->open(stream_);
+  }
 
-std::unique_ptr<CommBuffer> NcclCommunicator::allocate(std::size_t size_bytes) {
-  refuse_capture("allocate");
-  std::unique_ptr<NcclBuffer> buffer;
-  {
+  ~NcclCommunicator() override { end(); }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+  std::string_view backend() const override { return "nccl"; }
+  WorkerProgress* progress() override { return options_.progress.get(); }
+  void follow_stream(const CurrentStream& current) override { caller_->follow(current); }
+
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
+    check_buffer("all_reduce", buffer);
+    return start_work(facts(CollectiveKind::kAllReduce, buffer, op),
+                      call_text("all_reduce", buffer, " ", to_string(op)), options,
+                      [&](Comm comm, Stream stream) {
+                        return nccl_->all_reduce(buffer.data, buffer.data, buffer.count,
+                                                 buffer.dtype, op, comm, stream);
+                      });
+  }
+
+  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
+    check_buffer("broadcast", buffer);
+    check_rank("broadcast", "root", root);
+    return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root),
+                      call_text("broadcast", buffer, " from rank ", root), options,
+                      [&](Comm comm, Stream stream) {
+                        return nccl_->broadcast(buffer.data, buffer.data, buffer.count,
+                                                buffer.dtype, root, comm, stream);
+                      });
+  }
+
+  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override {
+    check_buffer("all_gather", input);
+    check_buffer("all_gather", output);
+    check_parts("all_gather", input, output);
+    return start_work(facts(CollectiveKind::kAllGather, input), call_text("all_gather", input),
+                      options, [&](Comm comm, Stream stream) {
+                        return nccl_->all_gather(input.data, output.data, input.count, input.dtype,
+                                                 comm, stream);
+                      });
+  }
+
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
+                         const CallOptions& options) override {
+    check_buffer("reduce_scatter", input);
+    check_buffer("reduce_scatter", output);
+    check_parts("reduce_scatter", output, input);
+    return start_work(facts(CollectiveKind::kReduceScatter, output, op),
+                      call_text("reduce_scatter", input, " ", to_string(op)), options,
+                      [&](Comm comm, Stream stream) {
+                        return nccl_->reduce_scatter(input.data, output.data, output.count,
+                                                     output.dtype, op, comm, stream);
+                      });
+  }
+
+  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
+    check_buffer("send", buffer);
+    check_peer("send", peer);
+    return start_work(
+        facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer),
+        call_text("send", buffer, " to rank ", peer), options, [&](Comm comm, Stream stream) {
+          return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
+        });
+  }
+
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
+    check_buffer("recv", buffer);
+    check_peer("recv", peer);
+    return start_work(
+        facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer),
+        call_text("recv", buffer, " from rank ", peer), options, [&](Comm comm, Stream stream) {
+          return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
+        });
+  }
+
+  void barrier(const CallOptions& options) override {
+    refuse_capture("barrier");
+    const auto operation = start(
+        facts(CollectiveKind::kBarrier, {}), "barrier", options, [&](Comm comm, Stream stream) {
+          return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32,
+                                   ReduceOp::kSum, comm, stream);
+        });
+    wait_on_host(*operation, *failure_);
+  }
+
+  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    refuse_capture("allocate");
+    std::unique_ptr<CommBuffer> buffer;
+    {
+      std::lock_guard lock(launch_mutex_);
+      failure_->throw_if_set();
+      try {
+        DeviceGuard guard(*cuda_, options_.device, options_.rank);
+        buffer = make_nccl_buffer({cuda_, nccl_, gate_, drain_, options_.device, options_.rank},
+                                  size_bytes);
+      } catch (const Error& error) {
+        throw in_group(error);
+      }
+    }
+    CudaResult zeroed = kCudaSuccess;
+    const auto operation =
+        start(facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}),
+              "zeroing a buffer", {}, [&](Comm, Stream stream) {
+                zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
+                return Result::kSuccess;
+              });
+    if (zeroed != kCudaSuccess) {
+      throw in_group(cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer"));
+    }
+    wait_on_host(*operation, *failure_);
+    return buffer;
+  }
+
+  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
+                                      const SplitOptions& options) override {
+    refuse_capture("split");
+    NcclOptions its = options_;
+    its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
+    if (!options_.split_store) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "this communicator was made without a store to split it by");
+    }
+    its.size = static_cast<int>(ranks.size());
+    its.current_stream = caller_->current();
+    if (options.init_timeout) its.init_timeout = *options.init_timeout;
+    const int count = num_splits_[options.name]++;
+    its.key_prefix = its.group.key(options_.key_prefix, count);
+    const SplitPart part{.name = options.name,
+                         .prefix = split_key(options_.key_prefix, options.name, count),
+                         .color = *std::min_element(ranks.begin(), ranks.end()),
+                         .key = its.rank,
+                         .timeout = its.init_timeout};
+    const DeviceGuard guard(*cuda_, options_.device, options_.rank);
+    return over(cuda_, nccl_, its, split_comm(part));
+  }
+
+  void abort(std::string_view reason) override {
+    const Error error(ErrorCode::kAborted, concat("rank ", rank(), " was aborted: ", reason));
+    if (failure_->set(error)) watchdog_->wake();
+  }
+
+ private:
+  using Launch = std::function<Result(Comm comm, Stream stream)>;
+
+  void end() {
+    watchdog_->stop();
+    const bool has_ended = watchdog_->ended_well();
+    drain_->close(has_ended);
+    const auto free = [cuda = cuda_, device = options_.device, memory = barrier_memory_,
+                       event = caller_ready_, stream = stream_, events = events_] {
+      cuda->set_device(device);
+      if (memory != nullptr) cuda->memory_free(memory);
+      if (event != nullptr) cuda->event_destroy(event);
+      if (stream != nullptr) cuda->stream_destroy(stream);
+      events->clear();
+    };
+    const bool freed = has_ended && !drain_->is_hung() &&
+                       returns_before(Deadline::after(options_.free_timeout), free);
+    if (freed && !failure_->is_set()) return;
+    events_->leave();
+    if (freed || !has_ended) return;
+    log_warning("rank ", options_.rank, ": device ", options_.device,
+                " does not take back what the communicator had on it; left behind");
+    // In a healthy process the device may have been busy otherwise: cudaFree waits for that.
+    if (failure_->is_set()) drain_->left_behind();
+  }
+
+  // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
+  std::shared_ptr<Operation> start(OperationFacts facts, const std::string& what,
+                                   const CallOptions& options, const Launch& launch) {
+    std::lock_guard lock(launch_mutex_);
+    failure_->throw_if_set();
+    const bool captured = is_captured(what);
+    try {
+      DeviceGuard guard(*cuda_, options_.device, options_.rank);
+      return start_on_device(facts, what, options, launch, captured);
+    } catch (const Error& error) {
+      fail(error);  // whatever it was: this rank is out of step with the others now
+    }
+  }
+
+  // launch_mutex_ is held and the device selected.
+  std::shared_ptr<Operation> start_on_device(OperationFacts facts, const std::string& what,
+                                             const CallOptions& options, const Launch& launch,
+                                             bool captured) {
+    const int rank = options_.rank;
+    facts.sequence = num_operations_ + 1;
+    WorkerProgress* const counted = options_.progress.get();
+    const FlightRecorder::Ticket ticket =
+        counted != nullptr ? counted->recorder().schedule(facts) : 0;
+    auto operation = std::make_shared<Operation>(
+        cuda_, events_, failure_, facts, concat("operation ", facts.sequence, ", ", what),
+        options.timeout.value_or(options_.timeout), ticket);
+    ++num_operations_;
+    if (counted != nullptr) {
+      counted->collective_begun(facts.kind);
+      counted->recorder().start(ticket);
+    }
+    if (captured) watchdog_->note_graphs();
+    watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
+    CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
+    if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
+    if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
+    call_nccl(operation->name(), launch);
+    const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
+    if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
+    if (captured) {
+      operation->mark_captured();
+    } else {
+      operation->mark_launched();
+    }
+    return operation;
+  }
+
+  // The same as a Work, waited for unless async.
+  WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
+                     const Launch& launch) {
+    NcclWork::Context context{cuda_,           failure_,      caller_,
+                              options_.device, options_.rank, options_.blocking_wait};
+    auto work = std::make_shared<NcclWork>(std::move(context), start(facts, what, options, launch));
+    if (!options.async) work->wait();
+    return work;
+  }
+
+  // nccl::split_comm, before which no operation starts here; a failure is set and thrown.
+  Comm split_comm(const SplitPart& part) {
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
     try {
-      DeviceGuard guard(*cuda_, options_.device, options_.rank);
-      buffer = std::make_unique<NcclBuffer>(cuda_, nccl_, gate_, drain_, options_.device,
-                                            options_.rank, size_bytes);
+      return nccl::split_comm(cuda_, nccl_, *options_.split_store, {options_, gate_, failure_},
+                              part);
     } catch (const Error& error) {
-      throw in_group(error);
+      fail(error);  // NCCL may still be inside
     }
   }
-  CudaResult zeroed = kCudaSuccess;
-  const auto operation =
-      start(facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}),
-            "zeroing a buffer", {}, [&](Comm, Stream stream) {
-              zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
-              return Result::kSuccess;
-            });
-  if (zeroed != kCudaSuccess) {
-    throw in_group(cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer"));
+
+  // Calls `launch` inside the gate; a failure is set and thrown.
+  void call_nccl(std::string_view what, const Launch& launch) {
+    std::optional<Error> error;
+    {
+      std::optional<DeviceLaunchLock> lock;
+      if (locks_launches_) lock.emplace(options_.device);
+      const CommGate::Pass pass(*gate_);
+      if (pass.comm() == nullptr) throw_gone();
+      const Result result = launch(pass.comm(), stream_);
+      if (result != Result::kSuccess) {
+        error = nccl_error(*nccl_, pass.comm(), result, options_.rank, what);
+      }
+    }
+    if (error) fail(*error);
+    failure_->throw_if_set();
   }
-  wait_on_host(*operation, *failure_);
-  return buffer;
-}
 
-std::unique_ptr<Communicator> NcclCommunicator::split(const std::vector<int>& ranks,
-                                                      const SplitOptions& options) {
-  refuse_capture("split");
-  NcclOptions its = options_;
-  its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
-  if (!options_.split_store) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "this communicator was made without a store to split it by");
+  [[noreturn]] void fail(const Error& error) {
+    failure_->set(error);
+    watchdog_->wake();
+    failure_->throw_if_set();
+    throw Error(error);
   }
-  its.size = static_cast<int>(ranks.size());
-  its.current_stream = caller_->current();
-  if (options.init_timeout) its.init_timeout = *options.init_timeout;
-  const int count = num_splits_[options.name]++;
-  its.key_prefix = its.group.key(options_.key_prefix, count);
-  const SplitPart part{.name = options.name,
-                       .prefix = split_key(options_.key_prefix, options.name, count),
-                       .color = *std::min_element(ranks.begin(), ranks.end()),
-                       .key = its.rank,
-                       .timeout = its.init_timeout};
-  const DeviceGuard guard(*cuda_, options_.device, options_.rank);
-  return over(cuda_, nccl_, its, split_comm(part));
-}
 
-Comm NcclCommunicator::split_comm(const SplitPart& part) {
-  std::lock_guard lock(launch_mutex_);
-  failure_->throw_if_set();
-  try {
-    return nccl::split_comm({cuda_, nccl_}, *options_.split_store, {options_, gate_, failure_},
-                            part);
-  } catch (const Error& error) {
-    fail(error);  // NCCL may still be inside
+  // Whether `what` becomes part of a CUDA graph. Throws Error(kInvalidArgument) where it would
+  // break one.
+  bool is_captured(const std::string& what) const {
+    bool callers = false;
+    bool own = false;
+    const CudaResult result = cuda_->stream_is_capturing(caller_->on(options_.device), &callers);
+    if (result == kCudaCaptureImplicit) {
+      throw refused(what,
+                    "a CUDA graph is captured beside the legacy default stream, which is "
+                    "the caller's current one: follow_stream() names another");
+    }
+    if (!callers && watchdog_->has_graphs()) cuda_->stream_is_capturing(stream_, &own);
+    if (own) {
+      throw refused(what,
+                    "a CUDA graph is captured on another stream with operations of this "
+                    "communicator: end that capture first");
+    }
+    return callers;
   }
-}
 
-void NcclCommunicator::abort(std::string_view reason) {
-  const std::string message =
-      "rank " + std::to_string(options_.rank) + " was aborted: " + std::string(reason);
-  if (failure_->set(Error(ErrorCode::kAborted, message))) watchdog_->wake();
-}
-
-WorkPtr NcclCommunicator::start_work(OperationFacts facts, const std::string& what,
-                                     const CallOptions& options, const Launch& launch) {
-  NcclWork::Context context{cuda_,           failure_,      caller_,
-                            options_.device, options_.rank, options_.blocking_wait};
-  auto work = std::make_shared<NcclWork>(std::move(context), start(facts, what, options, launch));
-  if (!options.async) work->wait();
-  return work;
-}
-
-std::shared_ptr<Operation> NcclCommunicator::start(OperationFacts facts, const std::string& what,
-                                                   const CallOptions& options,
-                                                   const Launch& launch) {
-  std::lock_guard lock(launch_mutex_);
-  failure_->throw_if_set();
-  const bool captured = is_captured(what);
-  try {
-    DeviceGuard guard(*cuda_, options_.device, options_.rank);
-    return start_on_device(facts, what, options, launch, captured);
-  } catch (const Error& error) {
-    fail(error);  // whatever it was: this rank is out of step with the others now
+  // Throws Error(kInvalidArgument) where `operation`, which waits on the host, would be captured.
+  void refuse_capture(const char* operation) const {
+    if (!is_captured(operation)) return;
+    throw refused(operation,
+                  "the caller's stream captures a CUDA graph, and this waits on the host");
   }
-}
 
-std::shared_ptr<Operation> NcclCommunicator::start_on_device(OperationFacts facts,
-                                                             const std::string& what,
-                                                             const CallOptions& options,
-                                                             const Launch& launch, bool captured) {
-  const int rank = options_.rank;
-  facts.sequence = num_operations_ + 1;
-  WorkerProgress* const counted = options_.progress.get();
-  const FlightRecorder::Ticket ticket =
-      counted != nullptr ? counted->recorder().schedule(facts) : 0;
-  auto operation = std::make_shared<Operation>(
-      cuda_, events_, failure_, facts, "operation " + std::to_string(facts.sequence) + ", " + what,
-      options.timeout.value_or(options_.timeout), ticket);
-  ++num_operations_;
-  if (counted != nullptr) {
-    counted->collective_begun(facts.kind);
-    counted->recorder().start(ticket);
+  // The watchdog has taken the ncclComm_t.
+  [[noreturn]] void throw_gone() {
+    failure_->throw_if_set();
+    throw rank_error(ErrorCode::kAborted, options_.rank, "the communicator is being destroyed");
   }
-  if (captured) watchdog_->note_graphs();
-  watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
-  CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
-  if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
-  if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
-  call_nccl(operation->name(), launch);
-  const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
-  if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
-  if (captured) {
-    operation->mark_captured();
-  } else {
-    operation->mark_launched();
-  }
-  return operation;
-}
 
-bool NcclCommunicator::is_captured(const std::string& what) const {
-  bool callers = false;
-  bool own = false;
-  const CudaResult result = cuda_->stream_is_capturing(caller_->on(options_.device), &callers);
-  if (result == kCudaCaptureImplicit) {
-    throw refused(what.c_str(),
-                  "a CUDA graph is captured beside the legacy default stream, which is "
-                  "the caller's current one: follow_stream() names another");
+  // The same, with the group before its text.
+  Error in_group(const Error& error) const {
+    return {error.code(), options_.group.prefix() + error.what()};
   }
-  if (!callers && watchdog_->has_graphs()) cuda_->stream_is_capturing(stream_, &own);
-  if (own) {
-    throw refused(what.c_str(),
-                  "a CUDA graph is captured on another stream with operations of this "
-                  "communicator: end that capture first");
+
+  // Error(kInvalidArgument), with the group, this rank and the operation's name before `problem`.
+  template <typename... Problem>
+  Error refused(std::string_view operation, const Problem&... problem) const {
+    return in_group(
+        rank_error(ErrorCode::kInvalidArgument, options_.rank, operation, ": ", problem...));
   }
-  return callers;
-}
 
-void NcclCommunicator::refuse_capture(const char* operation) const {
-  if (!is_captured(operation)) return;
-  throw refused(operation, "the caller's stream captures a CUDA graph, and this waits on the host");
-}
-
-void NcclCommunicator::call_nccl(std::string_view what, const Launch& launch) {
-  std::optional<Error> error;
-  {
-    std::optional<DeviceLaunchLock> lock;
-    if (locks_launches_) lock.emplace(options_.device);
-    const CommGate::Pass pass(*gate_);
-    if (pass.comm() == nullptr) throw_gone();
-    const Result result = launch(pass.comm(), stream_);
-    if (result != Result::kSuccess) {
-      error = nccl_error(*nccl_, pass.comm(), result, options_.rank, what);
+  void check_buffer(const char* operation, const TensorView& buffer) const {
+    const Device expected{Device::Kind::kCuda, options_.device};
+    if (buffer.device != expected) {
+      const std::string where = buffer.device.kind == Device::Kind::kCpu
+                                    ? "the CPU"
+                                    : concat("GPU ", buffer.device.index);
+      throw refused(operation, "the buffer is on ", where, ", the communicator on GPU ",
+                    options_.device);
+    }
+    if (!buffer.is_possible()) {
+      throw refused(operation, "no buffer has ", buffer.count, " elements");
+    }
+    if (buffer.data == nullptr && buffer.count > 0) {
+      throw refused(operation, "the buffer has no memory");
     }
   }
-  if (error) fail(*error);
-  failure_->throw_if_set();
-}
 
-void NcclCommunicator::fail(const Error& error) {
-  failure_->set(error);
-  watchdog_->wake();
-  failure_->throw_if_set();
-  throw Error(error);
-}
-
-void NcclCommunicator::throw_gone() {
-  failure_->throw_if_set();
-  throw Error(ErrorCode::kAborted,
-              "rank " + std::to_string(options_.rank) + ": the communicator is being destroyed");
-}
-
-Error NcclCommunicator::in_group(const Error& error) const {
-  return {error.code(), options_.group.prefix() + error.what()};
-}
-
-Error NcclCommunicator::refused(const char* operation, const std::string& problem) const {
-  return in_group({ErrorCode::kInvalidArgument,
-                   "rank " + std::to_string(options_.rank) + ": " + operation + ": " + problem});
-}
-
-void NcclCommunicator::check_buffer(const char* operation, const TensorView& buffer) const {
-  const Device expected{Device::Kind::kCuda, options_.device};
-  if (buffer.device != expected) {
-    const std::string where = buffer.device.kind == Device::Kind::kCpu
-                                  ? std::string("the CPU")
-                                  : "GPU " + std::to_string(buffer.device.index);
-    throw refused(operation, "the buffer is on " + where + ", the communicator on GPU " +
-                                 std::to_string(options_.device));
+  void check_rank(const char* operation, const char* role, int rank) const {
+    if (rank >= 0 && rank < options_.size) return;
+    throw refused(operation, role, " ", rank, " is not a rank below ", options_.size);
   }
-  if (!buffer.is_possible()) {
-    throw refused(operation, "no buffer has " + std::to_string(buffer.count) + " elements");
+
+  void check_peer(const char* operation, int peer) const {
+    check_rank(operation, "peer", peer);
+    if (peer == options_.rank) throw refused(operation, "the peer is this rank itself");
   }
-  if (buffer.data == nullptr && buffer.count > 0) {
-    throw refused(operation, "the buffer has no memory");
+
+  // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
+  void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const {
+    const std::string problem = parts_problem(part, whole, options_.rank, options_.size);
+    if (!problem.empty()) throw refused(operation, problem);
   }
-}
 
-void NcclCommunicator::check_rank(const char* operation, const char* role, int rank) const {
-  if (rank >= 0 && rank < options_.size) return;
-  throw refused(operation, std::string(role) + " " + std::to_string(rank) +
-                               " is not a rank below " + std::to_string(options_.size));
-}
+  OperationFacts facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op = ReduceOp::kSum,
+                       int root = -1) const {
+    return {kind,
+            static_cast<std::uint8_t>(op),
+            static_cast<std::uint8_t>(buffer.dtype),
+            root,
+            buffer.count,
+            number_,
+            0};
+  }
 
-void NcclCommunicator::check_peer(const char* operation, int peer) const {
-  check_rank(operation, "peer", peer);
-  if (peer == options_.rank) throw refused(operation, "the peer is this rank itself");
-}
+  // Constant after construction.
+  const std::shared_ptr<CudaApi> cuda_;
+  const std::shared_ptr<NcclApi> nccl_;
+  const NcclOptions options_;
+  const std::shared_ptr<Failure> failure_;      // second owner: each Work
+  const std::shared_ptr<CommGate> gate_;        // second owners: the watchdog, each CommBuffer
+  const std::shared_ptr<EventPool> events_;     // second owner: each operation
+  const std::shared_ptr<CallerStream> caller_;  // second owners: each Work, drain_
+  const std::shared_ptr<StreamDrain> drain_;    // second owner: each CommBuffer
+  const std::uint32_t number_;                  // of this communicator in the flight recorder
+  const bool locks_launches_;                   // DeviceLaunchLock
+  Stream stream_ = nullptr;
+  Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
+  void* barrier_memory_ = nullptr;  // one element on the device
 
-void NcclCommunicator::check_parts(const char* operation, const TensorView& part,
-                                   const TensorView& whole) const {
-  const std::string problem = parts_problem(part, whole, options_.rank, options_.size);
-  if (!problem.empty()) throw refused(operation, problem);
-}
+  std::map<std::string, int> num_splits_;  // by name; caller's thread only
 
-OperationFacts NcclCommunicator::facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op,
-                                       int root) const {
-  return {kind,
-          static_cast<std::uint8_t>(op),
-          static_cast<std::uint8_t>(buffer.dtype),
-          root,
-          buffer.count,
-          number_,
-          0};
+  std::mutex launch_mutex_;
+  std::uint64_t num_operations_ = 0;  // Guarded by launch_mutex_
+
+  std::unique_ptr<Watchdog> watchdog_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<CudaApi> cuda,
+                                                     const std::shared_ptr<NcclApi>& nccl,
+                                                     store::Store& store,
+                                                     const NcclOptions& options) {
+  check_options(options);
+  DeviceGuard guard(*cuda, options.device, options.rank);
+  Comm comm = set_up_comm(cuda, nccl, store, options);
+  return NcclCommunicator::over(std::move(cuda), nccl, options, comm);
 }
 
 }  // namespace ddprun::nccl

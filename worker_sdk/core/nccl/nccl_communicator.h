@@ -3,26 +3,85 @@
 // behind what the caller's current stream holds when they start.
 #pragma once
 
+#include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/communicator.h"
-#include "worker_sdk/core/nccl/caller_stream.h"
-#include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
-#include "worker_sdk/core/nccl/nccl_options.h"
-#include "worker_sdk/core/nccl/operation.h"
-#include "worker_sdk/core/nccl/stream_drain.h"
-#include "worker_sdk/core/nccl/watchdog.h"
+#include "worker_sdk/core/rank_group.h"
+#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::nccl {
 
-struct SplitPart;
+// Of one communicator, from a failure until the process is gone, no more than 15 s: the four of
+// them, one after the other, at most. What several wait for adds up; which calls have no limit says
+// docs/nccl.md.
+inline constexpr std::chrono::milliseconds kAbortTimeout{8'000};
+inline constexpr std::chrono::milliseconds kDestroyTimeout{3'000};
+inline constexpr std::chrono::milliseconds kFreeTimeout{2'000};
+inline constexpr std::chrono::milliseconds kExitTimeout{2'000};
+static_assert(kAbortTimeout + kDestroyTimeout + kFreeTimeout + kExitTimeout <=
+              std::chrono::seconds(15));
+
+struct NcclOptions {
+  int rank = 0;
+  int size = 1;
+  int device = 0;          // this rank's, by the CUDA runtime's index
+  std::string key_prefix;  // of this communicator's keys; fresh for each communicator and round
+
+  std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
+  std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
+
+  // From the moment that something failed: to say so, and to abort. Of a healthy communicator: for
+  // operations under way to end.
+  std::chrono::milliseconds abort_timeout = kAbortTimeout;
+  // Of a healthy one, after that: to destroy it, or, where its operations don't end, to abort it.
+  std::chrono::milliseconds destroy_timeout = kDestroyTimeout;
+  // Afterwards: to free what the communicator had on the device. After a failure: also for each
+  // buffer, until one is not taken back.
+  std::chrono::milliseconds free_timeout = kFreeTimeout;
+  // For the process' exit handlers, once something failed or its abort or destroy hangs: the
+  // shortest of all communicators.
+  std::chrono::milliseconds exit_timeout = kExitTimeout;
+
+  // Empty: follow_stream() says it; until then the legacy default stream.
+  CurrentStream current_stream;
+
+  // wait() also blocks the calling thread until the result is there, so that errors come from it.
+  bool blocking_wait = false;
+
+  // How often a rank that waits long looks whether another one has given up, from this age of an
+  // operation on; a healthy run never looks.
+  std::chrono::milliseconds peer_check_interval{1'000};
+
+  // After a time-out: how long to wait for the other ranks to say that they wait too, so that the
+  // error can name those that don't.
+  std::chrono::milliseconds missing_ranks_grace{500};
+
+  // A connection to the store of its own, made when first needed: when something is wrong. Empty:
+  // other ranks learn of this one's end from NCCL alone.
+  std::function<std::unique_ptr<store::Store>()> connect_store;
+
+  // After a failure a call of NCCL did not return in its time, ncclCommAbort included: nothing on
+  // this GPU can be trusted to end, not even the process's own exit handlers. Default: one log
+  // line, then _exit(75).
+  std::function<void(std::string_view message)> on_hung_abort;
+
+  // Counts operations, and says when the agent knows of a lost peer; second owner: the session.
+  // Null: neither.
+  std::shared_ptr<WorkerProgress> progress{};
+
+  // Where the ranks of a split() meet, on the caller's thread; second owner: the session. Null:
+  // split() throws Error(kInvalidArgument).
+  std::shared_ptr<store::Store> split_store{};
+  RankGroup group{};  // of this communicator, where it is one of a split
+
+  int max_ranks_per_root = 128;  // more ranks: several unique ids (NCCL ≥ 2.23)
+};
 
 // As Communicator says, and: buffers are on options.device. Work::wait() orders the caller's
 // current stream behind the operation and returns at once (blocking_wait: when the result is
@@ -36,109 +95,20 @@ struct SplitPart;
 // communicator: NCCL's destroy and abort wait for them. Error(kInvalidArgument): barrier(),
 // allocate() and split() in a capture; an operation on another stream meanwhile; waiting in a
 // capture for an operation that began before it.
-class NcclCommunicator : public Communicator {
- public:
-  // Collective. The store is used during this call only; its time-out is restored. Throws
-  // Error(kInvalidArgument) for options that can't be, and what set_up_comm throws.
-  static std::unique_ptr<NcclCommunicator> create(std::shared_ptr<CudaApi> cuda,
-                                                  const std::shared_ptr<NcclApi>& nccl,
-                                                  store::Store& store, const NcclOptions& options);
-  // Healthy: waits for operations under way, at most abort_timeout. See Watchdog::~Watchdog; then
-  // what it has on the device is freed, within free_timeout.
-  ~NcclCommunicator() override;
-
-  int rank() const override { return options_.rank; }
-  int size() const override { return options_.size; }
-  std::string_view backend() const override { return "nccl"; }
-  WorkerProgress* progress() override { return options_.progress.get(); }
-  void follow_stream(const CurrentStream& current) override { caller_->follow(current); }
-
-  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override;
-  WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override;
-  WorkPtr all_gather(TensorView input, TensorView output, const CallOptions& options) override;
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
-                         const CallOptions& options) override;
-  WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override;
-  WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override;
-
-  // Blocks the calling thread until every rank has come, whatever blocking_wait says.
-  void barrier(const CallOptions& options) override;
-
-  // ncclMemAlloc memory, registered, where the library has it; else cudaMalloc. Blocks until
-  // it is zeroed. Its destructor waits for operations under way, aborted ones too, and for the
-  // caller's current stream (NcclBuffer). Throws Error(kResourceExhausted) when the device is full.
-  std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override;
-
-  std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
-                                      const SplitOptions& options) override;
-
-  void abort(std::string_view reason) override;
-
- private:
-  using Launch = std::function<Result(Comm comm, Stream stream)>;
-
-  // Takes `comm`. Errors begin with the group.
-  static std::unique_ptr<NcclCommunicator> over(std::shared_ptr<CudaApi> cuda,
-                                                const std::shared_ptr<NcclApi>& nccl,
-                                                const NcclOptions& options, Comm comm);
-
-  NcclCommunicator(std::shared_ptr<CudaApi> cuda, std::shared_ptr<NcclApi> nccl,
-                   NcclOptions options, std::shared_ptr<CommGate> gate);
-
-  // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
-  std::shared_ptr<Operation> start(OperationFacts facts, const std::string& what,
-                                   const CallOptions& options, const Launch& launch);
-  // launch_mutex_ is held and the device selected.
-  std::shared_ptr<Operation> start_on_device(OperationFacts facts, const std::string& what,
-                                             const CallOptions& options, const Launch& launch,
-                                             bool captured);
-  void end();  // as the destructor says
-  // The same as a Work, waited for unless async.
-  WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
-                     const Launch& launch);
-  // nccl::split_comm, before which no operation starts here; a failure is set and thrown.
-  Comm split_comm(const SplitPart& part);
-  // Calls `launch` inside the gate; a failure is set and thrown.
-  void call_nccl(std::string_view what, const Launch& launch);
-  [[noreturn]] void fail(const Error& error);
-  // Whether `what` becomes part of a CUDA graph. Throws Error(kInvalidArgument) where it would
-  // break one.
-  bool is_captured(const std::string& what) const;
-  void refuse_capture(const char* operation) const;  // … of one that waits on the host
-  [[noreturn]] void throw_gone();                    // the watchdog has taken the ncclComm_t
-
-  Error in_group(const Error& error) const;  // the same, with the group before its text
-  // Error(kInvalidArgument), with the group, this rank and the operation's name before `problem`.
-  Error refused(const char* operation, const std::string& problem) const;
-  void check_buffer(const char* operation, const TensorView& buffer) const;
-  void check_rank(const char* operation, const char* role, int rank) const;
-  void check_peer(const char* operation, int peer) const;
-  // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
-  void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const;
-  OperationFacts facts(CollectiveKind kind, const TensorView& buffer, ReduceOp op = ReduceOp::kSum,
-                       int root = -1) const;
-
-  // Constant after construction.
-  const std::shared_ptr<CudaApi> cuda_;
-  const std::shared_ptr<NcclApi> nccl_;
-  const NcclOptions options_;
-  const std::shared_ptr<Failure> failure_;      // second owner: each Work
-  const std::shared_ptr<CommGate> gate_;        // second owners: the watchdog, each CommBuffer
-  const std::shared_ptr<EventPool> events_;     // second owner: each operation
-  const std::shared_ptr<CallerStream> caller_;  // second owners: each Work, drain_
-  const std::shared_ptr<StreamDrain> drain_;    // second owner: each CommBuffer
-  const std::uint32_t number_;                  // of this communicator in the flight recorder
-  const bool locks_launches_;                   // DeviceLaunchLock
-  Stream stream_ = nullptr;
-  Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
-  void* barrier_memory_ = nullptr;  // one element on the device
-
-  std::map<std::string, int> num_splits_;  // by name; caller's thread only
-
-  std::mutex launch_mutex_;
-  std::uint64_t num_operations_ = 0;  // Guarded by launch_mutex_
-
-  std::unique_ptr<Watchdog> watchdog_;
-};
+//
+// barrier() blocks the calling thread until every rank has come, whatever blocking_wait says.
+// allocate(): ncclMemAlloc memory, registered, where the library has it; else cudaMalloc. Blocks
+// until it is zeroed. The buffer's destructor waits for operations under way, aborted ones too, and
+// for the caller's current stream (nccl_buffer.h). Throws Error(kResourceExhausted) when the device
+// is full. The destructor of a healthy communicator waits for operations under way, at most
+// abort_timeout (Watchdog::~Watchdog); then what it has on the device is freed, within
+// free_timeout.
+//
+// Collective. The store is used during this call only; its time-out is restored. Throws
+// Error(kInvalidArgument) for options that can't be, and what set_up_comm throws.
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<CudaApi> cuda,
+                                                     const std::shared_ptr<NcclApi>& nccl,
+                                                     store::Store& store,
+                                                     const NcclOptions& options);
 
 }  // namespace ddprun::nccl

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/operation.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace ddprun::nccl {
-
-EventPool::EventPool(std::shared_ptr<CudaApi> cuda, int rank)
-    : cuda_(std::move(cuda)), rank_(rank) {}
-
-EventPool::~EventPool() {
-  if (!is_left_) clear();
-}
 
 void EventPool::clear() {
   std::vector<Event> events;
@@ -19,11 +14,6 @@ void EventPool::clear() {
     events.swap(free_);
   }
   for (Event event : events) cuda_->event_destroy(event);
-}
-
-void EventPool::leave() {
-  std::lock_guard lock(mutex_);
-  is_left_ = true;
 }
 
 Event EventPool::take() {
@@ -40,11 +30,6 @@ Event EventPool::take() {
   return event;
 }
 
-void EventPool::give_back(Event event) {
-  std::lock_guard lock(mutex_);
-  free_.push_back(event);
-}
-
 Operation::Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
                      std::shared_ptr<Failure> failure, const OperationFacts& facts,
                      std::string name, std::chrono::milliseconds timeout,
@@ -58,8 +43,6 @@ Operation::Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> e
       timeout_(timeout),
       deadline_(Deadline::after(timeout)),
       event_(events_->take()) {}
-
-Operation::~Operation() { events_->give_back(event_); }
 
 void Operation::mark_captured() {
   std::lock_guard lock(mutex_);
@@ -80,6 +63,30 @@ Operation::State Operation::poll() {
   }
   // Set before the abort begins: unset now means that the event passed because the work was done.
   return state_ = failure_->is_set() ? State::kFailed : State::kDone;
+}
+
+void wait_on_host(Operation& operation, const Failure& failure) {
+  using std::chrono::microseconds;
+  constexpr int kNumYields = 64;  // a short operation ends within these
+  constexpr microseconds kLongestPause{1'000};
+  microseconds pause{20};
+  for (int round = 0;; ++round) {
+    switch (operation.poll()) {
+      case Operation::State::kDone:
+        return;
+      case Operation::State::kFailed:
+        failure.throw_if_set();
+        return;
+      case Operation::State::kPending:
+        break;
+    }
+    if (round < kNumYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, kLongestPause);
+    }
+  }
 }
 
 }  // namespace ddprun::nccl

@@ -2,36 +2,95 @@
 // One NCCL operation under way, as the launching thread, the watchdog and its Work share it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/operation_facts.h"
+#include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/flight_recorder.h"
-#include "worker_sdk/core/nccl/cuda_api.h"
 #include "worker_sdk/core/nccl/errors.h"
+#include "worker_sdk/core/nccl/nccl_api.h"
 
 namespace ddprun::nccl {
+
+// Poll pauses that grow: NCCL and CUDA can be asked, but offer nothing to wait on with a deadline.
+class Pause {
+ public:
+  // Sleeps, 20 µs the first time, at most 5 ms; not beyond the deadline.
+  void take(Deadline deadline) {
+    std::this_thread::sleep_for(std::min<Clock::duration>(next_, deadline.remaining()));
+    next_ = std::min<Clock::duration>(next_ * 2, std::chrono::milliseconds(5));
+  }
+
+ private:
+  Clock::duration next_ = std::chrono::microseconds(20);
+};
+
+// Which CUDA stream is the caller's: operations run behind it, results are handed to it. One per
+// communicator. Any thread.
+class CallerStream {
+ public:
+  // Empty: none is known yet.
+  explicit CallerStream(CurrentStream current) : current_(std::move(current)) {}
+
+  // No effect where one is known.
+  void follow(const CurrentStream& current) {
+    const std::lock_guard lock(mutex_);
+    if (!current_) current_ = current;
+  }
+
+  // Empty where none is known.
+  CurrentStream current() const {
+    const std::lock_guard lock(mutex_);
+    return current_;
+  }
+
+  // The calling thread's on `device`; nullptr, the legacy default stream, where none is known.
+  // Throws what the function throws.
+  Stream on(int device) const {
+    const CurrentStream stream = current();
+    return stream ? static_cast<Stream>(stream(device)) : nullptr;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  CurrentStream current_;  // Guarded by mutex_
+};
 
 // Events of one device, reused. Must be used with that device selected. Any thread.
 class EventPool {
  public:
-  EventPool(std::shared_ptr<CudaApi> cuda, int rank);
-  ~EventPool();
+  EventPool(std::shared_ptr<CudaApi> cuda, int rank) : cuda_(std::move(cuda)), rank_(rank) {}
+
+  ~EventPool() {
+    if (!is_left_) clear();
+  }
+
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
   Event take();  // throws cuda_error
-  void give_back(Event event);
+
+  void give_back(Event event) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
 
   // Destroys those that are free. The pool's end does the same, unless leave() was called: the
   // device may hang.
   void clear();
-  void leave();
+
+  void leave() {
+    std::lock_guard lock(mutex_);
+    is_left_ = true;
+  }
 
  private:
   const std::shared_ptr<CudaApi> cuda_;
@@ -51,7 +110,7 @@ class Operation {
   Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
             std::shared_ptr<Failure> failure, const OperationFacts& facts, std::string name,
             std::chrono::milliseconds timeout, FlightRecorder::Ticket ticket = 0);
-  ~Operation();
+  ~Operation() { events_->give_back(event_); }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -92,5 +151,9 @@ class Operation {
   std::mutex mutex_;
   State state_ = State::kPending;  // Guarded by mutex_
 };
+
+// Blocks until the operation is done; throws the communicator's failure. The watchdog ends the wait
+// at the operation's deadline.
+void wait_on_host(Operation& operation, const Failure& failure);
 
 }  // namespace ddprun::nccl

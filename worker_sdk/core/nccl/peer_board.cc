@@ -6,9 +6,6 @@
 
 namespace ddprun::nccl {
 
-PeerBoard::PeerBoard(store::Store& store, std::string prefix, int rank, int size)
-    : store_(store), prefix_(std::move(prefix)), rank_(rank), size_(size) {}
-
 void PeerBoard::post_gave_up(std::string_view reason) {
   // Absent matches an empty `expected`: only the first one is stored.
   store_.compare_set(prefix_ + "gave_up", "", std::to_string(rank_) + " " + std::string(reason));
@@ -25,10 +22,6 @@ std::optional<PeerNotice> PeerBoard::gave_up() {
   return notice;
 }
 
-void PeerBoard::post_waiting(std::uint64_t seq) {
-  store_.append(waiting_key(seq), std::to_string(rank_) + " ");
-}
-
 std::vector<int> PeerBoard::not_waiting(std::uint64_t seq) {
   std::vector<bool> waiting(static_cast<std::size_t>(size_), false);
   const std::string key = waiting_key(seq);
@@ -43,10 +36,6 @@ std::vector<int> PeerBoard::not_waiting(std::uint64_t seq) {
     if (!waiting[static_cast<std::size_t>(rank)]) missing.push_back(rank);
   }
   return missing;
-}
-
-std::string PeerBoard::waiting_key(std::uint64_t seq) const {
-  return prefix_ + "waiting/" + std::to_string(seq);
 }
 
 std::string list_ranks(const std::vector<int>& ranks) {

@@ -22,19 +22,25 @@ struct PeerNotice {
 class PeerBoard {
  public:
   // `prefix`: this communicator's key space.
-  PeerBoard(store::Store& store, std::string prefix, int rank, int size);
+  PeerBoard(store::Store& store, std::string prefix, int rank, int size)
+      : store_(store), prefix_(std::move(prefix)), rank_(rank), size_(size) {}
 
   // The first rank to give up is the one that the others name; later notices change nothing.
   void post_gave_up(std::string_view reason);
   std::optional<PeerNotice> gave_up();
 
   // "This rank waits in operation `seq`."
-  void post_waiting(std::uint64_t seq);
+  void post_waiting(std::uint64_t seq) {
+    store_.append(waiting_key(seq), std::to_string(rank_) + " ");
+  }
+
   // The ranks that have not said so for `seq`.
   std::vector<int> not_waiting(std::uint64_t seq);
 
  private:
-  std::string waiting_key(std::uint64_t seq) const;
+  std::string waiting_key(std::uint64_t seq) const {
+    return prefix_ + "waiting/" + std::to_string(seq);
+  }
 
   store::Store& store_;
   const std::string prefix_;

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "common/bounded_call.h"
-#include "common/exit_bound.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
-#include "worker_sdk/core/nccl/comm_end.h"
-#include "worker_sdk/core/nccl/pause.h"
-#include "worker_sdk/core/nccl/test_gpu.h"
+#include "worker_sdk/core/nccl/comm_gate.h"
+#include "worker_sdk/core/nccl/device_identity.h"
+#include "worker_sdk/core/nccl/operation.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -47,8 +46,6 @@ Watchdog::Watchdog(std::shared_ptr<NcclApi> nccl, std::shared_ptr<CudaApi> cuda,
       busy_interval_(test_gpu().watchdog.value_or(kBusyInterval)),
       talk_(std::make_shared<Talk>()),
       thread_(start_quiet_thread("ddprun-nccl", [this] { run(); })) {}
-
-Watchdog::~Watchdog() { stop(); }
 
 void Watchdog::stop() {
   {
@@ -153,15 +150,17 @@ void Watchdog::check_peers(const Operation* oldest) {
   const auto look = [notice](PeerBoard& board) { *notice = board.gave_up(); };
   if (ask(Deadline::after(store_limit()), look)) return;
   if (!*notice) return;
-  failure_->set(Error(ErrorCode::kPeerLost,
-                      "rank " + std::to_string(options_.rank) + ": " + name_of(oldest) + ": rank " +
-                          std::to_string((*notice)->rank) + " gave up: " + (*notice)->reason));
+  failure_->set(rank_error(ErrorCode::kPeerLost, options_.rank, name_of(oldest), ": rank ",
+                           (*notice)->rank, " gave up: ", (*notice)->reason));
 }
 
 Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
-  std::string message = "rank " + std::to_string(options_.rank) + ": " + oldest.name() +
-                        " did not end within " + std::to_string(oldest.timeout().count()) + " ms";
-  if (!options_.connect_store) return {ErrorCode::kTimeout, message};
+  const std::string message =
+      concat(oldest.name(), " did not end within ", oldest.timeout().count(), " ms");
+  const auto timeout = [&](const std::string& more) {
+    return rank_error(ErrorCode::kTimeout, options_.rank, message, more);
+  };
+  if (!options_.connect_store) return timeout("");
   // Second owner: the call, which may be left behind.
   const auto missing = std::make_shared<std::vector<int>>();
   const auto grace = options_.missing_ranks_grace;
@@ -177,14 +176,10 @@ Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
       *missing = board.not_waiting(seq);
     }
   });
-  if (problem) {
-    message += "; the store can't say who is missing: " + *problem;
-    return {ErrorCode::kTimeout, message};
-  }
+  if (problem) return timeout("; the store can't say who is missing: " + *problem);
   missing_ = *missing;
-  message += missing_.empty() ? "; all ranks wait in it: look at the network or the GPUs"
-                              : "; not waiting in it: rank " + list_ranks(missing_);
-  return {ErrorCode::kTimeout, message};
+  return timeout(missing_.empty() ? "; all ranks wait in it: look at the network or the GPUs"
+                                  : "; not waiting in it: rank " + list_ranks(missing_));
 }
 
 void Watchdog::tell_peers() {
@@ -244,9 +239,8 @@ bool Watchdog::end_comm() {
   }
   if (!failed && oldest_pending()) {
     // What is aborted must not count as done.
-    failure_->set(Error(ErrorCode::kAborted, "rank " + std::to_string(options_.rank) +
-                                                 ": the communicator was destroyed with operations "
-                                                 "under way"));
+    failure_->set(rank_error(ErrorCode::kAborted, options_.rank,
+                             "the communicator was destroyed with operations under way"));
     oldest_pending();
   }
   if (failure_->is_set()) return abort_comm(nccl_, comm, options_, last, has_graphs_);
@@ -255,16 +249,6 @@ bool Watchdog::end_comm() {
 
 milliseconds Watchdog::store_limit() const {
   return std::min(kStoreTimeout, options_.abort_timeout / 4);
-}
-
-milliseconds Watchdog::for_abort() const { return options_.abort_timeout / 4; }
-
-Clock::time_point Watchdog::failed_since() const {
-  return failure_->since().value_or(Clock::now());
-}
-
-Deadline Watchdog::end_of_telling(Clock::time_point since) const {
-  return Deadline(since + (options_.abort_timeout - for_abort() - for_abort() / 2));
 }
 
 Deadline Watchdog::end_of_abort() const {

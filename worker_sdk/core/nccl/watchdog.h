@@ -18,7 +18,7 @@
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
-#include "worker_sdk/core/nccl/nccl_options.h"
+#include "worker_sdk/core/nccl/nccl_communicator.h"
 #include "worker_sdk/core/nccl/operation.h"
 #include "worker_sdk/core/nccl/peer_board.h"
 
@@ -32,7 +32,7 @@ class Watchdog {
   // Ends the communicator: in good order if it is healthy, else by abort. Returns within
   // abort_timeout + destroy_timeout; after a failure within abort_timeout of that moment, whatever
   // NCCL, the store and the file system do.
-  ~Watchdog();
+  ~Watchdog() { stop(); }
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
@@ -70,10 +70,16 @@ class Watchdog {
   bool end_comm();
   // A failure's time: whatever is told to others ends after 5/8 of abort_timeout; of what is left,
   // whoever is inside NCCL has three quarters to leave it, and the abort the rest.
-  std::chrono::milliseconds for_abort() const;
+  std::chrono::milliseconds for_abort() const { return options_.abort_timeout / 4; }
   std::chrono::milliseconds store_limit() const;  // 2 s, or a quarter of abort_timeout
-  Clock::time_point failed_since() const;         // now where nothing failed
-  Deadline end_of_telling(Clock::time_point since) const;
+
+  // Now where nothing failed.
+  Clock::time_point failed_since() const { return failure_->since().value_or(Clock::now()); }
+
+  Deadline end_of_telling(Clock::time_point since) const {
+    return Deadline(since + (options_.abort_timeout - for_abort() - for_abort() / 2));
+  }
+
   Deadline end_of_abort() const;
   std::shared_ptr<Operation> oldest_pending();
   // Why the store gave no answer before the deadline; nullopt: it did. A broken connection isn't

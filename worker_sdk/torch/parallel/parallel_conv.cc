@@ -7,8 +7,6 @@
 #include <variant>
 
 #include "common/error.h"
-#include "common/log.h"
-#include "worker_sdk/torch/parallel/layer_parts.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 #include "worker_sdk/torch/parallel/tensor_parallel.h"
 
@@ -51,71 +49,39 @@ std::vector<std::int64_t> weight_sizes(const Conv2dOptions& options, std::int64_
 
 ColumnParallelConv2dImpl::ColumnParallelConv2dImpl(const Conv2dOptions& options,
                                                    Communicator& group, bool gather_output)
-    : options_(options), group_(group), gather_output_(gather_output) {
+    : ParallelLayer("ColumnParallelConv2d", 0, group),
+      options_(options),
+      gather_output_(gather_output) {
   check_options(options, options.out_channels(), group, "ColumnParallelConv2d: out_channels");
   const torch::nn::Conv2d whole(options);
   const std::int64_t own = options.out_channels() / group.size();
-  weight =
-      register_parameter("weight", at::empty(weight_sizes(options, own, options.in_channels())));
-  bias =
-      register_parameter("bias", options.bias() ? at::empty({own}) : at::Tensor(), options.bias());
+  make_parts(weight_sizes(options, own, options.in_channels()), options.bias() ? own : 0);
   load_full(whole->weight, whole->bias);
 }
 
 at::Tensor ColumnParallelConv2dImpl::forward(const at::Tensor& input) {
-  const at::Tensor output = convolve(copy_to_region(input, group_), weight, given(bias), options_);
+  const at::Tensor output = convolve(copy_to_region(input, group_), weight, given_bias(), options_);
   return gather_output_ ? gather_from_region(output, group_, kChannels) : output;
-}
-
-void ColumnParallelConv2dImpl::load_full(const at::Tensor& full_weight,
-                                         const at::Tensor& full_bias) {
-  load_parts({{weight, full_weight, 0, "ColumnParallelConv2d: weight"},
-              {bias, full_bias, 0, "ColumnParallelConv2d: bias"}},
-             group_);
-}
-
-at::Tensor ColumnParallelConv2dImpl::full_weight() { return full_tensor(weight, 0, group_); }
-
-at::Tensor ColumnParallelConv2dImpl::full_bias() { return full_tensor(bias, 0, group_); }
-
-std::vector<ShardedParameter> ColumnParallelConv2dImpl::sharded_parameters() const {
-  std::vector<ShardedParameter> all{{"weight", weight, 0}};
-  if (bias.defined()) all.push_back({"bias", bias, 0});
-  return all;
 }
 
 RowParallelConv2dImpl::RowParallelConv2dImpl(const Conv2dOptions& options, Communicator& group,
                                              bool input_is_parallel)
-    : options_(options), group_(group), input_is_parallel_(input_is_parallel) {
+    : ParallelLayer("RowParallelConv2d", 1, group),
+      options_(options),
+      input_is_parallel_(input_is_parallel) {
   check_options(options, options.in_channels(), group, "RowParallelConv2d: in_channels");
   const torch::nn::Conv2d whole(options);
   const std::int64_t own = options.in_channels() / group.size();
-  weight =
-      register_parameter("weight", at::empty(weight_sizes(options, options.out_channels(), own)));
-  bias = register_parameter(
-      "bias", options.bias() ? at::empty({options.out_channels()}) : at::Tensor(), options.bias());
+  make_parts(weight_sizes(options, options.out_channels(), own),
+             options.bias() ? options.out_channels() : 0);
   load_full(whole->weight, whole->bias);
 }
 
 at::Tensor RowParallelConv2dImpl::forward(const at::Tensor& input) {
   const at::Tensor part = input_is_parallel_ ? input : scatter_to_region(input, group_, kChannels);
-  if (group_.size() == 1) return convolve(part, weight, given(bias), options_);
+  if (group_.size() == 1) return convolve(part, weight, given_bias(), options_);
   const at::Tensor sum = reduce_from_region(convolve(part, weight, std::nullopt, options_), group_);
   return bias.defined() ? sum + bias.to(sum.scalar_type()).view({-1, 1, 1}) : sum;
-}
-
-void RowParallelConv2dImpl::load_full(const at::Tensor& full_weight, const at::Tensor& full_bias) {
-  load_parts({{weight, full_weight, 1, "RowParallelConv2d: weight"},
-              {bias, full_bias, kWhole, "RowParallelConv2d: bias"}},
-             group_);
-}
-
-at::Tensor RowParallelConv2dImpl::full_weight() { return full_tensor(weight, 1, group_); }
-
-at::Tensor RowParallelConv2dImpl::full_bias() { return full_tensor(bias, kWhole, group_); }
-
-std::vector<ShardedParameter> RowParallelConv2dImpl::sharded_parameters() const {
-  return {{"weight", weight, 1}};
 }
 
 }  // namespace ddprun

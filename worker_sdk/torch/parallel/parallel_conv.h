@@ -3,19 +3,14 @@
 // parallel_linear.h's layers in all that isn't said here.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/nn/options/conv.h>
-#include <torch/nn/pimpl.h>
 
-#include <vector>
-
-#include "worker_sdk/core/communicator.h"
-#include "worker_sdk/torch/parallel/sharded_layer.h"
+#include "worker_sdk/torch/parallel/parallel_linear.h"
 
 namespace ddprun {
 
 // Output: this rank's part of the channels, or with `gather_output` all of them.
-class ColumnParallelConv2dImpl : public torch::nn::Module, public ShardedLayer {
+class ColumnParallelConv2dImpl : public ParallelLayer {
  public:
   // `options` are the whole layer's. Not collective. Error(kInvalidArgument): channels that the
   // group can't share evenly. Error(kUnsupported): groups, or padding other than with zeros by a
@@ -25,39 +20,23 @@ class ColumnParallelConv2dImpl : public torch::nn::Module, public ShardedLayer {
 
   at::Tensor forward(const at::Tensor& input);
 
-  void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
-  at::Tensor full_weight();
-  at::Tensor full_bias();
-  std::vector<ShardedParameter> sharded_parameters() const override;
-
-  at::Tensor weight, bias;
-
  private:
   const torch::nn::Conv2dOptions options_;
-  Communicator& group_;
   const bool gather_output_;
 };
 TORCH_MODULE(ColumnParallelConv2d);
 
 // Input: this rank's part of the channels, or all of them where it isn't `input_is_parallel`. Bias:
 // whole, added once, after the sum.
-class RowParallelConv2dImpl : public torch::nn::Module, public ShardedLayer {
+class RowParallelConv2dImpl : public ParallelLayer {
  public:
   RowParallelConv2dImpl(const torch::nn::Conv2dOptions& options, Communicator& group,
                         bool input_is_parallel = true);
 
   at::Tensor forward(const at::Tensor& input);
 
-  void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
-  at::Tensor full_weight();
-  at::Tensor full_bias();
-  std::vector<ShardedParameter> sharded_parameters() const override;
-
-  at::Tensor weight, bias;
-
  private:
   const torch::nn::Conv2dOptions options_;
-  Communicator& group_;
   const bool input_is_parallel_;
 };
 TORCH_MODULE(RowParallelConv2d);

@@ -2,13 +2,13 @@
 #include "worker_sdk/torch/parallel/parallel_linear.h"
 
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <torch/nn/modules/linear.h>
 
-#include <optional>
+#include <string>
 
 #include "common/error.h"
 #include "common/log.h"
-#include "worker_sdk/torch/parallel/layer_parts.h"
 #include "worker_sdk/torch/parallel/region_function.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 #include "worker_sdk/torch/parallel/tensor_parallel.h"
@@ -134,82 +134,132 @@ void check_last(const at::Tensor& input, std::int64_t size, const char* layer) {
                      ": its last dimension must be ", size));
 }
 
-}  // namespace
+// As autocast would cast it for a matmul, within the graph: an autograd function sees its tensors
+// before and after, so they must be of one type.
+at::Tensor in_autocast(const at::Tensor& tensor) {
+  const c10::DeviceType device = tensor.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return tensor;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
+}
 
-ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelOptions& options,
-                                                   Communicator& group)
-    : options_(options), group_(group) {
-  check_sizes(options, "ColumnParallelLinear");
-  torch_adapter::check_shareable(options.out_features, group, "ColumnParallelLinear: out_features");
-  const std::int64_t own = options.out_features / group.size();
-  weight = register_parameter("weight", at::empty({own, options.in_features}));
-  bias = register_parameter("bias", options.bias ? at::empty({own}) : at::Tensor(), options.bias);
+std::optional<at::Tensor> in_autocast(const std::optional<at::Tensor>& tensor) {
+  return tensor ? std::optional(in_autocast(*tensor)) : std::nullopt;
+}
+
+constexpr std::int64_t kWhole = -1;  // instead of a dimension: each rank has all of it
+
+struct PartOfWhole {
+  at::Tensor part;  // undefined: the layer has none, nor may `whole` be one
+  at::Tensor whole;
+  std::int64_t dim;
+  std::string what;  // in messages
+};
+
+std::string shape_text(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::str(tensor.sizes()) : "none";
+}
+
+void check_shape(const PartOfWhole& each, const Communicator& group) {
+  std::string wanted = "none";
+  if (each.part.defined()) {
+    std::vector<std::int64_t> sizes = each.part.sizes().vec();
+    if (each.dim != kWhole) sizes.at(static_cast<std::size_t>(each.dim)) *= group.size();
+    wanted = c10::str(at::IntArrayRef(sizes));
+  }
+  if (shape_text(each.whole) == wanted) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat(each.what, " is given as ", shape_text(each.whole), ": the whole layer's is ",
+                     wanted));
+}
+
+// The whole of a parameter, a copy; undefined where it is.
+at::Tensor full_tensor(const at::Tensor& part, std::int64_t dim, Communicator& group) {
+  if (!part.defined()) return {};
+  const c10::NoGradGuard no_grad;
+  if (dim == kWhole || group.size() == 1) return part.detach().clone();
+  return torch_adapter::gather(part.detach(), dim, group);
+}
+
+template <typename Layer, typename Options>
+void draw(Layer& layer, const Options& options) {
   if (!options.draw) return;
   const torch::nn::Linear whole(
       torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias));
-  load_full(whole->weight, whole->bias);
+  layer.load_full(whole->weight, whole->bias);
+}
+
+}  // namespace
+
+void ParallelLayer::make_parts(at::IntArrayRef weight_sizes, std::int64_t bias_size) {
+  weight = register_parameter("weight", at::empty(weight_sizes));
+  bias = register_parameter("bias", bias_size > 0 ? at::empty({bias_size}) : at::Tensor(),
+                            bias_size > 0);
+}
+
+std::optional<at::Tensor> ParallelLayer::given_bias() const {
+  return bias.defined() ? std::optional(bias) : std::nullopt;
+}
+
+void ParallelLayer::load_full(const at::Tensor& full_weight, const at::Tensor& full_bias) {
+  const c10::NoGradGuard no_grad;
+  const PartOfWhole parts[] = {
+      {weight, full_weight, shared_dim_, concat(kind_, ": weight")},
+      {bias, full_bias, shared_dim_ == 0 ? 0 : kWhole, concat(kind_, ": bias")}};
+  for (const PartOfWhole& each : parts) check_shape(each, group_);
+  for (const PartOfWhole& each : parts) {
+    if (!each.part.defined()) continue;
+    each.part.copy_(each.dim == kWhole
+                        ? each.whole
+                        : torch_adapter::own_part(each.whole, each.dim, group_, each.what.c_str()));
+  }
+}
+
+at::Tensor ParallelLayer::full_weight() { return full_tensor(weight, shared_dim_, group_); }
+
+at::Tensor ParallelLayer::full_bias() {
+  return full_tensor(bias, shared_dim_ == 0 ? 0 : kWhole, group_);
+}
+
+std::vector<ShardedParameter> ParallelLayer::sharded_parameters() const {
+  std::vector<ShardedParameter> all{{"weight", weight, shared_dim_}};
+  if (bias.defined() && shared_dim_ == 0) all.push_back({"bias", bias, 0});
+  return all;
+}
+
+ColumnParallelLinearImpl::ColumnParallelLinearImpl(const ColumnParallelOptions& options,
+                                                   Communicator& group)
+    : ParallelLayer("ColumnParallelLinear", 0, group), options_(options) {
+  check_sizes(options, "ColumnParallelLinear");
+  torch_adapter::check_shareable(options.out_features, group, "ColumnParallelLinear: out_features");
+  const std::int64_t own = options.out_features / group.size();
+  make_parts({own, options.in_features}, options.bias ? own : 0);
+  draw(*this, options);
 }
 
 at::Tensor ColumnParallelLinearImpl::forward(const at::Tensor& input) {
   check_last(input, options_.in_features, "ColumnParallelLinear");
-  if (group_.size() == 1) return at::linear(input, weight, given(bias));
+  if (group_.size() == 1) return at::linear(input, weight, given_bias());
   const at::Tensor output =
-      ColumnLinear::apply(in_autocast(input), in_autocast(weight), in_autocast(given(bias)),
+      ColumnLinear::apply(in_autocast(input), in_autocast(weight), in_autocast(given_bias()),
                           &group_, options_.sequence_parallel);
   return options_.gather_output ? gather_from_region(output, group_) : output;
 }
 
-void ColumnParallelLinearImpl::load_full(const at::Tensor& full_weight,
-                                         const at::Tensor& full_bias) {
-  load_parts({{weight, full_weight, 0, "ColumnParallelLinear: weight"},
-              {bias, full_bias, 0, "ColumnParallelLinear: bias"}},
-             group_);
-}
-
-at::Tensor ColumnParallelLinearImpl::full_weight() { return full_tensor(weight, 0, group_); }
-
-at::Tensor ColumnParallelLinearImpl::full_bias() { return full_tensor(bias, 0, group_); }
-
-std::vector<ShardedParameter> ColumnParallelLinearImpl::sharded_parameters() const {
-  std::vector<ShardedParameter> all{{"weight", weight, 0}};
-  if (bias.defined()) all.push_back({"bias", bias, 0});
-  return all;
-}
-
 RowParallelLinearImpl::RowParallelLinearImpl(const RowParallelOptions& options, Communicator& group)
-    : options_(options), group_(group) {
+    : ParallelLayer("RowParallelLinear", 1, group), options_(options) {
   check_sizes(options, "RowParallelLinear");
   torch_adapter::check_shareable(options.in_features, group, "RowParallelLinear: in_features");
-  const std::int64_t own = options.in_features / group.size();
-  weight = register_parameter("weight", at::empty({options.out_features, own}));
-  bias = register_parameter("bias", options.bias ? at::empty({options.out_features}) : at::Tensor(),
-                            options.bias);
-  if (!options.draw) return;
-  const torch::nn::Linear whole(
-      torch::nn::LinearOptions(options.in_features, options.out_features).bias(options.bias));
-  load_full(whole->weight, whole->bias);
+  make_parts({options.out_features, options.in_features / group.size()},
+             options.bias ? options.out_features : 0);
+  draw(*this, options);
 }
 
 at::Tensor RowParallelLinearImpl::forward(const at::Tensor& input) {
   const at::Tensor part = options_.input_is_parallel ? input : scatter_to_region(input, group_);
   check_last(part, weight.size(1), "RowParallelLinear");
-  if (group_.size() == 1) return at::linear(part, weight, given(bias));
-  return RowLinear::apply(in_autocast(part), in_autocast(weight), in_autocast(given(bias)), &group_,
-                          options_.sequence_parallel);
-}
-
-void RowParallelLinearImpl::load_full(const at::Tensor& full_weight, const at::Tensor& full_bias) {
-  load_parts({{weight, full_weight, 1, "RowParallelLinear: weight"},
-              {bias, full_bias, kWhole, "RowParallelLinear: bias"}},
-             group_);
-}
-
-at::Tensor RowParallelLinearImpl::full_weight() { return full_tensor(weight, 1, group_); }
-
-at::Tensor RowParallelLinearImpl::full_bias() { return full_tensor(bias, kWhole, group_); }
-
-std::vector<ShardedParameter> RowParallelLinearImpl::sharded_parameters() const {
-  return {{"weight", weight, 1}};
+  if (group_.size() == 1) return at::linear(part, weight, given_bias());
+  return RowLinear::apply(in_autocast(part), in_autocast(weight), in_autocast(given_bias()),
+                          &group_, options_.sequence_parallel);
 }
 
 }  // namespace ddprun

@@ -8,6 +8,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "worker_sdk/core/communicator.h"
@@ -25,26 +26,9 @@ namespace ddprun {
 // the same on all ranks, as is its gradient. `group` outlives the layer and its graphs. Errors:
 // tensor_parallel.h's. A group of one computes what torch::nn::Linear does. clone() is not offered.
 
-struct ColumnParallelOptions {
-  std::int64_t in_features = 0, out_features = 0;  // of the whole layer
-  bool bias = true;
-  bool gather_output = false;  // every rank gets the whole output instead of its part
-  // The input is this rank's part of a sequence, along the first dimension; the output is of the
-  // whole sequence. A gradient of the input then is of the part, too.
-  bool sequence_parallel = false;
-  bool draw = true;
-};
-
-// Weight: out_features / size × in_features. The input is the same on every rank (or its part of a
-// sequence); the output is this rank's part of the features.
-class ColumnParallelLinearImpl : public torch::nn::Module, public ShardedLayer {
+// What the parallel layers have alike.
+class ParallelLayer : public torch::nn::Module, public ShardedLayer {
  public:
-  // Not collective. Error(kInvalidArgument): sizes that are not positive, or that the group can't
-  // share evenly.
-  ColumnParallelLinearImpl(const ColumnParallelOptions& options, Communicator& group);
-
-  at::Tensor forward(const at::Tensor& input);
-
   // This rank's parts of a whole layer's weight and bias (undefined where there is none). Not
   // collective. Error(kInvalidArgument): another shape; nothing was changed.
   void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
@@ -57,9 +41,46 @@ class ColumnParallelLinearImpl : public torch::nn::Module, public ShardedLayer {
 
   at::Tensor weight, bias;
 
+ protected:
+  // The group shares the weight along `shared_dim`: 0, and the bias, too; or 1, and each rank has
+  // the whole bias. `kind` is for messages.
+  ParallelLayer(const char* kind, std::int64_t shared_dim, Communicator& group)
+      : group_(group), kind_(kind), shared_dim_(shared_dim) {}
+
+  // Undefined numbers. `bias_size` 0: there is none.
+  void make_parts(at::IntArrayRef weight_sizes, std::int64_t bias_size);
+  // As LibTorch's functions take one that may be missing.
+  std::optional<at::Tensor> given_bias() const;
+
+  Communicator& group_;
+
+ private:
+  const char* const kind_;
+  const std::int64_t shared_dim_;
+};
+
+struct ColumnParallelOptions {
+  std::int64_t in_features = 0, out_features = 0;  // of the whole layer
+  bool bias = true;
+  bool gather_output = false;  // every rank gets the whole output instead of its part
+  // The input is this rank's part of a sequence, along the first dimension; the output is of the
+  // whole sequence. A gradient of the input then is of the part, too.
+  bool sequence_parallel = false;
+  bool draw = true;
+};
+
+// Weight: out_features / size × in_features. The input is the same on every rank (or its part of a
+// sequence); the output is this rank's part of the features.
+class ColumnParallelLinearImpl : public ParallelLayer {
+ public:
+  // Not collective. Error(kInvalidArgument): sizes that are not positive, or that the group can't
+  // share evenly.
+  ColumnParallelLinearImpl(const ColumnParallelOptions& options, Communicator& group);
+
+  at::Tensor forward(const at::Tensor& input);
+
  private:
   const ColumnParallelOptions options_;
-  Communicator& group_;
 };
 TORCH_MODULE(ColumnParallelLinear);
 
@@ -73,22 +94,14 @@ struct RowParallelOptions {
 };
 
 // Weight: out_features × in_features / size. Bias: whole, added once, after the sum.
-class RowParallelLinearImpl : public torch::nn::Module, public ShardedLayer {
+class RowParallelLinearImpl : public ParallelLayer {
  public:
   RowParallelLinearImpl(const RowParallelOptions& options, Communicator& group);
 
   at::Tensor forward(const at::Tensor& input);
 
-  void load_full(const at::Tensor& full_weight, const at::Tensor& full_bias);
-  at::Tensor full_weight();
-  at::Tensor full_bias();
-  std::vector<ShardedParameter> sharded_parameters() const override;
-
-  at::Tensor weight, bias;
-
  private:
   const RowParallelOptions options_;
-  Communicator& group_;
 };
 TORCH_MODULE(RowParallelLinear);
 

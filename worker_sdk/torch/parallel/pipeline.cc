@@ -5,16 +5,20 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
 #include <exception>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "worker_sdk/torch/current_stream.h"
-#include "worker_sdk/torch/parallel/pipeline_link.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -26,6 +30,211 @@ namespace {
 using Kind = PipelineOperation::Kind;
 
 constexpr std::size_t kAgreementBytes = 64;
+
+// What stages tell each other beside the tensors: of which step a message is, and what a tensor
+// that follows looks like. Messages of one size, of kInt64.
+constexpr std::size_t kNoteNumbers = 16;  // 128 bytes
+using Note = std::array<std::int64_t, kNoteNumbers>;
+
+// First number of a note: which it is.
+constexpr std::int64_t kStepMark = 0x70697065'73746570, kShapeMark = 0x70697065'73686170;
+constexpr std::size_t kSizesFrom = 3, kMaxDimensions = kNoteNumbers - kSizesFrom;
+
+constexpr at::ScalarType kTravels[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+
+void check_mark(const Note& note, std::int64_t mark, const char* what) {
+  if (note[0] == mark) return;
+  throw Error(ErrorCode::kProtocol, concat("expected ", what,
+                                           " from the stage before, something "
+                                           "else came: the stages are out of step"));
+}
+
+// The first message of each step, from each stage to the one after it.
+struct StepNote {
+  bool trains = true;            // false: evaluates
+  bool has_shapes = true;        // a TensorShape comes before each activation of this step
+  std::int64_t num_samples = 0;  // of the batch
+
+  Note encode() const { return {kStepMark, trains, has_shapes, num_samples}; }
+
+  // Throws Error(kProtocol) where it is none.
+  static StepNote decode(const Note& note) {
+    check_mark(note, kStepMark, "the beginning of a step");
+    return {.trains = note[1] != 0, .has_shapes = note[2] != 0, .num_samples = note[3]};
+  }
+};
+
+struct TensorShape {
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> sizes;
+
+  friend bool operator==(const TensorShape&, const TensorShape&) = default;
+
+  Note encode() const {
+    Note note{kShapeMark, static_cast<std::int64_t>(dtype),
+              static_cast<std::int64_t>(sizes.size())};
+    std::copy(sizes.begin(), sizes.end(), note.begin() + kSizesFrom);
+    return note;
+  }
+
+  // Throws Error(kProtocol) where it is none.
+  static TensorShape decode(const Note& note) {
+    check_mark(note, kShapeMark, "a tensor's shape");
+    const auto num_sizes = static_cast<std::size_t>(
+        std::clamp<std::int64_t>(note[2], 0, static_cast<std::int64_t>(kMaxDimensions)));
+    const auto* first = note.begin() + kSizesFrom;
+    return {.dtype = static_cast<at::ScalarType>(note[1]), .sizes = {first, first + num_sizes}};
+  }
+
+  // "Float [32, 1024]".
+  std::string text() const { return concat(c10::toString(dtype), " ", at::IntArrayRef(sizes)); }
+};
+
+TensorShape shape_of(const at::Tensor& tensor) {
+  return {.dtype = tensor.scalar_type(), .sizes = tensor.sizes().vec()};
+}
+
+// Throws Error(kInvalidArgument) that begins with `whose` where stages can't exchange such a
+// tensor.
+void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, concat(whose, " ", why));
+  };
+  if (!tensor.defined()) refuse("is an undefined tensor");
+  if (tensor.layout() != at::kStrided) refuse("is not a dense tensor: it can't be sent");
+  if (std::find(std::begin(kTravels), std::end(kTravels), tensor.scalar_type()) ==
+      std::end(kTravels)) {
+    refuse(concat("is ", c10::toString(tensor.scalar_type()),
+                  ": float32, float64, float16 or bfloat16 can be sent"));
+  }
+  if (static_cast<std::size_t>(tensor.dim()) > kMaxDimensions) {
+    refuse(concat("has ", tensor.dim(), " dimensions, the most is ", kMaxDimensions));
+  }
+}
+
+// A dense tensor's memory; it must be contiguous and outlive the view.
+TensorView message_view(const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kLong) return view_of(tensor, "a stage's output");
+  return {.data = tensor.mutable_data_ptr(),  // a note's numbers, which nobody adds
+          .count = static_cast<std::size_t>(tensor.numel()),
+          .dtype = DType::kInt64,
+          .device = comm_device_of(tensor)};
+}
+
+at::Tensor empty_note() {
+  return at::empty({static_cast<std::int64_t>(kNoteNumbers)}, at::TensorOptions().dtype(at::kLong));
+}
+
+struct LinkOptions {
+  int peer = 0;
+  c10::Device device{c10::kCPU};
+  std::optional<std::chrono::milliseconds> timeout{};
+  // Receives are posted before they are asked for. Only where a receive that waits holds up nothing
+  // else on this rank: each (peer, direction) has a queue of its own ("host").
+  bool ahead = true;
+};
+
+// One direction between two neighbours: tensors in order, moved while the stage computes. One
+// thread. The communicator outlives it; after an error it keeps what is being sent or received
+// until the communicator has gone.
+class SendLink {
+ public:
+  SendLink(Communicator& communicator, const LinkOptions& options)
+      : communicator_(communicator), options_(options) {}
+
+  // Returns at once, keeps the tensor's memory while it is under way. Throws the communicator's
+  // errors, also those of what was sent before.
+  void send(const at::Tensor& tensor) {
+    while (!pending_.empty() && pending_.front().work->is_completed()) finish_front();
+    const at::Tensor dense = tensor.contiguous();
+    pending_.push_back({communicator_.send(message_view(dense), options_.peer,
+                                           {.async = true, .timeout = options_.timeout}),
+                        dense});
+  }
+
+  void send(const Note& note) {
+    const at::Tensor numbers = empty_note();
+    std::memcpy(numbers.mutable_data_ptr(), note.data(), sizeof note);
+    send(numbers.to(options_.device));
+  }
+
+  // Waits for all that was sent.
+  void finish() {
+    while (!pending_.empty()) finish_front();
+  }
+
+  // No operation is asked for again; their memory is kept.
+  void forget() {
+    for (Pending& each : pending_) each.work = nullptr;
+  }
+
+ private:
+  struct Pending {
+    WorkPtr work;
+    at::Tensor tensor;
+  };
+
+  // It stays where wait() throws: its memory may still be read.
+  void finish_front() {
+    pending_.front().work->wait();
+    pending_.pop_front();
+  }
+
+  Communicator& communicator_;
+  const LinkOptions options_;
+  std::deque<Pending> pending_;
+};
+
+class ReceiveLink {
+ public:
+  ReceiveLink(Communicator& communicator, const LinkOptions& options)
+      : communicator_(communicator), options_(options) {}
+
+  // A tensor like this comes after those that are expected already.
+  void expect(const TensorShape& shape) {
+    expected_.push_back(shape);
+    if (options_.ahead && !work_) post();
+  }
+
+  // The first that is expected. Throws the communicator's errors.
+  at::Tensor receive() {
+    if (!work_) post();
+    work_->wait();
+    work_ = nullptr;
+    at::Tensor received = std::exchange(posted_, {});
+    if (options_.ahead && !expected_.empty()) post();
+    return received;
+  }
+
+  // No tensor is expected meanwhile.
+  Note receive_note() {
+    DDPRUN_CHECK(!work_ && expected_.empty());
+    posted_ = empty_note().to(options_.device);
+    communicator_.recv(message_view(posted_), options_.peer, {.timeout = options_.timeout});
+    const at::Tensor on_host = std::exchange(posted_, {}).cpu();
+    Note note;
+    std::memcpy(note.data(), on_host.const_data_ptr(), sizeof note);
+    return note;
+  }
+
+  void forget() { work_ = nullptr; }
+
+ private:
+  void post() {
+    const TensorShape& shape = expected_.front();
+    posted_ =
+        at::empty(shape.sizes, at::TensorOptions().dtype(shape.dtype).device(options_.device));
+    work_ = communicator_.recv(message_view(posted_), options_.peer,
+                               {.async = true, .timeout = options_.timeout});
+    expected_.pop_front();
+  }
+
+  Communicator& communicator_;
+  const LinkOptions options_;
+  std::deque<TensorShape> expected_;  // and not posted
+  WorkPtr work_;                      // of the one that is posted
+  at::Tensor posted_;
+};
 
 // Where the communicator wants buffers.
 c10::Device device_of(const Communicator& communicator) {

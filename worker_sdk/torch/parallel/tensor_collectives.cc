@@ -2,7 +2,6 @@
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 
 #include <utility>
 #include <vector>
@@ -29,38 +28,6 @@ void check_has_first_dimension(const at::Tensor& tensor) {
   if (tensor.dim() > 0) return;
   throw Error(ErrorCode::kInvalidArgument,
               "tensor parallel: a tensor without dimensions has no parts: give it one");
-}
-
-PendingTensor all_reduce(const at::Tensor& tensor, Communicator& group, ReduceOp op, bool async) {
-  const at::Tensor result = tensor.contiguous();
-  const TensorView view = group_view(result);
-  if (view.count == 0) return {result, {}, nullptr};
-  group.follow_stream(current_torch_stream);
-  return {result, {}, group.all_reduce(view, op, {.async = async})};
-}
-
-PendingTensor all_gather(const at::Tensor& part, Communicator& group, bool async) {
-  check_has_first_dimension(part);
-  const at::Tensor dense = part.contiguous();
-  const at::Tensor whole =
-      at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
-  const TensorView view = group_view(dense);
-  if (view.count == 0) return {whole, {}, nullptr};
-  group.follow_stream(current_torch_stream);
-  return {whole, dense, group.all_gather(view, group_view(whole), {.async = async})};
-}
-
-PendingTensor reduce_scatter(const at::Tensor& whole, Communicator& group, bool async) {
-  check_has_first_dimension(whole);
-  check_shareable(whole.size(0), group, "a sequence of length");
-  const at::Tensor dense = whole.contiguous();
-  const at::Tensor part =
-      at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
-  const TensorView view = group_view(part);
-  if (view.count == 0) return {part, {}, nullptr};
-  group.follow_stream(current_torch_stream);
-  return {part, dense,
-          group.reduce_scatter(group_view(dense), view, ReduceOp::kSum, {.async = async})};
 }
 
 }  // namespace
@@ -90,28 +57,37 @@ at::Tensor PendingTensor::wait() {
   return std::move(result_);
 }
 
-at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group, ReduceOp op) {
-  return all_reduce(tensor, group, op, /*async=*/false).wait();
+PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group, ReduceOp op,
+                               bool async) {
+  const at::Tensor result = tensor.contiguous();
+  const TensorView view = group_view(result);
+  if (view.count == 0) return {result, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {result, {}, group.all_reduce(view, op, {.async = async})};
 }
 
-at::Tensor gathered(const at::Tensor& part, Communicator& group) {
-  return all_gather(part, group, /*async=*/false).wait();
+PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async) {
+  check_has_first_dimension(part);
+  const at::Tensor dense = part.contiguous();
+  const at::Tensor whole =
+      at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
+  const TensorView view = group_view(dense);
+  if (view.count == 0) return {whole, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {whole, dense, group.all_gather(view, group_view(whole), {.async = async})};
 }
 
-at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group) {
-  return reduce_scatter(whole, group, /*async=*/false).wait();
-}
-
-PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group) {
-  return all_reduce(tensor, group, ReduceOp::kSum, /*async=*/true);
-}
-
-PendingTensor start_gather(const at::Tensor& part, Communicator& group) {
-  return all_gather(part, group, /*async=*/true);
-}
-
-PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group) {
-  return reduce_scatter(whole, group, /*async=*/true);
+PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bool async) {
+  check_has_first_dimension(whole);
+  check_shareable(whole.size(0), group, "a sequence of length");
+  const at::Tensor dense = whole.contiguous();
+  const at::Tensor part =
+      at::empty(with_first(dense, dense.size(0) / group.size()), dense.options());
+  const TensorView view = group_view(part);
+  if (view.count == 0) return {part, {}, nullptr};
+  group.follow_stream(current_torch_stream);
+  return {part, dense,
+          group.reduce_scatter(group_view(dense), view, ReduceOp::kSum, {.async = async})};
 }
 
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, Communicator& group) {

@@ -33,18 +33,27 @@ class PendingTensor {
 // All are collective: every rank has a tensor of the same sizes, of float32, float64, float16 or
 // bfloat16 (else Error(kUnsupported)).
 
-// The sum (or another reduction) over the group; in place where `tensor` is contiguous.
-at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group, ReduceOp op = ReduceOp::kSum);
-// All ranks' tensors, one behind the other along the first dimension.
-at::Tensor gathered(const at::Tensor& part, Communicator& group);
-// This rank's part, by the first dimension, of the sum. Error(kInvalidArgument): as own_part().
-at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group);
+// Under way when they return, unless they aren't `async`: for what else there is to compute
+// meanwhile. Without that the others are faster, they wake no thread.
 
-// The same, under way when they return: for what else there is to compute meanwhile. Without that
-// the ones above are faster, they wake no thread.
-PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group);
-PendingTensor start_gather(const at::Tensor& part, Communicator& group);
-PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group);
+// The sum (or another reduction) over the group; in place where `tensor` is contiguous.
+PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group,
+                               ReduceOp op = ReduceOp::kSum, bool async = true);
+// All ranks' tensors, one behind the other along the first dimension.
+PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async = true);
+// This rank's part, by the first dimension, of the sum. Error(kInvalidArgument): as own_part().
+PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bool async = true);
+
+inline at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group,
+                              ReduceOp op = ReduceOp::kSum) {
+  return start_all_reduce(tensor, group, op, /*async=*/false).wait();
+}
+inline at::Tensor gathered(const at::Tensor& part, Communicator& group) {
+  return start_gather(part, group, /*async=*/false).wait();
+}
+inline at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group) {
+  return start_sum_scatter(whole, group, /*async=*/false).wait();
+}
 
 // All ranks' tensors, one behind the other along `dim`.
 at::Tensor gather(const at::Tensor& part, std::int64_t dim, Communicator& group);

@@ -22,106 +22,72 @@ using torch_adapter::sum_scattered;
 
 constexpr const char* kPart = "a dimension of size";
 
+// What becomes of a tensor: `dim` is that of parts.
+using Way = at::Tensor (*)(const at::Tensor& tensor, std::int64_t dim, Communicator& group);
+
+at::Tensor same(const at::Tensor& tensor, std::int64_t, Communicator&) { return tensor; }
+
 // Whoever made a tensor may still need it: what is summed in place is a copy.
-at::Tensor sum_of(const at::Tensor& tensor, Communicator& group) {
+at::Tensor sum_of(const at::Tensor& tensor, std::int64_t, Communicator& group) {
   return all_reduced(tensor.clone(at::MemoryFormat::Contiguous), group);
 }
 
-at::Tensor copy_of_part(const at::Tensor& whole, std::int64_t dim, const Communicator& group) {
+at::Tensor copy_of_part(const at::Tensor& whole, std::int64_t dim, Communicator& group) {
   return own_part(whole, dim, group, kPart).clone(at::MemoryFormat::Contiguous);
 }
 
-struct CopyToRegion : Function<CopyToRegion> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group) {
-    keep_group(context, group);
-    return x;
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {sum_of(gradients[0], kept_group(context)), {}};
-  }
-};
+at::Tensor whole_sequence(const at::Tensor& part, std::int64_t, Communicator& group) {
+  return gathered(part, group);
+}
 
-struct ReduceFromRegion : Function<ReduceFromRegion> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group) {
-    keep_group(context, group);
-    return sum_of(x, *group);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    kept_group(context);
-    return {gradients[0], {}};
-  }
-};
+at::Tensor part_of_sum(const at::Tensor& summand, std::int64_t, Communicator& group) {
+  return sum_scattered(summand, group);
+}
 
-struct ScatterToRegion : Function<ScatterToRegion> {
+// A way, and the one that its gradient goes.
+template <Way kForward, Way kBackward>
+struct Region : Function<Region<kForward, kBackward>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group,
                             std::int64_t dim) {
     keep_group(context, group);
     context->saved_data["dim"] = dim;
-    return copy_of_part(x, dim, *group);
+    return kForward(x, dim, *group);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     Communicator& group = kept_group(context);
-    return {gather(gradients[0], context->saved_data["dim"].toInt(), group), {}, {}};
+    return {kBackward(gradients[0], context->saved_data["dim"].toInt(), group), {}, {}};
   }
 };
 
-struct GatherFromRegion : Function<GatherFromRegion> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group,
-                            std::int64_t dim) {
-    keep_group(context, group);
-    context->saved_data["dim"] = dim;
-    return gather(x, dim, *group);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const Communicator& group = kept_group(context);
-    return {copy_of_part(gradients[0], context->saved_data["dim"].toInt(), group), {}, {}};
-  }
-};
-
-struct GatherSequence : Function<GatherSequence> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group) {
-    keep_group(context, group);
-    return gathered(x, *group);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {sum_scattered(gradients[0], kept_group(context)), {}};
-  }
-};
-
-struct ReduceScatterSequence : Function<ReduceScatterSequence> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group) {
-    keep_group(context, group);
-    return sum_scattered(x, *group);
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {gathered(gradients[0], kept_group(context)), {}};
-  }
-};
+template <Way kForward, Way kBackward>
+at::Tensor go(const at::Tensor& tensor, Communicator& group, std::int64_t dim = 0) {
+  return group.size() == 1 ? tensor : Region<kForward, kBackward>::apply(tensor, &group, dim);
+}
 
 }  // namespace
 
 at::Tensor copy_to_region(const at::Tensor& tensor, Communicator& group) {
-  return group.size() == 1 ? tensor : CopyToRegion::apply(tensor, &group);
+  return go<same, sum_of>(tensor, group);
 }
 
 at::Tensor reduce_from_region(const at::Tensor& tensor, Communicator& group) {
-  return group.size() == 1 ? tensor : ReduceFromRegion::apply(tensor, &group);
+  return go<sum_of, same>(tensor, group);
 }
 
 at::Tensor scatter_to_region(const at::Tensor& tensor, Communicator& group, std::int64_t dim) {
-  return group.size() == 1 ? tensor : ScatterToRegion::apply(tensor, &group, dim);
+  return go<copy_of_part, gather>(tensor, group, dim);
 }
 
 at::Tensor gather_from_region(const at::Tensor& tensor, Communicator& group, std::int64_t dim) {
-  return group.size() == 1 ? tensor : GatherFromRegion::apply(tensor, &group, dim);
+  return go<gather, copy_of_part>(tensor, group, dim);
 }
 
 at::Tensor gather_sequence(const at::Tensor& tensor, Communicator& group) {
-  return group.size() == 1 ? tensor : GatherSequence::apply(tensor, &group);
+  return go<whole_sequence, part_of_sum>(tensor, group);
 }
 
 at::Tensor reduce_scatter_sequence(const at::Tensor& tensor, Communicator& group) {
-  return group.size() == 1 ? tensor : ReduceScatterSequence::apply(tensor, &group);
+  return go<part_of_sum, whole_sequence>(tensor, group);
 }
 
 at::Tensor region_dropout(const at::Tensor& part, double p, bool is_training,

@@ -6,8 +6,6 @@
 #include <utility>
 #include <variant>
 
-#include "rendezvous/membership/message_facts.h"
-
 namespace ddprun::membership::testing {
 
 AgentMessage late_agent_message(std::uint64_t draw, std::uint64_t round) {

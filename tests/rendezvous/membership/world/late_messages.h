@@ -18,6 +18,17 @@ RendezvousMessage late_rendezvous_message(std::uint64_t draw, std::uint64_t roun
 Tail late_tail(std::uint64_t draw);
 TailWanted late_tail_wanted(std::uint64_t draw, std::uint64_t round);
 
+// The round that a message speaks of; nullptr: of none. Of an AgentMessage or a RendezvousMessage.
+template <typename... Types>
+std::uint64_t* round_of(variants::variant<Types...>& message) {
+  return variants::visit(
+      [](auto& each) -> std::uint64_t* {
+        if constexpr (requires { each.round; }) return &each.round;
+        return nullptr;
+      },
+      message);
+}
+
 // Of one session.
 class WireNumbers {
  public:

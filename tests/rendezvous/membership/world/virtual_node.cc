@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/message_facts.h"
 
 namespace ddprun::membership::testing {
 

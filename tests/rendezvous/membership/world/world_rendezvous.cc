@@ -6,7 +6,7 @@
 
 #include "common/log.h"
 #include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/message_facts.h"
+#include "tests/rendezvous/membership/world/late_messages.h"
 
 namespace ddprun::membership::testing {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/core/checkpoint/checkpoint_names.h"
+#include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 
 #include "tests/support/catch.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/core/checkpoint/directory_lock.h"
+#include "worker_sdk/core/checkpoint/durable_file.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -44,12 +44,6 @@ class NoMoreDescriptors {
   rlimit before_{};
 };
 
-std::vector<UniqueFd> of_one(int fd) {
-  std::vector<UniqueFd> list(1);
-  list.emplace_back(fd);
-  return list;
-}
-
 }  // namespace
 
 TEST_CASE("host communicator: sizes that overflow are refused, and the ranks stay in step") {
@@ -183,13 +177,12 @@ TEST_CASE("host communicator: the exchange of records has one deadline") {
 TEST_CASE("receive_memory: a process with no descriptor left is told so") {
   int pair[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-  NodeConnections first;
-  first.memory = of_one(pair[0]);
+  const UniqueFd first(pair[0]);
   NodeConnections member;
   member.memory.emplace_back(pair[1]);
   const UniqueFd memory = create_shared_memory("test", 4096);
   const Deadline deadline = Deadline::after(10s);
-  send_memory(first, memory.get(), Topology({0, 0}, 0), deadline);
+  hand_memory(first.get(), memory.get(), 1, deadline);
   std::string what;
   std::optional<ErrorCode> code;
   {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include "tests/support/catch.h"
-#include "worker_sdk/core/host/half.h"
+#include "tests/worker_sdk/core/host/reference.h"
 
 using namespace ddprun;
 using namespace ddprun::host;

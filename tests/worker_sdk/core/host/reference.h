@@ -2,14 +2,26 @@
 // A plain implementation of the reductions, element by element, to compare collectives with.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
 #include "worker_sdk/core/communicator.h"
-#include "worker_sdk/core/host/half.h"
+#include "worker_sdk/core/host/reduce_kernels.h"
 
 namespace ddprun::host {
+
+constexpr float float_from_bfloat16(std::uint16_t value) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16);
+}
+
+constexpr std::uint16_t bfloat16_from_float(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
 
 inline constexpr DType kAllTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
                                       DType::kBFloat16, DType::kInt8,    DType::kUInt8,

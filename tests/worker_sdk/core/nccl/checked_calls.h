@@ -27,8 +27,8 @@ inline std::unique_ptr<Communicator> join_checked(Rig& rig, const NcclOptions& o
     side.split_store = store.clone();
     return host::make_host_communicator(store, side);
   };
-  return make_checked_communicator(NcclCommunicator::create(rig.cuda, rig.nccl, store, options), 0,
-                                   make_side);
+  return make_checked_communicator(nccl::make_nccl_communicator(rig.cuda, rig.nccl, store, options),
+                                   0, make_side);
 }
 
 // `world` follows `stream`.

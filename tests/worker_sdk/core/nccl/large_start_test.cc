@@ -22,7 +22,6 @@
 #include "worker_sdk/core/backend_agreement.h"
 #include "worker_sdk/core/mesh.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
-#include "worker_sdk/core/nccl/comm_split.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 #include "worker_sdk/core/rank_group.h"
 
@@ -158,8 +157,8 @@ const std::vector<std::string> kAxes{"tp", "dp", "pp"};
 // One rank's world and the communicators of all axes, as a program makes them.
 void make_mesh(World& world, const MeshLayout& layout, int rank,
                const std::shared_ptr<store::Store>& connection) {
-  const auto whole = nccl::NcclCommunicator::create(world.cuda, world.nccl, *connection,
-                                                    world.options(rank, connection));
+  const auto whole = nccl::make_nccl_communicator(world.cuda, world.nccl, *connection,
+                                                  world.options(rank, connection));
   Mesh mesh(*whole, layout);
   for (const std::string& axis : kAxes) {
     const Communicator& group = mesh.along(axis);
@@ -182,7 +181,7 @@ void split_mesh(World& world, const MeshLayout& layout, int rank,
     const std::vector<int> ranks = layout.group_of(rank, {axis});
     make_group({}, rank, world.size, ranks, {.name = axis}, &part.key);
     part.color = ranks.front();
-    world.nccl->comm_destroy(nccl::split_comm({world.cuda, world.nccl}, *connection, parent, part));
+    world.nccl->comm_destroy(nccl::split_comm(world.cuda, world.nccl, *connection, parent, part));
   }
   world.nccl->comm_destroy(whole);
 }

@@ -14,7 +14,6 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
-#include "worker_sdk/core/nccl/dynamic_library.h"
 
 namespace ddprun::test {
 namespace {

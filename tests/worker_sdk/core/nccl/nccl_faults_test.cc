@@ -16,7 +16,7 @@
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
-#include "worker_sdk/core/nccl/setup_steps.h"
+#include "worker_sdk/core/nccl/comm_setup.h"
 
 namespace ddprun::test {
 namespace {
@@ -150,10 +150,10 @@ TEST_CASE("NcclCommunicator: a peer that is lost while the ranks meet ends the s
     expect(error.code() == ErrorCode::kPeerLost, error.what());
     expect(error.what() == std::string("rank 0: NCCL set-up: ") + kAgentSays, error.what());
   });
-  CHECK(nccl::CommMaking::is_any_left_behind());  // NCCL still waits for rank 1
+  CHECK(nccl::is_any_comm_left_behind());  // NCCL still waits for rank 1
   CHECK(Clock::now() - begun < rig.options(0, 2).init_timeout / 4);
   rig.fake->release_hangs();
-  while (nccl::CommMaking::is_any_left_behind()) std::this_thread::yield();
+  while (nccl::is_any_comm_left_behind()) std::this_thread::yield();
 }
 
 TEST_CASE("NcclCommunicator: what each call says when NCCL refuses it") {

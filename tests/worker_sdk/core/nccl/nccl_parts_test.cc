@@ -13,14 +13,10 @@
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
-#include "worker_sdk/core/nccl/device_code.h"
 #include "worker_sdk/core/nccl/device_identity.h"
-#include "worker_sdk/core/nccl/device_launch_lock.h"
-#include "worker_sdk/core/nccl/dynamic_library.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/operation.h"
 #include "worker_sdk/core/nccl/peer_board.h"
-#include "worker_sdk/core/nccl/ras_address.h"
 
 namespace ddprun::test {
 namespace {

@@ -9,7 +9,7 @@
 #include "tests/support/no_more_threads.h"
 #include "tests/support/slow_store.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
-#include "worker_sdk/core/nccl/setup_steps.h"
+#include "worker_sdk/core/nccl/comm_setup.h"
 
 namespace ddprun::test {
 namespace {
@@ -32,7 +32,7 @@ TEST_CASE("NcclCommunicator: the exchange of ids has one deadline") {
   Rig rig;
   SlowStore store;
   rig.run(1, [&](const NcclOptions& options) {
-    NcclCommunicator::create(rig.cuda, rig.nccl, store, options);
+    nccl::make_nccl_communicator(rig.cuda, rig.nccl, store, options);
   });
   CHECK(store.kept_one_deadline());
 }
@@ -84,7 +84,7 @@ TEST_CASE("NcclCommunicator: a set-up that NCCL ends too late leaves no communic
         error.what());
   });
   rig.fake->release_hangs();
-  while (nccl::CommMaking::is_any_left_behind()) std::this_thread::yield();
+  while (nccl::is_any_comm_left_behind()) std::this_thread::yield();
   CHECK(rig.fake->num_aborts() == 1);
 }
 
@@ -144,7 +144,7 @@ TEST_CASE("NcclCommunicator: set-up restores the store's deadline and the thread
   const auto connection = rig.store.clone();
   connection->set_timeout(milliseconds(12'345));
   rig.cuda->set_device(2);
-  const auto comm = NcclCommunicator::create(rig.cuda, rig.nccl, *connection, options);
+  const auto comm = nccl::make_nccl_communicator(rig.cuda, rig.nccl, *connection, options);
   comm->barrier({});
   int device = -1;
   rig.cuda->get_device(&device);

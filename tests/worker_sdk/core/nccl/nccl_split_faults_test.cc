@@ -9,7 +9,7 @@
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/lone_child.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
-#include "worker_sdk/core/nccl/setup_steps.h"
+#include "worker_sdk/core/nccl/comm_setup.h"
 
 namespace ddprun::test {
 namespace {
@@ -38,7 +38,7 @@ void stays_alive(NcclOptions& options) {
 
 void forget_what_is_left(Rig& rig) {
   rig.fake->release_hangs();
-  while (nccl::CommMaking::is_any_left_behind()) std::this_thread::yield();
+  while (nccl::is_any_comm_left_behind()) std::this_thread::yield();
   rig.fake->forget_live_comms();
   rig.fake_cuda->forget_live_objects();
 }

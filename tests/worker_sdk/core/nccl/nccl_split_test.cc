@@ -9,6 +9,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/nccl/checked_calls.h"
+#include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/mesh.h"
 
 namespace ddprun::test {

@@ -93,7 +93,7 @@ NcclOptions Rig::options(int rank, int size) const {
 
 std::unique_ptr<NcclCommunicator> Rig::join(const NcclOptions& options) {
   const auto connection = store.clone();
-  return NcclCommunicator::create(cuda, nccl, *connection, options);
+  return nccl::make_nccl_communicator(cuda, nccl, *connection, options);
 }
 
 void Rig::run(int size, const std::function<void(NcclOptions)>& body) {

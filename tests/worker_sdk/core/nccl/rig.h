@@ -20,7 +20,7 @@
 namespace ddprun::test {
 
 // What all tests over the rig speak of.
-using nccl::NcclCommunicator;
+using NcclCommunicator = Communicator;  // as make_nccl_communicator() gives it
 using nccl::NcclOptions;
 using nccl::Result;
 using nccl::Stream;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stacks of processes' main threads, native and Python's. For the native one a process is
+// stopped only while its registers and its stack are copied; the program files, which may be where
+// everything hangs, are read afterwards.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddprun::agent {
+
+// Registers and stack of processes' main threads, copied. Only for that are they stopped, never by
+// a signal: each by a process of its own that opens no file, touches nothing but memory and lets go
+// by its end, however that comes. Calls that the kernel doesn't restart after a stop (epoll_wait,
+// semop, io_getevents: signal(7)) return EINTR in the stopped process.
+struct StackSnapshot {
+  std::string note;                      // why there is none; empty: there is one
+  std::vector<std::uint64_t> registers;  // by DWARF number
+  std::uint64_t pc = 0;
+  std::uint64_t stack_begin = 0;  // the address of `stack`; the stack pointer is in its first page
+  std::vector<std::byte> stack;   // as much as is mapped of 256 KiB
+  std::chrono::nanoseconds held{0};  // how long it was stopped
+};
+
+// In the order of `pids`, all at the same time, within 0.5 s: who can't be stopped by then (state
+// D) isn't held any longer. Needs SIGCHLD blocked, and its default action. One thread of this
+// process at a time.
+std::vector<StackSnapshot> take_snapshots(const std::vector<pid_t>& pids);
+
+struct NativeStack {
+  std::vector<std::string> frames;  // innermost first: "load_batch(int)", "read (libc.so.6)"
+  std::string note;                 // why there are none, or not all
+};
+
+// Calls `found` for each of `pids`, in their order, as soon as it is known; at most `max_frames`
+// each. May get stuck where a program's files can't be read. Needs SIGCHLD blocked, and its default
+// action. One thread of this process at a time.
+void native_stacks(const std::vector<pid_t>& pids, std::size_t max_frames,
+                   const std::function<void(pid_t, const NativeStack&)>& found);
+
+// The Python stack of a process, by py-spy where that is in PATH.
+
+// Whether the program of `pid` is called python….
+bool is_python(pid_t pid);
+
+// Of the main thread, innermost first: "load (train.py:12)"; at most `max_frames`. Empty: there is
+// no py-spy, or it found nothing. Waits until py-spy ends; it dies with this process.
+std::vector<std::string> python_stack(pid_t pid, std::size_t max_frames);
+
+// What `py-spy dump` prints.
+std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_frames);
+
+}  // namespace ddprun::agent

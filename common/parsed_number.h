@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// A text that is a number and nothing else. Pure.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace ddprun {
+
+// nullopt: something else is in `text`, or nothing, or more than a Number holds.
+template <typename Number>
+std::optional<Number> parsed_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace ddprun

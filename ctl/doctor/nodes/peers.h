@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two nodes measure the way between them. A connection carries one request:
+//
+//   request  = token (32 hex digits)  kind (1 byte)  num_bytes (u64)  nanoseconds (u64)
+//   kGreet   → node rank (u32)  when it came (i64)  when this is sent (i64): ns since 1970
+//   kEcho    → each byte that comes, back
+//   kReceive → takes bytes until it has num_bytes or nanoseconds have passed since the first one,
+//              then says how many (u64) in how long (u64, ns), and closes
+//   kSend    → sends until nanoseconds have passed, or num_bytes are sent, and closes
+//
+// A datagram to the same port number that begins with the token is answered by its size (u32). All
+// numbers are big-endian. What doesn't begin with the token has no answer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/child_process.h"
+#include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/unique_fd.h"
+#include "ctl/doctor/nodes/nodes_facts.h"
+
+namespace ddprun::doctor {
+
+inline constexpr std::size_t kTokenBytes = 32;
+
+struct Peer {
+  int node_rank = 0;
+  Endpoint endpoint;  // numeric host
+};
+
+// Connects to all of them, several at a time, each for `patience` at most: who answers, and what
+// its clock says (four stamps). In the order of `peers`; after the deadline the rest "not tried".
+std::vector<Greeting> greet_all(const std::vector<Peer>& peers, const std::string& token,
+                                std::chrono::milliseconds patience, Deadline deadline);
+
+struct PairLimits {
+  std::uint64_t num_bytes = 64 << 20;            // for each direction
+  std::chrono::nanoseconds time{1'000'000'000};  // likewise
+  int mtu = 0;                                   // of this node's interface; 0: not known
+};
+
+// Round trips of one byte, the bandwidth of both directions one after the other, and whether frames
+// as large as the MTU arrive that may not be broken up. What fails is in the answer's `failure`.
+PairMeasure measure_pair(int own_rank, const Peer& peer, const std::string& token,
+                         const PairLimits& limits, Deadline deadline);
+
+// Answers the other nodes' measurements, on a thread of its own: this node's own measurements block
+// meanwhile.
+class PeerServer {
+ public:
+  // Listens on a free port of all interfaces of `address`' family, for TCP and UDP. `token`:
+  // kTokenBytes long; whoever doesn't know it has no answer. Throws Error.
+  PeerServer(const std::string& address, std::string token, int node_rank);
+  ~PeerServer();  // ends the thread, at once
+  PeerServer(const PeerServer&) = delete;
+  PeerServer& operator=(const PeerServer&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  const std::string token_;
+  const int node_rank_;
+  UniqueFd listener_, datagrams_;
+  Pipe stop_ = make_pipe();  // its end ends the thread
+  std::uint16_t port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ddprun::doctor

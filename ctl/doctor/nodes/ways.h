@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways between nodes: which two nodes measure one, and when, and who is to blame for a slow
+// one: a node that is slow with everybody, or a way between two good nodes? Pure. docs/doctor.md.
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "ctl/doctor/nodes/nodes_facts.h"
+
+namespace ddprun::doctor {
+
+// One direction between two nodes. A larger cost is worse: seconds, or seconds for a bit.
+struct Way {
+  int from = 0, to = 0;
+  double cost = 0;
+};
+
+struct Outliers {
+  double usual = 0;        // cost; 0: nothing was measured
+  std::vector<int> nodes;  // that are slow with each of their partners, of which they have several
+  std::vector<Way> ways;   // other slow ones
+};
+
+// A way is slow that costs more than `factor` × the usual, and `least` more than it. Usual is the
+// median over the nodes of each one's best way, so that a bad node, whose partners are then slow in
+// some ways, too, doesn't move it.
+Outliers find_outliers(const std::vector<Way>& ways, double factor, double least);
+
+// The lower one where there are two; 0 of none.
+double median_of(std::vector<double> values);
+
+using NodePair = std::pair<int, int>;  // the first one begins
+using Step = std::vector<NodePair>;    // in which a node has one partner at most
+
+// Of so many nodes or fewer every pair is measured; of more each node meets two partners.
+inline constexpr std::size_t kMostNodesForAllPairs = 8;
+
+// Every pair once: as many steps as nodes, less one where they are even.
+std::vector<Step> all_pairs(const std::vector<int>& nodes);
+
+// Neighbours: (0, 1), (2, 3), …; the last of an odd number is left for the second step.
+Step first_step(const std::vector<int>& nodes);
+
+// The slowest node with the fastest one, and so on, so that a slow node is told from one that had a
+// slow partner. `speed`: of a node in the first step, 0 where it isn't known. Nobody meets the
+// partner of the first step again where that can be avoided. What is left over of an odd number
+// meets the fastest one in a third step.
+std::vector<Step> second_steps(const std::vector<int>& nodes, const Step& first,
+                               const std::function<double(int node)>& speed);
+
+// The pairs that are measured once more before anybody is blamed: a moment's noise, of another job
+// or a busy CPU, is no slow cable. Those that did send data, and of which a direction would be a
+// finding: slower than the usual by more than `factor`, or than `least` bits per second.
+std::vector<NodePair> pairs_to_repeat(const std::vector<PairMeasure>& measures, double factor,
+                                      double least);
+
+// All of them, each node in one pair of a step at most, as early as possible.
+std::vector<Step> steps_for(const std::vector<NodePair>& pairs);
+
+// What the way has shown that it can: the better figure of each kind. An `again` that failed
+// changes nothing. Whichever of the two nodes began.
+PairMeasure better_of(const PairMeasure& first, const PairMeasure& again);
+
+}  // namespace ddprun::doctor

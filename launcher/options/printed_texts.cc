@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/printed_texts.h"
+
+#include <algorithm>
+
+#include "common/env_names.h"
+#include "common/log.h"
+#include "common/man_page.h"
+#include "launcher/options/option_table.h"
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr std::size_t kHelpColumn = 36;
+constexpr std::size_t kWidth = 100;
+
+constexpr char kTitle[] =
+    "ddprun: starts, connects and watches the workers of a distributed training job\n";
+
+constexpr char kExamples[] =
+    R"(  ddprun --standalone --nproc_per_node=2 train          two workers on this machine
+  ddprun --nproc_per_node=gpu train.py --lr 0.1         one worker per GPU; flags after train.py are its own
+  ddprun --nnodes=2 --rdzv-endpoint=node0:29400 --nproc_per_node=4 train
+                                                        on each of two machines; node0 is one of them
+  ddprun --nnodes=2 --node-rank=0 --master-addr=10.0.0.1 --master-port=29500 train
+                                                        the same with fixed ranks
+  srun -N2 --ntasks-per-node=1 ddprun --nnodes=2 train  under Slurm: finds its endpoint by itself
+)";
+
+constexpr char kUsage[] =
+    R"(Usage: ddprun [flags] PROGRAM [args…]
+
+PROGRAM is an executable, a Python script, or with -m a Python module.
+Each flag can be spelled with - or _ between its words; one that isn't given is taken from
+DDPRUN_<FLAG>, PET_<FLAG> or a configuration file (--show-config says which).
+)";
+
+constexpr char kFooter[] =
+    R"(
+Exit status: 0; 2 usage; 69 rendezvous unreachable; 75 worth retrying; otherwise the first
+failing worker's own, or 128 + signal (docs/exit-codes.md).
+)";
+
+std::size_t columns(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
+}
+
+// `text` from column kHelpColumn on, in lines of at most kWidth columns.
+std::string wrapped(std::string_view text) {
+  std::string lines;
+  std::size_t column = kHelpColumn;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    if (column > kHelpColumn && column + 1 + columns(word) > kWidth) {
+      lines += "\n" + std::string(kHelpColumn, ' ');
+      column = kHelpColumn;
+    } else if (column > kHelpColumn) {
+      lines += " ";
+      ++column;
+    }
+    lines += word;
+    column += columns(word);
+  }
+  return lines;
+}
+
+std::string with_default(const Option& option) {
+  return option.help + (option.fallback.empty() ? "" : " (default " + option.fallback + ")");
+}
+
+std::string entry(const Option& option) {
+  std::string line = "  ";
+  if (option.letter != 0) line += std::string("-") + option.letter + ", ";
+  line += "--" + option.name;
+  if (!option.is_switch()) line += " " + option.value;
+  const std::size_t width = columns(line);
+  line += width + 1 < kHelpColumn ? std::string(kHelpColumn - width, ' ')
+                                  : "\n" + std::string(kHelpColumn, ' ');
+  return line + wrapped(with_default(option)) + "\n";
+}
+
+constexpr char kDescription[] =
+    R"(Starts, connects and watches the workers of a distributed training job: run once on each node, it finds the place where the nodes meet, starts one worker (--nproc-per-node: more, or one per GPU), restarts all of them when one fails, and ends with a report that names the first failure.
+
+PROGRAM is an executable, a Python script, or with -m a Python module; what follows it is its own. Command lines of torchrun work unchanged.)";
+
+constexpr char kExitStatus[] = R"( 0        every worker of every node exited with 0
+ 2        a bad flag, configuration or program
+ 69       the rendezvous is unreachable
+ 70       a fault of ddprun's own
+ 74       what was asked for in place of a job (--help, --show-config) can't be written to stdout
+ 75       preempted, or a node was lost or never came: worth retrying
+ 76       restarts brought no progress: don't requeue
+ 124      a worker hung, or the time limit was reached
+ 126, 127 the program could not be executed, or was not found
+ other    the code of the first worker that failed, 128 + n where signal n ended it)";
+
+constexpr char kFiles[] =
+    R"( $XDG_CONFIG_HOME/ddprun/ddprun.toml (~/.config/ddprun/ddprun.toml)
+ /etc/ddprun/ddprun.toml)";
+
+constexpr char kEnvironment[] =
+    R"(Every option but those that meet or print can be given as DDPRUN_<OPTION> or, as with torchrun, PET_<OPTION>, in upper case and with "_" for "-": DDPRUN_MAX_RESTARTS=3. The command line comes before DDPRUN_*, that before PET_*, that before the files. ddprun --show-config prints each option's value and where it comes from.)";
+
+std::string as_flag(const Option& option) {
+  const std::string letter = option.letter == 0 ? "" : std::string("-") + option.letter + ", ";
+  return letter + "--" + option.name + (option.is_switch() ? "" : " " + option.value);
+}
+
+std::string as_key(const Option& option) {
+  return underscored(option.name) + " = " +
+         (option.is_switch() ? "true|false" : "\"" + option.value + "\"");
+}
+
+ManPage ddprun_man_page() {
+  ManPage page{.name = "ddprun",
+               .section = 1,
+               .summary = "start, connect and watch the workers of a distributed training job",
+               .synopsis = "ddprun [flags] PROGRAM [args...]",
+               .sections = {{"Description", kDescription}, {"Examples", kExamples}}};
+  for (const Option& option : option_table()) {
+    if (page.sections.back().title != option.group) page.sections.push_back({option.group, ""});
+    page.sections.back().entries.emplace_back(as_flag(option), with_default(option));
+  }
+  page.sections.push_back({"Exit status", kExitStatus});
+  page.sections.push_back({"Environment", kEnvironment});
+  page.sections.push_back({"Files", kFiles});
+  page.sections.push_back({"See also", "ddprun.toml(5), ddprund(8), ddprunctl(1)"});
+  return page;
+}
+
+ManPage config_file_man_page() {
+  ManPage page{
+      .name = "ddprun.toml",
+      .section = 5,
+      .summary = "what a cluster or a user sets once for ddprun",
+      .synopsis = {},
+      .sections = {
+          {"Description",
+           std::string("A file in TOML. The first of these that gives an option its value counts; "
+                       "the command line and the environment come before all:\n\n"
+                       " the file that --config or DDPRUN_CONFIG names\n") +
+               kFiles +
+               "\n\nAn unknown key or a value of the wrong type is an error that names "
+               "the file and the line. ddprun --show-config prints what counts."},
+          {"Where jobs meet",
+           "",
+           {{"rdzv_endpoint = \"HOST:PORT,...\"",
+             "the cluster's rendezvous, a ddprund(8) (default port 29400), or several of them of "
+             "which one leads"},
+            {"hosts = [\"HOST\", ...]",
+             "without one: the machines that jobs run on; the first one serves"}}}}};
+  page.sections.push_back({"Options", "As the flags of ddprun(1)."});
+  for (const Option& option : option_table()) {
+    if (option.only_typed) continue;
+    page.sections.back().entries.emplace_back(as_key(option), with_default(option));
+  }
+  page.sections.push_back({"See also", "ddprun(1), ddprund(8)"});
+  return page;
+}
+
+// Where words of the command line are walked through to find PROGRAM: `flag` is the one that waits
+// for its value. In bash "=" is a word of its own.
+constexpr char kBash[] = R"sh(# bash completion of ddprun: eval "$(ddprun --print-completion bash)"
+_ddprun() {
+  local cur=${COMP_WORDS[COMP_CWORD]} word flag= i
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    word=${COMP_WORDS[i]}
+    case $word in
+      =) ;;
+      --) [ -z "$flag" ] && { ((i++)); break; } ;;
+      -*) case " @VALUE_FLAGS@ " in *" ${word//_/-} "*) flag=${word//_/-} ;; *) flag= ;; esac ;;
+      *) if [ -n "$flag" ]; then flag=; else break; fi ;;
+    esac
+  done
+  [ "$cur" = = ] && cur=
+  if [ "$i" -lt "$COMP_CWORD" ]; then
+    if declare -F _command_offset >/dev/null; then _command_offset "$i"; else compopt -o default; fi
+    return
+  fi
+  case $flag in
+    '') case $cur in
+          -*) COMPREPLY=($(compgen -W "@FLAGS@" -- "$cur")) ;;
+          *) compopt -o filenames; COMPREPLY=($(compgen -A command -A file -- "$cur")) ;;
+        esac ;;
+@VALUE_CASES@  esac
+}
+complete -F _ddprun ddprun
+)sh";
+
+constexpr char kZsh[] = R"sh(#compdef ddprun
+# zsh completion of ddprun: a file named _ddprun in a directory of $fpath
+_ddprun() {
+  _arguments -S -A '-*' \
+@SPECS@    '(-)1:program: _alternative "commands:command:_command_names -e" "files:file:_files"' \
+    '*:argument:_files'
+}
+if [ "$funcstack[1]" = _ddprun ]; then _ddprun "$@"; else compdef _ddprun ddprun; fi
+)sh";
+
+constexpr char kFish[] = R"sh(# fish completion of ddprun: ddprun --print-completion fish | source
+function __ddprun_before_program
+  set -l waits no
+  for word in (commandline -opc)[2..]
+    switch $word
+      case '--*=*'
+        set waits no
+      case '-*'
+        set waits no
+        contains -- (string replace -a -- _ - $word) @VALUE_FLAGS@; and set waits yes
+      case '*'
+        test $waits = no; and return 1
+        set waits no
+    end
+  end
+  return 0
+end
+complete -c ddprun -n __ddprun_before_program -a '(__fish_complete_command)'
+)sh";
+
+constexpr char kTcsh[] = R"sh(# tcsh completion of ddprun: eval `ddprun --print-completion tcsh`
+complete ddprun 'c/--/(@NAMES@)/' 'p/*/f/';
+)sh";
+
+void replace(std::string& text, std::string_view mark, std::string_view by) {
+  for (std::size_t at = 0; (at = text.find(mark, at)) != std::string::npos; at += by.size()) {
+    text.replace(at, mark.size(), by);
+  }
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+// Words that an option's value may be: "N|auto|gpu" → auto, gpu.
+std::vector<std::string> value_words(const Option& option) {
+  std::vector<std::string> words;
+  std::string_view rest = option.value;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find('|'));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    const bool is_literal =
+        !word.empty() &&
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
+    if (is_literal) words.emplace_back(word);
+  }
+  return words;
+}
+
+bool wants_file(const Option& option) {
+  return option.value.find("FILE") != std::string::npos ||
+         option.value.find("PATH") != std::string::npos;
+}
+bool wants_directory(const Option& option) { return option.value.find("DIR") != std::string::npos; }
+
+std::vector<std::string> flags(bool only_with_value) {
+  std::vector<std::string> words;
+  for (const Option& option : option_table()) {
+    if (only_with_value && option.is_switch()) continue;
+    words.push_back("--" + option.name);
+    if (only_with_value && option.letter != 0) words.push_back(std::string("-") + option.letter);
+  }
+  return words;
+}
+
+// In single quotes, where `also` are letters that want a "\" there.
+std::string single_quoted(std::string_view text, std::string_view also = {}) {
+  std::string result;
+  for (const char letter : text) {
+    if (letter == '\'') {
+      result += R"('\'')";
+    } else {
+      if (also.find(letter) != std::string_view::npos) result += '\\';
+      result += letter;
+    }
+  }
+  return result;
+}
+
+std::string bash() {
+  std::string cases;
+  for (const Option& option : option_table()) {
+    const std::string words = joined(value_words(option));
+    std::string generator;
+    if (!words.empty()) generator = "-W \"" + words + "\"";
+    if (wants_file(option)) generator = "-A file";
+    if (wants_directory(option)) generator = "-A directory";
+    if (generator.empty()) continue;
+    const std::string names =
+        "--" + option.name + (option.letter == 0 ? "" : std::string("|-") + option.letter);
+    cases += "    " + names + ") COMPREPLY=($(compgen " + generator + " -- \"$cur\")) ;;\n";
+  }
+  std::string script = kBash;
+  replace(script, "@VALUE_CASES@", cases);
+  replace(script, "@VALUE_FLAGS@", joined(flags(true)));
+  replace(script, "@FLAGS@", joined(flags(false)));
+  return script;
+}
+
+std::string zsh() {
+  std::string specs;
+  for (const Option& option : option_table()) {
+    std::string action;
+    if (!option.is_switch()) {
+      const std::string words = joined(value_words(option));
+      action = "=:" + single_quoted(option.value, ":\\") + ":" +
+               (words.empty() ? "" : "(" + words + ")");
+      if (wants_file(option)) action += "_files";
+      if (wants_directory(option)) action += "_files -/";
+    }
+    const std::string help = "[" + single_quoted(option.help, "[]:\\") + "]";
+    const std::string equals = action.empty() ? "" : "=";
+    const std::string rest = action.empty() ? "" : action.substr(1);
+    specs += "    '*--" + option.name + equals + help + rest + "' \\\n";
+    if (option.letter != 0) {
+      specs += std::string("    '*-") + option.letter + help + rest + "' \\\n";
+    }
+  }
+  std::string script = kZsh;
+  replace(script, "@SPECS@", specs);
+  return script;
+}
+
+std::string fish() {
+  std::string script = kFish;
+  replace(script, "@VALUE_FLAGS@", joined(flags(true)));
+  for (const Option& option : option_table()) {
+    script += "complete -c ddprun -n __ddprun_before_program -l " + option.name;
+    if (option.letter != 0) script += std::string(" -s ") + option.letter;
+    const std::string words = joined(value_words(option));
+    if (wants_file(option)) {
+      script += " -rF";
+    } else if (wants_directory(option)) {
+      script += " -xa '(__fish_complete_directories)'";
+    } else if (!option.is_switch()) {
+      script += words.empty() ? " -x" : " -xa '" + words + "'";
+    }
+    script += " -d '" + single_quoted(option.help) + "'\n";
+  }
+  return script;
+}
+
+std::string tcsh() {
+  std::string names;
+  for (const Option& option : option_table()) names += (names.empty() ? "" : " ") + option.name;
+  std::string script = kTcsh;
+  replace(script, "@NAMES@", names);
+  return script;
+}
+
+std::string toml_string(const std::string& text) {
+  std::string result = "\"";
+  for (const char letter : text) {
+    if (letter == '"' || letter == '\\') result += '\\';
+    result += letter;
+  }
+  return result + '"';
+}
+
+std::string toml_value(const Option& option, const std::string& text) {
+  if (option.is_switch()) return parse_switch(text).value_or(false) ? "true" : "false";
+  const bool is_number =
+      !text.empty() &&
+      std::all_of(text.begin(), text.end(),
+                  [](unsigned char letter) { return letter >= '0' && letter <= '9'; }) &&
+      (text.size() == 1 || text[0] != '0');
+  return is_number ? text : toml_string(one_line(text));
+}
+
+// Where the nodes meet has sources of its own (endpoint_discovery.h): those that speak of it.
+std::string other_sources(const Option& option, const Environment& environment,
+                          const std::vector<ConfigFile>& files) {
+  std::string lines;
+  const auto add = [&](const std::string& value, const std::string& origin) {
+    lines +=
+        underscored(option.name) + " = " + toml_string(one_line(value)) + "  # " + origin + "\n";
+  };
+  const auto variable = [&](const char* name) {
+    if (const auto value = find_variable(environment, name)) add(*value, name);
+  };
+  if (option.name == "rdzv-endpoint") {
+    variable(env::kRdzvEndpoint);
+    variable(env::kPetRdzvEndpoint);
+    for (const ConfigFile& file : files) {
+      if (!file.rdzv_endpoint.empty()) add(file.rdzv_endpoint, file.path);
+    }
+  } else if (option.name == "rdzv-id") {
+    variable(env::kRdzvId);
+    variable(env::kPetRdzvId);
+  } else if (option.name == "master-addr") {
+    variable(env::kPetMasterAddr);
+  } else if (option.name == "master-port") {
+    variable(env::kPetMasterPort);
+  }
+  // The first one counts.
+  return lines.substr(0, lines.find('\n') + 1);
+}
+
+}  // namespace
+
+std::string help_text() {
+  std::string text = std::string(kTitle) + "\nExamples:\n" + kExamples + "\n" + kUsage;
+  std::string group;
+  for (const Option& option : option_table()) {
+    if (option.group != group) text += "\n" + option.group + ":\n";
+    group = option.group;
+    text += entry(option);
+  }
+  return text + kFooter;
+}
+
+std::string version_text() {
+  return "ddprun " DDPRUN_VERSION "\nbuilt with " DDPRUN_BUILT_WITH "\n";
+}
+std::string man_page(std::string_view name) {
+  if (name == "ddprun") return to_roff(ddprun_man_page());
+  return name == "ddprun.toml" ? to_roff(config_file_man_page()) : "";
+}
+
+std::string completion_script(std::string_view shell) {
+  if (shell == "bash") return bash();
+  if (shell == "zsh") return zsh();
+  if (shell == "fish") return fish();
+  if (shell == "tcsh") return tcsh();
+  return {};
+}
+
+std::string show_config(const OptionValues& values, const Environment& environment,
+                        const std::vector<ConfigFile>& files) {
+  std::string text = "# Files: ";
+  for (const ConfigFile& file : files) text += file.path + " ";
+  text += files.empty() ? "none\n" : "\n";
+  std::string group;
+  for (const Option& option : option_table()) {
+    if (option.group == kOtherGroup) continue;
+    if (option.group != group) text += "\n# " + option.group + "\n";
+    group = option.group;
+    const std::string key = underscored(option.name);
+    if (const OptionValue* value = values.find(option.name)) {
+      text += key + " = " + toml_value(option, value->text) + "  # " + value->origin + "\n";
+    } else if (const std::string other = other_sources(option, environment, files);
+               !other.empty()) {
+      text += other;
+    } else if (option.only_typed && option.name != "rdzv-endpoint") {  // which files know, too
+      text += "#--" + option.name + "  # not from a file: " + option.help + "\n";
+    } else {
+      const std::string fallback =
+          option.is_switch() ? "false"
+                             : (option.fallback.empty() ? "" : toml_value(option, option.fallback));
+      text += "#" + key + " = " + fallback + "  # " + option.help + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the SDK asks of LibTorch's own state: autocast, streams, CUDA, random generators.
+#include <ATen/Context.h>
+#include <ATen/Version.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Generator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+#include <torch/cuda.h>
+
+#include <mutex>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "common/nvidia_driver.h"
+#include "worker_sdk/core/nccl/device_identity.h"
+#include "worker_sdk/core/session.h"
+#include "worker_sdk/torch/autocast.h"
+#include "worker_sdk/torch/current_stream.h"
+#include "worker_sdk/torch/load_cuda.h"
+#include "worker_sdk/torch/rng_state.h"
+
+namespace ddprun {
+
+Autocast::Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled)
+    : device_(device),
+      was_enabled_(at::autocast::is_autocast_enabled(device)),
+      former_dtype_(at::autocast::get_autocast_dtype(device)) {
+  if (dtype != at::kHalf && dtype != at::kBFloat16) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("autocast to ", c10::toString(dtype), ": it is for float16 and bfloat16"));
+  }
+  at::autocast::increment_nesting();
+  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::set_autocast_dtype(device, dtype);
+}
+
+Autocast::~Autocast() {
+  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(device_, was_enabled_);
+  at::autocast::set_autocast_dtype(device_, former_dtype_);
+}
+
+// By LibTorch's device-independent interface: its CUDA part is not linked, it registers itself.
+void* current_torch_stream(int device_index) {
+  if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return nullptr;
+  try {
+    const c10::impl::VirtualGuardImpl cuda(c10::kCUDA);
+    const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(device_index));
+    return cuda.getStreamNativeHandle(cuda.getStream(device));
+  } catch (const c10::Error& error) {
+    throw Error(ErrorCode::kSystem, concat("LibTorch's current stream on GPU ", device_index, ": ",
+                                           error.what_without_backtrace()));
+  }
+}
+
+std::string load_cuda() {
+  if (!has_nvidia_driver()) return "no NVIDIA driver on this machine";
+  // Its constructors register CUDA with the LibTorch that is loaded. Local: the NCCL that comes
+  // with it must not take the place of another one's own functions.
+  if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL)) return ::dlerror();
+  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
+}
+
+NcclLibraries load_cuda_and_nccl() {
+  const std::string why_not = load_cuda();
+  if (!why_not.empty()) throw Error(ErrorCode::kUnsupported, why_not);
+  NcclLibraries libraries = load_nccl_libraries();
+  libraries.check_device = [cuda = libraries.cuda](int device) {
+    nccl::check_code(*cuda, device, "this LibTorch", at::show_config());
+  };
+  return libraries;
+}
+
+at::Tensor rng_state(c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  return generator.get_state();
+}
+
+void set_rng_state(c10::Device device, const at::Tensor& state) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_state(state);
+}
+
+}  // namespace ddprun
