@@ -26,26 +26,6 @@ std::string too_few_descriptors() {
 
 }  // namespace
 
-ExitCode exit_code_for(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnavailable:
-    case ErrorCode::kResourceExhausted:
-    case ErrorCode::kUnsupported:
-      return ExitCode::kUsage;
-    case ErrorCode::kTimeout:
-    case ErrorCode::kConnectionLost:
-      return ExitCode::kRendezvousUnreachable;
-    case ErrorCode::kPeerLost:
-      return ExitCode::kRetryable;
-    case ErrorCode::kProtocol:
-    case ErrorCode::kAborted:
-    case ErrorCode::kSystem:
-      return ExitCode::kInternal;
-  }
-  return ExitCode::kInternal;
-}
-
 Ending ending_by(const std::exception& error) {
   if (dynamic_cast<const WriteError*>(&error) != nullptr)
     return {error.what(), ExitCode::kOutputLost};

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/exit_codes.h"
 
 namespace ddprun {
 
@@ -36,6 +37,26 @@ void throw_system_error(const std::string& what, int error_number) {
   const bool is_limit = error_number == EMFILE || error_number == ENFILE;
   throw Error(is_limit ? ErrorCode::kResourceExhausted : ErrorCode::kSystem,
               what + ": " + errno_text(error_number));
+}
+
+ExitCode exit_code_for(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kResourceExhausted:
+    case ErrorCode::kUnsupported:
+      return ExitCode::kUsage;
+    case ErrorCode::kTimeout:
+    case ErrorCode::kConnectionLost:
+      return ExitCode::kRendezvousUnreachable;
+    case ErrorCode::kPeerLost:
+      return ExitCode::kRetryable;
+    case ErrorCode::kProtocol:
+    case ErrorCode::kAborted:
+    case ErrorCode::kSystem:
+      return ExitCode::kInternal;
+  }
+  return ExitCode::kInternal;
 }
 
 }  // namespace ddprun

@@ -425,7 +425,7 @@ class JobCommands : public Command {
     return code;
   }
 
-  const PageCommand jobs_, status_;
+  PageCommand jobs_, status_;
   CLI::App *const logs_, *const cancel_;
   EndpointFlags logs_endpoint_, cancel_endpoint_;
   std::string place_, job_, context_;

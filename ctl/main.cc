@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/ending.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
@@ -102,8 +103,9 @@ int main(int argc, char** argv) {
   commands.push_back(ctl::make_submit_command(app));
   commands.push_back(ctl::make_report_command(app));
   commands.push_back(ctl::make_make_certs_command(app));
-  commands.push_back(ctl::make_doctor_command(app, {argv + std::min(argc, 2), argv + argc}));
-  const ctl::Command& doctor = *commands.back();
+  auto made_doctor = ctl::make_doctor_command(app, {argv + std::min(argc, 2), argv + argc});
+  const ctl::Command& doctor = *made_doctor;
+  commands.push_back(std::move(made_doctor));
   if (argc > 1 && std::string_view(argv[1]) == "emulate") {
     return fail(
         "emulate is no command any more: its load on a ddprund is fleet_load, in the source "
@@ -126,6 +128,7 @@ int main(int argc, char** argv) {
   try {
     const auto chosen =
         std::ranges::find_if(commands, [](const auto& each) { return each->chosen(); });
+    DDPRUN_CHECK(chosen != commands.end());
     return (*chosen)->run();
   } catch (const std::exception& error) {
     const Ending ending = ending_by(error);

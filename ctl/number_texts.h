@@ -8,7 +8,7 @@
 namespace ddprun::ctl {
 
 // As printf has it. `format` is for one number.
-std::string printed(const char* format, double number);
+[[gnu::format(printf, 1, 0)]] std::string printed(const char* format, double number);
 
 std::string whole_text(std::int64_t number);                  // "12,345"
 std::string count_text(std::int64_t count, const char* one);  // "1 rank", "1,000 ranks"

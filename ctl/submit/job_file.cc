@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/submit/job_file.h"
 
-#include <functional>
-#include "common/toml.h"
-
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include "common/duration.h"
@@ -19,6 +18,7 @@
 #include "common/log.h"
 #include "common/regular_file.h"
 #include "common/suggest.h"
+#include "common/toml.h"
 
 namespace ddprun::submit {
 namespace {

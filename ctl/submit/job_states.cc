@@ -9,10 +9,10 @@
 #include <csignal>
 #include <iomanip>
 #include <sstream>
-#include "common/random_id.h"
 
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/random_id.h"
 
 namespace ddprun::submit {
 

@@ -18,7 +18,8 @@ bool is_message(CollectiveKind kind) {
 
 const char* to_string(OperationState state) {
   constexpr std::array kNames{"scheduled", "started", "completed", "failed"};
-  return kNames.at(static_cast<std::size_t>(state));
+  const auto at = static_cast<std::size_t>(state);
+  return at < kNames.size() ? kNames[at] : "unknown";
 }
 
 FlightRecorder::FlightRecorder(std::size_t capacity, OperationSlot* slots)

@@ -21,6 +21,7 @@
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
 #include "worker_sdk/core/nccl/device_identity.h"
+#include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 #include "worker_sdk/core/record_keeper.h"

@@ -25,6 +25,8 @@ class HookPipeline {
   // `communicator` must outlive the pipeline.
   HookPipeline(std::shared_ptr<CommHook> hook, Communicator& communicator)
       : hook_(std::move(hook)), communicator_(communicator) {}
+  HookPipeline(const HookPipeline&) = delete;
+  HookPipeline& operator=(const HookPipeline&) = delete;
 
   // In the middle of an iteration: as ~Reducer.
   ~HookPipeline() {

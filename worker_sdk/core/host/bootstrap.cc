@@ -13,8 +13,10 @@
 #include <sstream>
 #include <utility>
 
+#include "common/byte_text.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/random_id.h"
 #include "common/socket.h"
 #include "rendezvous/store/store_timeout.h"
 

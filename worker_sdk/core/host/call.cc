@@ -8,6 +8,10 @@ namespace ddprun::host {
 
 const char* to_string(CallKind kind) {
   if (kind == CallKind::kStart) return "start of the communicator";
+  static_assert(
+      static_cast<int>(CallKind::kAllReduce) == static_cast<int>(CollectiveKind::kAllReduce) &&
+      static_cast<int>(CallKind::kAllocate) == static_cast<int>(CollectiveKind::kAllocate) &&
+      static_cast<int>(CallKind::kRecv) == static_cast<int>(CollectiveKind::kRecv));
   return kind_name(static_cast<CollectiveKind>(kind));
 }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops behind ReduceKernels, compiled once per instruction set.
 // Rule: everything here has internal linkage and calls no inline function of another header, so
-// that no code built for a newer CPU can be merged into the program's common code.
+// that no code built for a newer CPU can be merged into the program's common code. The branch
+// without F16C calls two of reduce_kernels.h's; it is for the common instruction set alone.
 #pragma once
+
+#if defined(__AVX2__) && !defined(__F16C__)
+#error "AVX2 comes with -mf16c here"
+#endif
 
 #include <cstddef>
 #include <cstdint>

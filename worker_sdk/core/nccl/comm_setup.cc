@@ -79,8 +79,9 @@ std::optional<PeerNotice> who_gave_up(const SetUp& setup) {
 // Throws what ends the wait, if anything does. `looks_at_store`: what another rank said, too.
 void throw_if_over(const SetUp& setup, bool looks_at_store) {
   const NcclOptions& options = setup.options;
-  if (setup.failure != nullptr)
+  if (setup.failure != nullptr) {
     if (const auto error = setup.failure->get()) throw Error(*error);
+  }
   if (options.progress && options.progress->peer_lost()) {
     throw agent_says_peer_lost(options.rank, setup.what);
   }

@@ -25,13 +25,15 @@ ncclDataType_t to_nccl(DType dtype) {
   constexpr std::array kTypes{ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
                               ncclInt8,    ncclUint8,   ncclInt32,   ncclInt64};
   static_assert(kTypes.size() == static_cast<std::size_t>(DType::kInt64) + 1);
-  return kTypes.at(static_cast<std::size_t>(dtype));
+  const auto at = static_cast<std::size_t>(dtype);
+  return at < kTypes.size() ? kTypes[at] : ncclNumTypes;  // which NCCL refuses
 }
 
 ncclRedOp_t to_nccl(ReduceOp op) {
   constexpr std::array kOps{ncclSum, ncclAvg, ncclMin, ncclMax, ncclProd};
   static_assert(kOps.size() == static_cast<std::size_t>(ReduceOp::kProduct) + 1);
-  return kOps.at(static_cast<std::size_t>(op));
+  const auto at = static_cast<std::size_t>(op);
+  return at < kOps.size() ? kOps[at] : ncclNumOps;
 }
 
 Result from_nccl(ncclResult_t result) { return static_cast<Result>(result); }

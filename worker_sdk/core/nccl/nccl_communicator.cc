@@ -13,6 +13,7 @@
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
+#include "worker_sdk/core/nccl/errors.h"
 #include "worker_sdk/core/nccl/nccl_buffer.h"
 #include "worker_sdk/core/nccl/operation.h"
 #include "worker_sdk/core/nccl/watchdog.h"

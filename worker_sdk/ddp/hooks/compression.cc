@@ -31,8 +31,9 @@ using Kind = Compression::Kind;
 // travels is cast, a piece at a time, and the gradients' own memory is worked on.
 class CastHook : public CommHook {
  public:
-  // kFloat16 or kBFloat16.
-  explicit CastHook(DType wire) : wire_(wire) {}
+  explicit CastHook(DType wire) : wire_(wire) {
+    DDPRUN_CHECK(wire == DType::kFloat16 || wire == DType::kBFloat16);
+  }
 
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override {
     hooks::check_on_cpu(buckets);

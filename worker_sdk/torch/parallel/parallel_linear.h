@@ -16,16 +16,6 @@
 
 namespace ddprun {
 
-// `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws:
-// every rank draws the whole layer and keeps its part, so with the same seed on all ranks a group
-// of any size begins with the same model, bit for bit. While it is constructed a layer takes its
-// whole memory; `draw` false leaves the weights undefined numbers, until load_full().
-//
-// Forward takes any number of leading dimensions, is collective and, within an Autocast, computes
-// in its type. Gradients of parts are complete after backward; so is the row layer's bias, which is
-// the same on all ranks, as is its gradient. `group` outlives the layer and its graphs. Errors:
-// tensor_parallel.h's. A group of one computes what torch::nn::Linear does. clone() is not offered.
-
 // What the parallel layers have alike.
 class ParallelLayer : public torch::nn::Module, public ShardedLayer {
  public:
@@ -58,6 +48,16 @@ class ParallelLayer : public torch::nn::Module, public ShardedLayer {
   const char* const kind_;
   const std::int64_t shared_dim_;
 };
+
+// `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws:
+// every rank draws the whole layer and keeps its part, so with the same seed on all ranks a group
+// of any size begins with the same model, bit for bit. While it is constructed a layer takes its
+// whole memory; `draw` false leaves the weights undefined numbers, until load_full().
+//
+// Forward takes any number of leading dimensions, is collective and, within an Autocast, computes
+// in its type. Gradients of parts are complete after backward; so is the row layer's bias, which is
+// the same on all ranks, as is its gradient. `group` outlives the layer and its graphs. Errors:
+// tensor_parallel.h's. A group of one computes what torch::nn::Linear does. clone() is not offered.
 
 struct ColumnParallelOptions {
   std::int64_t in_features = 0, out_features = 0;  // of the whole layer
