@@ -28,7 +28,8 @@ Placement place_workers(const LaunchConfig& config, const Environment& environme
                         const agent::MachineLayout& machine);
 
 // A dotted path from the widest switch to the narrowest, "pod1.rack7" (see
-// rendezvous/membership/formation.h); empty where nobody says. Slurm's SLURM_TOPOLOGY_ADDR counts
+// rendezvous/membership/formation.h): --topology, else Slurm's, else the configuration's; empty
+// where nobody says. Slurm's SLURM_TOPOLOGY_ADDR counts
 // without the node's own name at its end.
 std::string topology_label(const LaunchConfig& config, const Environment& environment,
                            const std::vector<ConfigFile>& files);

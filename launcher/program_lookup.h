@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PROGRAM as typed → what to execute. Pure over a small file-system seam.
+// PROGRAM as typed → what to execute. Pure over a small file-system seam, but for the last one,
+// which asks this machine.
 #pragma once
 
 #include <string>

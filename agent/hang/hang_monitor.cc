@@ -150,6 +150,7 @@ bool StepTimeReport::due(const std::vector<membership::RankStepTime>& times,
 
 const char* to_string(WorkPhase phase) {
   constexpr std::array kNames = {"start-up", "train", "checkpoint", "evaluate", "tear-down"};
+  static_assert(kNames.size() == static_cast<std::size_t>(WorkPhase::kTearDown) + 1);
   const auto number = static_cast<std::size_t>(phase);
   return number < kNames.size() ? kNames[number] : "";
 }

@@ -167,7 +167,7 @@ bool StallDetector::moved(const Rank& rank, const RankSample& sample) const {
          used > share(now_ - rank.changed, kIdlePercent) + kIdleSlack;
 }
 
-std::optional<Clock::duration> StallDetector::set_limit(const Rank& rank) const {
+std::optional<Clock::duration> StallDetector::given_limit(const Rank& rank) const {
   if (!rank.last.words) return limits_.foreign;
   switch (rank.last.words->phase) {
     case WorkPhase::kTrain:
@@ -184,7 +184,7 @@ std::optional<Clock::duration> StallDetector::set_limit(const Rank& rank) const 
 }
 
 Clock::duration StallDetector::limit(const Rank& rank) const {
-  if (const auto set = set_limit(rank)) return *set;
+  if (const auto given = given_limit(rank)) return *given;
   if (!rank.last.words) return kForeignLimit;
   if (learns_limit(rank)) {
     return std::max({Clock::duration(kLeastStepLimit), rank.steps.slowest_of_window() * kStepFactor,
@@ -209,7 +209,7 @@ Clock::duration StallDetector::limit_if_blocked(const Rank& rank) const {
 
 std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank) const {
   if (learns_limit(rank)) return std::max<Clock::duration>(limit(rank), kLeastWorkingLimit);
-  return set_limit(rank);
+  return given_limit(rank);
 }
 
 // On the whole since it went quiet, or now: after a long wait a little work is much.

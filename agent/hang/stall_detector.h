@@ -92,7 +92,7 @@ class StallDetector {
 
   void look_at(Rank& rank, const RankSample& sample, Clock::duration passed);
   bool moved(const Rank& rank, const RankSample& sample) const;
-  std::optional<Clock::duration> set_limit(const Rank& rank) const;  // nullopt: it is learnt
+  std::optional<Clock::duration> given_limit(const Rank& rank) const;  // nullopt: it is learnt
   Clock::duration limit(const Rank& rank) const;
   Clock::duration limit_if_blocked(const Rank& rank) const;
   std::optional<Clock::duration> limit_if_working(const Rank& rank) const;

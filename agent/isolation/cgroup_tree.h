@@ -74,7 +74,7 @@ CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user);
 // The words of a line of a kernel's file.
 std::vector<std::string> words_of(const std::string& text);
 
-// Processes that should be gone. In the cgroup and all below it. Ended ones aren't among them.
+// Those in the cgroup and in all below it. Ended ones aren't among them.
 std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory);
 
 // In the cgroup itself.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node's agent in numbers, for its GET /metrics (docs/metrics.md). Series of ranks are those of
-// the node's first WorkerUseReader::kMostWorkers alone. Pure.
+// the node's first WorkerUseReader::kMostWorkers alone. What writes them is pure.
 #pragma once
 
 #include <sys/types.h>

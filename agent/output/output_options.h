@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user asked for about workers' output. Plain data, the same for all rounds.
+// What the user asked for about workers' output, what that means for each stream, and what is put
+// before its lines or picked from them. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job's first round will be, as far as that is known before its nodes have met, and what one
 // worker of it will be given: variables, command, files. Made by what makes it for a worker that
-// starts (agent/worker_environment.h, agent/worker_environment.h, agent/output/); what is known
+// starts (agent/worker_environment.h, agent/output/); what is known
 // before the start is what comes out the same however the rest is decided. Pure.
 #pragma once
 

@@ -248,7 +248,7 @@ void AgentHub::stop() {
   options_.tail_said = nullptr;
 }
 
-namespace asio = boost::asio;
+// ---- events and actions ----
 
 void AgentHub::feed(membership::Event event) {
   pending_.push_back(std::move(event));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as a whole, and all its jobs, as JSON: GET /v1/status and GET /v1/jobs. Pure.
+// The daemon as a whole, and all its jobs, as JSON: GET /v1/status and GET /v1/jobs; and in
+// numbers: GET /metrics. Pure.
 #pragma once
 
 #include <algorithm>
@@ -71,8 +72,6 @@ struct DaemonStatus {
 // has a limit has it beside itself, as "max_" and its own name.
 std::string status_to_json(const DaemonStatus& status);
 
-// The daemon in numbers, for GET /metrics (docs/metrics.md). No series of a job, node or rank: how
-// long the page is depends on nothing that is running. Pure.
 // Seconds of all jobs by phase as counters, over all times that this process led. When a phase
 // ends, a part of it may turn out to have been another one's (a hang that was noticed late): what
 // was shown stays, until the sum has caught up with it. Pure.
@@ -88,9 +87,7 @@ class FleetSeconds {
     PhaseSeconds now = before_;
     now += since;
     now.running += since.redone;
-    for (auto phase : {&PhaseSeconds::rendezvous, &PhaseSeconds::spawn, &PhaseSeconds::first_step,
-                       &PhaseSeconds::running, &PhaseSeconds::redone, &PhaseSeconds::detect,
-                       &PhaseSeconds::stop}) {
+    for (const auto& [name, phase] : membership::kPhases) {
       shown_.*phase = std::max(shown_.*phase, now.*phase);
     }
     return shown_;
@@ -100,6 +97,9 @@ class FleetSeconds {
  private:
   PhaseSeconds before_, shown_;
 };
+
+// The daemon in numbers, for GET /metrics (docs/metrics.md). No series of a job, node or rank: how
+// long the page is depends on nothing that is running.
 
 // Since this process began, whether it led or stood by.
 struct DaemonCounts {

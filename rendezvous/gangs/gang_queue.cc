@@ -62,8 +62,11 @@ using membership::read_row, membership::row_of;
 // "gangs/17/state" → 17; 0: it is none.
 std::uint64_t number_of_row(std::string_view key) {
   key.remove_prefix(std::string_view(kGangRows).size());
+  const std::size_t slash = key.find('/');
   std::uint64_t number = 0;
-  return membership::read_whole(key.substr(0, key.find('/')), number) ? number : 0;
+  const bool has_number =
+      slash != std::string_view::npos && membership::read_whole(key.substr(0, slash), number);
+  return has_number ? number : 0;
 }
 
 }  // namespace

@@ -216,8 +216,6 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  void load(std::int64_t epoch);
-
   // So that nobody has to wait for the lease's end. `client_` may have been cancelled.
   void give_up(std::int64_t lease) {
     EtcdOptions etcd = options_.etcd;

@@ -356,8 +356,10 @@ void JournalFile::prepare() {
 
 Content JournalFile::load() {
   if (!read_) {
-    read_clock(read_.emplace());
-    read_rows(*read_);
+    Content content;
+    read_clock(content);
+    read_rows(content);
+    read_ = std::move(content);
     if (!read_->losses.empty()) salvage();
   }
   Content content = *std::exchange(read_, std::nullopt);

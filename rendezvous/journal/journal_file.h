@@ -31,9 +31,9 @@ class JournalFile : public BatchWriter {
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
   // (is_of_pair()), and stays as it is. One that is damaged is set aside under a name that load()
-  // tells, once what can be read of it is in a new one. On a disk that is full or read-only it is
-  // read all the same: see trouble(). A commit `place_interval` after the last look, and the end,
-  // look whether the files are where they were opened.
+  // tells, once what can be read of it is in a new one. One that is there on a disk that is full
+  // or read-only is read all the same: see trouble(). A commit `place_interval` after the last
+  // look, and the end, look whether the files are where they were opened.
   JournalFile(const std::filesystem::path& directory, Durability durability,
               Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
@@ -63,7 +63,8 @@ class JournalFile : public BatchWriter {
 
   static constexpr char kLockName[] = "lock";
   static constexpr std::uint32_t kApplicationId = 0x64647072;  // "ddpr"
-  // Looking costs a fifth of a small commit.
+  // Looking costs a fifth of a small commit. What is removed is lost to a kill in the next moment
+  // either way.
   static constexpr std::chrono::milliseconds kPlaceInterval{10};
 
   // Which file it is, whatever its name.

@@ -61,7 +61,7 @@ inline constexpr std::size_t kMaxOperationBytes = 256;
 inline constexpr std::size_t kMaxCallBytes = 256;  // the system call and what it waits for
 
 enum class RankActivity {
-  kBlocked,  // no CPU time, no bytes worth mentioning since it went quiet
+  kBlocked,  // no CPU or GPU time, no bytes worth mentioning since it went quiet
   kWorks,
   kStopped,  // by a signal or a debugger
 };

@@ -114,6 +114,7 @@ struct StreamEnd {
 
 // What goes between a node's store proxy and the round's store in the rendezvous: frames of two
 // byte streams, which carry items. Grammar: docs/store-proxy.md. Pure.
+
 // One binary message. Views point into the bytes that it was read from.
 struct ProxyFrame {
   std::uint64_t round = 0;

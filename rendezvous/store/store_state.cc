@@ -326,7 +326,8 @@ void StoreState::offer_element(std::string_view key) {
   forget_if_empty(key);
 }
 
-// An offer lasts until the connection's next request: if that takes nothing, the next one has it.
+// An offer lasts until the connection's next request: if that does not take
+// the element, the next waiter is offered it.
 void StoreState::offer_again(ConnectionId connection, const Request* next_request) {
   const auto offers = offered_to_.find(connection);
   if (offers == offered_to_.end()) return;

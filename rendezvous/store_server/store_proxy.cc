@@ -53,10 +53,11 @@ void StoreProxy::flush_later() {
   boost::asio::post(io_, [this, weak = std::weak_ptr<int>(alive_)] {
     if (weak.expired()) return;
     flushing_ = false;
+    const auto send = send_;  // it may end this proxy
     while (!weak.expired() && linked_) {
       auto frame = end_.next_frame(round_);
       if (!frame) return;
-      send_(std::move(*frame));
+      send(std::move(*frame));
     }
   });
 }

@@ -106,7 +106,7 @@ class StoreProxy final : Backend {
   bool linked_ = false;
   bool flushing_ = false;
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for a flush that outlives this
-  StoreServer server_;                                          // last: its end calls disconnect()
+  StoreServer server_;                                          // last: it refers to this
 };
 
 }  // namespace ddprun::store

@@ -24,7 +24,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // `bytes`: the request as it came. Replies may come later (reply()). Valid until the next call.
+  // `bytes`: the request as it came. Replies may come later (reply()). The reference
+  // holds until the next call.
   virtual const Outcome& step(ConnectionId from, const Request& request,
                               std::string_view bytes) = 0;
   virtual const Outcome& disconnect(ConnectionId connection) = 0;
