@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <iterator>
 #include <memory>
 
 #include "common/process_stat.h"

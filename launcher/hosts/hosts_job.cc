@@ -27,7 +27,6 @@
 
 #include "agent/console.h"
 #include "agent/watched_child.h"
-#include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/signal_names.h"

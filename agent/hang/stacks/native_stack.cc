@@ -26,6 +26,7 @@
 #include <memory>
 #include <new>
 #include <string_view>
+#include <utility>
 
 namespace ddprun::agent {
 namespace {
