@@ -59,6 +59,15 @@ def tidy(tool, directory, flags, file):
     return done.returncode, done.stdout
 
 
+def tidy_together(tool, directory, flags, file, sources):
+    """`file` includes the sources. Where they can't be read as one, each is read by itself."""
+    status, text = tidy(tool, directory, flags, file)
+    if status == 0 or len(sources) == 1 or "[clang-diagnostic-error]" not in text:
+        return status, text
+    found = [tidy(tool, directory, flags, source) for source in sources]
+    return max(status for status, _ in found), "".join(text for _, text in found)
+
+
 def main():
     parser = argparse.ArgumentParser(description="clang-tidy over the product's sources.")
     parser.add_argument("--build", default=os.path.join(ROOT, "build/tidy"))
@@ -90,7 +99,7 @@ def main():
                 file = os.path.join(scratch, f"{len(runs)}.cc")
                 with open(file, "w") as f:
                     f.writelines(f'#include "{path}"\n' for path in files)
-            runs.append(pool.submit(tidy, tool, directory, flags, file))
+            runs.append(pool.submit(tidy_together, tool, directory, flags, file, files))
         for run in runs:
             status, text = run.result()
             if status != 0:

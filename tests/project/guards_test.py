@@ -76,6 +76,16 @@ class Guards(unittest.TestCase):
             self.assertRegex(said, r"old\.cc:6:[^\0]*new\.cc:6:|new\.cc:6:[^\0]*old\.cc:6:")
             self.assertIn(f"2 of 2 sources in {runs} runs", said)
 
+    def test_sources_that_cannot_be_read_as_one_are_read_each_by_itself(self):
+        self.write("common/old.cc", GOOD)
+        status, said = self.run_script("scripts/tidy.py", "--all")
+        self.assertEqual(status, 0, said)
+        self.write("common/old.cc", GOOD + USED_AFTER_MOVE)
+        status, said = self.run_script("scripts/tidy.py", "--all")
+        self.assertEqual(status, 1, said)
+        self.assertIn("'text' used after it was moved", said)
+        self.assertNotIn("redefinition", said)
+
     def test_exit_status_77_alone_is_a_skip(self):
         tests = subprocess.run(["ctest", "--test-dir", os.path.dirname(os.path.realpath(BIN)), "--show-only=json-v1"],
                                text=True, timeout=60, stdout=subprocess.PIPE, check=True).stdout
