@@ -25,7 +25,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 parts=(demo checks asan release tsan fuzz tidy)
-declare -A budget=([demo]=1200 [checks]=60 [asan]=2200 [release]=4600 [tsan]=900 [fuzz]=300 [tidy]=900)
+declare -A budget=([demo]=1200 [checks]=60 [asan]=2200 [release]=4600 [tsan]=900 [fuzz]=300 [tidy]=1200)
 level=default only="" skip="" jobs=$(nproc)
 
 usage() { sed -n '3,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }

@@ -40,7 +40,7 @@ auto parsed(const Page& page, Parse parse) {
 
 Page GangClient::ask(const std::string& method, const std::string& target,
                      const std::string& body) const {
-  FetchOptions options = options_;
+  FetchOptions options = static_cast<const FetchOptions&>(options_);
   options.target = target;
   options.method = method;
   options.body = body;
