@@ -217,12 +217,11 @@ set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]
 #             [NIGHTLY_THREADS] [OPTIMIZED] [RUN_SERIAL])
 # COST: about how many seconds it takes, so that ctest starts the longest first. THREADS: what it tests
-# has several; others are not for ThreadSanitizer (target thread_tests). NIGHTLY_THREADS: so it is with DDPRUN_NIGHTLY. LOGIC: it measures
-# nothing and is no smaller under sanitizers, so CI runs it under AddressSanitizer alone (off with
-# DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code
-# is, like the rest. Each TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h)
-# skips it. Under sanitizers a program without a label is one entry: its starts would cost more than its
-# cases.
+# has several; others are not for ThreadSanitizer (target thread_tests). NIGHTLY_THREADS: so it is with
+# DDPRUN_NIGHTLY. LOGIC: it measures nothing and is no smaller under sanitizers, so CI runs it under
+# AddressSanitizer alone (off with DDPRUN_TEST_LOGIC=OFF). OPTIMIZED: its own code is, like the rest. Each
+# TEST_CASE becomes one ctest entry, and DDPRUN_SKIP (tests/support/catch.h) skips it. Under sanitizers a
+# program without a label is one entry: its starts would cost more than its cases.
 function(ddprun_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;NIGHTLY_THREADS;LOGIC;OPTIMIZED" "TIMEOUT;COST" "SOURCES;DEPS;LABELS" ${ARGN})
   if(ARG_NIGHTLY_THREADS AND DDPRUN_NIGHTLY)

@@ -46,9 +46,9 @@ def changed_files():
 def group_of(entry):
     """What the sources of a target that have the same flags have in common: those flags, the target's folder."""
     words = shlex.split(entry["command"])
-    flags = [word for word in words[1:] if word.startswith(("-D", "-I", "-O", "-f", "-m", "-std", "-isystem"))]
-    target = words[words.index("-o") + 1].split(".dir/")[0]
-    return entry["directory"], target, tuple(flags)
+    output = words.index("-o")
+    flags = [*words[1:output], *(word for word in words[output + 2:] if word not in ("-c", entry["file"]))]
+    return entry["directory"], words[output + 1].split(".dir/")[0], tuple(flags)
 
 
 def tidy(tool, directory, flags, file):
