@@ -364,9 +364,11 @@ class Trainer {
     return session_->should_stop(state_.step + 1, [this] { synchronize(); });
   }
 
-  // Before a save: it would push good ones out.
-  void check_finite() const {
+  // Before a save: it would push good ones out. Collective.
+  void check_finite() {
     if (model_->is_finite()) return;
+    // The first rank that ends has the others stopped, and rank 0 may still be writing.
+    if (checkpoint_) checkpoint_->finish();
     throw Error(ErrorCode::kInvalidArgument,
                 concat("the training has diverged: after step ", state_.step, " weights are ",
                        "infinite or not a number; try a lower --lr, --clip-norm or --warmup-steps",
