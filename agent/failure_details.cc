@@ -16,10 +16,11 @@
 
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
-#include "agent/output/text_parts.h"
 #include "common/json.h"
 #include "common/json_at.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
+#include "common/text_parts.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -189,13 +190,13 @@ std::optional<MemoryCgroup> memory_cgroup(std::string_view cgroup_text,
 std::optional<std::uint64_t> oom_kills(std::string_view text) {
   while (!text.empty()) {
     std::string_view line = take_until(text, "\n");
-    if (take_until(line, " ") == "oom_kill") return whole_number(line);
+    if (take_until(line, " ") == "oom_kill") return parsed_number<std::uint64_t>(line);
   }
   return std::nullopt;
 }
 
 std::optional<std::uint64_t> memory_limit_bytes(std::string_view text) {
-  const auto bytes = whole_number(take_until(text, "\n"));
+  const auto bytes = parsed_number<std::uint64_t>(take_until(text, "\n"));
   return bytes && *bytes < kNoLimit ? bytes : std::nullopt;
 }
 

@@ -9,12 +9,13 @@
 
 namespace ddprun {
 
-// nullopt: something else is in `text`, or nothing, or more than a Number holds.
-template <typename Number>
-std::optional<Number> parsed_number(std::string_view text) {
+// nullopt: something else is in `text`, or nothing, or more than a Number holds. `base`: of a whole
+// number, if it isn't 10.
+template <typename Number, typename... Base>
+std::optional<Number> parsed_number(std::string_view text, Base... base) {
   Number number{};
   const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const auto [stop, error] = std::from_chars(text.data(), end, number, base...);
   return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 

@@ -11,8 +11,9 @@
 #include <map>
 #include <utility>
 
-#include "agent/output/text_parts.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
+#include "common/text_parts.h"
 
 namespace ddprun::agent {
 namespace {
@@ -55,7 +56,7 @@ std::vector<std::string> names_in(const fs::path& directory) {
 // "node12" → 12.
 std::optional<int> number_behind(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return std::nullopt;
-  return whole_number<int>(name.substr(prefix.size()));
+  return parsed_number<int>(name.substr(prefix.size()));
 }
 
 std::map<int, int> nodes_of_cpus(const fs::path& system) {

@@ -14,12 +14,12 @@
 #include <string_view>
 #include <utility>
 
-#include "agent/output/text_parts.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/nvidia_driver.h"
 #include "common/process_facts.h"
+#include "common/text_parts.h"
 
 namespace ddprun::agent {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <sstream>
 
-#include "agent/output/text_parts.h"
 #include "common/log.h"
+#include "common/text_parts.h"
 
 namespace ddprun::agent {
 namespace {

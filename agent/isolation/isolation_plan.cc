@@ -8,8 +8,9 @@
 #include <utility>
 
 #include "agent/output/output_options.h"
-#include "agent/output/text_parts.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
+#include "common/text_parts.h"
 
 namespace ddprun::agent {
 namespace {
@@ -36,7 +37,7 @@ std::string parse_io_value(const IoKey& key, std::string_view text, IoLimit& lim
       return concat(key.name, "=", text, " ", why);
     }
   } else {
-    value = whole_number(text).value_or(0);
+    value = parsed_number<std::uint64_t>(text).value_or(0);
     if (value > kMostOperations) value = 0;
   }
   if (value == 0) {
@@ -249,7 +250,7 @@ std::string parse_memory_limit(std::string_view text, WorkerLimits& limits) {
 std::string parse_pids_limit(std::string_view text, WorkerLimits& limits) {
   limits.pids.reset();
   if (text == kNone) return {};
-  const auto number = whole_number(text);
+  const auto number = parsed_number<std::uint64_t>(text);
   if (!number || *number == 0 || *number > kMostPids) {
     return concat("wants a number from 1 to ", kMostPids, ", or none");
   }

@@ -7,7 +7,8 @@
 #include <algorithm>
 #include <array>
 
-#include "agent/output/text_parts.h"
+#include "common/parsed_number.h"
+#include "common/text_parts.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {
@@ -78,7 +79,7 @@ std::optional<CpuSeconds> parse_cpu_seconds(std::string_view proc_stat, double t
   // The first four are as old as the file; guests' time is a part of user and nice.
   int num_found = 0;
   for (const auto& time : kCpuTimes) {
-    const auto ticks = whole_number(next_word(line));
+    const auto ticks = parsed_number<std::uint64_t>(next_word(line));
     if (!ticks) break;
     all.*time.second = static_cast<double>(*ticks) / ticks_per_second;
     ++num_found;
@@ -94,7 +95,7 @@ std::optional<NodeMemory> parse_memory(std::string_view meminfo) {
     const std::string_view name = next_word(line);
     auto* wanted = name == "MemTotal:" ? &total : name == "MemAvailable:" ? &available : nullptr;
     if (wanted == nullptr) continue;
-    const auto kibibytes = whole_number(next_word(line));
+    const auto kibibytes = parsed_number<std::uint64_t>(next_word(line));
     if (kibibytes && *kibibytes <= kMost) *wanted = *kibibytes * kKibibyte;
   }
   if (!total || !available) return std::nullopt;
@@ -112,10 +113,11 @@ std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev) {
     InterfaceCounters each;
     each.name = next_word(before);
     line.remove_prefix(colon + 1);
-    std::optional<std::uint64_t> value = whole_number(next_word(line));
+    std::optional<std::uint64_t> value = parsed_number<std::uint64_t>(next_word(line));
     if (!value || each.name.empty() || each.name == "lo") continue;
     each.received_bytes = *value;
-    for (int i = 0; i < kSentBytes && value; ++i) value = whole_number(next_word(line));
+    for (int i = 0; i < kSentBytes && value; ++i)
+      value = parsed_number<std::uint64_t>(next_word(line));
     if (!value) continue;
     each.sent_bytes = *value;
     found.push_back(std::move(each));
@@ -136,8 +138,8 @@ std::optional<TcpCounters> parse_tcp(std::string_view net_snmp) {
     std::optional<std::uint64_t> sent, retransmitted;
     while (!names->empty()) {
       const std::string_view name = next_word(*names), value = next_word(line);
-      if (name == "OutSegs") sent = whole_number(value);
-      if (name == "RetransSegs") retransmitted = whole_number(value);
+      if (name == "OutSegs") sent = parsed_number<std::uint64_t>(value);
+      if (name == "RetransSegs") retransmitted = parsed_number<std::uint64_t>(value);
     }
     if (!sent || !retransmitted) return std::nullopt;
     return TcpCounters{*sent, *retransmitted};

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <limits>
 
-#include "agent/output/text_parts.h"
+#include "common/parsed_number.h"
 
 namespace ddprun::agent {
 namespace {
@@ -15,7 +15,7 @@ constexpr int kMaxRank = 1 << 20;
 
 // The whole of `text` as a number from 0 to `max`.
 std::optional<int> parse_number(std::string_view text, int max) {
-  const auto value = whole_number<int>(text);
+  const auto value = parsed_number<int>(text);
   return value && *value >= 0 && *value <= max ? value : std::nullopt;
 }
 

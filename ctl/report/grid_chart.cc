@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
 
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun::report {
 
@@ -20,13 +20,6 @@ namespace {
 
 constexpr std::size_t kMostTableRows = 60, kMostHeatLines = 128, kMostHeatSteps = 160;
 constexpr std::size_t kSeriesColours = 8;  // of the page; then lines are dashed
-
-std::optional<std::int64_t> number_of(const std::string& name) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return number;
-}
 
 json::value value_of(std::optional<double> value) {
   return value ? json::value(rounded(*value)) : json::value(nullptr);
@@ -284,7 +277,8 @@ std::vector<std::size_t> rows_in_order(const TimeGrid& grid) {
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const std::string &first = grid.rows()[a].name, &second = grid.rows()[b].name;
-    const auto first_number = number_of(first), second_number = number_of(second);
+    const auto first_number = parsed_number<std::int64_t>(first),
+               second_number = parsed_number<std::int64_t>(second);
     if (first_number && second_number) return *first_number < *second_number;
     return first < second;
   });

@@ -5,7 +5,6 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/regular_file.h"
 #include "common/suggest.h"
 #include "common/toml.h"
@@ -254,18 +254,16 @@ std::string set_name(const toml::node& value, const std::string&, JobFile& job) 
   return {};
 }
 
-std::optional<int> whole_number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_whole = error == std::errc() && end == text.data() + text.size();
-  return is_whole && value >= 1 && value <= kMostNodes ? std::optional(value) : std::nullopt;
+std::optional<int> number_of_nodes(std::string_view text) {
+  const auto value = parsed_number<int>(text);
+  return value && *value >= 1 && *value <= kMostNodes ? value : std::nullopt;
 }
 
 std::string set_nodes(const toml::node& value, const std::string&, JobFile& job) {
   const std::string text = text_or_number(value).value_or("");
   const std::size_t colon = text.find(':');
-  const auto least = whole_number(text.substr(0, colon));
-  const auto most = colon == std::string::npos ? least : whole_number(text.substr(colon + 1));
+  const auto least = number_of_nodes(text.substr(0, colon));
+  const auto most = colon == std::string::npos ? least : number_of_nodes(text.substr(colon + 1));
   if (!least || !most || *most < *least) {
     return concat("wants N or \"MIN:MAX\" with 1 ≤ MIN ≤ MAX ≤ ", kMostNodes);
   }
@@ -276,7 +274,7 @@ std::string set_nodes(const toml::node& value, const std::string&, JobFile& job)
 
 std::string set_workers(const toml::node& value, const std::string&, JobFile& job) {
   const std::string text = text_or_number(value).value_or("");
-  if (text != "auto" && text != "gpu" && text != "cpu" && !whole_number(text)) {
+  if (text != "auto" && text != "gpu" && text != "cpu" && !number_of_nodes(text)) {
     return concat("wants a number from 1 to ", kMostNodes, ", \"auto\", \"gpu\" or \"cpu\"");
   }
   job.workers_per_node = text;

@@ -2,7 +2,6 @@
 #include "ctl/submit/slurm.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iomanip>
 #include <sstream>
@@ -16,6 +15,7 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/nodelist.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/shell_words.h"
 #include "ctl/submit/ddprun_command.h"
@@ -158,13 +158,6 @@ void check_for_slurm(const JobFile& job) {
   if (!problems.empty()) throw Error(ErrorCode::kInvalidArgument, problems);
 }
 
-std::optional<long long> whole_in(std::string_view text) {
-  long long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool is_whole = !text.empty() && error == std::errc() && end == text.data() + text.size();
-  return is_whole ? std::optional(value) : std::nullopt;
-}
-
 // Of " Key=value" in a line of scontrol's; a value ends at the next blank.
 std::string_view value_of(std::string_view line, std::string_view key) {
   const std::string wanted = " " + std::string(key) + "=";
@@ -175,7 +168,7 @@ std::string_view value_of(std::string_view line, std::string_view key) {
 }
 
 std::optional<WallTime> time_in(std::string_view text) {
-  const auto since = whole_in(text);
+  const auto since = parsed_number<long long>(text);
   if (!since || *since <= 0) return std::nullopt;
   return WallTime(std::chrono::seconds(*since));
 }
@@ -212,9 +205,10 @@ std::optional<int> exit_code_in(std::string_view text, std::string_view state, P
   if (is_one_of(state, {"NODE_FAIL", "BOOT_FAIL", "PREEMPTED"}))
     return as_int(ExitCode::kRetryable);
   const std::size_t colon = text.find(':');
-  const auto code = whole_in(text.substr(0, colon));
-  const auto signal =
-      colon == std::string_view::npos ? std::optional(0LL) : whole_in(text.substr(colon + 1));
+  const auto code = parsed_number<long long>(text.substr(0, colon));
+  const auto signal = colon == std::string_view::npos
+                          ? std::optional(0LL)
+                          : parsed_number<long long>(text.substr(colon + 1));
   if (!code || !signal) return std::nullopt;
   if (*code == 0 && *signal != 0) return exit_status_for_signal(static_cast<int>(*signal));
   return static_cast<int>(*code);
@@ -445,7 +439,7 @@ std::optional<SlurmJob> parse_scontrol(std::string_view text) {
   const std::string line = " " + std::string(text.substr(0, text.find('\n')));
   const std::string_view id = value_of(line, "JobId");
   const std::string_view state = value_of(line, "JobState");
-  if (!whole_in(id) || state.empty()) return std::nullopt;
+  if (!parsed_number<long long>(id) || state.empty()) return std::nullopt;
   SlurmJob job;
   job.state.id = "slurm:" + std::string(id);
   job.state.name = one_line(value_of(line, "JobName"));
@@ -471,7 +465,7 @@ std::optional<JobState> parse_sacct(std::string_view text) {
     line.remove_prefix(bar + 1);
   }
   constexpr std::size_t kFields = 8;
-  if (fields.size() != kFields || !whole_in(fields[0])) return std::nullopt;
+  if (fields.size() != kFields || !parsed_number<long long>(fields[0])) return std::nullopt;
   JobState job;
   job.id = "slurm:" + std::string(fields[0]);
   job.name = one_line(fields[1]);
@@ -485,7 +479,7 @@ std::optional<JobState> parse_sacct(std::string_view text) {
 
 std::optional<std::string> parse_sbatch(std::string_view text) {
   const std::string_view id = text.substr(0, text.find_first_of(";\n"));
-  return whole_in(id) ? std::optional(std::string(id)) : std::nullopt;
+  return parsed_number<long long>(id) ? std::optional(std::string(id)) : std::nullopt;
 }
 
 std::unique_ptr<Scheduler> slurm_scheduler(const Environment& environment, std::string ddprun) {

@@ -11,7 +11,6 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +23,7 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
 #include "common/shell_words.h"
@@ -57,10 +57,8 @@ void take_lines(const json::value& list, std::vector<std::string>& to) {
 }
 
 std::optional<pid_t> pid_named(const std::string& name) {
-  pid_t pid = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  const bool is_pid = error == std::errc() && end == name.data() + name.size() && pid > 0;
-  return is_pid ? std::optional(pid) : std::nullopt;
+  const auto pid = parsed_number<pid_t>(name);
+  return pid && *pid > 0 ? pid : std::nullopt;
 }
 
 bool was_started_as(pid_t pid, const std::string& id) {

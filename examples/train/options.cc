@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "worker_sdk/core/mesh.h"
 
@@ -41,9 +41,7 @@ std::string check_not_negative(const std::string& text) {
 
 // CLI11 takes -1 for the largest number, and any larger one, too.
 std::string check_seed(const std::string& text) {
-  std::uint64_t seed = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), seed);
-  if (read.ec == std::errc() && read.ptr == text.data() + text.size()) return "";
+  if (parsed_number<std::uint64_t>(text)) return "";
   return text + " is not a whole number from 0 to 2^64 - 1";
 }
 

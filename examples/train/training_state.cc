@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun::train {
 namespace {
@@ -25,9 +26,7 @@ std::string number_text(Number number) {
 
 template <typename Number>
 Number to_number(std::string_view text, const std::string& key) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) return number;
+  if (const auto number = parsed_number<Number>(text)) return *number;
   throw Error(ErrorCode::kProtocol,
               concat("its ", key, " is no such number: \"", one_line(text.substr(0, 40)), "\""));
 }

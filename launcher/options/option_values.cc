@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 
 #include "common/env_names.h"
+#include "common/parsed_number.h"
 #include "common/suggest.h"
 #include "launcher/options/option_table.h"
 
@@ -132,21 +132,14 @@ std::vector<std::string> unknown_variables(const Environment& environment) {
 }
 
 std::optional<int> parse_number(std::string_view text, int most) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  const bool is_number = !text.empty() && error == std::errc() && stop == end;
-  if (!is_number || number < 0 || number > most) return std::nullopt;
-  return number;
+  const auto number = parsed_number<int>(text);
+  return number && *number >= 0 && *number <= most ? number : std::nullopt;
 }
 
 std::optional<std::chrono::milliseconds> parse_seconds(std::string_view text) {
-  double seconds = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
-  const bool is_number = !text.empty() && error == std::errc() && stop == end;
-  if (!is_number || !(seconds >= 0 && seconds <= kMaxSeconds)) return std::nullopt;
-  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  const auto seconds = parsed_number<double>(text);
+  if (!seconds || !(*seconds >= 0 && *seconds <= kMaxSeconds)) return std::nullopt;
+  return std::chrono::milliseconds(static_cast<std::int64_t>(*seconds * 1000));
 }
 
 std::optional<bool> parse_switch(std::string_view text) {

@@ -7,24 +7,20 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <mutex>
 #include <utility>
 
 #include "agent/output/log_writer.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
 
 namespace ddprun::launcher {
 namespace {
 
 std::optional<std::uint64_t> missing_lines(std::string_view line) {
-  std::uint64_t number = 0;
-  const char* end = line.data() + line.size() - 1;  // its "\n"
-  const auto [stop, error] = std::from_chars(line.data(), end, number);
-  if (error != std::errc() || stop != end) return std::nullopt;
-  return number;
+  return parsed_number<std::uint64_t>(line.substr(0, line.size() - 1));  // without its "\n"
 }
 
 // {…} becomes {…,"lost":N}.

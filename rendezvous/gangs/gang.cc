@@ -5,6 +5,7 @@
 #include <array>
 
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun::gangs {
 namespace {
@@ -16,10 +17,7 @@ constexpr std::array kPartPhases = {"given", "runs", "ended", "lost"};
 bool has_zero(const std::string& text) { return text.find('\0') != std::string::npos; }
 
 // 0: it is none.
-int number_in(const std::string& text) {
-  int number = 0;
-  return membership::read_whole(text, number) ? number : 0;
-}
+int number_in(const std::string& text) { return parsed_number<int>(text).value_or(0); }
 
 bool is_variable(const std::string& text) {
   const std::size_t equals = text.find('=');

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/utf8.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/row_fields.h"
@@ -49,14 +50,13 @@ std::vector<std::string_view> split(std::string_view text, char at) {
 bool read_places(std::string_view text, std::vector<OutputPlace>& places) {
   for (const std::string_view each : split(text, ',')) {
     const auto parts = split(each, ':');
-    OutputPlace place;
-    if (parts.size() != 3 || !is_gang_name(parts[0]) ||
-        !membership::read_whole(parts[1], place.out) ||
-        !membership::read_whole(parts[2], place.err) || places.size() == kMaxAskedNodes) {
+    if (parts.size() != 3 || !is_gang_name(parts[0]) || places.size() == kMaxAskedNodes) {
       return false;
     }
-    place.node = parts[0];
-    places.push_back(std::move(place));
+    const auto out = parsed_number<std::uint64_t>(parts[1]);
+    const auto err = parsed_number<std::uint64_t>(parts[2]);
+    if (!out || !err) return false;
+    places.push_back({std::string(parts[0]), *out, *err});
   }
   return true;
 }
@@ -69,10 +69,12 @@ bool read_query(std::string_view query, GangTarget& target) {
     if (name == "from") {
       if (!read_places(value, target.from)) return false;
     } else if (name == "seen") {
-      if (!membership::read_whole(value, target.seen.emplace())) return false;
+      target.seen = parsed_number<std::uint64_t>(value);
+      if (!target.seen) return false;
     } else if (name == "wait_ms") {
-      if (!membership::read_whole(value, target.wait_ms) || target.wait_ms < 0) return false;
-      target.wait_ms = std::min(target.wait_ms, kMaxOutputWaitMs);
+      const auto wait_ms = parsed_number<std::int64_t>(value);
+      if (!wait_ms || *wait_ms < 0) return false;
+      target.wait_ms = std::min(*wait_ms, kMaxOutputWaitMs);
     } else {
       return false;
     }

@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/parsed_number.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::gangs {
@@ -63,10 +64,8 @@ using membership::read_row, membership::row_of;
 std::uint64_t number_of_row(std::string_view key) {
   key.remove_prefix(std::string_view(kGangRows).size());
   const std::size_t slash = key.find('/');
-  std::uint64_t number = 0;
-  const bool has_number =
-      slash != std::string_view::npos && membership::read_whole(key.substr(0, slash), number);
-  return has_number ? number : 0;
+  if (slash == std::string_view::npos) return 0;
+  return parsed_number<std::uint64_t>(key.substr(0, slash)).value_or(0);
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <charconv>
 #include <utility>
 
 #include "common/byte_text.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun::ha {
 namespace {
@@ -47,11 +47,9 @@ std::int64_t number_at(const json::object& object, std::string_view name) {
   if (const std::int64_t* number = value->if_int64()) return *number;
   const json::string* text = value->if_string();
   if (text == nullptr) fail(concat(name, " is no number"));
-  std::int64_t number = 0;
-  const char* end = text->data() + text->size();
-  const auto [rest, error] = std::from_chars(text->data(), end, number);
-  if (error != std::errc() || rest != end) fail(concat(name, " is no number"));
-  return number;
+  const auto number = parsed_number<std::int64_t>(*text);
+  if (!number) fail(concat(name, " is no number"));
+  return *number;
 }
 
 bool flag_at(const json::object& object, std::string_view name) {

@@ -2,7 +2,6 @@
 #include "rendezvous/ha/etcd_journal.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <utility>
 
@@ -11,26 +10,14 @@
 #include "common/crc32.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
+#include "common/text_parts.h"
 
 namespace ddprun::ha {
 namespace {
 
 constexpr char kInline = 'v', kBlob = 'b';
-
-// Takes the first word off `text`; empty: there is none.
-std::string_view next_word(std::string_view& text) {
-  const std::string_view word = text.substr(0, text.find(' '));
-  text.remove_prefix(std::min(text.size(), word.size() + 1));
-  return word;
-}
-
-template <typename Number>
-bool read_number(std::string_view word, Number& number, int base = 10) {
-  const char* end = word.data() + word.size();
-  const auto [rest, error] = std::from_chars(word.data(), end, number, base);
-  return error == std::errc() && rest == end && !word.empty();
-}
 
 // Before a row in a log: the sizes of its key and its content, in 32 bits each, the high byte
 // first.
@@ -89,12 +76,11 @@ std::string encode_parts(const Parts& parts) {
 }
 
 std::optional<Parts> decode_parts(std::string_view text) {
-  Parts parts;
-  const bool is_whole = read_number(next_word(text), parts.num_parts) &&
-                        read_number(next_word(text), parts.num_bytes) &&
-                        read_number(next_word(text), parts.checksum, 16) && text.empty();
-  if (!is_whole) return std::nullopt;
-  return parts;
+  const auto num_parts = parsed_number<std::size_t>(take_until(text, " "));
+  const auto num_bytes = parsed_number<std::size_t>(take_until(text, " "));
+  const auto checksum = parsed_number<std::uint32_t>(take_until(text, " "), 16);
+  if (!num_parts || !num_bytes || !checksum || !text.empty()) return std::nullopt;
+  return Parts{*num_parts, *num_bytes, *checksum};
 }
 
 std::string part_name(std::size_t number) {
@@ -104,9 +90,8 @@ std::string part_name(std::size_t number) {
 }
 
 std::optional<std::int64_t> number_of_blob(std::string_view id) {
-  std::int64_t number = 0;
-  if (!read_number(id, number) || number < 0 || number > kMaxNumber) return std::nullopt;
-  return number;
+  const auto number = parsed_number<std::int64_t>(id);
+  return number && *number >= 0 && *number <= kMaxNumber ? number : std::nullopt;
 }
 
 std::string encode_row(std::string_view content) { return concat(kInline, content); }
@@ -122,7 +107,7 @@ std::optional<StoredRow> decode_row(std::string_view value) {
   if (kind == kInline) return StoredRow{std::string(value), {}, {}};
   if (kind != kBlob) return std::nullopt;
   StoredRow row;
-  row.blob = next_word(value);
+  row.blob = take_until(value, " ");
   const auto parts = decode_parts(value);
   if (!parts || !number_of_blob(row.blob)) return std::nullopt;
   row.parts = *parts;
@@ -162,12 +147,16 @@ std::string encode_clock(const ClockRow& row) {
 }
 
 std::optional<ClockRow> decode_clock(std::string_view text) {
+  const auto format = parsed_number<int>(take_until(text, " "));
+  if (!format) return std::nullopt;
   ClockRow row;
-  if (!read_number(next_word(text), row.format)) return std::nullopt;
+  row.format = *format;
   if (row.format > 1) return row;  // the rest may be anything
-  if (!read_number(next_word(text), row.number)) return std::nullopt;
-  if (!read_number(next_word(text), row.monotonic_ns)) return std::nullopt;
-  if (row.number < 0 || row.monotonic_ns < 0) return std::nullopt;
+  const auto number = parsed_number<std::int64_t>(take_until(text, " "));
+  const auto monotonic_ns = parsed_number<std::int64_t>(take_until(text, " "));
+  if (!number || !monotonic_ns || *number < 0 || *monotonic_ns < 0) return std::nullopt;
+  row.number = *number;
+  row.monotonic_ns = *monotonic_ns;
   row.boot = text;
   return row;
 }

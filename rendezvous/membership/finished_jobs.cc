@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "rendezvous/membership/messages.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/membership/state.h"
@@ -21,11 +22,9 @@ constexpr std::string_view kFinished = "finished/";
 std::string row_key(std::uint64_t number) { return concat(kFinished, number); }
 
 std::uint64_t number_in(const std::string& key) {
-  std::uint64_t number = 0;
-  if (!read_whole(std::string_view(key).substr(kFinished.size()), number)) {
-    throw Error(ErrorCode::kProtocol, "it has no number");
-  }
-  return number;
+  const auto number = parsed_number<std::uint64_t>(std::string_view(key).substr(kFinished.size()));
+  if (!number) throw Error(ErrorCode::kProtocol, "it has no number");
+  return *number;
 }
 
 }  // namespace

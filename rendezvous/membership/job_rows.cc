@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "common/parsed_number.h"
 #include "rendezvous/membership/state.h"
 
 #include <type_traits>
@@ -261,9 +262,9 @@ std::map<std::uint64_t, journal::Rows> rows_by_job(const journal::Rows& rows) {
     if (!row->first.starts_with(kJobs)) break;
     const std::string_view rest = std::string_view(row->first).substr(kJobs.size());
     const std::size_t slash = rest.find('/');
-    std::uint64_t number = 0;
-    if (slash == rest.npos || !read_whole(rest.substr(0, slash), number)) continue;
-    jobs[number].emplace(rest.substr(slash + 1), row->second);
+    if (slash == rest.npos) continue;
+    const auto number = parsed_number<std::uint64_t>(rest.substr(0, slash));
+    if (number) jobs[*number].emplace(rest.substr(slash + 1), row->second);
   }
   return jobs;
 }

@@ -15,7 +15,6 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/value.hpp>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <concepts>
@@ -51,13 +50,6 @@ concept MaybeConst = std::same_as<std::remove_const_t<Self>, T>;
 // Not a number: `least`.
 inline double bounded_real(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : least;
-}
-
-// False: `text` is something else than a whole number of that type.
-template <std::integral Number>
-bool read_whole(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
 class JsonWriter {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/membership/json_fields.h"
+#include "common/parsed_number.h"
 
 namespace ddprun::membership {
 
@@ -17,9 +17,8 @@ constexpr int kSlots = 16;  // in an interval
 
 // A whole number from 0 to 2^53, and nothing else.
 std::optional<std::int64_t> number_in(std::string_view text) {
-  std::int64_t value = 0;
-  if (!read_whole(text, value) || value < 0 || value > kMaxMicroseconds) return std::nullopt;
-  return value;
+  const auto value = parsed_number<std::int64_t>(text);
+  return value && *value >= 0 && *value <= kMaxMicroseconds ? value : std::nullopt;
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 
 #include <array>
 
-#include "agent/output/text_parts.h"
 #include "common/child_process.h"
 #include "common/environment.h"
+#include "common/text_parts.h"
 
 namespace ddprun::agent {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <csignal>
 #include <map>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/socket.h"
@@ -27,10 +27,7 @@ namespace {
 
 int place_number(const Environment& environment, const char* name, int least) {
   const std::string text = find_variable(environment, name).value_or("");
-  int value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc() && stop == end && value >= least) return value;
+  if (const auto value = parsed_number<int>(text); value && *value >= least) return *value;
   throw Error(ErrorCode::kInvalidArgument, std::string(name) + "=" + text +
                                                ": as ddprun sets it for its workers it is a "
                                                "number of " +

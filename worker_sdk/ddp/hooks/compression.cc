@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 #include "worker_sdk/ddp/hooks/hook_kernels.h"
 #include "worker_sdk/ddp/hooks/hook_parts.h"
@@ -229,8 +230,9 @@ class TopKHook : public hooks::FeedbackHook {
 
 template <typename Number>
 bool read(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+  const auto parsed = parsed_number<Number>(text);
+  if (parsed) number = *parsed;
+  return parsed.has_value();
 }
 
 std::vector<std::string_view> split(std::string_view text) {

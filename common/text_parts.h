@@ -3,12 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <optional>
 #include <string_view>
 
-namespace ddprun::agent {
+namespace ddprun {
 
 // What comes before the first of `ends`, which is taken off, too; all of it where there is none.
 inline std::string_view take_until(std::string_view& text, std::string_view ends) {
@@ -17,13 +14,4 @@ inline std::string_view take_until(std::string_view& text, std::string_view ends
   return part;
 }
 
-// The whole of `text` as a number.
-template <typename Number = std::uint64_t>
-std::optional<Number> whole_number(std::string_view text) {
-  Number value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
-}
-
-}  // namespace ddprun::agent
+}  // namespace ddprun
