@@ -12,6 +12,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
 endif()
 target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${PROJECT_VERSION}"
                            BOOST_ASIO_SEPARATE_COMPILATION BOOST_BEAST_SEPARATE_COMPILATION)  # rendezvous/asio
+# A tenth of g++'s time would go to collecting its garbage, for a quarter less of memory.
+if(DDPRUN_BUILD_ONCE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(ddprun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=2097152>)  # KiB
+endif()
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -63,12 +67,12 @@ if(ddprun_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL PROPERTY JOB_POOLS torch=${ddprun_torch_jobs})
 
-# With less optimisation, in about two thirds of the time.
+# With less optimisation, in about half of the time.
 function(ddprun_compile_plainly target)
   if(DDPRUN_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O1)
+    target_compile_options(${target} PRIVATE -Og)
   endif()
 endfunction()
 
