@@ -162,9 +162,8 @@ int train_as_worker(const Options& options, const DataSet& data, const std::stri
 // A rank has died: the others go on where they are, or are started again (docs/inplace.md).
 Worker recover(Worker before, const Options& options) {
   Worker worker;
-  worker.session = before.session->recover(before.communicator.get());
+  worker.session = before.session->recover(std::move(before.communicator));
   worker.recovered = true;
-  before.communicator.reset();
   before.session.reset();
   meet(worker, options);
   return worker;

@@ -85,10 +85,8 @@ class Trainer {
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kPeerLost || !session_->may_recover()) throw;
       }
-      std::unique_ptr<Session> next = session_->recover(world_.get());
       number_.reset();
-      world_.reset();
-      session_ = std::move(next);
+      session_ = session_->recover(std::move(world_));
       recovered = true;
     }
   }

@@ -73,7 +73,8 @@ using CurrentStream = std::function<void*(int device_index)>;
 // Buffers are contiguous and, unless a name says otherwise, changed in place. Of an input and an
 // output the smaller one may be this rank's own part of the larger; else they share no memory. An
 // operation owns its buffers until wait() has returned; with NCCL, until the caller's stream has
-// passed that point.
+// passed that point. After an error NCCL may still write to them until the communicator is
+// destroyed.
 //
 // Errors, from the call or from Work::wait():
 //   kInvalidArgument    bad root, peer, count, dtype or device

@@ -281,12 +281,12 @@ bool Session::offer_recovery() {
   return offers_recovery_;
 }
 
-std::unique_ptr<Session> Session::recover(Communicator* failed) {
+std::unique_ptr<Session> Session::recover(std::unique_ptr<Communicator> failed) {
+  if (failed) failed->abort("it leaves the round to go on in the next one");
   if (!may_recover()) give_up(ErrorCode::kUnsupported, "Session::offer_recovery was not taken");
   if (nccl::is_any_comm_left_behind()) {
     give_up(ErrorCode::kUnsupported, "NCCL has not come back from making a communicator");
   }
-  if (failed) failed->abort("it leaves the round to go on in the next one");
   WorkerEnv env;
   try {
     const Deadline deadline = Deadline::after(kRecoveryTimeout);
@@ -307,6 +307,7 @@ std::unique_ptr<Session> Session::recover(Communicator* failed) {
   if (!next->offer_recovery()) {
     log_warning("rank ", next->rank(), ": the agent took no further offer to go on in place");
   }
+  failed.reset();  // waits for its abort
   return next;
 }
 

@@ -133,11 +133,12 @@ class Session {
   // none), waits until the agent gives this rank its place in the next round, and returns that
   // round's session, which has offered recovery again. Ranks are new: whoever is left, in the same
   // order, numbered from 0; the device stays, and so do CUDA and NCCL. The environment's variables
-  // stay, too: env() has the new ones. Drop this session's communicators, which waits for their
-  // end, and it; then make new ones of the one returned: so a device never holds both. Buffers of
-  // allocate() may go before or after. Throws Error: the job doesn't go on in place; the process
-  // must exit with a failure, to be started again.
-  std::unique_ptr<Session> recover(Communicator* failed);
+  // stay, too: env() has the new ones. First destroy all that uses a communicator of this session:
+  // groups, buffers, DistributedDataParallel, Checkpoint; and its other communicators. `failed` is
+  // destroyed here, whether this returns or throws. Its operations have left the device then:
+  // allocate nothing there between the error and that. Throws Error: the job doesn't go on in
+  // place; the process must exit with a failure, to be started again.
+  std::unique_ptr<Session> recover(std::unique_ptr<Communicator> failed);
 
   // Collective: every rank calls it in the same order with the same choice. Each communicator has
   // a key space of its own, so several may live at once. kAuto takes NCCL where every rank has a

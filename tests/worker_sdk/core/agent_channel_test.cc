@@ -264,9 +264,8 @@ TEST_CASE("Session: NCCL's ranks that are left go on in place, in a communicator
     ++num_waiting;
     const Error error = test::error_of([&] { world->barrier(); });
     test::expect(error.code() == ErrorCode::kPeerLost, error.what());
-    auto next = session->recover(world.get());
-    world.reset();
-    session = std::move(next);
+    session = session->recover(std::move(world));
+    test::expect(fakes.nccl->num_running(rank) == 0, "nothing of the old round is on the device");
     test::expect(session->may_recover(), "offered again");
     test::expect(session->rank() == rank / 2 && session->world_size() == 2, "its new place");
     test::expect(session->env().device == rank, "the device that it had");
