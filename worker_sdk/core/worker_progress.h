@@ -63,8 +63,9 @@ class WorkerProgress {
   // loss, and how many samples it took. The loop's thread.
   void report(double loss, std::uint64_t num_samples);
 
-  // Where the time of the step just done went, likewise; a time below zero counts as none.
-  // DistributedDataParallel does it itself. The loop's thread.
+  // Where the time of one more step went, likewise; a time below zero counts as none.
+  // DistributedDataParallel does it itself, on a GPU once the device has done the step. The loop's
+  // thread.
   void add_parts(const StepParts& parts);
 
   // One call at the end of the first step; `step` is 0 where the loop tells no numbers.

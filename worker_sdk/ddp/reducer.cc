@@ -312,9 +312,13 @@ void Reducer::mark_ready(std::size_t index) {
                        "wrap all but the last in no_sync"));
   }
   current_.backward_end = Clock::now();
-  if (arrival_.empty()) current_.first_ready = current_.backward_end;
+  if (arrival_.empty()) {
+    current_.first_ready = current_.backward_end;
+    mark(StepMark::kFirstReady);
+  }
   ready_[index] = true;
   arrival_.push_back(index);
+  if (is_complete()) mark(StepMark::kBackwardEnd);  // what is launched now may wait for buckets
   if (--num_missing_[layout_.slots[index].bucket] == 0) launch_complete_buckets();
 }
 
@@ -323,6 +327,7 @@ void Reducer::launch_complete_buckets() {
   // have.
   for (std::size_t b = works_.size(); b < plan_.size() && num_missing_[b] == 0; ++b) {
     const TensorView view = bucket(b);
+    if (b == 0) mark(StepMark::kLaunched);
     current_.buckets.push_back({.size_bytes = view.size_bytes(), .launched = Clock::now()});
     works_.push_back(launch(b));
     if (!pipeline_) traffic_.uncompressed_bytes = traffic_.sent_bytes += view.size_bytes();
@@ -354,6 +359,7 @@ void Reducer::finalize(std::string_view advice) {
     works_[b]->wait();
     current_.buckets[b].waited = Clock::now();
   }
+  mark(StepMark::kFinished);
   current_.finished = Clock::now();
   trace_ = std::exchange(current_, {});
   if (first_arrival_.empty()) first_arrival_ = arrival_;

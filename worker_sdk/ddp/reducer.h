@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -51,6 +52,10 @@ struct IterationTrace {
   Clock::duration exposed() const { return finished - backward_end; }
 };
 
+// The moments of a step that DeviceSteps asks for.
+enum class StepMark { kForward, kFirstReady, kLaunched, kBackwardEnd, kFinished };
+inline constexpr std::size_t kNumStepMarks = 5;
+
 // An iteration: mark_ready() once for each parameter, then finalize(). Between iterations, or
 // before the first, rebuild(). Every rank does the same with the same parameters.
 //
@@ -74,6 +79,10 @@ class Reducer {
   // From the next iteration on `hook` averages the buckets; null: the plain all-reduce does.
   // Between iterations. Collective. Throws what CommHook::prepare() throws.
   void set_hook(std::shared_ptr<CommHook> hook);
+
+  // From now on `marker` is called for each mark of an iteration but kForward, by the thread that
+  // runs backward. kLaunched comes just before the first bucket is sent.
+  void set_marker(std::function<void(StepMark)> marker) { marker_ = std::move(marker); }
 
   // Of all iterations since the hook was set.
   const GradientTraffic& traffic() const;
@@ -144,6 +153,9 @@ class Reducer {
   void start_iteration();
   std::vector<GradBucket> hook_buckets() const;
   void launch_complete_buckets();
+  void mark(StepMark mark) const {
+    if (marker_) marker_(mark);
+  }
   std::string unmarked_names() const;
 
   // Constant after construction.
@@ -156,6 +168,8 @@ class Reducer {
   // kGradients; where in the arena each bucket lies, where in shards_ its shard; bytes.
   std::unique_ptr<CommBuffer> shards_;
   std::vector<std::size_t> places_, shard_at_;
+
+  std::function<void(StepMark)> marker_;
 
   // Changed by rebuild().
   BucketPlan plan_;

@@ -116,7 +116,7 @@ void DdpBase::Impl::end_backward() {
   at::Tensor answer;
   if (reducer_->is_complete()) answer = ask_for_usage();
   reducer_->finalize(usage_->advice());
-  const auto parts = steps_.step_ends(reducer_->trace());
+  count_step();
   // What this rank has used itself was used: it waits for no answer then.
   std::vector<std::uint8_t> used;
   if (!unused_.empty() || usage_->mode() == UsageMode::kStatic) used = used_anywhere(answer);
@@ -128,9 +128,40 @@ void DdpBase::Impl::end_backward() {
     forget_gradients();
     has_averages_ = true;
   }
-  if (WorkerProgress* progress = communicator_.progress()) {
-    if (parts) progress->add_parts(*parts);
-    progress->end_counted_step();
+  if (communicator_.progress() != nullptr) communicator_.progress()->end_counted_step();
+}
+
+void DdpBase::Impl::count_step() {
+  if (!device_steps_) return tell_parts(steps_.step_ends(reducer_->trace()));
+  std::uint64_t num_bytes = 0;
+  for (const auto& bucket : reducer_->trace().buckets) num_bytes += bucket.size_bytes;
+  device_steps_->step_ends(num_bytes, std::exchange(loader_, {}));
+  count_device_steps();
+}
+
+// Those that the device has done since.
+void DdpBase::Impl::count_device_steps() {
+  while (const auto step = device_steps_->take()) {
+    if (step->forward) steps_.forward_begins(*step->forward);
+    steps_.waited_for_data(step->loader);
+    tell_parts(steps_.step_ends(step->trace));
+  }
+}
+
+void DdpBase::Impl::tell_parts(const std::optional<StepParts>& parts) {
+  if (parts && communicator_.progress() != nullptr) communicator_.progress()->add_parts(*parts);
+}
+
+StepStatistics DdpBase::Impl::statistics() {
+  if (device_steps_) count_device_steps();
+  return steps_.statistics();
+}
+
+void DdpBase::Impl::waited_for_data(Clock::duration time) {
+  if (device_steps_) {
+    loader_ += time;
+  } else {
+    steps_.waited_for_data(time);
   }
 }
 

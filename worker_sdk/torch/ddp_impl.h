@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstddef>
@@ -15,11 +16,28 @@
 #include <vector>
 
 #include "worker_sdk/ddp/ddp_rules.h"
+#include "worker_sdk/ddp/device_steps.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/named_tensor.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
+
+// For DeviceSteps, over the device's timed events.
+class StreamEvent {
+ public:
+  explicit StreamEvent(c10::Device device)
+      : device_(device), event_(device.type(), c10::EventFlag::BACKEND_DEFAULT) {}
+  void record() { event_.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_)); }
+  bool has_passed() const { return event_.query(); }
+  double seconds_since(const StreamEvent& earlier) const {
+    return earlier.event_.elapsedTime(event_) / 1e3;
+  }
+
+ private:
+  c10::Device device_;
+  c10::Event event_;
+};
 
 class DdpBase::Impl {
  public:
@@ -38,7 +56,8 @@ class DdpBase::Impl {
   Reducer& reducer() { return *reducer_; }
   std::vector<std::string> gradient_order() const;
   void set_gradient_order(const std::vector<std::string>& names);
-  StepRecorder& steps() { return steps_; }
+  StepStatistics statistics();
+  void waited_for_data(Clock::duration time);
   void set_comm_hook(std::shared_ptr<CommHook> hook);
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
@@ -76,6 +95,9 @@ class DdpBase::Impl {
   JoinRound meet(JoinCall call);
   void shadow(const JoinRound& round);
   void scale_averages();
+  void count_step();
+  void count_device_steps();
+  void tell_parts(const std::optional<StepParts>& parts);
 
   // Constant after construction.
   Communicator& communicator_;
@@ -102,8 +124,10 @@ class DdpBase::Impl {
   std::vector<at::Tensor> slots_;  // each gradient's place in its bucket; changed by the rebuild
   std::vector<std::uint8_t> multiplied_;  // by index: its slot has the reducer's factor already
   StepRecorder steps_;
-  bool averages_ = true;                       // the coming backward does
-  bool sends_buffers_ = true;                  // the coming forward does
+  std::optional<DeviceSteps<StreamEvent>> device_steps_;  // nullopt: on the CPU
+  Clock::duration loader_{};   // with device_steps_: what the step under way waited for its data
+  bool averages_ = true;       // the coming backward does
+  bool sends_buffers_ = true;  // the coming forward does
   std::vector<std::uint8_t> statically_used_;  // static_graph: on any rank; empty: not known yet
 
   // DdpOptions::zero

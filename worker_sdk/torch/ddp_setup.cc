@@ -170,6 +170,10 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   broadcast_tensors(state_, 0, communicator_, device_);
   reducer_.emplace(communicator_, trainable, options_.buckets,
                    ReducerSharding{options_.zero, [this](std::size_t b) { before_sending(b); }});
+  if (!device_.is_cpu()) {
+    device_steps_.emplace([device = device_] { return StreamEvent(device); });
+    reducer_->set_marker([this](StepMark mark) { device_steps_->mark(mark); });
+  }
   multiplied_.resize(parameters_.size());
   usage_.emplace(mode_of(options_), names_);
   if (usage_->mode() == UsageMode::kFindUnused) {

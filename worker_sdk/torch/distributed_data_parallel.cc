@@ -119,7 +119,8 @@ void DdpBase::Impl::before_forward() {
   }
   if (with_gradients) {
     averages_ = no_sync_depth_ == 0;
-    if (averages_) steps_.forward_begins(Clock::now());
+    if (averages_ && device_steps_) device_steps_->mark(StepMark::kForward);
+    if (averages_ && !device_steps_) steps_.forward_begins(Clock::now());
     if (averages_ && communicator_.progress()) communicator_.progress()->count_step();
     final_callback_queued_ = unused_marked_ = false;  // left over where the last backward threw
     unused_.clear();
@@ -304,8 +305,8 @@ void DdpBase::register_comm_hook(std::shared_ptr<CommHook> hook) {
 }
 const GradientTraffic& DdpBase::traffic() const { return impl_->reducer().traffic(); }
 const IterationTrace& DdpBase::trace() const { return impl_->reducer().trace(); }
-StepStatistics DdpBase::statistics() const { return impl_->steps().statistics(); }
-void DdpBase::waited_for_data(Clock::duration time) { impl_->steps().waited_for_data(time); }
+StepStatistics DdpBase::statistics() const { return impl_->statistics(); }
+void DdpBase::waited_for_data(Clock::duration time) { impl_->waited_for_data(time); }
 const BucketPlan& DdpBase::bucket_plan() const { return impl_->reducer().plan(); }
 std::vector<std::string> DdpBase::gradient_order() const { return impl_->gradient_order(); }
 void DdpBase::set_gradient_order(const std::vector<std::string>& names) {

@@ -87,6 +87,19 @@ TEST_CASE("Reducer: a bucket is launched as soon as it is complete, before backw
   CHECK(trace.finished >= trace.buckets[1].waited);
 }
 
+TEST_CASE("Reducer: the moments of a step are marked, the backward's end before the last launch") {
+  ReducerFixture f;
+  f.rebuild_after({3, 2, 1, 0});
+  std::vector<std::pair<StepMark, std::size_t>> marks;  // with the number of launches before
+  f.reducer.set_marker(
+      [&](StepMark mark) { marks.emplace_back(mark, f.communicator.calls.size()); });
+  f.iterate({3, 2, 1, 0});
+  CHECK(marks == std::vector<std::pair<StepMark, std::size_t>>{{StepMark::kFirstReady, 0},
+                                                               {StepMark::kLaunched, 0},
+                                                               {StepMark::kBackwardEnd, 1},
+                                                               {StepMark::kFinished, 2}});
+}
+
 TEST_CASE("Reducer: buckets are launched in order though a later one is complete first") {
   ReducerFixture f;
   f.rebuild_after({3, 2, 1, 0});

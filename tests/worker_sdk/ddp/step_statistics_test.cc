@@ -2,6 +2,7 @@
 #include "worker_sdk/ddp/step_statistics.h"
 
 #include "tests/support/catch.h"
+#include "worker_sdk/ddp/device_steps.h"
 
 using namespace ddprun;
 using namespace std::chrono_literals;
@@ -124,6 +125,122 @@ TEST_CASE("StepRecorder: a long run keeps the last steps") {
   for (std::size_t i = 0; i < StepRecorder::kMaxSteps + 500; ++i) add_step(recorder, at += 20ms);
   CHECK(recorder.statistics().num_steps == StepRecorder::kMaxSteps);
   CHECK_THAT(recorder.statistics().step.p95, close_to(0.020));
+}
+
+namespace {
+
+// A device whose clock the test sets, and which has done all that lies before `done`. Seconds.
+struct FakeDevice {
+  double now = 0, done = 0;
+  int num_events = 0;
+};
+
+struct FakeEvent {
+  void record() { at = device->now; }
+  bool has_passed() const { return at <= device->done; }
+  double seconds_since(const FakeEvent& earlier) const { return at - earlier.at; }
+
+  FakeDevice* device;
+  double at = -1;
+};
+
+struct DeviceStepsFixture {
+  FakeDevice device;
+  DeviceSteps<FakeEvent> steps{[this] { return ++device.num_events, FakeEvent{&device}; }};
+
+  void mark(StepMark mark, double at) {
+    device.now = at;
+    steps.mark(mark);
+  }
+  // A step whose forward begins at `at` on the device: as add_step().
+  void add_step(double at) {
+    mark(StepMark::kForward, at);
+    add_backward(at);
+  }
+  void add_backward(double at) {
+    mark(StepMark::kFirstReady, at + 0.004);
+    mark(StepMark::kLaunched, at + 0.007);
+    mark(StepMark::kBackwardEnd, at + 0.010);
+    mark(StepMark::kFinished, at + 0.012);
+    steps.step_ends(2'000'000, 3ms);
+  }
+  std::chrono::microseconds forward_of_next() {
+    const auto step = steps.take();
+    REQUIRE((step && step->forward));
+    return std::chrono::round<std::chrono::microseconds>(step->trace.first_ready - *step->forward);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("DeviceSteps: a step's parts are those of the device") {
+  DeviceStepsFixture f;
+  f.add_step(5'000);
+  f.add_step(5'000.020);
+  f.device.done = 5'001;
+  StepRecorder recorder;
+  std::optional<StepParts> parts;
+  while (const auto step = f.steps.take()) {
+    recorder.forward_begins(step->forward.value());
+    recorder.waited_for_data(step->loader);
+    parts = recorder.step_ends(step->trace);
+  }
+  REQUIRE(parts);
+  const auto rounded = [](std::chrono::nanoseconds time) {
+    return std::chrono::round<std::chrono::microseconds>(time);
+  };
+  CHECK(rounded(parts->step) == 20ms);
+  CHECK(rounded(parts->forward) == 4ms);
+  CHECK(rounded(parts->backward) == 6ms);
+  CHECK(rounded(parts->communication) == 5ms);
+  CHECK(rounded(parts->exposed) == 2ms);
+  CHECK(parts->loader == 3ms);
+  CHECK(parts->bytes == 2'000'000);
+}
+
+TEST_CASE("DeviceSteps: a step is there once the device has done all of it") {
+  DeviceStepsFixture f;
+  f.add_step(10);
+  f.device.done = 10.0119;
+  CHECK_FALSE(f.steps.take());
+  f.device.done = 10.0121;
+  CHECK(f.steps.take());
+  CHECK_FALSE(f.steps.take());
+  f.mark(StepMark::kForward, 12);  // on a stream that is behind
+  f.add_backward(11);
+  f.device.done = 11.5;
+  CHECK_FALSE(f.steps.take());
+}
+
+TEST_CASE("DeviceSteps: the first of several forwards counts; there may be none") {
+  DeviceStepsFixture f;
+  f.device.done = 100;
+  f.mark(StepMark::kForward, 10);
+  f.add_step(10.001);
+  CHECK(f.forward_of_next() == 5ms);
+  f.add_backward(11);
+  const auto step = f.steps.take();
+  REQUIRE(step);
+  CHECK_FALSE(step->forward);
+}
+
+TEST_CASE("DeviceSteps: a join's shadow step leaves no mark to the next step") {
+  DeviceStepsFixture f;
+  f.device.done = 100;
+  f.mark(StepMark::kFirstReady, 9);
+  f.mark(StepMark::kFinished, 9.1);
+  f.add_step(10);
+  CHECK(f.forward_of_next() == 4ms);
+}
+
+TEST_CASE("DeviceSteps: events are used again") {
+  DeviceStepsFixture f;
+  f.device.done = 100;
+  for (int i = 0; i < 10; ++i) {
+    f.add_step(i);
+    CHECK(f.steps.take());
+  }
+  CHECK(f.device.num_events == static_cast<int>(kNumStepMarks) + 1);  // and the last step's end
 }
 
 TEST_CASE("StepStatistics: as one line of JSON, and for people") {

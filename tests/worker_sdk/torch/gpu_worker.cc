@@ -152,6 +152,12 @@ void check_training(Communicator& communicator, torch::Device device, bool flat)
     expect_close(shown, wanted.detach(), concat("step ", step, ": the loss"));
   }
   expect(ddp.bucket_plan().size() > 1, "there are several buckets");
+  const StepStatistics times = ddp.statistics();
+  expect(times.num_steps == 9, "each step but the first was timed");
+  expect(times.forward.mean > 0 && times.backward.mean > 0 &&
+             times.exposed.mean <= times.communication.mean &&
+             times.step.mean > times.forward.mean + times.backward.mean,
+         concat("times of the device: ", describe(times)));
   const std::vector<torch::Tensor> mine = net->parameters(), wanted = reference->parameters();
   for (std::size_t i = 0; i < mine.size(); ++i) {
     expect_close(mine[i].detach(), wanted[i].detach(), concat("parameter ", i));
