@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "common/utf8.h"
@@ -31,6 +33,12 @@ void stderr_sink(LogLevel level, std::string_view message) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
+template <typename... Number>
+void append_digits(std::string& text, Number... number) {
+  char digits[32];
+  text.append(digits, std::to_chars(digits, std::end(digits), number...).ptr);
+}
+
 std::atomic<LogSink> g_sink{&stderr_sink};
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
@@ -38,6 +46,13 @@ std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
 void set_log_sink(LogSink sink) { g_sink.store(sink); }
 void set_log_level(LogLevel level) { g_level.store(level); }
+
+void append_streamed(std::string& text, long long number) { append_digits(text, number); }
+void append_streamed(std::string& text, unsigned long long number) { append_digits(text, number); }
+void append_streamed(std::string& text, double number) {
+  append_digits(text, number, std::chars_format::general, 6);
+}
+
 bool log_enabled(LogLevel level) { return level >= g_level.load(std::memory_order_relaxed); }
 
 std::string one_line(std::string_view text) {

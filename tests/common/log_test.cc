@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/log.h"
 
+#include <cstdint>
+#include <limits>
+#include <sstream>
 #include <string>
+#include <string_view>
 
 #include "tests/support/catch.h"
 
@@ -25,4 +29,33 @@ TEST_CASE("one_line: all other text is as it was, also what is no UTF-8") {
   const std::string text = "Knoten-ä1 узел 計算機 e\u0301 🔥 –…\u00A0\u2027\u202F\xFF\xE2\x80";
   CHECK(one_line(text) == text);
   CHECK(one_line(one_line("\u202E\n")) == "\\u202e\\n");
+}
+
+namespace {
+
+enum { kUnscoped = 3 };
+
+struct Streamable {
+  friend std::ostream& operator<<(std::ostream& out, const Streamable&) { return out << "own"; }
+};
+
+template <typename Part>
+std::string streamed(const Part& part) {
+  std::ostringstream out;
+  out << part;
+  return out.str();
+}
+
+}  // namespace
+
+TEST_CASE("concat: each part is what a stream would write") {
+  const auto check_one = [](const auto& part) { CHECK(concat(part) == streamed(part)); };
+  const auto check = [&](const auto&... parts) { (check_one(parts), ...); };
+  check("text", std::string("text"), std::string_view("text"), 'c', true, false);
+  check(std::int8_t{65}, std::uint8_t{66}, std::int16_t{-3}, 7U, -1, 0L, 1'234'567'890'123LL);
+  check(std::numeric_limits<long long>::min(), std::numeric_limits<unsigned long long>::max());
+  check(0.0, -0.0, 0.1, 1e100, 1.0 / 3, 2.5F, 1e6, 1234567.0, 1e-5, 100000.0);
+  check(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::denorm_min());
+  check(Streamable{}, kUnscoped);
+  CHECK(concat() == "");
 }

@@ -25,11 +25,6 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kBarrierBytes = 64;
 
-template <typename... More>
-std::string call_text(const char* operation, const TensorView& buffer, const More&... more) {
-  return concat(operation, " of ", buffer.count, " ", to_string(buffer.dtype), more...);
-}
-
 void check_options(const NcclOptions& options) {
   if (options.size >= 1 && options.rank >= 0 && options.rank < options.size &&
       options.device >= 0) {
@@ -148,8 +143,7 @@ class NcclCommunicator : public Communicator {
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check_buffer("all_reduce", buffer);
-    return start_work(facts(CollectiveKind::kAllReduce, buffer, op),
-                      call_text("all_reduce", buffer, " ", to_string(op)), options,
+    return start_work(facts(CollectiveKind::kAllReduce, buffer, op), options,
                       [&](Comm comm, Stream stream) {
                         return nccl_->all_reduce(buffer.data, buffer.data, buffer.count,
                                                  buffer.dtype, op, comm, stream);
@@ -159,8 +153,7 @@ class NcclCommunicator : public Communicator {
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
     check_buffer("broadcast", buffer);
     check_rank("broadcast", "root", root);
-    return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root),
-                      call_text("broadcast", buffer, " from rank ", root), options,
+    return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
                       [&](Comm comm, Stream stream) {
                         return nccl_->broadcast(buffer.data, buffer.data, buffer.count,
                                                 buffer.dtype, root, comm, stream);
@@ -171,11 +164,10 @@ class NcclCommunicator : public Communicator {
     check_buffer("all_gather", input);
     check_buffer("all_gather", output);
     check_parts("all_gather", input, output);
-    return start_work(facts(CollectiveKind::kAllGather, input), call_text("all_gather", input),
-                      options, [&](Comm comm, Stream stream) {
-                        return nccl_->all_gather(input.data, output.data, input.count, input.dtype,
-                                                 comm, stream);
-                      });
+    return start_work(
+        facts(CollectiveKind::kAllGather, input), options, [&](Comm comm, Stream stream) {
+          return nccl_->all_gather(input.data, output.data, input.count, input.dtype, comm, stream);
+        });
   }
 
   WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
@@ -183,8 +175,7 @@ class NcclCommunicator : public Communicator {
     check_buffer("reduce_scatter", input);
     check_buffer("reduce_scatter", output);
     check_parts("reduce_scatter", output, input);
-    return start_work(facts(CollectiveKind::kReduceScatter, output, op),
-                      call_text("reduce_scatter", input, " ", to_string(op)), options,
+    return start_work(facts(CollectiveKind::kReduceScatter, output, op), options,
                       [&](Comm comm, Stream stream) {
                         return nccl_->reduce_scatter(input.data, output.data, output.count,
                                                      output.dtype, op, comm, stream);
@@ -194,27 +185,27 @@ class NcclCommunicator : public Communicator {
   WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("send", buffer);
     check_peer("send", peer);
-    return start_work(
-        facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer),
-        call_text("send", buffer, " to rank ", peer), options, [&](Comm comm, Stream stream) {
-          return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
-        });
+    return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer), options,
+                      [&](Comm comm, Stream stream) {
+                        return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
+                                           stream);
+                      });
   }
 
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("recv", buffer);
     check_peer("recv", peer);
-    return start_work(
-        facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer),
-        call_text("recv", buffer, " from rank ", peer), options, [&](Comm comm, Stream stream) {
-          return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm, stream);
-        });
+    return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer), options,
+                      [&](Comm comm, Stream stream) {
+                        return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
+                                           stream);
+                      });
   }
 
   void barrier(const CallOptions& options) override {
     refuse_capture("barrier");
-    const auto operation = start(
-        facts(CollectiveKind::kBarrier, {}), "barrier", options, [&](Comm comm, Stream stream) {
+    const auto operation =
+        start(facts(CollectiveKind::kBarrier, {}), options, [&](Comm comm, Stream stream) {
           return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32,
                                    ReduceOp::kSum, comm, stream);
         });
@@ -237,8 +228,8 @@ class NcclCommunicator : public Communicator {
     }
     CudaResult zeroed = kCudaSuccess;
     const auto operation =
-        start(facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}),
-              "zeroing a buffer", {}, [&](Comm, Stream stream) {
+        start(facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}), {},
+              [&](Comm, Stream stream) {
                 zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
                 return Result::kSuccess;
               });
@@ -304,31 +295,29 @@ class NcclCommunicator : public Communicator {
   }
 
   // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
-  std::shared_ptr<Operation> start(OperationFacts facts, const std::string& what,
-                                   const CallOptions& options, const Launch& launch) {
+  std::shared_ptr<Operation> start(OperationFacts facts, const CallOptions& options,
+                                   const Launch& launch) {
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
-    const bool captured = is_captured(what);
+    const bool captured = is_captured(kind_name(facts.kind));
     try {
       DeviceGuard guard(*cuda_, options_.device, options_.rank);
-      return start_on_device(facts, what, options, launch, captured);
+      return start_on_device(facts, options, launch, captured);
     } catch (const Error& error) {
       fail(error);  // whatever it was: this rank is out of step with the others now
     }
   }
 
   // launch_mutex_ is held and the device selected.
-  std::shared_ptr<Operation> start_on_device(OperationFacts facts, const std::string& what,
-                                             const CallOptions& options, const Launch& launch,
-                                             bool captured) {
+  std::shared_ptr<Operation> start_on_device(OperationFacts facts, const CallOptions& options,
+                                             const Launch& launch, bool captured) {
     const int rank = options_.rank;
     facts.sequence = num_operations_ + 1;
     WorkerProgress* const counted = options_.progress.get();
     const FlightRecorder::Ticket ticket =
         counted != nullptr ? counted->recorder().schedule(facts) : 0;
     auto operation = std::make_shared<Operation>(
-        cuda_, events_, failure_, facts, concat("operation ", facts.sequence, ", ", what),
-        options.timeout.value_or(options_.timeout), ticket);
+        cuda_, events_, failure_, facts, options.timeout.value_or(options_.timeout), ticket);
     ++num_operations_;
     if (counted != nullptr) {
       counted->collective_begun(facts.kind);
@@ -339,7 +328,7 @@ class NcclCommunicator : public Communicator {
     CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
     if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
     if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
-    call_nccl(operation->name(), launch);
+    call_nccl(*operation, launch);
     const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
     if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
     if (captured) {
@@ -351,11 +340,10 @@ class NcclCommunicator : public Communicator {
   }
 
   // The same as a Work, waited for unless async.
-  WorkPtr start_work(OperationFacts facts, const std::string& what, const CallOptions& options,
-                     const Launch& launch) {
+  WorkPtr start_work(OperationFacts facts, const CallOptions& options, const Launch& launch) {
     NcclWork::Context context{cuda_,           failure_,      caller_,
                               options_.device, options_.rank, options_.blocking_wait};
-    auto work = std::make_shared<NcclWork>(std::move(context), start(facts, what, options, launch));
+    auto work = std::make_shared<NcclWork>(std::move(context), start(facts, options, launch));
     if (!options.async) work->wait();
     return work;
   }
@@ -373,7 +361,7 @@ class NcclCommunicator : public Communicator {
   }
 
   // Calls `launch` inside the gate; a failure is set and thrown.
-  void call_nccl(std::string_view what, const Launch& launch) {
+  void call_nccl(const Operation& operation, const Launch& launch) {
     std::optional<Error> error;
     {
       std::optional<DeviceLaunchLock> lock;
@@ -382,7 +370,7 @@ class NcclCommunicator : public Communicator {
       if (pass.comm() == nullptr) throw_gone();
       const Result result = launch(pass.comm(), stream_);
       if (result != Result::kSuccess) {
-        error = nccl_error(*nccl_, pass.comm(), result, options_.rank, what);
+        error = nccl_error(*nccl_, pass.comm(), result, options_.rank, operation.name());
       }
     }
     if (error) fail(*error);
@@ -398,7 +386,7 @@ class NcclCommunicator : public Communicator {
 
   // Whether `what` becomes part of a CUDA graph. Throws Error(kInvalidArgument) where it would
   // break one.
-  bool is_captured(const std::string& what) const {
+  bool is_captured(std::string_view what) const {
     bool callers = false;
     bool own = false;
     const CudaResult result = cuda_->stream_is_capturing(caller_->on(options_.device), &callers);

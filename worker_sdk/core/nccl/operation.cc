@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "common/log.h"
+
 namespace ddprun::nccl {
 
 void EventPool::clear() {
@@ -32,17 +34,27 @@ Event EventPool::take() {
 
 Operation::Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
                      std::shared_ptr<Failure> failure, const OperationFacts& facts,
-                     std::string name, std::chrono::milliseconds timeout,
-                     FlightRecorder::Ticket ticket)
+                     std::chrono::milliseconds timeout, FlightRecorder::Ticket ticket)
     : cuda_(std::move(cuda)),
       events_(std::move(events)),
       failure_(std::move(failure)),
       facts_(facts),
       ticket_(ticket),
-      name_(std::move(name)),
       timeout_(timeout),
       deadline_(Deadline::after(timeout)),
       event_(events_->take()) {}
+
+std::string Operation::name() const {
+  std::string text = concat("operation ", facts_.sequence, ", ");
+  if (facts_.kind == CollectiveKind::kAllocate) return text + "zeroing a buffer";
+  text += kind_name(facts_.kind);
+  if (facts_.kind == CollectiveKind::kBarrier) return text;
+  text += concat(" of ", facts_.count, " ", dtype_name(facts_.dtype));
+  if (has_op(facts_.kind)) return concat(text, " ", op_name(facts_.op));
+  if (facts_.root < 0) return text;
+  return concat(text, facts_.kind == CollectiveKind::kSend ? " to rank " : " from rank ",
+                facts_.root);
+}
 
 void Operation::mark_captured() {
   std::lock_guard lock(mutex_);
@@ -58,7 +70,7 @@ Operation::State Operation::poll() {
   const CudaResult result = cuda_->event_query(event_);
   if (result == kCudaNotReady) return state_;
   if (result != kCudaSuccess) {
-    failure_->set(Error(ErrorCode::kSystem, name_ + ": " + cuda_->error_text(result)));
+    failure_->set(Error(ErrorCode::kSystem, name() + ": " + cuda_->error_text(result)));
     return state_ = State::kFailed;
   }
   // Set before the abort begins: unset now means that the event passed because the work was done.

@@ -108,7 +108,7 @@ class Operation {
 
   // Shared owners: pool and failure belong to the communicator, operations may outlive it.
   Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
-            std::shared_ptr<Failure> failure, const OperationFacts& facts, std::string name,
+            std::shared_ptr<Failure> failure, const OperationFacts& facts,
             std::chrono::milliseconds timeout, FlightRecorder::Ticket ticket = 0);
   ~Operation() { events_->give_back(event_); }
   Operation(const Operation&) = delete;
@@ -117,7 +117,8 @@ class Operation {
   std::uint64_t seq() const { return facts_.sequence; }
   const OperationFacts& facts() const { return facts_; }
   FlightRecorder::Ticket ticket() const { return ticket_; }
-  const std::string& name() const { return name_; }  // "all_reduce #12 (256 float32, sum)"
+  // "operation 12, all_reduce of 256 float32 sum". Made when it is asked for: as long as a launch.
+  std::string name() const;
   Event event() const { return event_; }
   Clock::time_point started() const { return started_; }
   Deadline deadline() const { return deadline_; }
@@ -140,7 +141,6 @@ class Operation {
   const std::shared_ptr<Failure> failure_;
   const OperationFacts facts_;
   const FlightRecorder::Ticket ticket_;
-  const std::string name_;
   const std::chrono::milliseconds timeout_;
   const Clock::time_point started_ = Clock::now();
   const Deadline deadline_;
