@@ -5,13 +5,13 @@
 #include <boost/json/monotonic_resource.hpp>
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 
 #include "common/duration.h"
 #include "common/json_at.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 #include "common/utf8.h"
 
 namespace ddprun::report {
@@ -28,9 +28,8 @@ constexpr double kMostCount = 9'007'199'254'740'992;  // 2^53
 // So many digits at the beginning of `text`, which are cut off with the character behind them.
 std::optional<int> next_digits(std::string_view& text, std::size_t count, char behind) {
   if (text.size() <= count || text[count] != behind) return std::nullopt;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + count, value);
-  if (error != std::errc() || end != text.data() + count || value < 0) return std::nullopt;
+  const auto value = parsed_number<int>(text.substr(0, count));
+  if (!value || *value < 0) return std::nullopt;
   text.remove_prefix(count + 1);
   return value;
 }

@@ -367,12 +367,17 @@ class Trainer {
   // Before a save: it would push good ones out. Collective.
   void check_finite() {
     if (model_->is_finite()) return;
-    // The first rank that ends has the others stopped, and rank 0 may still be writing.
-    if (checkpoint_) checkpoint_->finish();
+    std::string of_earlier = checkpoint_ ? ". Earlier checkpoints are kept" : "";
+    try {
+      finish_saving();  // the first rank that ends has the others stopped, and rank 0 may write
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kSystem) throw;
+      of_earlier += concat(", but for the last: ", error.what());
+    }
     throw Error(ErrorCode::kInvalidArgument,
                 concat("the training has diverged: after step ", state_.step, " weights are ",
                        "infinite or not a number; try a lower --lr, --clip-norm or --warmup-steps",
-                       checkpoint_ ? ". Earlier checkpoints are kept" : ""));
+                       of_earlier));
   }
 
   // Collective.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/parsed_number.h"
 #include "rendezvous/membership/state.h"
 
 #include <type_traits>
 #include <utility>
 
 #include "common/error.h"
+#include "common/parsed_number.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/row_fields.h"
 

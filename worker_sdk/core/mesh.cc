@@ -2,13 +2,13 @@
 #include "worker_sdk/core/mesh.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <limits>
 #include <utility>
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/parsed_number.h"
 
 namespace ddprun {
 namespace {
@@ -23,13 +23,11 @@ bool is_letter(char c) { return (c >= 'a' && c <= 'z') || c == '_'; }
 MeshAxis parse_axis(std::string_view text, std::string_view part) {
   const auto digits = std::find_if_not(part.begin(), part.end(), is_letter);
   const std::string name(part.begin(), digits);
-  int size = 0;
-  const auto [end, error] = std::from_chars(digits, part.end(), size);
-  if (name.empty() || digits == part.end() || error != std::errc() || end != part.end() ||
-      size < 1) {
+  const auto size = parsed_number<int>({digits, part.end()});
+  if (name.empty() || !size || *size < 1) {
     refuse(text, concat("'", part, "' is not an axis and its number of ranks, as in tp2"));
   }
-  return {name, size};
+  return {name, *size};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "common/parsed_number.h"
 #include "common/utf8.h"
 
 namespace ddprun {
@@ -157,8 +158,9 @@ class Parser {
   bool read_hex(std::uint32_t& code) {
     constexpr std::size_t kNumHexDigits = 4;
     if (rest_.size() < kNumHexDigits) return false;
-    const auto parsed = std::from_chars(rest_.data(), rest_.data() + kNumHexDigits, code, 16);
-    if (parsed.ptr != rest_.data() + kNumHexDigits) return false;
+    const auto parsed = parsed_number<std::uint32_t>(rest_.substr(0, kNumHexDigits), 16);
+    if (!parsed) return false;
+    code = *parsed;
     rest_.remove_prefix(kNumHexDigits);
     return true;
   }
