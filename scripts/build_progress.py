@@ -17,17 +17,24 @@ EDGE = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 
 
 def weight(folder, description):
-    """About the seconds that this takes, on some machine: reading the headers, then each source."""
-    compiled = re.search(r"Building CXX object (\S+)\.o$", description)
+    """About the seconds that this takes, on some machine: for the headers, then for each line."""
+    compiled = re.search(r"Building CXX object (\S+)\.(o|gch)$", description)
     if not compiled:
         return 0.2
-    sources = 1
+    torch = "torch" in description or "/train.dir/" in description
+    if compiled.group(2) == "gch":
+        return 80 if torch else 20
+    num_lines = 300
     unity = os.path.join(folder, compiled.group(1))
     if os.path.exists(unity):
         with open(unity, encoding="utf-8") as f:
-            sources = f.read().count("\n#include")
-    torch = "torch" in description or "/train.dir/" in description
-    return (20 if torch else 5) + sources * (2 if torch else 1)
+            num_lines = sum(map(num_lines_of, re.findall(r'#include "(.*)"', f.read())))
+    return (15 if torch else 4) + num_lines * (0.009 if torch else 0.007)
+
+
+def num_lines_of(path):
+    with open(path, "rb") as f:
+        return f.read().count(b"\n")
 
 
 class Line:
@@ -44,8 +51,9 @@ class Line:
             return
         self.next = now + (1 if self.terminal else 30)
         left = (now - self.begin) * (1 - share) / max(share, 0.01)
-        text = f"building: {share:4.0%}, about {max(left, 1) / 60:.0f} min left" if left >= 60 else \
-               f"building: {share:4.0%}, about {max(left, 1):.0f} s left"
+        text = f"building: {share:4.0%}"
+        if share >= 0.1:  # before that it is a guess about a few large files
+            text += f", about {left / 60:.0f} min left" if left >= 60 else f", about {max(left, 1):.0f} s left"
         print(f"\r{text}   " if self.terminal else text, end="" if self.terminal else "\n", flush=True)
 
     def close(self):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
@@ -97,6 +98,17 @@ class DemoTest(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stdout)
         self.assertTrue(done.stdout.endswith("demo: failed; the reason is above\n"), done.stdout)
         self.assertEqual(os.listdir(os.path.join(self.root, "tmp")), [])
+
+    def test_the_progress_tells_no_time_before_it_can_and_ends_as_the_build_does(self):
+        with open(os.path.join(self.root, "build.ninja"), "w") as f:
+            f.write("rule say\n command = echo told; exit 1\nbuild out: say\n")
+        for span, first_line in (("9-40", "building:   9%"), ("40-100", "building:  40%, about 2 min left")):
+            began = str(time.time() - 60)
+            done = subprocess.run([os.path.join(SOURCE, "scripts/build_progress.py"), self.root, span, began, "out"],
+                                  text=True, timeout=30, capture_output=True)
+            self.assertEqual(done.stdout.splitlines()[0], first_line)
+            self.assertIn("told", done.stdout)
+            self.assertEqual(done.returncode, 1, done.stderr)
 
 
 if __name__ == "__main__":
