@@ -175,7 +175,7 @@ install_wheels() {
   fi
   if [[ $wheels == torch==* ]]; then
     say "installing into .venv: torch $kTorch without its dependencies (about 500 MB to fetch)"
-    pip_install --no-deps "torch==$kTorch"
+    pip_install --no-deps --no-compile "torch==$kTorch"  # the demo runs no Python of it
   fi
   local rest
   rest=$(missing_wheels)

@@ -29,7 +29,7 @@ class BareNccl {
       const std::string bytes = store.get(kKey);
       std::memcpy(id.bytes, bytes.data(), std::min(bytes.size(), sizeof id.bytes));
     }
-    check(library_.comm_init_rank(&comm_, size, id, rank));
+    check(library_.comm_init_rank(&comm_, size, id, rank, {}));
     nccl::check_cuda(cuda_, cuda_.stream_create_high_priority(&stream_), rank, "cudaStreamCreate");
   }
   ~BareNccl() {

@@ -39,7 +39,8 @@ class SharedFileNccl final : public LightNccl {
     return Result::kSuccess;
   }
 
-  Result comm_init_rank(Comm* comm, int size, const nccl::UniqueId& id, int rank) override {
+  Result comm_init_rank(Comm* comm, int size, const nccl::UniqueId& id, int rank,
+                        const NcclConfig& /*config*/) override {
     const std::string path = directory_ + "/nccl." + id.bytes;
     const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!file || ::ftruncate(file.get(), sizeof(Meeting)) != 0) return Result::kSystemError;

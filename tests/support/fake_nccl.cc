@@ -183,8 +183,14 @@ Result FakeNccl::get_unique_id(UniqueId* id) {
   return Result::kSuccess;
 }
 
-Result FakeNccl::comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank) {
-  return join(comm, size, std::string(id.bytes, UniqueId::kSizeBytes), rank);
+NcclConfig FakeNccl::config_of(int rank) const {
+  Lock lock(mutex_);
+  return configs_.at(rank);
+}
+
+Result FakeNccl::comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank,
+                                const NcclConfig& config) {
+  return join(comm, size, std::string(id.bytes, UniqueId::kSizeBytes), rank, config);
 }
 
 bool FakeNccl::has_init_rank_scalable() {
@@ -193,7 +199,7 @@ bool FakeNccl::has_init_rank_scalable() {
 }
 
 Result FakeNccl::comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
-                                         int num_ids) {
+                                         int num_ids, const NcclConfig& config) {
   {
     Lock lock(mutex_);
     for (int i = 0; i < num_ids; ++i) {
@@ -202,11 +208,13 @@ Result FakeNccl::comm_init_rank_scalable(Comm* comm, int size, int rank, const U
       }
     }
   }
-  return join(comm, size, std::string(ids[0].bytes, UniqueId::kSizeBytes), rank);
+  return join(comm, size, std::string(ids[0].bytes, UniqueId::kSizeBytes), rank, config);
 }
 
-Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank) {
+Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank,
+                      const NcclConfig& config) {
   Lock lock(mutex_);
+  configs_[rank] = config;
   if (const Result fault = take_fault(rank, "comm_init_rank"); fault != Result::kSuccess) {
     *comm = make_comm(std::make_shared<Group>(), rank);  // half made, good for comm_abort
     return fault;

@@ -45,6 +45,8 @@ class FakeNccl : public nccl::NcclApi {
   void release_aborts();
   void set_has_mem_alloc(bool has);
   void set_has_init_rank_scalable(bool has);
+  void set_config_version(int version) { config_version_ = version; }  // before any call
+  NcclConfig config_of(int rank) const;  // that this rank's last communicator was made with
 
   // Two threads in one communicator, a freed communicator used, memory freed that an operation
   // under way uses; two threads that launch on one device, where launches are ordered.
@@ -63,11 +65,13 @@ class FakeNccl : public nccl::NcclApi {
   int version() override { return 22809; }
   std::string library() override { return "fake"; }
   nccl::Result get_unique_id(nccl::UniqueId* id) override;
-  nccl::Result comm_init_rank(nccl::Comm* comm, int size, const nccl::UniqueId& id,
-                              int rank) override;
+  int config_version() override { return config_version_; }
+  nccl::Result comm_init_rank(nccl::Comm* comm, int size, const nccl::UniqueId& id, int rank,
+                              const NcclConfig& config) override;
   bool has_init_rank_scalable() override;
   nccl::Result comm_init_rank_scalable(nccl::Comm* comm, int size, int rank,
-                                       const nccl::UniqueId* ids, int num_ids) override;
+                                       const nccl::UniqueId* ids, int num_ids,
+                                       const NcclConfig& config) override;
   nccl::Result comm_split(nccl::Comm comm, int color, int key, nccl::Comm* made) override;
   nccl::Result comm_async_error(nccl::Comm comm, nccl::Result* state) override;
   nccl::Result comm_destroy(nccl::Comm comm) override;
@@ -103,7 +107,8 @@ class FakeNccl : public nccl::NcclApi {
   class Entry;   // a call inside a communicator
   using Lock = std::unique_lock<std::mutex>;
 
-  nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank);
+  nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank,
+                    const NcclConfig& config);
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
@@ -123,6 +128,7 @@ class FakeNccl : public nccl::NcclApi {
   std::shared_ptr<Rank> find(nccl::Comm comm);  // mutex_ held
 
   const std::shared_ptr<FakeCuda> cuda_;
+  int config_version_ = 22809;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All guarded by mutex_.
@@ -133,6 +139,7 @@ class FakeNccl : public nccl::NcclApi {
   bool is_released_ = false;  // release_hangs() was called
   int num_hanging_ = 0;
   std::map<int, nccl::Result> async_errors_;
+  std::map<int, NcclConfig> configs_;  // by rank
   std::map<void*, std::size_t> buffers_;
   std::set<int> launching_;            // devices, where launches are ordered
   std::multiset<const void*> in_use_;  // by operations on streams that have not ended

@@ -44,12 +44,13 @@ class LightNccl : public nccl::NcclApi {
     std::memcpy(id->bytes, text.c_str(), text.size() + 1);
     return Result::kSuccess;
   }
-  Result comm_init_rank(Comm* comm, int size, const nccl::UniqueId& id, int rank) override {
-    return comm_init_rank_scalable(comm, size, rank, &id, 1);
+  Result comm_init_rank(Comm* comm, int size, const nccl::UniqueId& id, int rank,
+                        const NcclConfig& config) override {
+    return comm_init_rank_scalable(comm, size, rank, &id, 1, config);
   }
   bool has_init_rank_scalable() override { return true; }
-  Result comm_init_rank_scalable(Comm* comm, int, int, const nccl::UniqueId* ids,
-                                 int num_ids) override {
+  Result comm_init_rank_scalable(Comm* comm, int, int, const nccl::UniqueId* ids, int num_ids,
+                                 const NcclConfig& /*config*/) override {
     std::string list;
     for (int i = 0; i < num_ids; ++i) list += ids[i].bytes + std::string(";");
     {

@@ -267,6 +267,7 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl_options.init_timeout = options.init_timeout;
   nccl_options.current_stream = options.current_stream;
   nccl_options.blocking_wait = options.blocking_wait;
+  nccl_options.config = options.nccl_config;
   nccl_options.connect_store = connect_;
   nccl_options.split_store = store_;
   nccl_options.progress = progress_;

@@ -13,6 +13,7 @@
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/backend_choice.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/nccl_config.h"
 #include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
 
@@ -65,6 +66,7 @@ struct CommunicatorOptions {
   // and where they differ Error(kProtocol) says how, on every rank (checked_communicator.h). Slow,
   // for finding errors. Also where DDPRUN_DEBUG=collectives; the same on every rank.
   bool compare_calls = false;
+  NcclConfig nccl_config{};  // nccl only; the same on every rank
 };
 
 // One thread at a time.

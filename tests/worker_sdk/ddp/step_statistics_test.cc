@@ -212,7 +212,7 @@ TEST_CASE("DeviceSteps: a step is there once the device has done all of it") {
   CHECK_FALSE(f.steps.take());
 }
 
-TEST_CASE("DeviceSteps: the first of several forwards counts; there may be none") {
+TEST_CASE("DeviceSteps: the first of several forwards counts, or there is none") {
   DeviceStepsFixture f;
   f.device.done = 100;
   f.mark(StepMark::kForward, 10);

@@ -254,17 +254,43 @@ std::vector<UniqueId> collect_ids_or_name_missing(store::Store& store, const Set
   throw timed_out(setup);
 }
 
-CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids) {
-  return
-      [ids = std::move(ids), size = options.size, rank = options.rank](NcclApi& nccl, Comm* comm) {
-        const Result result = ids.size() == 1
-                                  ? nccl.comm_init_rank(comm, size, ids[0], rank)
-                                  : nccl.comm_init_rank_scalable(comm, size, rank, ids.data(),
-                                                                 static_cast<int>(ids.size()));
-        // NCCL leaves what it half made, with its sockets and memory.
-        if (result != Result::kSuccess && *comm != nullptr) nccl.comm_abort(*comm);
-        return result;
-      };
+// Takes out what NCCL of this version doesn't know: the names of that.
+std::string drop_unknown(NcclConfig& config, int version) {
+  std::vector<std::string> unknown;
+  if (version < 22600 && config.traffic_class) {
+    config.traffic_class.reset();
+    unknown.emplace_back("traffic_class");
+  }
+  if (version < 22700 && !config.comm_name.empty()) {
+    config.comm_name.clear();
+    unknown.emplace_back("comm_name");
+  }
+  return listed(unknown);
+}
+
+// What the library knows of the configuration. Rank 0 warns of the rest.
+NcclConfig known_config(NcclApi& nccl, const NcclOptions& options) {
+  NcclConfig config = options.config;
+  const std::string unknown = drop_unknown(config, nccl.config_version());
+  if (!unknown.empty() && options.rank == 0) {
+    log_warning("NCCL ", version_text(nccl.config_version()), " has no ", unknown,
+                ": the communicator is made without");
+  }
+  return config;
+}
+
+CommMaking::Make init_call(const NcclOptions& options, std::vector<UniqueId> ids,
+                           NcclConfig config) {
+  return [ids = std::move(ids), size = options.size, rank = options.rank,
+          config = std::move(config)](NcclApi& nccl, Comm* comm) {
+    const auto num_ids = static_cast<int>(ids.size());
+    const Result result =
+        num_ids == 1 ? nccl.comm_init_rank(comm, size, ids[0], rank, config)
+                     : nccl.comm_init_rank_scalable(comm, size, rank, ids.data(), num_ids, config);
+    // NCCL leaves what it half made, with its sockets and memory.
+    if (result != Result::kSuccess && *comm != nullptr) nccl.comm_abort(*comm);
+    return result;
+  };
 }
 
 CommMaking::Make split_call(const SplitParent& parent, const SplitPart& part) {
@@ -291,7 +317,8 @@ Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<Ncc
     publish_ids(libraries, store, options, num_roots, deadline);
     const auto ids = collect_ids_or_name_missing(store, setup, num_roots);
     store.set_timeout(kBriefLook);
-    making.emplace(libraries, options, "ncclCommInitRank", init_call(options, ids));
+    making.emplace(libraries, options, "ncclCommInitRank",
+                   init_call(options, ids, known_config(*nccl, options)));
     return making->wait(setup);
   } catch (const Error& error) {
     store.set_timeout(kBriefLook);

@@ -4,8 +4,11 @@
 // than kMinVersion is looked up and may be absent.
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <mutex>
+#include <set>
 #include <string>
 
 #include "common/env_names.h"
@@ -42,11 +45,7 @@ cudaStream_t raw(Stream stream) { return reinterpret_cast<cudaStream_t>(stream);
 
 // Not non-blocking: each collective would cost a thread (160 µs against 14), and since NCCL 2.26
 // ncclCommGetAsyncError would free what another thread is using (pytorch#153960).
-ncclConfig_t blocking() {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 1;
-  return config;
-}
+constexpr int kBlocking = 1;
 
 // One member per function, with the header's own type.
 #define DDPRUN_NCCL_REQUIRED(name) \
@@ -73,22 +72,25 @@ class LoadedNccl : public NcclApi {
     return from_nccl(ncclGetUniqueId(reinterpret_cast<ncclUniqueId*>(id)));
   }
 
-  Result comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank) override {
-    ncclConfig_t config = blocking();
+  int config_version() override { return std::min(version_, NCCL_VERSION_CODE); }
+
+  Result comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank,
+                        const NcclConfig& config) override {
+    ncclConfig_t raw_config = raw_config_of(config);
     const auto& raw_id = reinterpret_cast<const ncclUniqueId&>(id);
-    return from_nccl(
-        ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), size, raw_id, rank, &config));
+    return from_nccl(ncclCommInitRankConfig(reinterpret_cast<ncclComm_t*>(comm), size, raw_id, rank,
+                                            &raw_config));
   }
 
   bool has_init_rank_scalable() override { return ncclCommInitRankScalable != nullptr; }
 
-  Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
-                                 int num_ids) override {
+  Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids, int num_ids,
+                                 const NcclConfig& config) override {
     if (ncclCommInitRankScalable == nullptr) return Result::kInvalidUsage;
-    ncclConfig_t config = blocking();
+    ncclConfig_t raw_config = raw_config_of(config);
     auto* raw_ids = reinterpret_cast<ncclUniqueId*>(const_cast<UniqueId*>(ids));
     return from_nccl(ncclCommInitRankScalable(reinterpret_cast<ncclComm_t*>(comm), size, rank,
-                                              num_ids, raw_ids, &config));
+                                              num_ids, raw_ids, &raw_config));
   }
 
   Result comm_split(Comm comm, int color, int key, Comm* made) override {
@@ -174,6 +176,30 @@ class LoadedNccl : public NcclApi {
   }
 
  private:
+  // A library that is older than the header reads the fields that it knows.
+  ncclConfig_t raw_config_of(const NcclConfig& config) {
+    ncclConfig_t raw = NCCL_CONFIG_INITIALIZER;
+    raw.blocking = kBlocking;
+    if (config.min_ctas) raw.minCTAs = *config.min_ctas;
+    if (config.max_ctas) raw.maxCTAs = *config.max_ctas;
+    if (config.cga_cluster_size) raw.cgaClusterSize = *config.cga_cluster_size;
+    if (config.split_share) raw.splitShare = *config.split_share ? 1 : 0;
+    if (!config.net_name.empty()) raw.netName = kept(config.net_name);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 26, 0)
+    if (config.traffic_class) raw.trafficClass = *config.traffic_class;
+#endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    if (!config.comm_name.empty()) raw.commName = kept(config.comm_name);
+#endif
+    return raw;
+  }
+
+  // For as long as the library: its communicators keep the pointer.
+  const char* kept(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    return names_.insert(name).first->c_str();
+  }
+
   using InitRankScalable = ncclResult_t (*)(ncclComm_t*, int, int, int, ncclUniqueId*,
                                             ncclConfig_t*);
   using MemAlloc = ncclResult_t (*)(void**, std::size_t);
@@ -183,6 +209,8 @@ class LoadedNccl : public NcclApi {
 
   const DynamicLibrary library_;
   int version_ = 0;
+  std::mutex mutex_;
+  std::set<std::string> names_;  // Guarded by mutex_
   DDPRUN_NCCL_REQUIRED(ncclGetVersion);
   DDPRUN_NCCL_REQUIRED(ncclGetUniqueId);
   DDPRUN_NCCL_REQUIRED(ncclCommInitRankConfig);

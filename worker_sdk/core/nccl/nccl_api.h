@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "worker_sdk/core/communicator.h"
+#include "worker_sdk/core/nccl_config.h"
 #include "worker_sdk/core/tensor_view.h"
 
 namespace ddprun::nccl {
@@ -52,11 +53,14 @@ class NcclApi {
   virtual std::string library() = 0;  // the file it was loaded from, for messages
 
   virtual Result get_unique_id(UniqueId* id) = 0;
-  virtual Result comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank) = 0;
+  // The version that says which fields of an NcclConfig take effect.
+  virtual int config_version() { return version(); }
+  virtual Result comm_init_rank(Comm* comm, int size, const UniqueId& id, int rank,
+                                const NcclConfig& config) = 0;
   // Several ids, each made by its own root (NCCL ≥ 2.23).
   virtual bool has_init_rank_scalable() = 0;
   virtual Result comm_init_rank_scalable(Comm* comm, int size, int rank, const UniqueId* ids,
-                                         int num_ids) = 0;
+                                         int num_ids, const NcclConfig& config) = 0;
   // The ranks of one color, ordered by key, then by rank, become a communicator with `comm`'s
   // configuration, which shares nothing with it.
   virtual Result comm_split(Comm comm, int color, int key, Comm* made) = 0;

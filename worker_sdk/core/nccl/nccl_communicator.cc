@@ -26,6 +26,12 @@ using std::chrono::milliseconds;
 constexpr std::size_t kBarrierBytes = 64;
 
 void check_options(const NcclOptions& options) {
+  const NcclConfig& config = options.config;
+  if (config.min_ctas && *config.min_ctas > config.max_ctas.value_or(0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("nccl communicator: min_ctas ", *config.min_ctas,
+                       " needs a max_ctas that is not smaller"));
+  }
   if (options.size >= 1 && options.rank >= 0 && options.rank < options.size &&
       options.device >= 0) {
     return;

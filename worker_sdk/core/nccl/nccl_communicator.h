@@ -80,6 +80,8 @@ struct NcclOptions {
   std::shared_ptr<store::Store> split_store{};
   RankGroup group{};  // of this communicator, where it is one of a split
 
+  NcclConfig config{};  // also of the groups of a split()
+
   int max_ranks_per_root = 128;  // more ranks: several unique ids (NCCL ≥ 2.23)
 };
 

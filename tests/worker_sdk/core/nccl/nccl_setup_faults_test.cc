@@ -28,6 +28,38 @@ TEST_CASE("NcclCommunicator: without a unique id every rank hears rank 0's reaso
   CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
 }
 
+TEST_CASE("NcclCommunicator: its configuration reaches NCCL, but for what the library lacks") {
+  const int version = GENERATE(22500, 22600, 22700);
+  CAPTURE(version);
+  Rig rig;
+  rig.fake->set_config_version(version);
+  rig.run(2, [&](NcclOptions options) {
+    options.config = {.min_ctas = 2,
+                      .max_ctas = 8,
+                      .cga_cluster_size = 4,
+                      .traffic_class = 3,
+                      .split_share = true,
+                      .net_name = "Socket",
+                      .comm_name = "mine"};
+    rig.join(options);
+  });
+  const NcclConfig config = rig.fake->config_of(1);
+  CHECK((config.min_ctas == 2 && config.max_ctas == 8 && config.cga_cluster_size == 4));
+  CHECK((config.split_share == true && config.net_name == "Socket"));
+  CHECK(config.traffic_class.has_value() == (version >= 22600));
+  CHECK(config.comm_name == (version >= 22700 ? "mine" : ""));
+}
+
+TEST_CASE("NcclCommunicator: a least number of blocks above the largest is refused") {
+  Rig rig;
+  rig.run(1, [&](NcclOptions options) {
+    options.config.min_ctas = 2;
+    const Error error = error_of([&] { rig.join(options); });
+    expect(error.code() == ErrorCode::kInvalidArgument, error.what());
+    expect(contains(error.what(), "min_ctas 2 needs a max_ctas"), error.what());
+  });
+}
+
 TEST_CASE("NcclCommunicator: the exchange of ids has one deadline") {
   Rig rig;
   SlowStore store;
