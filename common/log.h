@@ -32,10 +32,14 @@ void append_streamed(std::string& text, long long number);
 void append_streamed(std::string& text, unsigned long long number);
 void append_streamed(std::string& text, double number);
 
-// Most texts are made of texts and numbers, and a stream needs a microsecond to be made.
+// Most texts are made of texts and numbers, and a stream needs a microsecond to be made. A stream's
+// manipulators have no effect.
 template <typename Part>
 void append_text(std::string& text, const Part& part) {
-  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+  static_assert(!std::is_function_v<Part>, "no std::hex, std::left, …");
+  if constexpr (std::is_pointer_v<Part> && std::is_convertible_v<const Part&, std::string_view>) {
+    if (part != nullptr) text += part;
+  } else if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
     text += std::string_view(part);
   } else if constexpr (std::is_same_v<Part, bool>) {
     text += part ? '1' : '0';

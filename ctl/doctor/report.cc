@@ -51,7 +51,9 @@ void print_names(std::ostream& table, const Report& report, Verdict verdict) {
   constexpr std::size_t kLineWidth = 100;
   const std::size_t count = count_of(report, verdict);
   if (count == 0) return;
-  std::string line = concat(std::left, std::setw(kVerdictWidth), to_string(verdict), count, ":");
+  std::string line = to_string(verdict);
+  line.resize(std::max<std::size_t>(line.size(), kVerdictWidth), ' ');
+  line += concat(count, ":");
   for (const Finding& finding : report.findings) {
     if (finding.outcome.verdict != verdict) continue;
     if (line.size() + finding.check.size() > kLineWidth) {
