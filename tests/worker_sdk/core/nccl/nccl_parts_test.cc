@@ -205,7 +205,7 @@ TEST_CASE("Operation: an event that passes as the communicator fails is no succe
   const auto failure = std::make_shared<nccl::Failure>();
   const auto cuda = std::make_shared<FailsMeanwhile>(*failure);
   const auto events = std::make_shared<nccl::EventPool>(cuda, 0);
-  nccl::Operation operation(cuda, events, failure, {}, "all_reduce", milliseconds(10'000));
+  nccl::Operation operation(cuda, events, failure, {}, milliseconds(10'000));
   operation.mark_launched();
   CHECK(operation.poll() == nccl::Operation::State::kFailed);
 }
@@ -221,7 +221,7 @@ TEST_CASE("Operation: a failure ends it though its event never passes") {
   const auto failure = std::make_shared<nccl::Failure>();
   const auto cuda = std::make_shared<NeverReady>();
   const auto events = std::make_shared<nccl::EventPool>(cuda, 0);
-  nccl::Operation operation(cuda, events, failure, {}, "all_reduce", milliseconds(10'000));
+  nccl::Operation operation(cuda, events, failure, {}, milliseconds(10'000));
   operation.mark_launched();
   CHECK(operation.poll() == nccl::Operation::State::kPending);
   failure->set(Error(ErrorCode::kAborted, "enough"));
