@@ -2,6 +2,9 @@
 # Manual pages and the shells' completions: printed by the programs themselves, from the options that
 # they read, and installed where man(1) and the shells look.
 
+# All of them: `cmake --install` wants them.
+add_custom_target(pages)
+
 # NAME.SECTION, printed by the program that was added last, with FLAG.
 function(ddprun_man_page name section flag)
   if(DDPRUN_SANITIZE)
@@ -35,4 +38,5 @@ function(ddprun_printed program flag file)
                      DEPENDS ${program} VERBATIM)
   string(MAKE_C_IDENTIFIER ${file} target)
   add_custom_target(${target} ALL DEPENDS ${file})
+  add_dependencies(pages ${target})
 endfunction()

@@ -49,7 +49,7 @@ wait "$downloads" || { cat build/setup-torch.log; exit 1; }
 downloads=""
 grep -v 'nothing to install' build/setup-torch.log || true
 cmake --preset release "${fresh[@]}" >build/configure.log || { cat build/configure.log; exit 1; }
-scripts/build_progress.py build/release 40-100 "$begin" "${programs[@]}" train
+scripts/build_progress.py build/release 40-100 "$begin" "${programs[@]}" train pages
 
 # The summary goes where the user wants it, else into a file of our own.
 json=

@@ -64,7 +64,7 @@ class DemoTest(unittest.TestCase):
     def test_a_fresh_folder_gets_each_program_of_the_readme(self):
         done = self.demo()
         self.assertRegex(done.stdout, "build build/release 0-40 [0-9]+ ddprund ddprunctl\n(.*\n)*"
-                                      "build build/release 40-100 [0-9]+ ddprun ddprund ddprunctl ddprun-agent train\n")
+                                      "build build/release 40-100 [0-9]+ ddprun ddprund ddprunctl ddprun-agent train pages\n")
 
     def test_while_the_download_lasts_all_that_does_without_it_is_built(self):
         os.mkfifo(os.path.join(self.root, "come"))
@@ -74,7 +74,7 @@ class DemoTest(unittest.TestCase):
             f.write('#!/bin/sh\necho build $*\ncase "$*" in *" 40-65 "*) : >come ;; esac\n')
         self.assertRegex(self.demo().stdout, "build build/release 0-40 [0-9]+ ddprund ddprunctl\n"
                                              "build build/release 40-65 [0-9]+ ddprun ddprund ddprunctl ddprun-agent\n"
-                                             "(.*\n)*build build/release 40-100 [0-9]+ ddprun .* train\n")
+                                             "(.*\n)*build build/release 40-100 [0-9]+ ddprun .* train pages\n")
 
     def test_a_download_that_fails_is_shown(self):
         with open(os.path.join(self.root, "scripts/setup.sh"), "w") as f:
