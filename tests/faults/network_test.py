@@ -125,7 +125,7 @@ class Network(fault_case.FaultCase):
         return (ended[1] - ended[0]) / 1e6
 
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
-        # 1 s each way to host 2; host 1's worker fails 100 ms after host 2's.
+        # Host 1's worker fails 100 ms after host 2's, whose news is on its way for 1 s by then.
         self.hosts[2].cable.set(delay=0.3)
         go = os.path.join(self.meet, "go")
         script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '

@@ -130,8 +130,8 @@ class DdpBase {
   const IterationTrace& trace() const;
 
   // Where the time of the steps so far went, of this rank; on a GPU of those that the device has
-  // done. The loop's thread. A loop that waits for its data says for
-  // how long, before the step that it is for, so that it shows.
+  // done. The loop's thread. A loop that waits for its data says for how long, before the step that
+  // it is for, so that it shows.
   StepStatistics statistics() const;
   void waited_for_data(Clock::duration time);
 
