@@ -11,12 +11,12 @@ namespace {
 
 // By number: CollectiveKind's, then as worker_sdk/core numbers them.
 constexpr std::array kKinds{"operation", "all_reduce", "broadcast", "all_gather", "reduce_scatter",
-                            "barrier",   "allocate",   "send",      "recv"};
-static_assert(kKinds.size() == static_cast<std::size_t>(CollectiveKind::kRecv) + 1);
+                            "barrier",   "allocate",   "send",      "recv",       "reduce"};
+static_assert(kKinds.size() == static_cast<std::size_t>(CollectiveKind::kReduce) + 1);
 constexpr std::array kOps{"sum", "average", "min", "max", "product"};
-constexpr std::array kDTypes{"float32", "float64", "float16", "bfloat16",
-                             "int8",    "uint8",   "int32",   "int64"};
-constexpr std::array<std::uint64_t, kDTypes.size()> kDTypeBytes{4, 8, 2, 2, 1, 1, 4, 8};
+constexpr std::array kDTypes{"float32", "float64", "float16", "bfloat16",    "int8",       "uint8",
+                             "int32",   "int64",   "bool",    "float8_e4m3", "float8_e5m2"};
+constexpr std::array<std::uint64_t, kDTypes.size()> kDTypeBytes{4, 8, 2, 2, 1, 1, 4, 8, 1, 1, 1};
 
 }  // namespace
 
@@ -50,7 +50,8 @@ std::uint64_t size_bytes_of(const OperationFacts& facts) {
 }
 
 bool has_op(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter;
+  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kReduce;
 }
 
 std::string bytes_text(std::uint64_t size_bytes) {
@@ -90,7 +91,9 @@ std::string text_of(const OperationFacts& facts) {
     default:
       text += concat(" (", bytes_text(size_bytes_of(facts)), " ", dtype_name(facts.dtype));
       if (has_op(facts.kind)) text += concat(", ", op_name(facts.op));
-      if (facts.kind == CollectiveKind::kBroadcast) text += concat(", root ", facts.root);
+      if (facts.kind == CollectiveKind::kBroadcast || facts.kind == CollectiveKind::kReduce) {
+        text += concat(", root ", facts.root);
+      }
       if (facts.kind == CollectiveKind::kSend) text += concat(" to rank ", facts.root);
       if (facts.kind == CollectiveKind::kRecv) text += concat(" from rank ", facts.root);
       text += ")";

@@ -14,7 +14,7 @@ namespace ddprun {
 
 struct OperationFacts {
   CollectiveKind kind = CollectiveKind::kNone;
-  std::uint8_t op = 0;             // a ReduceOp's number; of all_reduce and reduce_scatter only
+  std::uint8_t op = 0;             // a ReduceOp's number; where has_op(kind)
   std::uint8_t dtype = 0;          // a DType's number
   std::int32_t root = -1;          // the root, of send and recv the peer; −1: none
   std::uint64_t count = 0;         // elements of the caller's smaller buffer; allocate: bytes

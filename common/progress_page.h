@@ -35,6 +35,7 @@ enum class CollectiveKind : std::uint64_t {
   kAllocate = 6,
   kSend = 7,
   kRecv = 8,
+  kReduce = 9,
 };
 
 enum class StopRequest : std::uint64_t { kNone = 0, kPreemption = 1 };

@@ -27,6 +27,34 @@ std::uint16_t to_half(double value) {
   return static_cast<std::uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | bits);
 }
 
+// Floats of 8 bits: exponents of `mantissa_bits` and `bias`. No NaN, no infinity.
+struct Float8 {
+  int mantissa_bits, bias;
+};
+
+Float8 format_of(DType dtype) { return dtype == DType::kFloat8E4M3 ? Float8{3, 7} : Float8{2, 15}; }
+
+double from_float8(std::uint8_t bits, Float8 format) {
+  const int exponent = (bits & 0x7f) >> format.mantissa_bits;
+  const int mantissa = bits & ((1 << format.mantissa_bits) - 1);
+  const int leading = exponent == 0 ? 0 : 1 << format.mantissa_bits;
+  const double value =
+      std::ldexp(leading + mantissa, std::max(exponent, 1) - format.bias - format.mantissa_bits);
+  return (bits & 0x80) != 0 ? -value : value;
+}
+
+// To nearest even; what is larger than the largest becomes that.
+std::uint8_t to_float8(double value, DType dtype) {
+  const Float8 format = format_of(dtype);
+  int exponent = -100;  // of zero, too
+  if (value != 0) std::frexp(value, &exponent);
+  const int power = std::max(exponent - 1, 1 - format.bias);
+  const double units = std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - power));
+  const int bits = static_cast<int>(units) + ((power + format.bias - 1) << format.mantissa_bits);
+  const int kept = std::min(bits, dtype == DType::kFloat8E4M3 ? 0x7e : 0x7b);
+  return static_cast<std::uint8_t>(std::signbit(value) ? kept | 0x80 : kept);
+}
+
 }  // namespace
 
 double load_element(const void* data, std::size_t index, DType dtype) {
@@ -43,7 +71,11 @@ double load_element(const void* data, std::size_t index, DType dtype) {
     case DType::kInt8:
       return static_cast<const std::int8_t*>(data)[index];
     case DType::kUInt8:
+    case DType::kBool:
       return static_cast<const std::uint8_t*>(data)[index];
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
+      return from_float8(static_cast<const std::uint8_t*>(data)[index], format_of(dtype));
     case DType::kInt32:
       return static_cast<const std::int32_t*>(data)[index];
     case DType::kInt64:
@@ -72,6 +104,13 @@ void store_element(void* data, std::size_t index, DType dtype, double value) {
       return;
     case DType::kUInt8:
       static_cast<std::uint8_t*>(data)[index] = static_cast<std::uint8_t>(value);
+      return;
+    case DType::kBool:
+      static_cast<std::uint8_t*>(data)[index] = value != 0 ? 1 : 0;
+      return;
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
+      static_cast<std::uint8_t*>(data)[index] = to_float8(value, dtype);
       return;
     case DType::kInt32:
       static_cast<std::int32_t*>(data)[index] = static_cast<std::int32_t>(value);

@@ -78,6 +78,8 @@ class FakeNccl : public nccl::NcclApi {
   nccl::Result comm_abort(nccl::Comm comm) override;
   nccl::Result all_reduce(const void* input, void* output, std::size_t count, DType dtype,
                           ReduceOp op, nccl::Comm comm, nccl::Stream stream) override;
+  nccl::Result reduce(const void* input, void* output, std::size_t count, DType dtype, ReduceOp op,
+                      int root, nccl::Comm comm, nccl::Stream stream) override;
   nccl::Result broadcast(const void* input, void* output, std::size_t count, DType dtype, int root,
                          nccl::Comm comm, nccl::Stream stream) override;
   nccl::Result all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
@@ -89,6 +91,8 @@ class FakeNccl : public nccl::NcclApi {
                     nccl::Stream stream) override;
   nccl::Result recv(void* output, std::size_t count, DType dtype, int peer, nccl::Comm comm,
                     nccl::Stream stream) override;
+  nccl::Result group_start() override;
+  nccl::Result group_end() override;
   bool has_mem_alloc() override;
   nccl::Result mem_alloc(void** data, std::size_t size_bytes) override;
   nccl::Result mem_free(void* data) override;
@@ -99,26 +103,32 @@ class FakeNccl : public nccl::NcclApi {
   std::string last_error(nccl::Comm comm) override;
 
  private:
-  struct Call;   // what one rank asks for
-  struct Slot;   // one collective, as its ranks arrive
-  struct Group;  // the ranks of one unique id
-  struct Rank;   // one ncclComm_t
-  struct Split;  // one comm_split, as its ranks arrive
-  class Entry;   // a call inside a communicator
+  struct Call;       // what one rank asks for
+  struct Letter;     // one message
+  struct Slot;       // one collective, as its ranks arrive
+  struct Group;      // the ranks of one unique id
+  struct Rank;       // one ncclComm_t
+  struct Split;      // one comm_split, as its ranks arrive
+  class Entry;       // a call inside a communicator
+  struct OpenGroup;  // what a thread has asked for since group_start
   using Lock = std::unique_lock<std::mutex>;
 
   nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank,
                     const NcclConfig& config);
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
-  nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream, Call call);
+  nccl::Result ask(const char* function, nccl::Comm comm, nccl::Stream stream, const Call& call);
+  // As one task of the stream.
+  nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream,
+                      const std::vector<Call>& calls);
   nccl::Result enqueue(const char* function, nccl::Comm comm, nccl::Stream stream,
-                       const Call& call);
-  void begin(Rank& rank, const Call& call);  // mutex_ held
-  void end(Rank& rank, const Call& call);    // likewise
-  void run(Lock& lock, Rank& rank, const Call& call);
+                       const std::vector<Call>& calls);
+  void begin(Rank& rank, const std::vector<Call>& calls);  // mutex_ held
+  void end(Rank& rank, const std::vector<Call>& calls);    // mutex_ held
+  void run(Lock& lock, Rank& rank, const std::vector<Call>& calls);
   void run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const Call& call);
-  void run_point_to_point(Lock& lock, Rank& rank, const Call& call);
+  std::shared_ptr<Letter> post(Rank& rank, const Call& call);
+  void receive(Lock& lock, Rank& rank, const Call& call);
   static void compute(const Slot& slot);
   nccl::Result take_fault(int rank, const std::string& function);  // mutex_ held
   // False: no hang was asked for.
@@ -126,6 +136,8 @@ class FakeNccl : public nccl::NcclApi {
   // False: release_hangs() came first.
   bool wait_for_others(Lock& lock, const std::function<bool()>& have_come);
   std::shared_ptr<Rank> find(nccl::Comm comm);  // mutex_ held
+
+  static thread_local OpenGroup open_group_;
 
   const std::shared_ptr<FakeCuda> cuda_;
   int config_version_ = 22809;

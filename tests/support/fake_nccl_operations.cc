@@ -13,7 +13,40 @@ using nccl::Comm;
 using nccl::Result;
 using nccl::Stream;
 
-Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call call) {
+namespace {
+
+// Of the calling thread.
+thread_local int group_depth = 0;
+
+}  // namespace
+
+thread_local FakeNccl::OpenGroup FakeNccl::open_group_;
+
+Result FakeNccl::group_start() {
+  ++group_depth;
+  return Result::kSuccess;
+}
+
+Result FakeNccl::group_end() {
+  if (group_depth == 0) return Result::kInvalidUsage;
+  if (--group_depth > 0) return Result::kSuccess;
+  const OpenGroup group = std::exchange(open_group_, {});
+  if (group.result != Result::kSuccess || group.calls.empty()) return group.result;
+  return launch("group_end", group.comm, group.stream, group.calls);
+}
+
+Result FakeNccl::ask(const char* function, Comm comm, Stream stream, const Call& call) {
+  if (group_depth == 0) return launch(function, comm, stream, {call});
+  Entry entry(*this, comm, function);
+  if (!entry.ok()) return open_group_.result = entry.result();
+  open_group_.comm = comm;
+  open_group_.stream = stream;
+  open_group_.calls.push_back(call);
+  return Result::kSuccess;
+}
+
+Result FakeNccl::launch(const char* function, Comm comm, Stream stream,
+                        const std::vector<Call>& calls) {
   const bool is_ordered = nccl::DeviceLaunchLock::is_needed();
   int device = 0;
   cuda_->get_device(&device);
@@ -21,7 +54,7 @@ Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call cal
     Lock lock(mutex_);
     if (!launching_.insert(device).second) ++num_violations_;
   }
-  const Result result = enqueue(function, comm, stream, call);
+  const Result result = enqueue(function, comm, stream, calls);
   if (is_ordered) {
     Lock lock(mutex_);
     launching_.erase(device);
@@ -29,53 +62,70 @@ Result FakeNccl::launch(const char* function, Comm comm, Stream stream, Call cal
   return result;
 }
 
-Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream, const Call& call) {
+Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream,
+                         const std::vector<Call>& calls) {
   Entry entry(*this, comm, function);
   if (!entry.ok()) return entry.result();
   bool is_captured = false;
   cuda_->stream_is_capturing(stream, &is_captured);
   const std::shared_ptr<Rank> rank = entry.rank();
   Lock lock(mutex_);
-  begin(*rank, call);
+  begin(*rank, calls);
   if (is_captured) ++rank->num_graph_tasks;
   // A task of a graph runs at each replay, or never, and goes with the graph.
-  const auto gone = [this, rank, call, is_captured](bool* has_begun) {
+  const auto gone = [this, rank, calls, is_captured](bool* has_begun) {
     Lock its_lock(mutex_);
-    if (*has_begun) end(*rank, call);
+    if (*has_begun) end(*rank, calls);
     if (is_captured) --rank->num_graph_tasks;
     changed_.notify_all();
     delete has_begun;
   };
   std::shared_ptr<bool> has_begun(new bool(true), gone);
   lock.unlock();
-  cuda_->enqueue(stream, [this, rank, call, has_begun = std::move(has_begun)] {
+  cuda_->enqueue(stream, [this, rank, calls, has_begun = std::move(has_begun)] {
     Lock its_lock(mutex_);
-    if (!std::exchange(*has_begun, false)) begin(*rank, call);
-    run(its_lock, *rank, call);
+    if (!std::exchange(*has_begun, false)) begin(*rank, calls);
+    run(its_lock, *rank, calls);
   });
   return Result::kSuccess;
 }
 
-void FakeNccl::begin(Rank& rank, const Call& call) {
-  ++rank.num_running;
-  for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
-    in_use_.insert(memory);
+void FakeNccl::begin(Rank& rank, const std::vector<Call>& calls) {
+  rank.num_running += static_cast<int>(calls.size());
+  for (const Call& call : calls) {
+    for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
+      in_use_.insert(memory);
+    }
   }
 }
 
-void FakeNccl::run(Lock& lock, Rank& rank, const Call& call) {
-  if (call.kind == Call::Kind::kSend || call.kind == Call::Kind::kRecv) {
-    run_point_to_point(lock, rank, call);
-  } else {
-    run_collective(lock, rank, ++rank.num_calls, call);
+// Sends and receives of a group don't wait for each other.
+void FakeNccl::run(Lock& lock, Rank& rank, const std::vector<Call>& calls) {
+  std::vector<std::shared_ptr<Letter>> sent;
+  for (const Call& call : calls) {
+    if (call.kind == Call::Kind::kSend) sent.push_back(post(rank, call));
   }
-  end(rank, call);
+  for (const Call& call : calls) {
+    if (call.kind == Call::Kind::kSend) continue;
+    if (call.kind == Call::Kind::kRecv) {
+      receive(lock, rank, call);
+    } else {
+      run_collective(lock, rank, ++rank.num_calls, call);
+    }
+  }
+  for (const auto& letter : sent) {
+    changed_.wait(lock, [&] { return letter->taken || rank.aborted; });
+    letter->taken = true;  // after an abort: the memory is not to be read any more
+  }
+  end(rank, calls);
 }
 
-void FakeNccl::end(Rank& rank, const Call& call) {
-  --rank.num_running;
-  for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
-    in_use_.erase(in_use_.find(memory));
+void FakeNccl::end(Rank& rank, const std::vector<Call>& calls) {
+  rank.num_running -= static_cast<int>(calls.size());
+  for (const Call& call : calls) {
+    for (const void* memory : {call.input, static_cast<const void*>(call.output)}) {
+      in_use_.erase(in_use_.find(memory));
+    }
   }
   changed_.notify_all();
 }
@@ -104,16 +154,15 @@ void FakeNccl::run_collective(Lock& lock, Rank& rank, std::uint64_t seq, const C
   std::memset(call.output, 0xEE, rubbish_count * size_of(call.dtype));
 }
 
-void FakeNccl::run_point_to_point(Lock& lock, Rank& rank, const Call& call) {
+std::shared_ptr<FakeNccl::Letter> FakeNccl::post(Rank& rank, const Call& call) {
+  auto letter = std::make_shared<Letter>(Letter{call, false});
+  rank.group->mail[{rank.rank, call.root_or_peer}].push_back(letter);
+  changed_.notify_all();
+  return letter;
+}
+
+void FakeNccl::receive(Lock& lock, Rank& rank, const Call& call) {
   Group& group = *rank.group;
-  if (call.kind == Call::Kind::kSend) {
-    auto letter = std::make_shared<Group::Letter>(Group::Letter{call, false});
-    group.mail[{rank.rank, call.root_or_peer}].push_back(letter);
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return letter->taken || rank.aborted; });
-    letter->taken = true;  // after an abort: the memory is not to be read any more
-    return;
-  }
   auto& box = group.mail[{call.root_or_peer, rank.rank}];
   changed_.wait(lock, [&] { return !box.empty() || rank.aborted; });
   if (rank.aborted) {
@@ -164,6 +213,8 @@ void FakeNccl::compute(const Slot& slot) {
         }
         break;
       default: {
+        if (first.kind == Call::Kind::kReduce && static_cast<int>(rank) != first.root_or_peer)
+          break;
         const std::size_t offset = scatter ? rank * first.count : 0;
         for (std::size_t i = 0; i < first.count; ++i) {
           store_element(output, i, first.dtype, reduced(offset + i));
@@ -175,38 +226,43 @@ void FakeNccl::compute(const Slot& slot) {
 
 Result FakeNccl::all_reduce(const void* input, void* output, std::size_t count, DType dtype,
                             ReduceOp op, Comm comm, Stream stream) {
-  return launch("all_reduce", comm, stream,
-                {Call::Kind::kAllReduce, input, output, count, dtype, op, 0});
+  return ask("all_reduce", comm, stream,
+             {Call::Kind::kAllReduce, input, output, count, dtype, op, 0});
+}
+
+Result FakeNccl::reduce(const void* input, void* output, std::size_t count, DType dtype,
+                        ReduceOp op, int root, Comm comm, Stream stream) {
+  return ask("reduce", comm, stream, {Call::Kind::kReduce, input, output, count, dtype, op, root});
 }
 
 Result FakeNccl::broadcast(const void* input, void* output, std::size_t count, DType dtype,
                            int root, Comm comm, Stream stream) {
-  return launch("broadcast", comm, stream,
-                {Call::Kind::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root});
+  return ask("broadcast", comm, stream,
+             {Call::Kind::kBroadcast, input, output, count, dtype, ReduceOp::kSum, root});
 }
 
 Result FakeNccl::all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
                             Comm comm, Stream stream) {
-  return launch("all_gather", comm, stream,
-                {Call::Kind::kAllGather, input, output, input_count, dtype, ReduceOp::kSum, 0});
+  return ask("all_gather", comm, stream,
+             {Call::Kind::kAllGather, input, output, input_count, dtype, ReduceOp::kSum, 0});
 }
 
 Result FakeNccl::reduce_scatter(const void* input, void* output, std::size_t output_count,
                                 DType dtype, ReduceOp op, Comm comm, Stream stream) {
-  return launch("reduce_scatter", comm, stream,
-                {Call::Kind::kReduceScatter, input, output, output_count, dtype, op, 0});
+  return ask("reduce_scatter", comm, stream,
+             {Call::Kind::kReduceScatter, input, output, output_count, dtype, op, 0});
 }
 
 Result FakeNccl::send(const void* input, std::size_t count, DType dtype, int peer, Comm comm,
                       Stream stream) {
-  return launch("send", comm, stream,
-                {Call::Kind::kSend, input, nullptr, count, dtype, ReduceOp::kSum, peer});
+  return ask("send", comm, stream,
+             {Call::Kind::kSend, input, nullptr, count, dtype, ReduceOp::kSum, peer});
 }
 
 Result FakeNccl::recv(void* output, std::size_t count, DType dtype, int peer, Comm comm,
                       Stream stream) {
-  return launch("recv", comm, stream,
-                {Call::Kind::kRecv, nullptr, output, count, dtype, ReduceOp::kSum, peer});
+  return ask("recv", comm, stream,
+             {Call::Kind::kRecv, nullptr, output, count, dtype, ReduceOp::kSum, peer});
 }
 
 }  // namespace ddprun::test

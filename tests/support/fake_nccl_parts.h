@@ -10,7 +10,7 @@
 namespace ddprun::test {
 
 struct FakeNccl::Call {
-  enum class Kind { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
+  enum class Kind { kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter, kSend, kRecv };
   Kind kind;
   const void* input = nullptr;
   void* output = nullptr;
@@ -23,6 +23,18 @@ struct FakeNccl::Call {
     return kind == other.kind && count == other.count && dtype == other.dtype && op == other.op &&
            root_or_peer == other.root_or_peer;
   }
+};
+
+struct FakeNccl::OpenGroup {
+  nccl::Comm comm = nullptr;
+  nccl::Stream stream = nullptr;
+  std::vector<Call> calls;  // of that communicator, on that stream
+  nccl::Result result = nccl::Result::kSuccess;
+};
+
+struct FakeNccl::Letter {
+  Call call;
+  bool taken = false;
 };
 
 struct FakeNccl::Slot {
@@ -49,10 +61,6 @@ struct FakeNccl::Group {
   std::vector<bool> joined;
   std::map<std::uint64_t, std::shared_ptr<Slot>> slots;
   std::map<std::uint64_t, std::shared_ptr<Split>> splits;
-  struct Letter {
-    Call call;
-    bool taken = false;
-  };
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> mail;  // (from, to)
   nccl::Result error =
       nccl::Result::kSuccess;  // e.g. calls that don't match: reported on every rank

@@ -83,6 +83,9 @@ class LightNccl : public nccl::NcclApi {
   Result all_reduce(const void*, void*, std::size_t, DType, ReduceOp, Comm, Stream) override {
     return Result::kInvalidUsage;
   }
+  Result reduce(const void*, void*, std::size_t, DType, ReduceOp, int, Comm, Stream) override {
+    return Result::kInvalidUsage;
+  }
   Result broadcast(const void*, void*, std::size_t, DType, int, Comm, Stream) override {
     return Result::kInvalidUsage;
   }
@@ -98,6 +101,8 @@ class LightNccl : public nccl::NcclApi {
   Result recv(void*, std::size_t, DType, int, Comm, Stream) override {
     return Result::kInvalidUsage;
   }
+  Result group_start() override { return Result::kInvalidUsage; }
+  Result group_end() override { return Result::kInvalidUsage; }
   bool has_mem_alloc() override { return false; }
   Result mem_alloc(void**, std::size_t) override { return Result::kInvalidUsage; }
   Result mem_free(void*) override { return Result::kInvalidUsage; }

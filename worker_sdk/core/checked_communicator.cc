@@ -72,6 +72,10 @@ class CheckedCommunicator final : public Communicator {
     compare(CollectiveKind::kAllReduce, buffer, op, -1, options);
     return checked_->all_reduce(buffer, op, options);
   }
+  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
+    compare(CollectiveKind::kReduce, buffer, op, root, options);
+    return checked_->reduce(buffer, op, root, options);
+  }
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
     compare(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root, options);
     return checked_->broadcast(buffer, root, options);
@@ -90,6 +94,9 @@ class CheckedCommunicator final : public Communicator {
   }
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     return checked_->recv(buffer, peer, options);
+  }
+  WorkPtr group(const std::function<void()>& calls, bool async) override {
+    return checked_->group(calls, async);
   }
   void barrier(const CallOptions& options) override {
     compare(CollectiveKind::kBarrier, {}, ReduceOp::kSum, -1, options);

@@ -9,6 +9,7 @@ namespace ddprun {
 
 static_assert(static_cast<int>(ReduceOp::kSum) == 0 && static_cast<int>(ReduceOp::kProduct) == 4);
 static_assert(static_cast<int>(DType::kFloat32) == 0 && static_cast<int>(DType::kInt64) == 7);
+static_assert(static_cast<std::size_t>(DType::kFloat8E5M2) + 1 == kNumDTypes);
 
 const char* to_string(ReduceOp op) { return op_name(static_cast<std::uint8_t>(op)); }
 

@@ -19,7 +19,9 @@ namespace ddprun {
 class WorkerProgress;
 
 // kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero,
-// and float16 and bfloat16 are summed as float32, rounded once (all_reduce of N nodes: N times).
+// and floats of 8 and 16 bits are summed as float32, rounded once (all_reduce of N nodes: N times);
+// those of 8 bits to their largest number at most, as by NCCL. On bool a sum is "any", as is kMax,
+// and a product is "all", as is kMin; there is no average.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 const char* to_string(ReduceOp op);
@@ -107,6 +109,10 @@ class Communicator {
   // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
 
+  // After: root's buffer holds op over all ranks' buffers. What the others' hold is of no use.
+  virtual WorkPtr reduce(TensorView buffer, ReduceOp op, int root,
+                         const CallOptions& options = {}) = 0;
+
   // After: every rank's buffer holds root's.
   virtual WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options = {}) = 0;
 
@@ -121,6 +127,13 @@ class Communicator {
   // Point to point; matched with the peer's call by order per pair of ranks.
   virtual WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
   virtual WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
+
+  // Starts what `calls` asks of this communicator together, once `calls` has returned: operations
+  // above, none inside another group. Messages don't wait for one another: ranks may send to each
+  // other whatever the size, and to themselves. nccl: one ncclGroup, one launch. Inside, calls
+  // return null and `async` has no effect; the Work that this returns is theirs. Where `calls`
+  // throws, nothing has been started. worker_sdk/core/exchange.h has the usual groups.
+  virtual WorkPtr group(const std::function<void()>& calls, bool async = false) = 0;
 
   // Returns when every rank has called it; `async` has no effect.
   virtual void barrier(const CallOptions& options = {}) = 0;

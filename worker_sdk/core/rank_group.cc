@@ -75,6 +75,11 @@ RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vec
   return group;
 }
 
+std::string reduction_problem(DType dtype, ReduceOp op) {
+  if (dtype != DType::kBool || op != ReduceOp::kAverage) return "";
+  return "there is no average of bool";
+}
+
 std::string parts_problem(const TensorView& part, const TensorView& whole, int rank, int size) {
   const auto num_parts = static_cast<std::size_t>(size);
   if (part.dtype != whole.dtype) {

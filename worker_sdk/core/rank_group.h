@@ -37,6 +37,9 @@ RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vec
 // `whole`). Empty: nothing.
 std::string parts_problem(const TensorView& part, const TensorView& whole, int rank, int size);
 
+// The one rule for reductions: what is wrong with this one. Empty: nothing.
+std::string reduction_problem(DType dtype, ReduceOp op);
+
 // Work that is done already.
 WorkPtr completed_work();
 

@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/core/rank_group.h"
 
@@ -39,6 +40,9 @@ class SoloCommunicator : public Communicator {
   std::string_view backend() const override { return "host"; }
 
   WorkPtr all_reduce(TensorView, ReduceOp, const CallOptions&) override { return done(); }
+  WorkPtr reduce(TensorView, ReduceOp, int root, const CallOptions&) override {
+    return root == 0 ? done() : no_such_rank(root);
+  }
   WorkPtr broadcast(TensorView, int root, const CallOptions&) override {
     return root == 0 ? done() : no_such_rank(root);
   }
@@ -49,8 +53,19 @@ class SoloCommunicator : public Communicator {
                          const CallOptions&) override {
     return copy(input, output);
   }
-  WorkPtr send(TensorView, int peer, const CallOptions&) override { return no_such_rank(peer); }
-  WorkPtr recv(TensorView, int peer, const CallOptions&) override { return no_such_rank(peer); }
+  WorkPtr send(TensorView buffer, int peer, const CallOptions&) override {
+    if (peer != 0 || !group_.is_open()) return no_such_rank(peer);
+    group_.add_send_to_self(buffer);
+    return done();
+  }
+  WorkPtr recv(TensorView buffer, int peer, const CallOptions&) override {
+    if (peer != 0 || !group_.is_open()) return no_such_rank(peer);
+    group_.add_receive_from_self(buffer);
+    return done();
+  }
+  WorkPtr group(const std::function<void()>& calls, bool async) override {
+    return group_.run(calls, async);
+  }
   void barrier(const CallOptions&) override { done(); }
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
     return std::make_unique<HostBuffer>(size_bytes);
@@ -75,9 +90,12 @@ class SoloCommunicator : public Communicator {
     return done();
   }
   static WorkPtr no_such_rank(int rank) {
-    throw Error(ErrorCode::kInvalidArgument, concat("no rank ", rank, " in a job of one worker"));
+    throw Error(ErrorCode::kInvalidArgument,
+                rank == 0 ? "a worker can send to itself in a group only"
+                          : concat("no rank ", rank, " in a job of one worker"));
   }
 
+  CallGroup group_;
   std::atomic<bool> aborted_ = false;  // abort() comes from any thread
 };
 

@@ -15,8 +15,13 @@ enum class DType : std::uint8_t {
   kInt8,
   kUInt8,
   kInt32,
-  kInt64
+  kInt64,
+  kBool,        // a byte: 0 or 1
+  kFloat8E4M3,  // torch.float8_e4m3fn: without infinities, at most 448
+  kFloat8E5M2,
 };
+
+inline constexpr std::size_t kNumDTypes = 11;
 
 constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -31,6 +36,9 @@ constexpr std::size_t size_of(DType dtype) {
       return 2;
     case DType::kInt8:
     case DType::kUInt8:
+    case DType::kBool:
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
       return 1;
   }
   return 0;

@@ -26,6 +26,12 @@ at::ScalarType scalar_type(const HookTensor& tensor) {
       return at::kInt;
     case DType::kInt64:
       return at::kLong;
+    case DType::kBool:
+      return at::kBool;
+    case DType::kFloat8E4M3:
+      return at::kFloat8_e4m3fn;
+    case DType::kFloat8E5M2:
+      return at::kFloat8_e5m2;
   }
   throw Error(ErrorCode::kInvalidArgument, "the hook's " + tensor.name + " has no dtype");
 }

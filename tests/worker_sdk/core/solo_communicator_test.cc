@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/worker_sdk/core/exchange_checks.h"
 
 using namespace ddprun;
 
@@ -37,6 +38,12 @@ TEST_CASE("solo communicator: buffers are zeroed and aligned") {
     CHECK(std::count(bytes, bytes + 100'000, 0) == 100'000);
     std::fill_n(bytes, 100'000, 'x');
   }
+}
+
+TEST_CASE("solo communicator: reduce, groups and exchanges") {
+  const auto communicator = make_solo_communicator();
+  test::check_exchange(
+      *communicator, [](DType dtype, std::size_t count) { return test::HostArray(dtype, count); });
 }
 
 TEST_CASE("solo communicator: there is no other rank") {

@@ -46,6 +46,7 @@ class RecordingCommunicator : public Communicator {
     calls.push_back({buffer, op, options.async, std::make_shared<RecordingWork>(), {}});
     return calls.back().work;
   }
+  WorkPtr reduce(TensorView, ReduceOp, int, const CallOptions&) override { return unexpected(); }
   WorkPtr broadcast(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr all_gather(TensorView, TensorView, const CallOptions&) override { return unexpected(); }
   WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
@@ -55,6 +56,7 @@ class RecordingCommunicator : public Communicator {
   }
   WorkPtr send(TensorView, int, const CallOptions&) override { return unexpected(); }
   WorkPtr recv(TensorView, int, const CallOptions&) override { return unexpected(); }
+  WorkPtr group(const std::function<void()>&, bool) override { return unexpected(); }
   void barrier(const CallOptions&) override { unexpected(); }
   std::unique_ptr<Communicator> split(const std::vector<int>&, const SplitOptions&) override {
     throw Error(ErrorCode::kInvalidArgument, "this one is never split");

@@ -22,6 +22,9 @@ class ForwardingCommunicator : public Communicator {
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     return real_.all_reduce(buffer, op, options);
   }
+  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
+    return real_.reduce(buffer, op, root, options);
+  }
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
     return real_.broadcast(buffer, root, options);
   }
@@ -37,6 +40,9 @@ class ForwardingCommunicator : public Communicator {
   }
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     return real_.recv(buffer, peer, options);
+  }
+  WorkPtr group(const std::function<void()>& calls, bool async) override {
+    return real_.group(calls, async);
   }
   void barrier(const CallOptions& options) override { real_.barrier(options); }
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {

@@ -11,7 +11,7 @@ const char* to_string(CallKind kind) {
   static_assert(
       static_cast<int>(CallKind::kAllReduce) == static_cast<int>(CollectiveKind::kAllReduce) &&
       static_cast<int>(CallKind::kAllocate) == static_cast<int>(CollectiveKind::kAllocate) &&
-      static_cast<int>(CallKind::kRecv) == static_cast<int>(CollectiveKind::kRecv));
+      static_cast<int>(CallKind::kReduce) == static_cast<int>(CollectiveKind::kReduce));
   return kind_name(static_cast<CollectiveKind>(kind));
 }
 
@@ -20,14 +20,15 @@ std::string describe(const CallHeader& header) {
   if (header.kind == CallKind::kBarrier || header.kind == CallKind::kStart) return name;
   if (header.kind == CallKind::kAllocate) return concat(name, "(", header.count, " bytes)");
   std::string text = concat(name, "(", ddprun::to_string(header.dtype));
-  const bool is_reduction =
-      header.kind == CallKind::kAllReduce || header.kind == CallKind::kReduceScatter;
+  const bool is_reduction = has_op(static_cast<CollectiveKind>(header.kind));
   if (is_reduction && header.wire != header.dtype) {
     text += concat(" as ", ddprun::to_string(header.wire));
   }
   text += concat(" × ", header.count);
   if (is_reduction) text += concat(", ", ddprun::to_string(static_cast<ReduceOp>(header.op)));
-  if (header.kind == CallKind::kBroadcast) text += concat(", root ", header.root);
+  if (header.kind == CallKind::kBroadcast || header.kind == CallKind::kReduce) {
+    text += concat(", root ", header.root);
+  }
   if (header.kind == CallKind::kSend) text += concat(" to rank ", header.root);
   if (header.kind == CallKind::kRecv) text += concat(" from rank ", header.root);
   return text + ")";

@@ -22,6 +22,7 @@ enum class CallKind : std::uint8_t {
   kAllocate,
   kSend,
   kRecv,
+  kReduce,
   kStart,
 };
 

@@ -18,6 +18,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
+#include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_node.h"
 #include "worker_sdk/core/rank_group.h"
@@ -33,11 +34,11 @@ template <typename... Parts>
   throw Error(ErrorCode::kInvalidArgument, concat(why...));
 }
 
-// The same numbers, up to kRecv: those of the progress page are for everyone.
+// The same numbers, up to kReduce: those of the progress page are for everyone.
 CollectiveKind collective_kind(CallKind kind) {
   static_assert(static_cast<int>(CallKind::kAllReduce) ==
                     static_cast<int>(CollectiveKind::kAllReduce) &&
-                static_cast<int>(CallKind::kRecv) == static_cast<int>(CollectiveKind::kRecv));
+                static_cast<int>(CallKind::kReduce) == static_cast<int>(CollectiveKind::kReduce));
   return static_cast<CollectiveKind>(kind);
 }
 
@@ -210,6 +211,7 @@ class HostCommunicator final : public Communicator {
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check(buffer, "buffer");
+    check_reduction(buffer, op);
     CallHeader what = header(CallKind::kAllReduce, buffer, op);
     if (options.wire) {
       check_wire(*options.wire, buffer, op);
@@ -218,6 +220,17 @@ class HostCommunicator final : public Communicator {
     return collective(what, options, [this, buffer, op](const Call& call) {
       buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
     });
+  }
+
+  // As all_reduce: the parts that other ranks have summed lie in memory that all of a node share.
+  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
+    check(buffer, "buffer");
+    check_reduction(buffer, op);
+    check_rank(root, "root");
+    return collective(
+        header(CallKind::kReduce, buffer, op, root), options, [this, buffer, op](const Call& call) {
+          buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
+        });
   }
 
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
@@ -246,6 +259,7 @@ class HostCommunicator final : public Communicator {
     check(input, "input");
     check(output, "output");
     check_parts(output, input);
+    check_reduction(output, op);
     return collective(header(CallKind::kReduceScatter, output, op), options,
                       [this, input, output, op](const Call& call) {
                         output.count > 0 ? algorithms().reduce_scatter(call, input, output, op)
@@ -260,7 +274,12 @@ class HostCommunicator final : public Communicator {
     return message(CallKind::kRecv, buffer, peer, options);
   }
 
+  WorkPtr group(const std::function<void()>& calls, bool async) override {
+    return group_.run(calls, async);
+  }
+
   void barrier(const CallOptions& options) override {
+    refuse_in_group("barrier");
     CallOptions blocking = options;
     blocking.async = false;
     collective(header(CallKind::kBarrier, {}), blocking,
@@ -268,6 +287,7 @@ class HostCommunicator final : public Communicator {
   }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    refuse_in_group("allocate");
     const std::size_t most = kMaxBufferBytes / static_cast<std::size_t>(size()) / 2;
     if (size_bytes > most) {
       refuse("a buffer of ", size_bytes, " bytes can't be; the most is ", most);
@@ -287,6 +307,7 @@ class HostCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
                                       const SplitOptions& options) override {
+    refuse_in_group("split");
     HostCommunicatorOptions its = options_;
     its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
     its.size = static_cast<int>(ranks.size());
@@ -326,14 +347,33 @@ class HostCommunicator final : public Communicator {
   }
 
   WorkPtr collective(CallHeader what, const CallOptions& options, Body body) {
+    if (group_.is_open()) {
+      group_.add([this, what, its = in_group(options), body = std::move(body)] {
+        return collective(what, its, body);
+      });
+      return nullptr;
+    }
     what.sequence = ++num_collectives_;
     return start(collectives_queue_, what, options, std::move(body));
+  }
+
+  static CallOptions in_group(CallOptions options) {
+    options.async = true;
+    return options;
+  }
+
+  void refuse_in_group(const char* call) const {
+    if (group_.is_open()) refuse(call, " can't be part of a group");
   }
 
   WorkPtr message(CallKind kind, const TensorView& buffer, int peer, const CallOptions& options) {
     check(buffer, "buffer");
     check_rank(peer, "peer");
-    if (peer == rank()) refuse("rank ", peer, " can't send to itself");
+    if (group_.is_open()) {
+      add_message(kind, buffer, peer, options);
+      return nullptr;
+    }
+    if (peer == rank()) refuse("rank ", peer, " can send to itself in a group only");
     MessageQueue& entry = message_queues_[{peer, kind}];
     if (!entry.queue) {
       entry.queue = std::make_unique<OrderedExecutor>(kind == CallKind::kSend ? "ddprun-send"
@@ -344,6 +384,18 @@ class HostCommunicator final : public Communicator {
     return start(*entry.queue, what, options, [this, kind, buffer, peer](const Call& call) {
       kind == CallKind::kSend ? node_->send(call, buffer, peer) : node_->recv(call, buffer, peer);
     });
+  }
+
+  void add_message(CallKind kind, const TensorView& buffer, int peer, const CallOptions& options) {
+    if (peer != rank()) {
+      group_.add([this, kind, buffer, peer, its = in_group(options)] {
+        return message(kind, buffer, peer, its);
+      });
+    } else if (kind == CallKind::kSend) {
+      group_.add_send_to_self(buffer);
+    } else {
+      group_.add_receive_from_self(buffer);
+    }
   }
 
   // The deadline counts from when the operation begins to execute.
@@ -390,7 +442,7 @@ class HostCommunicator final : public Communicator {
   OperationFacts facts(const CallHeader& header) const {
     const CollectiveKind kind = collective_kind(header.kind);
     const bool has_root = header.kind == CallKind::kBroadcast || header.kind == CallKind::kSend ||
-                          header.kind == CallKind::kRecv;
+                          header.kind == CallKind::kRecv || header.kind == CallKind::kReduce;
     return {kind,
             header.op,
             static_cast<std::uint8_t>(header.dtype),
@@ -452,6 +504,11 @@ class HostCommunicator final : public Communicator {
     if (!view.data && view.count > 0) refuse(name, " has no data");
   }
 
+  void check_reduction(const TensorView& view, ReduceOp op) const {
+    const std::string problem = reduction_problem(view.dtype, op);
+    if (!problem.empty()) refuse(problem);
+  }
+
   void check_wire(DType wire, const TensorView& buffer, ReduceOp op) const {
     const bool is_half = wire == DType::kFloat16 || wire == DType::kBFloat16;
     const bool is_sum = op == ReduceOp::kSum || op == ReduceOp::kAverage;
@@ -489,6 +546,7 @@ class HostCommunicator final : public Communicator {
   // Caller's thread only.
   std::uint32_t num_collectives_ = 0;
   std::map<std::string, int> num_splits_;  // by name
+  CallGroup group_;
 
   std::atomic<int> num_open_{0};  // issued and not ended
   std::atomic<bool> failed_{false};

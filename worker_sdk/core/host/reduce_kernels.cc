@@ -26,7 +26,10 @@ bool has_f16c() {
 }
 #endif
 
-bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+bool is_narrow(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat8E4M3 ||
+         dtype == DType::kFloat8E5M2;
+}
 
 }  // namespace
 
@@ -52,13 +55,13 @@ void copy_bytes(void* destination, const void* source, std::size_t num_bytes) {
   }
 }
 
-DType accumulator_of(DType dtype) { return is_half(dtype) ? DType::kFloat32 : dtype; }
+DType accumulator_of(DType dtype) { return is_narrow(dtype) ? DType::kFloat32 : dtype; }
 
 void reduce_block(void* destination, const void* const* sources, std::size_t num_sources,
                   std::size_t count, DType dtype, ReduceOp op) {
   DDPRUN_CHECK(num_sources > 0);
   const ReduceKernels& kernels = reduce_kernels();
-  if (is_half(dtype)) {
+  if (is_narrow(dtype)) {
     alignas(64) float widened[kReduceBlockBytes / sizeof(float)];
     DDPRUN_CHECK(count * sizeof(float) <= sizeof widened);
     kernels.widen(static_cast<float*>(destination), sources[0], count, dtype);
@@ -84,7 +87,7 @@ void finish_block(void* destination, void* accumulated, std::size_t count, DType
   if (op == ReduceOp::kAverage && world_size > 1) {
     kernels.divide(accumulated, count, accumulator_of(dtype), world_size);
   }
-  if (is_half(dtype)) {
+  if (is_narrow(dtype)) {
     kernels.narrow(destination, static_cast<const float*>(accumulated), count, dtype);
   } else if (destination != accumulated) {
     copy_bytes(destination, accumulated, count * size_of(dtype));

@@ -18,12 +18,13 @@ namespace ddprun::host {
 // keep the first operand when the operands don't compare (NaN).
 struct ReduceKernels {
   const char* name;
-  // destination[i] = a[i] op b[i]; float16 and bfloat16 are not accepted (widen them first).
+  // destination[i] = a[i] op b[i]; floats of 8 and 16 bits are not accepted (widen them first).
   void (*combine)(void* destination, const void* a, const void* b, std::size_t count, DType dtype,
                   ReduceOp op);
-  // values[i] /= divisor (integers: towards zero); not for float16 and bfloat16.
+  // values[i] /= divisor (integers: towards zero); not for bool, nor floats of 8 and 16 bits.
   void (*divide)(void* values, std::size_t count, DType dtype, int divisor);
-  // float16 or bfloat16 → float32 and back, to nearest even.
+  // A float of 8 or 16 bits → float32 and back, to nearest even. One of 8 bits: what is beyond its
+  // largest number becomes that.
   void (*widen)(float* destination, const void* source, std::size_t count, DType dtype);
   void (*narrow)(void* destination, const float* source, std::size_t count, DType dtype);
   // memcpy for large blocks of any alignment.
@@ -39,7 +40,7 @@ std::vector<const ReduceKernels*> available_reduce_kernels();
 // took 3 times as long where source and destination differ in alignment (AMD EPYC, glibc 2.36).
 void copy_bytes(void* destination, const void* source, std::size_t num_bytes);
 
-// The type sums are kept in: float32 for float16 and bfloat16, else the type itself.
+// The type sums are kept in: float32 for floats of 8 and 16 bits, else the type itself.
 DType accumulator_of(DType dtype);
 
 // Bytes that reduce_block handles in one go; callers cut their work at this size.

@@ -75,7 +75,8 @@ void combine_typed(void* destination, const void* left, const void* right, size_
   }
 }
 
-// Calls `visit` with a zero of that type; not for float16 and bfloat16, which are widened before.
+// Calls `visit` with a zero of that type; not for floats of 8 and 16 bits, which are widened
+// before.
 template <typename Visit>
 void with_type(DType dtype, Visit visit) {
   switch (dtype) {
@@ -86,6 +87,7 @@ void with_type(DType dtype, Visit visit) {
     case DType::kInt8:
       return visit(std::int8_t{});
     case DType::kUInt8:
+    case DType::kBool:
       return visit(std::uint8_t{});
     case DType::kInt32:
       return visit(std::int32_t{});
@@ -93,12 +95,18 @@ void with_type(DType dtype, Visit visit) {
       return visit(std::int64_t{});
     case DType::kFloat16:
     case DType::kBFloat16:
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
       return;
   }
 }
 
 void combine(void* destination, const void* a, const void* b, size_t count, DType dtype,
              ReduceOp op) {
+  if (dtype == DType::kBool) {
+    if (op == ReduceOp::kSum) op = ReduceOp::kMax;
+    if (op == ReduceOp::kProduct) op = ReduceOp::kMin;
+  }
   with_type(dtype, [=](auto zero) { combine_typed<decltype(zero)>(destination, a, b, count, op); });
 }
 
@@ -168,13 +176,69 @@ void narrow_float16(std::uint16_t* destination, const float* source, size_t coun
 }
 #endif
 
+// IEEE 754's layout in 8 bits (Micikevicius et al., "FP8 formats for deep learning", 2022).
+struct Float8 {
+  std::uint32_t mantissa_bits, bias;
+  std::uint32_t largest, nan;  // without the sign
+};
+constexpr Float8 kE4M3{3, 7, 0x7e, 0x7f};
+constexpr Float8 kE5M2{2, 15, 0x7b, 0x7f};
+
+void widen_float8(float* destination, const std::uint8_t* source, size_t count,
+                  const Float8& format) {
+  const std::uint32_t shift = 23 - format.mantissa_bits;
+  for (size_t i = 0; i < count; ++i) {
+    const std::uint32_t magnitude = source[i] & 0x7fu;
+    std::uint32_t bits = (magnitude << shift) + ((127 - format.bias) << 23);
+    if (magnitude >> format.mantissa_bits == 0) {  // zero and numbers without the leading bit
+      const float unit = 1.0f / static_cast<float>(1u << (format.bias + format.mantissa_bits - 1));
+      const float value = static_cast<float>(magnitude) * unit;
+      __builtin_memcpy(&bits, &value, sizeof bits);
+    } else if (magnitude > format.largest) {  // E5M2 has an infinity after it
+      bits = magnitude == format.largest + 1 && magnitude != format.nan ? 0x7f800000u : 0x7fc00000u;
+    }
+    bits |= static_cast<std::uint32_t>(source[i] & 0x80u) << 24;
+    __builtin_memcpy(destination + i, &bits, sizeof bits);
+  }
+}
+
+void narrow_float8(std::uint8_t* destination, const float* source, size_t count,
+                   const Float8& format) {
+  for (size_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, source + i, sizeof bits);
+    const std::uint32_t magnitude = bits & 0x7fffffffu;
+    const std::uint32_t exponent = magnitude >> 23, least = 128 - format.bias;
+    std::uint32_t shift = 23 - format.mantissa_bits;
+    std::uint32_t mantissa = magnitude - ((least - 1) << 23);
+    if (exponent < least) {  // without the leading bit
+      mantissa = (magnitude & 0x7fffffu) | 0x800000u;
+      shift += least - exponent;
+      if (shift > 25) shift = 25;  // nothing is left of it
+    }
+    const std::uint32_t is_odd = (mantissa >> shift) & 1u;
+    std::uint32_t rounded = (mantissa + (1u << (shift - 1)) - 1 + is_odd) >> shift;
+    if (rounded > format.largest) rounded = format.largest;
+    if (magnitude > 0x7f800000u) rounded = format.nan;
+    destination[i] = static_cast<std::uint8_t>((bits >> 24 & 0x80u) | rounded);
+  }
+}
+
 void widen(float* destination, const void* source, size_t count, DType dtype) {
+  if (dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2) {
+    return widen_float8(destination, static_cast<const std::uint8_t*>(source), count,
+                        dtype == DType::kFloat8E4M3 ? kE4M3 : kE5M2);
+  }
   const auto* from = static_cast<const std::uint16_t*>(source);
   if (dtype == DType::kBFloat16) return widen_bfloat16(destination, from, count);
   widen_float16(destination, from, count);
 }
 
 void narrow(void* destination, const float* source, size_t count, DType dtype) {
+  if (dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2) {
+    return narrow_float8(static_cast<std::uint8_t*>(destination), source, count,
+                         dtype == DType::kFloat8E4M3 ? kE4M3 : kE5M2);
+  }
   auto* to = static_cast<std::uint16_t*>(destination);
   if (dtype == DType::kBFloat16) return narrow_bfloat16(to, source, count);
   narrow_float16(to, source, count);

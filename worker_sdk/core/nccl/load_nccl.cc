@@ -24,15 +24,29 @@ static_assert(static_cast<int>(Result::kInvalidUsage) == ncclInvalidUsage);
 static_assert(static_cast<int>(Result::kRemoteError) == ncclRemoteError);
 static_assert(static_cast<int>(Result::kInProgress) == ncclInProgress);
 
+// NCCL ≥ 2.24 reduces floats of 8 bits, on devices of compute capability 9.0 and later.
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+constexpr ncclDataType_t kE4M3 = ncclFloat8e4m3, kE5M2 = ncclFloat8e5m2;
+#else
+constexpr ncclDataType_t kE4M3 = ncclNumTypes, kE5M2 = ncclNumTypes;
+#endif
+
+// bool is uint8 with an operation of its own.
 ncclDataType_t to_nccl(DType dtype) {
   constexpr std::array kTypes{ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
-                              ncclInt8,    ncclUint8,   ncclInt32,   ncclInt64};
-  static_assert(kTypes.size() == static_cast<std::size_t>(DType::kInt64) + 1);
+                              ncclInt8,    ncclUint8,   ncclInt32,   ncclInt64,
+                              ncclUint8,   kE4M3,       kE5M2};
+  static_assert(kTypes.size() == kNumDTypes);
   const auto at = static_cast<std::size_t>(dtype);
   return at < kTypes.size() ? kTypes[at] : ncclNumTypes;  // which NCCL refuses
 }
 
-ncclRedOp_t to_nccl(ReduceOp op) {
+// Of what is only moved: any library moves bytes.
+ncclDataType_t moved_as(DType dtype) { return size_of(dtype) == 1 ? ncclUint8 : to_nccl(dtype); }
+
+ncclRedOp_t to_nccl(ReduceOp op, DType dtype) {
+  if (dtype == DType::kBool && op == ReduceOp::kSum) return ncclMax;
+  if (dtype == DType::kBool && op == ReduceOp::kProduct) return ncclMin;
   constexpr std::array kOps{ncclSum, ncclAvg, ncclMin, ncclMax, ncclProd};
   static_assert(kOps.size() == static_cast<std::size_t>(ReduceOp::kProduct) + 1);
   const auto at = static_cast<std::size_t>(op);
@@ -111,37 +125,46 @@ class LoadedNccl : public NcclApi {
 
   Result all_reduce(const void* input, void* output, std::size_t count, DType dtype, ReduceOp op,
                     Comm comm, Stream stream) override {
-    return from_nccl(
-        ncclAllReduce(input, output, count, to_nccl(dtype), to_nccl(op), raw(comm), raw(stream)));
+    return from_nccl(ncclAllReduce(input, output, count, to_nccl(dtype), to_nccl(op, dtype),
+                                   raw(comm), raw(stream)));
+  }
+
+  Result reduce(const void* input, void* output, std::size_t count, DType dtype, ReduceOp op,
+                int root, Comm comm, Stream stream) override {
+    return from_nccl(ncclReduce(input, output, count, to_nccl(dtype), to_nccl(op, dtype), root,
+                                raw(comm), raw(stream)));
   }
 
   Result broadcast(const void* input, void* output, std::size_t count, DType dtype, int root,
                    Comm comm, Stream stream) override {
     return from_nccl(
-        ncclBroadcast(input, output, count, to_nccl(dtype), root, raw(comm), raw(stream)));
+        ncclBroadcast(input, output, count, moved_as(dtype), root, raw(comm), raw(stream)));
   }
 
   Result all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
                     Comm comm, Stream stream) override {
     return from_nccl(
-        ncclAllGather(input, output, input_count, to_nccl(dtype), raw(comm), raw(stream)));
+        ncclAllGather(input, output, input_count, moved_as(dtype), raw(comm), raw(stream)));
   }
 
   Result reduce_scatter(const void* input, void* output, std::size_t output_count, DType dtype,
                         ReduceOp op, Comm comm, Stream stream) override {
-    return from_nccl(ncclReduceScatter(input, output, output_count, to_nccl(dtype), to_nccl(op),
-                                       raw(comm), raw(stream)));
+    return from_nccl(ncclReduceScatter(input, output, output_count, to_nccl(dtype),
+                                       to_nccl(op, dtype), raw(comm), raw(stream)));
   }
 
   Result send(const void* input, std::size_t count, DType dtype, int peer, Comm comm,
               Stream stream) override {
-    return from_nccl(ncclSend(input, count, to_nccl(dtype), peer, raw(comm), raw(stream)));
+    return from_nccl(ncclSend(input, count, moved_as(dtype), peer, raw(comm), raw(stream)));
   }
 
   Result recv(void* output, std::size_t count, DType dtype, int peer, Comm comm,
               Stream stream) override {
-    return from_nccl(ncclRecv(output, count, to_nccl(dtype), peer, raw(comm), raw(stream)));
+    return from_nccl(ncclRecv(output, count, moved_as(dtype), peer, raw(comm), raw(stream)));
   }
+
+  Result group_start() override { return from_nccl(ncclGroupStart()); }
+  Result group_end() override { return from_nccl(ncclGroupEnd()); }
 
   bool has_mem_alloc() override {
     return ncclMemAlloc != nullptr && ncclMemFree != nullptr && ncclCommRegister != nullptr &&
@@ -219,11 +242,14 @@ class LoadedNccl : public NcclApi {
   DDPRUN_NCCL_REQUIRED(ncclCommDestroy);
   DDPRUN_NCCL_REQUIRED(ncclCommAbort);
   DDPRUN_NCCL_REQUIRED(ncclAllReduce);
+  DDPRUN_NCCL_REQUIRED(ncclReduce);
   DDPRUN_NCCL_REQUIRED(ncclBroadcast);
   DDPRUN_NCCL_REQUIRED(ncclAllGather);
   DDPRUN_NCCL_REQUIRED(ncclReduceScatter);
   DDPRUN_NCCL_REQUIRED(ncclSend);
   DDPRUN_NCCL_REQUIRED(ncclRecv);
+  DDPRUN_NCCL_REQUIRED(ncclGroupStart);
+  DDPRUN_NCCL_REQUIRED(ncclGroupEnd);
   DDPRUN_NCCL_REQUIRED(ncclGetErrorString);
   DDPRUN_NCCL_REQUIRED(ncclGetLastError);
   DDPRUN_NCCL_OPTIONAL(InitRankScalable, ncclCommInitRankScalable);

@@ -72,6 +72,8 @@ class NcclApi {
 
   virtual Result all_reduce(const void* input, void* output, std::size_t count, DType dtype,
                             ReduceOp op, Comm comm, Stream stream) = 0;
+  virtual Result reduce(const void* input, void* output, std::size_t count, DType dtype,
+                        ReduceOp op, int root, Comm comm, Stream stream) = 0;
   virtual Result broadcast(const void* input, void* output, std::size_t count, DType dtype,
                            int root, Comm comm, Stream stream) = 0;
   virtual Result all_gather(const void* input, void* output, std::size_t input_count, DType dtype,
@@ -82,6 +84,10 @@ class NcclApi {
                       Stream stream) = 0;
   virtual Result recv(void* output, std::size_t count, DType dtype, int peer, Comm comm,
                       Stream stream) = 0;
+
+  // The operations that this thread starts between them are launched together by group_end.
+  virtual Result group_start() = 0;
+  virtual Result group_end() = 0;
 
   // Memory that NCCL moves without a copy (NCCL ≥ 2.19).
   virtual bool has_mem_alloc() = 0;

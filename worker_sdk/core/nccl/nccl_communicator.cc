@@ -6,10 +6,12 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "common/bounded_call.h"
 #include "common/log.h"
+#include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/comm_setup.h"
@@ -149,10 +151,22 @@ class NcclCommunicator : public Communicator {
 
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check_buffer("all_reduce", buffer);
+    check_reduction("all_reduce", buffer, op);
     return start_work(facts(CollectiveKind::kAllReduce, buffer, op), options,
-                      [&](Comm comm, Stream stream) {
+                      [=, this](Comm comm, Stream stream) {
                         return nccl_->all_reduce(buffer.data, buffer.data, buffer.count,
                                                  buffer.dtype, op, comm, stream);
+                      });
+  }
+
+  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
+    check_buffer("reduce", buffer);
+    check_reduction("reduce", buffer, op);
+    check_rank("reduce", "root", root);
+    return start_work(facts(CollectiveKind::kReduce, buffer, op, root), options,
+                      [=, this](Comm comm, Stream stream) {
+                        return nccl_->reduce(buffer.data, buffer.data, buffer.count, buffer.dtype,
+                                             op, root, comm, stream);
                       });
   }
 
@@ -160,7 +174,7 @@ class NcclCommunicator : public Communicator {
     check_buffer("broadcast", buffer);
     check_rank("broadcast", "root", root);
     return start_work(facts(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
-                      [&](Comm comm, Stream stream) {
+                      [=, this](Comm comm, Stream stream) {
                         return nccl_->broadcast(buffer.data, buffer.data, buffer.count,
                                                 buffer.dtype, root, comm, stream);
                       });
@@ -171,7 +185,7 @@ class NcclCommunicator : public Communicator {
     check_buffer("all_gather", output);
     check_parts("all_gather", input, output);
     return start_work(
-        facts(CollectiveKind::kAllGather, input), options, [&](Comm comm, Stream stream) {
+        facts(CollectiveKind::kAllGather, input), options, [=, this](Comm comm, Stream stream) {
           return nccl_->all_gather(input.data, output.data, input.count, input.dtype, comm, stream);
         });
   }
@@ -181,8 +195,9 @@ class NcclCommunicator : public Communicator {
     check_buffer("reduce_scatter", input);
     check_buffer("reduce_scatter", output);
     check_parts("reduce_scatter", output, input);
+    check_reduction("reduce_scatter", output, op);
     return start_work(facts(CollectiveKind::kReduceScatter, output, op), options,
-                      [&](Comm comm, Stream stream) {
+                      [=, this](Comm comm, Stream stream) {
                         return nccl_->reduce_scatter(input.data, output.data, output.count,
                                                      output.dtype, op, comm, stream);
                       });
@@ -192,7 +207,7 @@ class NcclCommunicator : public Communicator {
     check_buffer("send", buffer);
     check_peer("send", peer);
     return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer), options,
-                      [&](Comm comm, Stream stream) {
+                      [=, this](Comm comm, Stream stream) {
                         return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
                                            stream);
                       });
@@ -202,24 +217,45 @@ class NcclCommunicator : public Communicator {
     check_buffer("recv", buffer);
     check_peer("recv", peer);
     return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer), options,
-                      [&](Comm comm, Stream stream) {
+                      [=, this](Comm comm, Stream stream) {
                         return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
                                            stream);
                       });
   }
 
+  WorkPtr group(const std::function<void()>& calls, bool async) override {
+    if (is_grouping_) throw refused("group", "it is inside another group");
+    is_grouping_ = true;
+    try {
+      calls();
+    } catch (...) {
+      is_grouping_ = false;
+      grouped_.clear();
+      throw;
+    }
+    is_grouping_ = false;
+    const std::vector<Asked> asked = std::exchange(grouped_, {});
+    std::vector<WorkPtr> works;
+    if (!asked.empty()) {
+      for (auto& operation : start(asked)) works.push_back(work_of(std::move(operation)));
+    }
+    WorkPtr work = joined_work(std::move(works));
+    if (!async) work->wait();
+    return work;
+  }
+
   void barrier(const CallOptions& options) override {
-    refuse_capture("barrier");
-    const auto operation =
-        start(facts(CollectiveKind::kBarrier, {}), options, [&](Comm comm, Stream stream) {
-          return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32,
-                                   ReduceOp::kSum, comm, stream);
-        });
-    wait_on_host(*operation, *failure_);
+    refuse_on_host("barrier");
+    const Asked asked{facts(CollectiveKind::kBarrier, {}), options,
+                      [this](Comm comm, Stream stream) {
+                        return nccl_->all_reduce(barrier_memory_, barrier_memory_, 1, DType::kInt32,
+                                                 ReduceOp::kSum, comm, stream);
+                      }};
+    wait_on_host(*start({&asked, 1}).front(), *failure_);
   }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
-    refuse_capture("allocate");
+    refuse_on_host("allocate");
     std::unique_ptr<CommBuffer> buffer;
     {
       std::lock_guard lock(launch_mutex_);
@@ -233,12 +269,14 @@ class NcclCommunicator : public Communicator {
       }
     }
     CudaResult zeroed = kCudaSuccess;
-    const auto operation =
-        start(facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}), {},
-              [&](Comm, Stream stream) {
-                zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
-                return Result::kSuccess;
-              });
+    const Asked asked{
+        facts(CollectiveKind::kAllocate, {.count = size_bytes, .dtype = DType::kUInt8}),
+        {},
+        [&](Comm, Stream stream) {
+          zeroed = cuda_->memory_set(buffer->data(), 0, size_bytes, stream);
+          return Result::kSuccess;
+        }};
+    const auto operation = start({&asked, 1}).front();
     if (zeroed != kCudaSuccess) {
       throw in_group(cuda_error(*cuda_, zeroed, options_.rank, "zeroing a buffer"));
     }
@@ -248,7 +286,7 @@ class NcclCommunicator : public Communicator {
 
   std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
                                       const SplitOptions& options) override {
-    refuse_capture("split");
+    refuse_on_host("split");
     NcclOptions its = options_;
     its.group = make_group(options_.group, rank(), size(), ranks, options, &its.rank);
     if (!options_.split_store) {
@@ -276,6 +314,14 @@ class NcclCommunicator : public Communicator {
 
  private:
   using Launch = std::function<Result(Comm comm, Stream stream)>;
+  using OperationPtr = std::shared_ptr<Operation>;
+
+  // What a call asks for; in a group it is started later.
+  struct Asked {
+    OperationFacts facts;
+    CallOptions options;
+    Launch launch;
+  };
 
   void end() {
     watchdog_->stop();
@@ -300,56 +346,72 @@ class NcclCommunicator : public Communicator {
     if (failure_->is_set()) drain_->left_behind();
   }
 
-  // Runs `launch` on our stream behind the caller's, and watches it from before it starts.
-  std::shared_ptr<Operation> start(OperationFacts facts, const CallOptions& options,
-                                   const Launch& launch) {
+  // Launches them together on our stream behind the caller's, and watches them from before they
+  // start. At least one.
+  std::vector<OperationPtr> start(std::span<const Asked> asked) {
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
-    const bool captured = is_captured(kind_name(facts.kind));
+    const bool captured = is_captured(asked.size() == 1 ? kind_name(asked[0].facts.kind) : "group");
     try {
       DeviceGuard guard(*cuda_, options_.device, options_.rank);
-      return start_on_device(facts, options, launch, captured);
+      return start_on_device(asked, captured);
     } catch (const Error& error) {
       fail(error);  // whatever it was: this rank is out of step with the others now
     }
   }
 
   // launch_mutex_ is held and the device selected.
-  std::shared_ptr<Operation> start_on_device(OperationFacts facts, const CallOptions& options,
-                                             const Launch& launch, bool captured) {
+  std::vector<OperationPtr> start_on_device(std::span<const Asked> asked, bool captured) {
     const int rank = options_.rank;
+    if (captured) watchdog_->note_graphs();
+    std::vector<OperationPtr> operations;
+    operations.reserve(asked.size());
+    for (const Asked& one : asked) operations.push_back(watched(one));
+    CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
+    if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
+    if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operations[0]->name()));
+    call_nccl(operations, asked);
+    for (const OperationPtr& operation : operations) {
+      const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
+      if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
+      captured ? operation->mark_captured() : operation->mark_launched();
+    }
+    return operations;
+  }
+
+  // An operation that the watchdog counts when it has ended, and sees where CUDA hangs.
+  OperationPtr watched(const Asked& asked) {
+    OperationFacts facts = asked.facts;
     facts.sequence = num_operations_ + 1;
     WorkerProgress* const counted = options_.progress.get();
     const FlightRecorder::Ticket ticket =
         counted != nullptr ? counted->recorder().schedule(facts) : 0;
     auto operation = std::make_shared<Operation>(
-        cuda_, events_, failure_, facts, options.timeout.value_or(options_.timeout), ticket);
+        cuda_, events_, failure_, facts, asked.options.timeout.value_or(options_.timeout), ticket);
     ++num_operations_;
     if (counted != nullptr) {
       counted->collective_begun(facts.kind);
       counted->recorder().start(ticket);
     }
-    if (captured) watchdog_->note_graphs();
-    watchdog_->watch(operation);  // which counts it when it has ended, and sees it where CUDA hangs
-    CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
-    if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
-    if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operation->name()));
-    call_nccl(*operation, launch);
-    const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
-    if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
-    if (captured) {
-      operation->mark_captured();
-    } else {
-      operation->mark_launched();
-    }
+    watchdog_->watch(operation);
     return operation;
   }
 
-  // The same as a Work, waited for unless async.
-  WorkPtr start_work(OperationFacts facts, const CallOptions& options, const Launch& launch) {
+  WorkPtr work_of(OperationPtr operation) const {
     NcclWork::Context context{cuda_,           failure_,      caller_,
                               options_.device, options_.rank, options_.blocking_wait};
-    auto work = std::make_shared<NcclWork>(std::move(context), start(facts, options, launch));
+    return std::make_shared<NcclWork>(std::move(context), std::move(operation));
+  }
+
+  // Starts it, and waits for it unless async; null in a group, where it starts at the end.
+  template <typename L>
+  WorkPtr start_work(const OperationFacts& facts, const CallOptions& options, const L& launch) {
+    if (is_grouping_) {
+      grouped_.push_back({facts, options, launch});
+      return nullptr;
+    }
+    const Asked asked{facts, options, std::cref(launch)};  // without memory of its own
+    WorkPtr work = work_of(start({&asked, 1}).front());
     if (!options.async) work->wait();
     return work;
   }
@@ -366,17 +428,28 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // Calls `launch` inside the gate; a failure is set and thrown.
-  void call_nccl(const Operation& operation, const Launch& launch) {
+  // Launches all inside the gate, several as one group; a failure is set and thrown.
+  void call_nccl(const std::vector<OperationPtr>& operations, std::span<const Asked> asked) {
     std::optional<Error> error;
     {
       std::optional<DeviceLaunchLock> lock;
       if (locks_launches_) lock.emplace(options_.device);
       const CommGate::Pass pass(*gate_);
       if (pass.comm() == nullptr) throw_gone();
-      const Result result = launch(pass.comm(), stream_);
+      const bool is_group = asked.size() > 1;
+      if (is_group) nccl_->group_start();
+      Result result = Result::kSuccess;
+      std::size_t last = 0;
+      for (std::size_t i = 0; i < asked.size() && result == Result::kSuccess; ++i) {
+        last = i;
+        result = asked[i].launch(pass.comm(), stream_);
+      }
+      if (is_group) {  // where a launch was refused, it launches nothing and says the same
+        const Result ended = nccl_->group_end();
+        if (result == Result::kSuccess) result = ended;
+      }
       if (result != Result::kSuccess) {
-        error = nccl_error(*nccl_, pass.comm(), result, options_.rank, operation.name());
+        error = nccl_error(*nccl_, pass.comm(), result, options_.rank, operations[last]->name());
       }
     }
     if (error) fail(*error);
@@ -410,8 +483,10 @@ class NcclCommunicator : public Communicator {
     return callers;
   }
 
-  // Throws Error(kInvalidArgument) where `operation`, which waits on the host, would be captured.
-  void refuse_capture(const char* operation) const {
+  // Throws Error(kInvalidArgument) where `operation`, which waits on the host, would be captured or
+  // part of a group.
+  void refuse_on_host(const char* operation) const {
+    if (is_grouping_) throw refused(operation, "it can't be part of a group");
     if (!is_captured(operation)) return;
     throw refused(operation,
                   "the caller's stream captures a CUDA graph, and this waits on the host");
@@ -452,6 +527,11 @@ class NcclCommunicator : public Communicator {
     }
   }
 
+  void check_reduction(const char* operation, const TensorView& buffer, ReduceOp op) const {
+    const std::string problem = reduction_problem(buffer.dtype, op);
+    if (!problem.empty()) throw refused(operation, problem);
+  }
+
   void check_rank(const char* operation, const char* role, int rank) const {
     if (rank >= 0 && rank < options_.size) return;
     throw refused(operation, role, " ", rank, " is not a rank below ", options_.size);
@@ -459,7 +539,9 @@ class NcclCommunicator : public Communicator {
 
   void check_peer(const char* operation, int peer) const {
     check_rank(operation, "peer", peer);
-    if (peer == options_.rank) throw refused(operation, "the peer is this rank itself");
+    if (peer == options_.rank && !is_grouping_) {
+      throw refused(operation, "the peer is this rank itself, which only a group can have");
+    }
   }
 
   // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
@@ -494,7 +576,10 @@ class NcclCommunicator : public Communicator {
   Event caller_ready_ = nullptr;    // what the caller's stream held when an operation started
   void* barrier_memory_ = nullptr;  // one element on the device
 
-  std::map<std::string, int> num_splits_;  // by name; caller's thread only
+  // Caller's thread only.
+  std::map<std::string, int> num_splits_;  // by name
+  bool is_grouping_ = false;               // inside group()
+  std::vector<Asked> grouped_;
 
   std::mutex launch_mutex_;
   std::uint64_t num_operations_ = 0;  // Guarded by launch_mutex_

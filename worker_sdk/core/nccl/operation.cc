@@ -50,10 +50,10 @@ std::string Operation::name() const {
   text += kind_name(facts_.kind);
   if (facts_.kind == CollectiveKind::kBarrier) return text;
   text += concat(" of ", facts_.count, " ", dtype_name(facts_.dtype));
-  if (has_op(facts_.kind)) return concat(text, " ", op_name(facts_.op));
+  if (has_op(facts_.kind)) text += concat(" ", op_name(facts_.op));
   if (facts_.root < 0) return text;
-  return concat(text, facts_.kind == CollectiveKind::kSend ? " to rank " : " from rank ",
-                facts_.root);
+  const bool sends = facts_.kind == CollectiveKind::kSend || facts_.kind == CollectiveKind::kReduce;
+  return concat(text, sends ? " to rank " : " from rank ", facts_.root);
 }
 
 void Operation::mark_captured() {

@@ -9,6 +9,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/sanitizers.h"
+#include "tests/worker_sdk/core/exchange_checks.h"
 #include "tests/worker_sdk/core/host/rank_threads.h"
 #include "tests/worker_sdk/core/host/reference.h"
 
@@ -39,15 +40,22 @@ std::vector<std::byte> reduced(int world, std::size_t count, unsigned seed, Redu
   return bytes;
 }
 
-// Between nodes averages of half precision are rounded before each hop.
+// Between nodes sums of 8 bits, and averages of 16, are rounded before each hop.
+bool is_rounded(DType dtype, ReduceOp op) {
+  const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+  if (op == ReduceOp::kAverage) return is_half || is_float8(dtype);
+  return op == ReduceOp::kSum && is_float8(dtype);
+}
+
 bool nearly_equal(const std::vector<std::byte>& p, const std::vector<std::byte>& q, DType dtype) {
-  const float epsilon = dtype == DType::kBFloat16 ? 0x1p-8F : 0x1p-11F;
+  const double epsilon = dtype == DType::kFloat8E4M3   ? 0x1p-4
+                         : dtype == DType::kFloat8E5M2 ? 0x1p-3
+                         : dtype == DType::kBFloat16   ? 0x1p-8
+                                                       : 0x1p-11;
   const auto at = [&](const std::vector<std::byte>& bytes, std::size_t i) {
-    std::uint16_t half;
-    std::memcpy(&half, bytes.data() + 2 * i, sizeof half);
-    return dtype == DType::kBFloat16 ? float_from_bfloat16(half) : float_from_float16(half);
+    return test::load_element(bytes.data(), i, dtype);
   };
-  for (std::size_t i = 0; i < p.size() / 2; ++i) {
+  for (std::size_t i = 0; i < p.size() / size_of(dtype); ++i) {
     if (!(std::abs(at(p, i) - at(q, i)) <= 4 * epsilon * std::abs(at(q, i)))) return false;
   }
   return p.size() == q.size();
@@ -68,10 +76,9 @@ void check_all_reduce(Communicator& world, DType dtype, ReduceOp op, std::size_t
   std::vector<std::byte> bytes = inputs(world.rank(), count, seed, op, dtype);
   world.all_reduce(view(bytes, dtype), op);
   const std::vector<std::byte> expected = reduced(world.size(), count, seed, op, dtype);
-  const bool rounds =
-      op == ReduceOp::kAverage && (dtype == DType::kFloat16 || dtype == DType::kBFloat16);
-  expect(rounds ? nearly_equal(bytes, expected, dtype) && same_everywhere(world, bytes)
-                : bytes == expected,
+  expect(is_rounded(dtype, op)
+             ? nearly_equal(bytes, expected, dtype) && same_everywhere(world, bytes)
+             : bytes == expected,
          std::string("all_reduce ") + to_string(dtype) + " " + to_string(op) + " × " +
              std::to_string(count));
 }
@@ -127,7 +134,7 @@ void check_messages(Communicator& world, DType dtype, std::size_t count, unsigne
 
 // How ranks meet doesn't depend on the type.
 std::vector<DType> some_types() {
-  return test::kIsSanitized ? std::vector{DType::kFloat32, DType::kBFloat16}
+  return test::kIsSanitized ? std::vector{DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3}
                             : std::vector(std::begin(kAllTypes), std::end(kAllTypes));
 }
 
@@ -137,6 +144,7 @@ void check_everything(const WorldOptions& world, const std::vector<std::size_t>&
     for (const DType dtype : some_types()) {
       for (const std::size_t count : counts) {
         for (const ReduceOp op : kAllOps) {
+          if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
           check_all_reduce(communicator, dtype, op, count, ++seed);
           check_reduce_scatter(communicator, dtype, op, count / 3, ++seed);
         }
@@ -372,6 +380,40 @@ TEST_CASE(
       }
       world.barrier();
     }
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: reduce, groups and exchanges") {
+  const auto node_rank_of =
+      GENERATE(std::vector<int>{0}, std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 0});
+  const auto errors = run_world({.node_rank_of = node_rank_of}, [](Communicator& world) {
+    test::check_exchange(
+        world, [](DType dtype, std::size_t count) { return test::HostArray(dtype, count); });
+  });
+  for (const std::string& error : errors) CHECK(error == "");
+}
+
+TEST_CASE("host collectives: messages of a group to this rank itself must match") {
+  const auto errors = run_world(one_node(2), [](Communicator& world) {
+    std::vector<float> values(4);
+    const TensorView all{.data = values.data(), .count = 4};
+    const TensorView few{.data = values.data(), .count = 3};
+    const auto group = [&](const std::vector<TensorView>& sent, const TensorView& received) {
+      return test::error_of([&] {
+               world.group([&] {
+                 for (const TensorView& view : sent) world.send(view, world.rank());
+                 world.recv(received, world.rank());
+               });
+             })
+          .what();
+    };
+    expect(
+        std::string(group({few}, all)) == "this rank sends itself 3 float32 and receives 4 float32",
+        "sizes");
+    expect(std::string(group({few, few}, few)) ==
+               "a group with 2 sends and 1 receives of this rank with itself",
+           "numbers");
   });
   for (const std::string& error : errors) CHECK(error == "");
 }

@@ -62,6 +62,23 @@ TEST_CASE("ReduceKernels: every version gives the same bits for each type, opera
   }
 }
 
+TEST_CASE("ReduceKernels: on bool a sum is any, a product is all") {
+  for (const ReduceKernels* kernels : available_reduce_kernels()) {
+    const std::uint8_t a[] = {0, 0, 1, 1}, b[] = {0, 1, 0, 1};
+    const auto result = [&](ReduceOp op) {
+      std::vector<int> out(4);
+      std::uint8_t bytes[4];
+      kernels->combine(bytes, a, b, 4, DType::kBool, op);
+      std::copy(bytes, bytes + 4, out.begin());
+      return out;
+    };
+    CHECK(result(ReduceOp::kSum) == std::vector{0, 1, 1, 1});
+    CHECK(result(ReduceOp::kMax) == std::vector{0, 1, 1, 1});
+    CHECK(result(ReduceOp::kProduct) == std::vector{0, 0, 0, 1});
+    CHECK(result(ReduceOp::kMin) == std::vector{0, 0, 0, 1});
+  }
+}
+
 TEST_CASE("ReduceKernels: known answers") {
   for (const ReduceKernels* kernels : available_reduce_kernels()) {
     INFO(kernels->name);
@@ -105,6 +122,50 @@ TEST_CASE("half: every float16 and bfloat16 survives the way to float32 and back
       }
       INFO(kernels->name << " " << to_string(dtype));
       CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("float8: every one survives the way to float32 and back; rounding is to nearest even") {
+  const auto dtype = GENERATE(DType::kFloat8E4M3, DType::kFloat8E5M2);
+  const float largest = dtype == DType::kFloat8E4M3 ? 448.0f : 57'344.0f;
+  const float step = dtype == DType::kFloat8E4M3 ? 0x1p-3f : 0x1p-2f;  // after 1
+  const float smallest = dtype == DType::kFloat8E4M3 ? 0x1p-9f : 0x1p-16f;
+  for (const ReduceKernels* kernels : available_reduce_kernels()) {
+    INFO(kernels->name << " " << to_string(dtype));
+    const auto rounded = [&](float value) {
+      std::uint8_t narrow;
+      kernels->narrow(&narrow, &value, 1, dtype);
+      kernels->widen(&value, &narrow, 1, dtype);
+      return value;
+    };
+    std::vector<std::uint8_t> all(256), back(256);
+    std::vector<float> wide(256);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint8_t>(i);
+    kernels->widen(wide.data(), all.data(), all.size(), dtype);
+    kernels->narrow(back.data(), wide.data(), all.size(), dtype);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      INFO(i);
+      if (!std::isfinite(wide[i])) continue;
+      CHECK(wide[i] == test::load_element(all.data(), i, dtype));
+      CHECK(back[i] == all[i]);
+    }
+    CHECK(rounded(1 + step / 2) == 1);  // a tie, down to even
+    CHECK(rounded(1 + 3 * step / 2) == 1 + 2 * step);
+    CHECK(rounded(-largest * 2) == -largest);
+    CHECK(rounded(std::numeric_limits<float>::infinity()) == largest);
+    CHECK(std::isnan(rounded(std::numeric_limits<float>::quiet_NaN())));
+    CHECK(rounded(smallest) == smallest);
+    CHECK(rounded(smallest / 2) == 0);  // a tie, to even
+    CHECK(rounded(smallest * 0.75f) == smallest);
+    CHECK(rounded(1e-30f) == 0);
+    std::mt19937 random(7);
+    for (int i = 0; i < 10'000; ++i) {
+      const float value =
+          std::ldexp(static_cast<float>(random()) / 4e9f, static_cast<int>(random() % 24) - 16);
+      std::uint8_t expected;
+      test::store_element(&expected, 0, dtype, value);
+      CHECK(rounded(value) == test::load_element(&expected, 0, dtype));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tests/support/elements.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 
@@ -23,9 +24,10 @@ constexpr std::uint16_t bfloat16_from_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline constexpr DType kAllTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
-                                      DType::kBFloat16, DType::kInt8,    DType::kUInt8,
-                                      DType::kInt32,    DType::kInt64};
+inline constexpr DType kAllTypes[] = {DType::kFloat32,    DType::kFloat64,   DType::kFloat16,
+                                      DType::kBFloat16,   DType::kInt8,      DType::kUInt8,
+                                      DType::kInt32,      DType::kInt64,     DType::kBool,
+                                      DType::kFloat8E4M3, DType::kFloat8E5M2};
 inline constexpr ReduceOp kAllOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                        ReduceOp::kMax, ReduceOp::kProduct};
 
@@ -59,12 +61,20 @@ inline void put(std::vector<std::byte>& bytes, std::size_t i, DType dtype, doubl
       return store(static_cast<std::int32_t>(value));
     case DType::kInt64:
       return store(static_cast<std::int64_t>(value));
+    case DType::kBool:
+    case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
+      return test::store_element(&bytes[i], 0, dtype, value);
   }
+}
+
+inline bool is_float8(DType dtype) {
+  return dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2;
 }
 
 inline bool is_float(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
-         dtype == DType::kBFloat16;
+         dtype == DType::kBFloat16 || is_float8(dtype);
 }
 
 // What every rank must hold: exact, since the inputs are. 8-bit products and sums wrap.

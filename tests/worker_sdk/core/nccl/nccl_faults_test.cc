@@ -46,6 +46,25 @@ TEST_CASE("NcclCommunicator: an asynchronous error fails the operation with NCCL
   });
 }
 
+TEST_CASE("NcclCommunicator: a group of which NCCL refuses a call launches nothing") {
+  Rig rig;
+  rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
+    DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
+    array.write({1, 2, 3, 4});
+    comm.barrier({});
+    if (comm.rank() == 1) return;
+    rig.fake->fail_next(0, "recv", Result::kInvalidUsage);
+    const Error error = error_of([&] {
+      comm.group([&] {
+        comm.send(array.part(0, 1), 1, {});
+        comm.recv(array.part(1, 1), 1, {});
+      });
+    });
+    expect(contains(error.what(), "operation 3, recv of 1 float32 from rank 1"), error.what());
+    expect(rig.fake->num_running(0) == 0, "the send isn't on the stream");
+  });
+}
+
 TEST_CASE("NcclCommunicator: ranks to which NCCL does not show a lost peer hear of it") {
   Rig rig;
   rig.run_with(3, blocking, [&](NcclCommunicator& comm, Stream) {

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/call_group.h"
+
+#include <cstring>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+class JoinedWork final : public Work {
+ public:
+  explicit JoinedWork(std::vector<WorkPtr> works) : works_(std::move(works)) {}
+
+  bool is_completed() override {
+    for (const WorkPtr& work : works_) {
+      if (!work->is_completed()) return false;
+    }
+    return true;
+  }
+  void wait() override {
+    for (const WorkPtr& work : works_) work->wait();
+  }
+
+ private:
+  const std::vector<WorkPtr> works_;
+};
+
+}  // namespace
+
+WorkPtr joined_work(std::vector<WorkPtr> works) {
+  return std::make_shared<JoinedWork>(std::move(works));
+}
+
+WorkPtr CallGroup::run(const std::function<void()>& calls, bool async) {
+  if (is_open_) throw Error(ErrorCode::kInvalidArgument, "a group of calls inside another group");
+  starts_.clear();
+  sends_.clear();
+  receives_.clear();
+  is_open_ = true;
+  try {
+    calls();
+    check_messages_to_self();
+  } catch (...) {
+    is_open_ = false;
+    throw;
+  }
+  is_open_ = false;
+  for (std::size_t i = 0; i < sends_.size(); ++i) {
+    if (sends_[i].count == 0) continue;
+    std::memmove(receives_[i].data, sends_[i].data, sends_[i].size_bytes());
+  }
+  std::vector<WorkPtr> works;
+  for (const auto& start : starts_) works.push_back(start());
+  WorkPtr work = joined_work(std::move(works));
+  if (!async) work->wait();
+  return work;
+}
+
+void CallGroup::check_messages_to_self() const {
+  if (sends_.size() != receives_.size()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("a group with ", sends_.size(), " sends and ", receives_.size(),
+                       " receives of this rank with itself"));
+  }
+  for (std::size_t i = 0; i < sends_.size(); ++i) {
+    if (sends_[i].count == receives_[i].count && sends_[i].dtype == receives_[i].dtype) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("this rank sends itself ", sends_[i].count, " ", to_string(sends_[i].dtype),
+                       " and receives ", receives_[i].count, " ", to_string(receives_[i].dtype)));
+  }
+}
+
+}  // namespace ddprun

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of Communicator::group() on a communicator that moves host memory.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun {
+
+// Done when all of `works` are. wait() waits for them in this order and throws the first error.
+WorkPtr joined_work(std::vector<WorkPtr> works);
+
+// Keeps calls until the group's end. One thread.
+class CallGroup {
+ public:
+  // Runs `calls`, then starts what they have added. Throws what `calls` throws, and
+  // Error(kInvalidArgument) inside another group or where this rank's messages to itself don't
+  // match; nothing has been started then.
+  WorkPtr run(const std::function<void()>& calls, bool async);
+
+  bool is_open() const { return is_open_; }
+
+  // Only while open. `start` returns the operation's Work.
+  void add(std::function<WorkPtr()> start) { starts_.push_back(std::move(start)); }
+  void add_send_to_self(const TensorView& buffer) { sends_.push_back(buffer); }
+  void add_receive_from_self(const TensorView& buffer) { receives_.push_back(buffer); }
+
+ private:
+  void check_messages_to_self() const;
+
+  bool is_open_ = false;
+  std::vector<std::function<WorkPtr()>> starts_;
+  std::vector<TensorView> sends_, receives_;  // of this rank to itself
+};
+
+}  // namespace ddprun

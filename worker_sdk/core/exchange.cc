@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/core/exchange.h"
+
+#include <cstddef>
+
+#include "common/error.h"
+#include "common/log.h"
+
+namespace ddprun {
+namespace {
+
+// size() equal parts in rank order.
+std::vector<TensorView> parts_of(const TensorView& whole, int num_parts, const char* name) {
+  const auto count = static_cast<std::size_t>(num_parts);
+  if (whole.count % count != 0) {
+    throw Error(ErrorCode::kInvalidArgument, concat(name, " has ", whole.count, " elements, which ",
+                                                    num_parts, " ranks can't share equally"));
+  }
+  std::vector<TensorView> parts(count, whole);
+  for (std::size_t i = 0; i < count; ++i) {
+    parts[i].count = whole.count / count;
+    if (whole.data != nullptr) {
+      parts[i].data = static_cast<std::byte*>(whole.data) + i * parts[i].size_bytes();
+    }
+  }
+  return parts;
+}
+
+void check_root(const Communicator& communicator, int root) {
+  if (root >= 0 && root < communicator.size()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("root is rank ", root, ", but the ranks are 0 … ", communicator.size() - 1));
+}
+
+void check_part(const TensorView& whole, const TensorView& part, int num_parts) {
+  if (whole.count == part.count * static_cast<std::size_t>(num_parts) &&
+      whole.dtype == part.dtype) {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("the root's ", whole.count, " ", to_string(whole.dtype), " are not ",
+                     num_parts, " parts of ", part.count, " ", to_string(part.dtype)));
+}
+
+void send_if_any(Communicator& communicator, const TensorView& part, int peer,
+                 const CallOptions& options) {
+  if (part.count > 0) communicator.send(part, peer, options);
+}
+
+void receive_if_any(Communicator& communicator, const TensorView& part, int peer,
+                    const CallOptions& options) {
+  if (part.count > 0) communicator.recv(part, peer, options);
+}
+
+}  // namespace
+
+WorkPtr all_to_all(Communicator& communicator, const std::vector<TensorView>& inputs,
+                   const std::vector<TensorView>& outputs, const CallOptions& options) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  if (inputs.size() != size || outputs.size() != size) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("all_to_all of ", inputs.size(), " inputs and ", outputs.size(),
+                       " outputs among ", size, " ranks"));
+  }
+  return communicator.group(
+      [&] {
+        for (std::size_t rank = 0; rank < size; ++rank) {
+          send_if_any(communicator, inputs[rank], static_cast<int>(rank), options);
+          receive_if_any(communicator, outputs[rank], static_cast<int>(rank), options);
+        }
+      },
+      options.async);
+}
+
+WorkPtr all_to_all(Communicator& communicator, const TensorView& input, const TensorView& output,
+                   const CallOptions& options) {
+  if (input.count != output.count || input.dtype != output.dtype) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("all_to_all of ", input.count, " ", to_string(input.dtype), " into ",
+                       output.count, " ", to_string(output.dtype)));
+  }
+  return all_to_all(communicator, parts_of(input, communicator.size(), "input"),
+                    parts_of(output, communicator.size(), "output"), options);
+}
+
+WorkPtr gather(Communicator& communicator, const TensorView& input, const TensorView& output,
+               int root, const CallOptions& options) {
+  check_root(communicator, root);
+  const bool is_root = communicator.rank() == root;
+  if (is_root) check_part(output, input, communicator.size());
+  return communicator.group(
+      [&] {
+        send_if_any(communicator, input, root, options);
+        if (!is_root) return;
+        const auto parts = parts_of(output, communicator.size(), "output");
+        for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+          receive_if_any(communicator, parts[rank], static_cast<int>(rank), options);
+        }
+      },
+      options.async);
+}
+
+WorkPtr scatter(Communicator& communicator, const TensorView& input, const TensorView& output,
+                int root, const CallOptions& options) {
+  check_root(communicator, root);
+  const bool is_root = communicator.rank() == root;
+  if (is_root) check_part(input, output, communicator.size());
+  return communicator.group(
+      [&] {
+        receive_if_any(communicator, output, root, options);
+        if (!is_root) return;
+        const auto parts = parts_of(input, communicator.size(), "input");
+        for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+          send_if_any(communicator, parts[rank], static_cast<int>(rank), options);
+        }
+      },
+      options.async);
+}
+
+WorkPtr all_reduce_each(Communicator& communicator, const std::vector<TensorView>& buffers,
+                        ReduceOp op, const CallOptions& options) {
+  return communicator.group(
+      [&] {
+        for (const TensorView& buffer : buffers) communicator.all_reduce(buffer, op, options);
+      },
+      options.async);
+}
+
+}  // namespace ddprun
