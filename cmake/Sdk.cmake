@@ -59,6 +59,7 @@ set(ddprun_public_torch_headers
   worker_sdk/torch/parallel/pipeline.h
   worker_sdk/torch/parallel/sharded_gradients.h
   worker_sdk/torch/parallel/sharded_layer.h
+  worker_sdk/torch/parallel/sync_batch_norm.h
   worker_sdk/torch/parallel/tensor_parallel.h
   worker_sdk/torch/pinned_loader.h
   worker_sdk/torch/rng_state.h

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelAverager and average_gradients among ranks that are threads. Exit status 0 where all checks
-// hold.
+// ModelAverager, average_gradients and SyncBatchNorm among ranks that are threads. Exit status 0
+// where all checks hold.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "tests/worker_sdk/torch/sync_batch_norm_checks.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/core/rank_threads.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -149,6 +150,7 @@ int program(int /*argc*/, char** /*argv*/) {
               check_means(*each);
               check_delayed(*each);
               check_average_gradients(*each);
+              check_sync_batch_norms(*each);
             }
             check_refusals(communicator);
           },

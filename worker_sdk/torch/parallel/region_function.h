@@ -23,8 +23,8 @@ inline void keep_group(AutogradContext* context, Communicator* group) {
 inline Communicator& kept_group(AutogradContext* context) {
   if (at::GradMode::is_enabled()) {
     throw Error(ErrorCode::kUnsupported,
-                "tensor parallel: there are no second derivatives: call backward() without "
-                "create_graph");
+                "there are no second derivatives where ranks exchange tensors: call backward() "
+                "without create_graph");
   }
   return *reinterpret_cast<Communicator*>(context->saved_data["group"].toInt());
 }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalisation (Ioffe and Szegedy, 2015) over the batches of all ranks of a group, as
+// torch.nn.SyncBatchNorm: for batches so small that a rank's own statistics are noise
+// (docs/ddp.md).
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/options/batchnorm.h>
+#include <torch/nn/pimpl.h>
+
+#include "worker_sdk/core/communicator.h"
+
+namespace ddprun {
+
+// In place of torch::nn::BatchNorm1d, 2d or 3d: parameters and buffers have the same names, so a
+// checkpoint of one is one of the other.
+class SyncBatchNormImpl : public torch::nn::Module {
+ public:
+  // `group` outlives this and its graphs. Not collective.
+  SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Communicator& group);
+
+  // `input`: {batch, channels, …} of float32, float64, float16 or bfloat16; the batch may be empty,
+  // but not on all ranks. In training collective, as is its backward: the mean and variance are
+  // those of all ranks' batches. In evaluation not, as BatchNorm's. There are no second
+  // derivatives. Error(kInvalidArgument): another shape; else the communicator's errors.
+  at::Tensor forward(const at::Tensor& input);
+
+  const torch::nn::BatchNormOptions options;
+  at::Tensor weight, bias;                                    // undefined where not affine
+  at::Tensor running_mean, running_var, num_batches_tracked;  // undefined where not tracked
+
+ private:
+  at::Tensor normalised_by_all(const at::Tensor& input);
+
+  Communicator& group_;
+};
+TORCH_MODULE(SyncBatchNorm);
+
+}  // namespace ddprun
