@@ -448,13 +448,19 @@ membership::WorkerFailure NodeAgent::failure_of(int local_rank, const std::strin
 
 std::vector<WorkerSpec> NodeAgent::worker_specs(const membership::StartRound& round) const {
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
+  WorkerEnvironmentOptions environment = options_.environment;
+  if (environment.network && round.num_nodes > 1) {  // the kernel is asked once
+    environment.network = [found = environment.network(round.node_addr)](const std::string&) {
+      return found;
+    };
+  }
   for (std::size_t i = 0; i < workers.size(); ++i) {
     const int local_rank = static_cast<int>(i);
     workers[i].global_rank = round.first_global_rank + local_rank;
     workers[i].local_rank = local_rank;
     workers[i].argv = worker_arguments(options_.command, local_rank);
     workers[i].environment =
-        worker_environment(options_.environment, round, local_rank,
+        worker_environment(environment, round, local_rank,
                            {failure_details_.error_file(round.round, local_rank),
                             socket_ ? socket_->path() : "", timers_ ? timers_->path() : ""});
   }

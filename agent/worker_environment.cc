@@ -33,7 +33,7 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
       result[name] = value;
     }
   };
-  const auto set_default = [&result](const char* name, const char* value) {
+  const auto set_default = [&result](const std::string& name, const std::string& value) {
     result.emplace(name, value);
   };
   // An agent around this one may have set it for us.
@@ -78,6 +78,9 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
   set(env::kRound, round.round);
   set(env::kNodeAddr, round.node_addr);
   set(env::kMasterNodeAddr, round.master_node_addr);
+  if (round.num_nodes > 1 && options.network) {
+    for (const auto& [name, value] : options.network(round.node_addr)) set_default(name, value);
+  }
   set_path(env::kAgentSocket, paths.agent_socket);
   if (options.recovers_in_place) {
     set(env::kRecovery, "inplace");
@@ -92,10 +95,11 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
 
 namespace {
 
-constexpr std::array kOfAPlace = {env::kRank,       env::kGroupRank,      env::kRoleRank,
-                                  env::kWorldSize,  env::kGroupWorldSize, env::kRoleWorldSize,
-                                  env::kMasterAddr, env::kMasterPort,     env::kRestartCount,
-                                  env::kNodeAddr,   env::kMasterNodeAddr};
+constexpr std::array kOfAPlace = {env::kRank,         env::kGroupRank,      env::kRoleRank,
+                                  env::kWorldSize,    env::kGroupWorldSize, env::kRoleWorldSize,
+                                  env::kMasterAddr,   env::kMasterPort,     env::kRestartCount,
+                                  env::kNodeAddr,     env::kMasterNodeAddr, env::kGlooInterface,
+                                  env::kNcclInterface};
 
 bool is_one_of(const auto& names, const std::string& variable) {
   const std::string name = variable.substr(0, variable.find('='));
@@ -117,7 +121,9 @@ std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options
                                          const membership::StartRound& round, int index,
                                          int num_left, int local_rank) {
   WorkerEnvironmentOptions left = options;
-  left.inherited.clear();
+  std::erase_if(left.inherited, [](const auto& each) {  // but the user's word on a place
+    return each.first != env::kGlooInterface && each.first != env::kNcclInterface;
+  });
   left.num_workers = num_left;
   left.devices.clear();
   std::vector<std::string> variables =

@@ -2,6 +2,7 @@
 // The arguments and the environment of one worker: torchrun's variables, and DDPRUN_*. Pure.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct WorkerEnvironmentOptions {
   std::vector<std::string> devices = {};
   bool recovers_in_place = false;       // --recovery=inplace
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
+  // In rounds of several nodes: defaults for a node with this address. Empty: none.
+  std::function<Environment(const std::string& node_addr)> network = {};
 };
 
 // Paths of one worker. An empty one is not set, and not inherited either.

@@ -32,6 +32,8 @@ inline constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";
 inline constexpr char kSignalsToHandle[] = "TORCHELASTIC_SIGNALS_TO_HANDLE";
 inline constexpr char kNcclAsyncErrorHandling[] = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
 inline constexpr char kOmpNumThreads[] = "OMP_NUM_THREADS";
+inline constexpr char kGlooInterface[] = "GLOO_SOCKET_IFNAME";
+inline constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
 inline constexpr char kCudaVisibleDevices[] = "CUDA_VISIBLE_DEVICES";
 inline constexpr char kHipVisibleDevices[] = "HIP_VISIBLE_DEVICES";
 
@@ -65,7 +67,9 @@ inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 // for its files in place of the error file's (docs/flight-recorder.md).
 inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
 inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
-inline constexpr char kDebug[] = "DDPRUN_DEBUG";  // "collectives": compare calls before NCCL's
+// Words with commas between: "collectives" compares calls before NCCL's, "nan" looks for NaN in
+// gradients.
+inline constexpr char kDebug[] = "DDPRUN_DEBUG";
 // For tests alone; a build without tests and bench doesn't read it
 // (worker_sdk/core/nccl/device_identity.h).
 inline constexpr char kTestGpu[] = "DDPRUN_TEST_GPU";

@@ -3,7 +3,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/interfaces.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
 
@@ -149,17 +149,8 @@ std::vector<SocketAddress> resolve(const Endpoint& endpoint) {
 
 bool is_local_address(const SocketAddress& address) {
   if (address.is_loopback()) return true;
-  ifaddrs* interfaces = nullptr;
-  if (::getifaddrs(&interfaces) != 0) throw_system_error("getifaddrs", errno);
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(interfaces, &::freeifaddrs);
-  for (const ifaddrs* entry = interfaces; entry; entry = entry->ifa_next) {
-    if (!entry->ifa_addr) continue;
-    const int family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress candidate;
-    candidate.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&candidate.storage, entry->ifa_addr, candidate.length);
-    if (same_host(candidate, address)) return true;
+  for (const InterfaceAddress& own : interface_addresses()) {
+    if (same_host(own.address, address)) return true;
   }
   return false;
 }

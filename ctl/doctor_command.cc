@@ -31,6 +31,7 @@
 #include "common/environment.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/interfaces.h"
 #include "common/json.h"
 #include "common/json_at.h"
 #include "common/log.h"
@@ -208,7 +209,7 @@ doctor::NodeSheet make_sheet(const doctor::Place& place, const doctor::Facts& fa
   sheet.node_rank = place.node_rank;
   sheet.host = facts.host_name;
   sheet.address = place.address;
-  sheet.interface = doctor::interface_of(place.address);
+  sheet.interface = interface_of(place.address);
   if (!sheet.interface.empty()) sheet.mtu = mtu_of(sheet.interface);
   const std::string speed = "/sys/class/net/" + sheet.interface + "/speed";
   sheet.speed_mbits = std::max(0LL, facts.files.number(speed).value_or(0));

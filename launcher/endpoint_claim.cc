@@ -2,8 +2,6 @@
 #include "launcher/endpoint_claim.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <memory>
 
 #include "common/error.h"
+#include "common/interfaces.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
@@ -65,16 +64,9 @@ std::string default_route_source() {
 }
 
 std::string first_interface() {
-  ifaddrs* interfaces = nullptr;
-  if (::getifaddrs(&interfaces) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(interfaces, &::freeifaddrs);
-  for (const ifaddrs* entry = interfaces; entry; entry = entry->ifa_next) {
-    if (!entry->ifa_addr || entry->ifa_addr->sa_family != AF_INET) continue;
-    if ((entry->ifa_flags & IFF_LOOPBACK) || !(entry->ifa_flags & IFF_UP)) continue;
-    SocketAddress address;
-    address.length = sizeof(sockaddr_in);
-    std::memcpy(&address.storage, entry->ifa_addr, address.length);
-    return address.host_text();
+  for (const InterfaceAddress& own : interface_addresses()) {
+    const bool is_ipv4 = own.address.storage.ss_family == AF_INET;
+    if (own.is_up && is_ipv4 && !own.is_loopback) return own.address.host_text();
   }
   return "";
 }

@@ -12,6 +12,7 @@
 
 #include "agent/binding/binding_plan.h"
 #include "agent/isolation/cgroup_tree.h"
+#include "agent/network_variables.h"
 #include "agent/output/log_tree.h"
 #include "agent/preflight/node_checks.h"
 #include "common/env_names.h"
@@ -335,6 +336,9 @@ agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) 
   options.devices = plan.placement.devices;
   options.recovers_in_place = plan.config.recovery == membership::Recovery::kInPlace;
   options.terminal_columns = terminal_columns();
+  options.network = [](const std::string& node_addr) {
+    return agent::network_variables(node_addr);
+  };
   return options;
 }
 

@@ -114,7 +114,4 @@ std::vector<std::string> package_prefixes(const Environment& environment,
 // Of the first one that has PyTorch.
 WorkerPackages find_packages(const Root& root, const std::vector<std::string>& prefixes);
 
-// The interface that has the numeric address; "" where none has.
-std::string interface_of(const std::string& address);
-
 }  // namespace ddprun::doctor

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <sys/statvfs.h>
 #include <sys/timex.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/interfaces.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
@@ -253,21 +252,6 @@ Facts gather_facts(const FactsOptions& options) {
   if (is_real && wants_gpus()) ask_gpus(facts, options.gpu_memory_bytes, deadline);
   for (const auto& wait : waits) wait();
   return facts;
-}
-
-std::string interface_of(const std::string& address) {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
-  for (const ifaddrs* each = all; each; each = each->ifa_next) {
-    const int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress own;
-    own.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&own.storage, each->ifa_addr, own.length);
-    if (own.host_text() == address) return each->ifa_name;
-  }
-  return "";
 }
 
 }  // namespace ddprun::doctor

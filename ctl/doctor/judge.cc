@@ -26,13 +26,6 @@ std::string rate_text(double bits_per_second) {
   return printed(bits_per_second >= 1e7 ? "%.0f Mb/s" : "%.1f Mb/s", bits_per_second / 1e6);
 }
 
-bool is_virtual_interface(const std::string& name) {
-  for (const char* start : {"docker", "virbr", "br-", "veth", "cni", "flannel", "cali", "vnet"}) {
-    if (name.starts_with(start)) return true;
-  }
-  return name == "lo";
-}
-
 Outcome not_known(const Readings& files, const std::string& path) {
   const Reading* reading = files.find(path);
   if (reading == nullptr || reading->error == ENOENT || reading->error == ENOTDIR) {

@@ -19,9 +19,6 @@ std::string size_text(double bytes);
 // "940 Mb/s", "23.5 Gb/s".
 std::string rate_text(double bits_per_second);
 
-// The loopback, and those of Docker, libvirt and the like: by its name.
-bool is_virtual_interface(const std::string& name);
-
 // Why nothing is known of a file: there is none here (skipped), or it can't be read (unknown).
 Outcome not_known(const Readings& files, const std::string& path);
 

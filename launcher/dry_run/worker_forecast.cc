@@ -8,6 +8,7 @@
 #include "agent/failure_details.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/output_options.h"
+#include "common/env_names.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/state.h"
 
@@ -106,7 +107,12 @@ std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
       .error_file =
           agent::worker_error_file(scene.log_directory, scene.socket_directory, local_rank),
       .agent_socket = agent::AgentSocket::path_in(scene.socket_directory)};
-  return agent::worker_environment(scene.environment, round, local_rank, paths);
+  agent::WorkerEnvironmentOptions environment = scene.environment;
+  environment.network = [](const std::string& addr) {  // no system is asked
+    const std::string whose = addr.starts_with('<') ? addr.substr(1) : addr + ">";
+    return Environment{{env::kGlooInterface, "<the interface of " + whose}};
+  };
+  return agent::worker_environment(environment, round, local_rank, paths);
 }
 
 // Those that a worker without any inherited ones has, and those that are changed on the way.
@@ -142,6 +148,11 @@ void WorkerForecaster::find_later(const RoundKnowledge& knowledge,
   if (!other.log_directory.empty()) other.log_directory += kOther;
   other.socket_directory += kOther;
   compare_with(variables(other, round, 0), "");
+  const Environment common = from_strings(common_);
+  const auto interface = common.find(env::kGlooInterface);  // unless it is the user's
+  if (interface != common.end() && interface->second.starts_with('<')) {
+    later_.emplace(interface->first, "");
+  }
   if (!scene_.is_num_workers_known) {
     ++other.environment.num_workers;
     compare_with(variables(other, round, 0), "<number of workers>");

@@ -197,3 +197,26 @@ TEST_CASE("worker environment: with one GPU for each worker all are LOCAL_RANK 0
   options.inherited["HIP_VISIBLE_DEVICES"] = "4,6";
   CHECK(has(worker_environment(options, third_round(), 0, {}), "HIP_VISIBLE_DEVICES=4"));
 }
+
+TEST_CASE("worker environment: the network's variables are defaults of rounds of several nodes") {
+  WorkerEnvironmentOptions options;
+  options.network = [](const std::string& node_addr) {
+    return Environment{{"GLOO_SOCKET_IFNAME", "of " + node_addr}};
+  };
+  membership::StartRound round = third_round();
+  const auto gloo = [&] {
+    return value(worker_environment(options, round, 0, {}), "GLOO_SOCKET_IFNAME");
+  };
+  const auto placed = [&] {
+    return value(place_variables(options, round, 0, 1, 0), "GLOO_SOCKET_IFNAME");
+  };
+  CHECK(gloo() == "of 10.0.0.2");
+  CHECK(placed() == "of 10.0.0.2");
+  CHECK_FALSE(has(parked_environment(options, 0, "/tmp/agent"), "GLOO_SOCKET_IFNAME"));
+  options.inherited = {{"GLOO_SOCKET_IFNAME", "the user's"}};
+  CHECK(gloo() == "the user's");
+  CHECK(placed() == "the user's");
+  options.inherited.clear();
+  round.num_nodes = 1;
+  CHECK(gloo() == "(unset)");
+}

@@ -31,7 +31,7 @@ class Elastic(harness.Job):
         with open(self.outputs[-1], "w") as output:
             return host.popen(argv, cwd=harness.HERE, stdin=subprocess.DEVNULL, stdout=output,
                               stderr=subprocess.STDOUT,
-                              env=harness.environment(GLOO_SOCKET_IFNAME=host.interface))
+                              env=harness.environment())
 
     def agent(self, index):
         return self.launch(index, harness.DDPRUN, f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",

@@ -55,7 +55,7 @@ class Job(unittest.TestCase):
         """ddprun on each host at once with the arguments args_of(host)."""
         running = [host.popen([DDPRUN, *args_of(host)], cwd=HERE, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              env=environment(GLOO_SOCKET_IFNAME=host.interface, **more))
+                              env=environment(**more))
                    for host in hosts]
         outputs = []
         for process in running:

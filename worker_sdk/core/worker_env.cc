@@ -2,6 +2,7 @@
 // Reading a worker's environment; collects problems instead of stopping at the first.
 #include "worker_sdk/core/worker_env.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text_parts.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {
@@ -45,12 +47,17 @@ class Reader {
     return std::nullopt;
   }
 
-  // Whether it is that word; notes a problem where it is set to another one.
-  bool is_word(const char* name, std::string_view word) {
+  // Whether `word` is among its words; notes a problem where one of these is none of `known`.
+  bool has_word(const char* name, std::string_view word, const std::vector<std::string>& known) {
     const std::string value = text(name).value_or("");
-    if (value == word) return true;
-    if (!value.empty()) problem(name, "=\"", value, "\" is not \"", word, "\"");
-    return false;
+    bool found = false;
+    for (std::string_view rest = value; !rest.empty();) {
+      const std::string each(take_until(rest, ","));
+      found = found || each == word;
+      if (std::find(known.begin(), known.end(), each) != known.end()) continue;
+      problem(name, "=\"", value, "\": \"", each, "\" is none of ", listed(known));
+    }
+    return found;
   }
 
   // Notes a contradiction between two variables that were both read well.
@@ -106,7 +113,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   const auto restarts = reader.number(env::kRestartCount, 0, 1 << 30, 0);
   const auto round = reader.number(env::kRound, 1, 1 << 30, restarts.value_or(0) + 1);
   const auto recorded = reader.number(env::kFlightRecorderSize, 0, kMaxRecorded, 2'000);
-  const bool debug = reader.is_word(env::kDebug, "collectives");
+  const bool debug = reader.has_word(env::kDebug, "collectives", {"collectives", "nan"});
   const auto port = reader.number(env::kMasterPort, 1, 65535, std::nullopt);
 
   WorkerEnv result;

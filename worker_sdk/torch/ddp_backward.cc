@@ -21,6 +21,7 @@ namespace autograd = torch::autograd;
 
 void DdpBase::Impl::on_gradient(std::size_t index) {
   const bool defined = parameters_[index].mutable_grad().defined();
+  if (defined && checks_nan_) check_no_nan(index);
   if (!averages_) {
     if (defined) usage_->on_local_gradient(index);
     return;
@@ -34,6 +35,17 @@ void DdpBase::Impl::on_gradient(std::size_t index) {
   const bool is_complete = usage_->on_gradient(index);
   if (options_.zero != ZeroStage::kGradients) put_into_slot(index, is_complete);
   if (is_complete) reducer_->mark_ready(index);
+}
+
+void DdpBase::Impl::check_no_nan(std::size_t index) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor& gradient = parameters_[index].mutable_grad();
+  if (gradient.layout() != c10::kStrided || !at::isnan(gradient).any().item<bool>()) return;
+  const Error error(ErrorCode::kInvalidArgument,
+                    concat("the gradient of ", names_[index], " on rank ", communicator_.rank(),
+                           " has NaN, before it is averaged"));
+  communicator_.abort(error.what());
+  throw error;
 }
 
 // One that isn't complete is added to there.

@@ -76,6 +76,7 @@ class DdpBase::Impl {
   void check_nobody_averages() const;
   void install_hook(std::size_t index);
   void on_gradient(std::size_t index);
+  void check_no_nan(std::size_t index);
   void check_still_as_wrapped() const;
   void check_shards_are_used() const;
   void before_sending(std::size_t number);
@@ -102,6 +103,7 @@ class DdpBase::Impl {
   // Constant after construction.
   Communicator& communicator_;
   const DdpOptions options_;
+  const bool checks_nan_;
   std::vector<at::Tensor> parameters_;  // those that require a gradient; the reducer's indices
   std::vector<std::string> names_;
   std::vector<NamedTensor> frozen_;  // parameters that require no gradient

@@ -9,15 +9,19 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/text_parts.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -32,6 +36,15 @@ namespace {
 UsageMode mode_of(const DdpOptions& options) {
   if (options.static_graph) return UsageMode::kStatic;
   return options.find_unused_parameters ? UsageMode::kFindUnused : UsageMode::kAll;
+}
+
+bool debugs_nan() {
+  const char* const words = std::getenv(env::kDebug);
+  if (words == nullptr) return false;
+  for (std::string_view rest = words; !rest.empty();) {
+    if (take_until(rest, ",") == "nan") return true;
+  }
+  return false;
 }
 
 // What else the ranks must agree on.
@@ -156,7 +169,9 @@ class DdpBase::Impl::GradientHook final : public autograd::FunctionPostHook {
 
 DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
                     const DdpOptions& options)
-    : communicator_(communicator), options_(options) {
+    : communicator_(communicator),
+      options_(options),
+      checks_nan_(options.check_nan || debugs_nan()) {
   communicator_.follow_stream(current_torch_stream);
   const ModelState state = state_of(module, options_.ignored);
   for (const NamedTensor& buffer : state.buffers) buffers_.push_back(buffer.tensor);

@@ -48,6 +48,11 @@ struct DdpOptions {
   // ShardedOptimizer (docs/zero.md). Parameters have no gradient after an averaged backward. Not
   // with comm_hook, find_unused_parameters, static_graph or a join (Error(kUnsupported)).
   ZeroStage zero = ZeroStage::kOff;
+  // Looks for NaN in each gradient of this rank, before it is averaged and all ranks have it: the
+  // backward throws Error(kInvalidArgument) that names parameter and rank, and the other ranks hear
+  // it. Waits for the device at each gradient: for finding errors. Also where DDPRUN_DEBUG has the
+  // word "nan". A GradScaler's overflows may be NaN, too: switch it off for the search.
+  bool check_nan = false;
 };
 
 // For ranks with different numbers of batches.

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "common/interfaces.h"
 #include "common/log.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"

@@ -63,15 +63,17 @@ TEST_CASE("WorkerEnv: DDPRUN_TEST_GPU=shared puts every rank on device 0") {
   }
 }
 
-TEST_CASE("WorkerEnv: DDPRUN_DEBUG=collectives compares calls, no other word will do") {
+TEST_CASE("WorkerEnv: DDPRUN_DEBUG has the words collectives and nan, no other one will do") {
   Variables variables = torchrun_variables();
   CHECK_FALSE(read(variables).debug_collectives);
   variables[env::kDebug] = "";
   CHECK_FALSE(read(variables).debug_collectives);
   variables[env::kDebug] = "collectives";
   CHECK(read(variables).debug_collectives);
-  variables[env::kDebug] = "1";
-  CHECK(contains(error_of(variables), "DDPRUN_DEBUG=\"1\" is not \"collectives\""));
+  variables[env::kDebug] = "nan,collectives";
+  CHECK(read(variables).debug_collectives);
+  variables[env::kDebug] = "nan,1";
+  CHECK(contains(error_of(variables), "DDPRUN_DEBUG=\"nan,1\": \"1\" is none of collectives, nan"));
 }
 
 TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the GPU's number") {

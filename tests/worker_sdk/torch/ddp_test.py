@@ -62,6 +62,17 @@ class Ddp(ranks.RanksTest):
         self.assertIn("rank 1", outputs[0])
         self.assertLess(time.monotonic() - begin, 10)
 
+    def test_a_rank_whose_gradient_has_nan_is_named_with_the_parameter(self):
+        for argv in ([WORKER, "nan", "option"], ["env", "DDPRUN_DEBUG=nan", WORKER, "nan"]):
+            with self.subTest(argv=argv):
+                job = self.start_ranks(2, argv)
+                codes, outputs = job.wait()
+                self.assertEqual(codes, [1, 1], outputs)
+                said = "the gradient of 1.bias on rank 1 has NaN, before it is averaged"
+                self.assertIn("ddp_worker: " + said, outputs[1])
+                self.assertRegex(outputs[0], "ddp_worker: .*" + said)
+                self.assertIn("three steps were well", outputs[0])
+
     def test_it_works_without_a_launcher(self):
         env = {k: v for k, v in os.environ.items() if k != "WORLD_SIZE"}
         subprocess.run([WORKER, "state"], env=env, check=True, timeout=60)

@@ -526,6 +526,18 @@ void run_streams(Communicator& communicator, const std::string& directory) {
                   "LibTorch's current stream on GPU 1: there is no GPU 1");
 }
 
+// In the fourth step rank 1 multiplies by NaN between its two layers.
+void run_nan(Communicator& communicator, bool by_option) {
+  torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 2));
+  DistributedDataParallel ddp(*net, communicator, DdpOptions{.check_nan = by_option});
+  for (int step = 0; step < 4; ++step) {
+    const bool is_bad = step == 3 && communicator.rank() == 1;
+    torch::Tensor loss = ddp(torch::ones({3, 4})).sum();
+    if (step == 3) std::cout << "three steps were well" << std::endl;
+    (is_bad ? loss * std::nan("") : loss).backward();
+  }
+}
+
 }  // namespace
 
 int program(int argc, char** argv) {
@@ -553,6 +565,8 @@ int program(int argc, char** argv) {
       check_buffers(communicator);
       check_changed_buffers(communicator);
       check_layouts_and_dtypes(communicator);
+    } else if (mode == "nan") {
+      run_nan(communicator, !arguments.empty());
     } else if (mode == "order") {
       run_order(communicator);
     } else if (mode == "streams") {

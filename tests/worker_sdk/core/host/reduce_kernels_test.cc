@@ -126,7 +126,8 @@ TEST_CASE("half: every float16 and bfloat16 survives the way to float32 and back
   }
 }
 
-TEST_CASE("float8: every one survives the way to float32 and back, and rounding is to nearest even") {
+TEST_CASE(
+    "float8: every one survives the way to float32 and back, and rounding is to nearest even") {
   const auto dtype = GENERATE(DType::kFloat8E4M3, DType::kFloat8E5M2);
   const float largest = dtype == DType::kFloat8E4M3 ? 448.0f : 57'344.0f;
   const float step = dtype == DType::kFloat8E4M3 ? 0x1p-3f : 0x1p-2f;  // after 1

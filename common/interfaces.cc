@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/interfaces.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <memory>
+
+namespace ddprun {
+
+std::vector<InterfaceAddress> interface_addresses() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* each = all; each; each = each->ifa_next) {
+    const int family = each->ifa_addr ? each->ifa_addr->sa_family : AF_UNSPEC;
+    if (family != AF_INET && family != AF_INET6) continue;
+    InterfaceAddress own{
+        each->ifa_name, {}, (each->ifa_flags & IFF_UP) != 0, (each->ifa_flags & IFF_LOOPBACK) != 0};
+    own.address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&own.address.storage, each->ifa_addr, own.address.length);
+    found.push_back(std::move(own));
+  }
+  return found;
+}
+
+std::string interface_of(const std::string& address) {
+  for (const InterfaceAddress& own : interface_addresses()) {
+    if (own.address.host_text() == address) return own.interface;
+  }
+  return "";
+}
+
+bool is_virtual_interface(const std::string& name) {
+  for (const char* start : {"docker", "virbr", "br-", "veth", "cni", "flannel", "cali", "vnet"}) {
+    if (name.starts_with(start)) return true;
+  }
+  return name == "lo";
+}
+
+}  // namespace ddprun
