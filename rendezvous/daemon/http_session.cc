@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
+#include "rendezvous/http/browser.h"
 #include "rendezvous/membership/standby_header.h"
 
 namespace ddprun::rendezvous {
@@ -19,15 +20,6 @@ constexpr char kNoBrowser[] =
 
 // What orchestrators ask, which have no token and no certificate.
 bool is_probe(std::string_view path) { return path == kHealthPath || path == kReadyPath; }
-
-// Another page that the user has open must not see what this one may. Who says no origin is no
-// browser. A proxy in front may be the one that speaks TLS: either scheme will do.
-bool is_same_origin(const http::Request& request) {
-  if (!request.fields.has("Origin")) return true;
-  const std::string_view origin = request.fields["Origin"], asked = request.fields["Host"];
-  return !asked.empty() &&
-         (origin == concat("http://", asked) || origin == concat("https://", asked));
-}
 }  // namespace
 
 HttpSession::HttpSession(security::Wire wire, Options options)
@@ -128,6 +120,9 @@ void HttpSession::answer() {
     respond(http::kServiceUnavailable,
             {"text/plain", concat("this ddprund stands by",
                                   leader->empty() ? "" : concat("; ", *leader, " leads"), "\n")});
+  } else if (const char* why = refusal_of_browser(peer)) {
+    log_warning("refused a request of ", peer_, ": ", why);
+    respond(http::kForbidden, {"text/plain", concat(why, "\n")});
   } else if (peer == Peer::kWatcher) {
     answer_watcher();
   } else if (peer && request.is_upgrade) {
@@ -139,6 +134,24 @@ void HttpSession::answer() {
   } else {
     answer_page(target);
   }
+}
+
+// Why a page in a browser may not ask this, or nullptr. One of another origin can't read answers,
+// but it can ask; one whose name was made to lead here reads them, too.
+const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
+  const http::Request& request = exchange_.request;
+  if (is_probe(path_of(request.target))) return nullptr;
+  const bool is_for_programs = request.method != "GET" || (peer && peer != Peer::kWatcher);
+  if (is_for_programs) {
+    if (http::is_of_browser(request)) return "this is for programs, not for a page in a browser";
+    if (http::is_of_form(request)) return "send it as application/json: a form may be a browser's";
+    return nullptr;
+  }
+  if (options_.door) return nullptr;  // no browser has a token
+  boost::system::error_code error;
+  const auto own = exchange_.wire.socket().local_endpoint(error);
+  if (error || !own.address().is_loopback()) return nullptr;
+  return http::names_this_machine(request) ? nullptr : http::kForeignHost;
 }
 
 void HttpSession::admit(std::string_view target) {
@@ -175,7 +188,7 @@ void HttpSession::answer_watcher() {
   if (!is_admitted(kWatchPath)) return;
   if (!request.is_upgrade) {
     respond(http::kUpgradeRequired, {"text/plain", "this path is for the page at /\n"});
-  } else if (!is_same_origin(request)) {
+  } else if (!http::is_same_origin(request)) {
     respond(
         http::kForbidden,
         {"text/plain", "a page of another origin is told nothing: open this rendezvous' own\n"});

@@ -88,6 +88,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void answer();
   void answer_page(std::string_view target);
   void answer_watcher();
+  const char* refusal_of_browser(std::optional<Peer> peer);
   bool is_admitted(std::string_view target);
   void admit(std::string_view target);
   void respond(unsigned status, Page page);

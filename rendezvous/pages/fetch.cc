@@ -56,6 +56,7 @@ class Exchange {
   Answer ask(const std::string& authorization, bool has_body) {
     http::Fields fields;
     if (!authorization.empty()) fields.add("Authorization", authorization);
+    if (has_body && !options_.body.empty()) fields.add("Content-Type", "application/json");
     const std::string request =
         http::request_text(options_.method, options_.target, to_string(options_.endpoint), fields,
                            has_body ? options_.body : "");

@@ -33,7 +33,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr char kUpgrade[] =
-    "GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
 constexpr std::uint32_t kClients = 250;
@@ -142,7 +142,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   served.io.poll();
   if (has_token) DDPRUN_CHECK(served.daemon->jobs_json().find("run_id") == std::string::npos);
   tcp::socket client = served.connect();
-  const std::string health = served.say(client, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string health = served.say(client, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   DDPRUN_CHECK(health.starts_with("HTTP/1.1 200"));
   return 0;
 }

@@ -21,7 +21,7 @@ NUM = 600 if SANITIZED else 10_000
 WITHIN = 10 if SANITIZED else 1.0  # seconds, from ddprun's start to its end
 MOST_GROWTH = 64 << 20  # bytes of memory
 HOSTILE = [f"127.0.0.{i}" for i in range(2, 10)]
-UPGRADE = (b"GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+UPGRADE = (b"GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
 
 

@@ -170,7 +170,7 @@ class Success(harness.Case):
                    for _ in range(2)]
         for process in running:
             self.assertEqual(process.stdout.readline(), "ready\n")
-        upgrade = (b"GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n"
+        upgrade = (b"GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
                    b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                    b"Sec-WebSocket-Version: 13\r\n\r\n")
         noise = random.Random(7)

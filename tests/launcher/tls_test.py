@@ -164,7 +164,7 @@ class OneHost(harness.Case):
                     try:
                         asked = context.wrap_socket(plain, server_hostname="localhost") if context else plain
                         with asked:
-                            asked.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                            asked.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                             return asked.recv(4096).decode()
                     except OSError:
                         return ""
@@ -365,7 +365,7 @@ class OneHost(harness.Case):
             old.wrap_socket(plain, server_hostname="localhost")
         for path, expected in ((b"/healthz", b"200 OK"), (b"/v1/jobs", b"426 Upgrade Required")):
             with socket.create_connection(address, 10) as plain:
-                plain.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+                plain.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 self.assertIn(expected, plain.recv(1000))
         with socket.create_connection(address, 10) as store:
             store.sendall(b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\x0d1234")

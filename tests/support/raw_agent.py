@@ -16,7 +16,7 @@ class RawAgent:
     def __init__(self, endpoint, token=None, path="/v1/agent"):
         host, port = endpoint.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 10)
-        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
                             .encode())
         head = b""

@@ -56,7 +56,7 @@ class Served {
     return text;
   }
   std::string get(const std::string& target, const std::string& header = "") {
-    return answer_to(send("GET " + target + " HTTP/1.1\r\nHost: x\r\n" + header + "\r\n"));
+    return answer_to(send("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + header + "\r\n"));
   }
 
   boost::asio::io_context io;
@@ -102,6 +102,16 @@ TEST_CASE("MetricsServer: other requests are refused, and what is no request end
   CHECK(served.answer_to(served.send("\x16\x03\x01 hello\r\n\r\n")).empty());
   CHECK(served.answer_to(served.send("GET /metrics HTTP/1.1\r\nno colon\r\n\r\n")).empty());
   CHECK(served.num_pages == 0);
+}
+
+TEST_CASE("MetricsServer: over loopback it answers those who ask for this machine") {
+  Served served;
+  const auto asked_as = [&](const std::string& host) {
+    return served.answer_to(served.send("GET /metrics HTTP/1.1\r\nHost: " + host + "\r\n\r\n"));
+  };
+  CHECK_THAT(asked_as("127.0.0.1:9410"), Contains("200 OK"));
+  CHECK_THAT(asked_as("evil.test:9410"),
+             Contains("403 Forbidden") && Contains("its Host is no name of this machine"));
 }
 
 TEST_CASE("MetricsServer: a header has its bound, in bytes and in fields") {

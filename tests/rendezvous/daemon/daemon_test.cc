@@ -52,7 +52,7 @@ struct Fixture {
   // A page, asked for on a thread of its own.
   std::string get(const std::string& path) {
     auto answer = std::async(std::launch::async, [this, path] {
-      const std::string request = concat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
+      const std::string request = concat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
       const UniqueFd connection =
           connect_to(Endpoint{.host = "127.0.0.1", .port = port}, Deadline::after(5s));
       send_all(connection.get(), request.data(), request.size(), Deadline::after(5s));

@@ -71,7 +71,7 @@ class HighAvailability(SeveralDaemons):
         with socket.create_connection(("127.0.0.1", member.port), 10) as plain:
             try:
                 with context.wrap_socket(plain, server_hostname="localhost") if over_tls else plain as asked:
-                    asked.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                    asked.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                     return asked.recv(4096).decode().partition("\r\n\r\n")[0].lower()
             except OSError:
                 return ""

@@ -25,15 +25,17 @@ constexpr int kNumConnections = 1000;
 
 TEST_CASE("Daemon port: HTTP pages") {
   ServedDaemon daemon;
-  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
+  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
              Contains("200 OK") && Contains("ddprun-rendezvous"));
-  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("\"jobs\":[]"));
-  CHECK_THAT(daemon.exchange("GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n"),
+  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+             Contains("\"jobs\":[]"));
+  CHECK_THAT(daemon.exchange("GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"),
              Contains("200 OK") && Contains("\"agents\":{\"joined\":0") &&
                  Contains("\"under_way\":0,\"max_under_way\":4096"));
-  CHECK_THAT(daemon.exchange("GET /nope HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("404"));
-  CHECK_THAT(daemon.exchange("DELETE /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("405"));
-  CHECK_THAT(daemon.exchange("GET /v1/agent HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("426"));
+  CHECK_THAT(daemon.exchange("GET /nope HTTP/1.1\r\nHost: localhost\r\n\r\n"), Contains("404"));
+  CHECK_THAT(daemon.exchange("DELETE /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+             Contains("405"));
+  CHECK_THAT(daemon.exchange("GET /v1/agent HTTP/1.1\r\nHost: localhost\r\n\r\n"), Contains("426"));
   CHECK(answers_as_rendezvous(resolve(Endpoint{.host = "127.0.0.1", .port = daemon.port}), 2s));
 }
 
@@ -84,7 +86,7 @@ TEST_CASE("Daemon port: half-said requests don't keep others out: the oldest one
     send_all(slow.back().get(), half.data(), half.size(), Deadline::after(5s));
   }
   for (int i = 0; i < 2; ++i) {
-    CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
+    CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                Contains("ddprun-rendezvous"));
   }
   // The daemon may have seen them in another order than they were made.
@@ -95,7 +97,7 @@ TEST_CASE("Daemon port: half-said requests don't keep others out: the oldest one
   CHECK(std::count_if(slow.begin(), slow.end(), closed) == 1);
   const auto open = std::find_if_not(slow.begin(), slow.end(), closed);
   REQUIRE(open != slow.end());
-  const std::string rest = "thz HTTP/1.1\r\nHost: x\r\n\r\n";
+  const std::string rest = "thz HTTP/1.1\r\nHost: localhost\r\n\r\n";
   send_all(open->get(), rest.data(), rest.size(), Deadline::after(5s));
   CHECK_THAT(daemon.read_all(*open), Contains("ddprun-rendezvous"));
 }

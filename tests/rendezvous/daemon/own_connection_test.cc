@@ -13,7 +13,7 @@
 namespace ddprun::rendezvous::testing {
 namespace {
 
-constexpr char kAsksForJobs[] = "GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n";
+constexpr char kAsksForJobs[] = "GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 bool await_own(ServedDaemon& daemon, const UniqueFd& socket) {
   std::promise<bool> answer;

@@ -26,7 +26,7 @@ inline std::vector<std::string>& lines() {
 }
 
 inline constexpr char kUpgrade[] =
-    "GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "GET /v1/agent HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n";
 
 // The daemon on a thread of its own, so that a test can use blocking calls.

@@ -62,7 +62,7 @@ class Candidate {
     on_io_thread([&] { served.daemon().stand_by(leader); });
   }
   std::string get(const std::string& path) {
-    return served.exchange("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return served.exchange("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
   }
 
   ServedDaemon served;

@@ -166,14 +166,16 @@ TEST_CASE("Token: the port has no store and no page of jobs for strangers") {
       "1234",
       10);  // VALIDATE, PING
   CHECK(daemon.exchange(hello) == "");
-  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"),
+  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"),
              Contains("401 Unauthorized") && Contains("WWW-Authenticate: DDPRUN-HMAC 1 ") &&
                  !Contains("\"jobs\""));
-  CHECK_THAT(
-      daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Basic eDp5\r\n\r\n"),
-      Contains("401 Unauthorized") && !Contains("\"jobs\""));
-  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("200 OK"));
-  CHECK_THAT(daemon.exchange("GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"), Contains("200 OK"));
+  CHECK_THAT(daemon.exchange(
+                 "GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic eDp5\r\n\r\n"),
+             Contains("401 Unauthorized") && !Contains("\"jobs\""));
+  CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+             Contains("200 OK"));
+  CHECK_THAT(daemon.exchange("GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+             Contains("200 OK"));
   daemon.stop();
   CHECK_THAT(all_lines(),
              Contains("a c10d store client, and where there is a token or TLS this port has no "
@@ -182,14 +184,14 @@ TEST_CASE("Token: the port has no store and no page of jobs for strangers") {
 
 // As ddprunctl asks, but with `target` for what was proved for /v1/jobs.
 std::string ask_with_proof(ServedDaemon& daemon, const std::string& target, std::string* used) {
-  const std::string refusal = daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string refusal = daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string header = "WWW-Authenticate: ";
   const auto begin = refusal.find(header) + header.size();
   security::HttpProof proof(secret_of(kToken));
   *used =
       "Authorization: " + proof.answer(refusal.substr(begin, refusal.find("\r\n", begin) - begin),
                                        {"GET", "/v1/jobs", ""});
-  return daemon.exchange("GET " + target + " HTTP/1.1\r\nHost: x\r\n" + *used + "\r\n\r\n");
+  return daemon.exchange("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + *used + "\r\n\r\n");
 }
 
 TEST_CASE("Token: a page's proof is for that page, and for once") {
@@ -197,7 +199,7 @@ TEST_CASE("Token: a page's proof is for that page, and for once") {
   std::string used;
   CHECK_THAT(ask_with_proof(daemon, "/v1/jobs", &used),
              Contains("200 OK") && Contains("\"jobs\":[]") && Contains("DDPRUN-Proof: "));
-  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: x\r\n" + used + "\r\n\r\n"),
+  CHECK_THAT(daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n" + used + "\r\n\r\n"),
              Contains("401 Unauthorized") && Contains("its proof was used before"));
   CHECK_THAT(ask_with_proof(daemon, "/v1/others", &used), Contains("401 Unauthorized"));
 }

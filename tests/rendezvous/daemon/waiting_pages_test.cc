@@ -53,7 +53,7 @@ class ShelvedDaemon {
     REQUIRE(leads.get_future().wait_for(30s) == std::future_status::ready);
   }
   ~ShelvedDaemon() { shelf->shut(false); }
-  static std::string request() { return "GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"; }
+  static std::string request() { return "GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"; }
   UniqueFd ask() {
     UniqueFd connection = served.connect();
     send_all(connection.get(), request().data(), request().size(), Deadline::after(5s));
@@ -85,7 +85,7 @@ TEST_CASE("Daemon: of pages that wait for its journal so many do, others are tol
   const std::string hello = hello_of_a_node();
   send_all(agent.get(), hello.data(), hello.size(), Deadline::after(5s));
   const auto has_job = [&] {
-    return daemon.served.exchange("GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+    return daemon.served.exchange("GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n")
                .find("\"jobs\":{\"live\":1") != std::string::npos;
   };
   const Deadline deadline = Deadline::after(10s);

@@ -32,10 +32,10 @@ using testing::run_until;
 using testing::ServedDaemon;
 using namespace std::chrono_literals;
 
-constexpr char kAskPage[] = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+constexpr char kAskPage[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 std::string upgrade_request(const std::string& more = "") {
-  return concat("GET /v1/watch HTTP/1.1\r\nHost: head:29400\r\n", more,
+  return concat("GET /v1/watch HTTP/1.1\r\nHost: localhost:29400\r\n", more,
                 "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
 }
@@ -468,20 +468,21 @@ TEST_CASE("Status page: one document that asks for nothing, with a policy that s
                  !Contains("unsafe") && Contains("X-Content-Type-Options: nosniff"));
   CHECK_THAT(answer, Contains("<!doctype html>") && !Contains("http://") && !Contains("https://") &&
                          !Contains("innerHTML"));
-  CHECK_THAT(served.exchange("GET /v1/watch HTTP/1.1\r\nHost: x\r\n\r\n"),
+  CHECK_THAT(served.exchange("GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n"),
              Contains("426 Upgrade Required"));
 }
 
 TEST_CASE("Status page: a page of another origin may not watch") {
   ServedDaemon served;
-  for (const char* origin : {"http://elsewhere", "http://head:29401", "null", "head:29400",
-                             "http://head:29400.elsewhere", "ftp://head:29400"}) {
+  for (const char* origin :
+       {"http://elsewhere", "http://localhost:29401", "null", "localhost:29400",
+        "http://localhost:29400.elsewhere", "ftp://localhost:29400"}) {
     INFO(origin);
     CHECK_THAT(served.exchange(upgrade_request(concat("Origin: ", origin, "\r\n"))),
                Contains("403 Forbidden") && Contains("a page of another origin is told nothing"));
   }
   for (const char* origin :
-       {"Origin: http://head:29400\r\n", "Origin: https://head:29400\r\n", ""}) {
+       {"Origin: http://localhost:29400\r\n", "Origin: https://localhost:29400\r\n", ""}) {
     INFO(origin);
     PageEnd page(served.connect());
     const std::string request = upgrade_request(origin);

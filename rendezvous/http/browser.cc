@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/http/browser.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "common/log.h"
+
+namespace ddprun::http {
+namespace {
+
+bool is_same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char p, unsigned char q) {
+    return std::tolower(p) == std::tolower(q);
+  });
+}
+
+bool is_numeric(const std::string& host) {
+  in6_addr address;
+  return ::inet_pton(AF_INET, host.c_str(), &address) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+}
+
+// "[::1]:80" is "::1", "head:80" is "head".
+std::string_view without_port(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
+  return host.substr(0, host.find(':'));
+}
+
+}  // namespace
+
+bool is_of_browser(const Request& request) {
+  return request.fields.has("Origin") || request.fields.has("Sec-Fetch-Site");
+}
+
+bool is_same_origin(const Request& request) {
+  if (!request.fields.has("Origin")) return true;
+  const std::string_view origin = request.fields["Origin"], asked = request.fields["Host"];
+  return !asked.empty() &&
+         (origin == concat("http://", asked) || origin == concat("https://", asked));
+}
+
+bool is_of_form(const Request& request) {
+  const std::string_view field = request.fields["Content-Type"];
+  const std::string_view type = field.substr(0, field.find_first_of("; \t"));
+  return is_same_name(type, "text/plain") || is_same_name(type, "multipart/form-data") ||
+         is_same_name(type, "application/x-www-form-urlencoded");
+}
+
+bool names_this_machine(const Request& request, std::string_view own_name) {
+  if (!request.fields.has("Host")) return true;
+  const std::string_view name = without_port(request.fields["Host"]);
+  if (is_numeric(std::string(name)) || is_same_name(name, "localhost")) return true;
+  const std::string_view first = own_name.substr(0, own_name.find('.'));
+  return !name.empty() && (is_same_name(name, own_name) || is_same_name(name, first));
+}
+
+bool names_this_machine(const Request& request) {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) name[0] = 0;
+  return names_this_machine(request, name);
+}
+
+}  // namespace ddprun::http

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tells a page in a browser from a program: a page of any origin can have the browser of a
+// user here ask servers on this machine and in its network (docs/security.md).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/http/exchange.h"
+
+namespace ddprun::http {
+
+// A browser's fields are there. It sends Origin with each WebSocket and with all but GET and HEAD;
+// no program of ours does.
+bool is_of_browser(const Request& request);
+
+// Of the page that is asked itself, or of no browser. A proxy in front may be the one that speaks
+// TLS: either scheme will do.
+bool is_same_origin(const Request& request);
+
+// The body's type is one that a page may send anywhere without a question before: a form's, or
+// plain text.
+bool is_of_form(const Request& request);
+
+// The Host field is a numeric address, localhost, or `own_name` or its first part, with a port or
+// without; or there is none, as a browser always sends one. Any other name may be that of a page
+// whose owner makes it lead here ("DNS rebinding"): for its scripts this server is then their own.
+bool names_this_machine(const Request& request, std::string_view own_name);
+bool names_this_machine(const Request& request);  // by gethostname(2)
+
+inline constexpr char kForeignHost[] =
+    "its Host is no name of this machine: ask by an address or as localhost";
+
+}  // namespace ddprun::http
