@@ -4,6 +4,8 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 
 #include "common/parsed_number.h"
 
@@ -19,12 +21,11 @@ bool is_ipv6(const std::string& text) {
 }  // namespace
 
 bool is_host(std::string_view text) {
-  const auto is_bad = [](char letter) {
-    const auto byte = static_cast<unsigned char>(letter);
-    return byte <= ' ' || byte == 0x7f || letter == '/' || letter == '[' || letter == ']';
+  const auto is_good = [](unsigned char byte) {
+    return byte >= 0x80 || std::isalnum(byte) != 0 || std::strchr(".-_:%", byte) != nullptr;
   };
-  if (text.empty() || text.size() > kMaxHostBytes ||
-      std::any_of(text.begin(), text.end(), is_bad)) {
+  if (text.empty() || text.size() > kMaxHostBytes || text.find('\0') != std::string_view::npos ||
+      !std::all_of(text.begin(), text.end(), is_good)) {
     return false;
   }
   return text.find(':') == std::string_view::npos || is_ipv6(std::string(text));

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/regular_file.h"
@@ -31,6 +32,12 @@ bool is_space(std::uint8_t byte) {
 }
 
 }  // namespace
+
+std::string token_variable_problem(const Environment& environment) {
+  const auto value = environment.find(env::kTokenFile);
+  if (value == environment.end() || !value->second.empty()) return "";
+  return concat(env::kTokenFile, " is set, but empty: name the token's file there, or unset it");
+}
 
 std::string openness(const std::string& path, const struct stat& info) {
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {

@@ -10,6 +10,8 @@
 #include <span>
 #include <string>
 
+#include "common/environment.h"
+
 namespace ddprun {
 
 inline constexpr std::size_t kMinSecretBytes = 16;
@@ -41,6 +43,10 @@ class Secret {
   const std::uint8_t* text_ = nullptr;  // in page_
   std::size_t size_ = 0;
 };
+
+// What is wrong where DDPRUN_TOKEN_FILE is set, but empty, as an unset variable leaves it in
+// TOKEN_FILE=$X: who sets it wants a token, and all would run without one. Empty: nothing.
+std::string token_variable_problem(const Environment& environment);
 
 // Why others can read or change the file at `path`, whose stat() is `info`, as Secret::from_file
 // has it; empty: they can't.

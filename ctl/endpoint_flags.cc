@@ -15,6 +15,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
+#include "common/secret.h"
 #include "ctl/commands.h"
 
 namespace ddprun::ctl {
@@ -98,7 +99,8 @@ std::string EndpointFlags::problem() const {
   const std::string problem = parse_servers(asked().rdzv_endpoint, kDefaultRendezvousPort).problem;
   const char* whose =
       given_.rdzv_endpoint.empty() ? "rdzv_endpoint of ddprun.toml, " : "--rdzv-endpoint=";
-  return problem.empty() ? "" : concat(whose, asked().rdzv_endpoint, ": ", problem);
+  if (!problem.empty()) return concat(whose, asked().rdzv_endpoint, ": ", problem);
+  return asked().token_file.empty() ? token_variable_problem(current_environment()) : "";
 }
 
 pages::FetchOptions EndpointFlags::options_for(const std::string& target) const {

@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
+#include "common/secret.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/num_workers.h"
 #include "launcher/report/job_report.h"
@@ -225,6 +226,10 @@ void find_rendezvous(Preparation& result, const std::vector<ConfigFile>& files,
 void read_secrets(Preparation& result) {
   JobPlan& plan = result.plan;
   const LaunchConfig& config = plan.config;
+  if (config.token_file.empty()) {
+    const std::string problem = token_variable_problem(plan.environment);
+    if (!problem.empty()) result.problems.push_back(problem);
+  }
   if (config.token_file.empty() && !config.tls.any()) return;
   try {
     if (!config.token_file.empty())

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/man_page.h"
 #include "common/process_facts.h"
+#include "common/secret.h"
 #include "common/standard_streams.h"
 #include "launcher/config_file.h"
 #include "launcher/metrics/metrics_server.h"
@@ -142,6 +143,9 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
   }
   if (const std::string wrong = parse_metrics(texts.metrics, options.metrics); !wrong.empty()) {
     return concat("--metrics=", texts.metrics, ": ", wrong);
+  }
+  if (options.token_file.empty()) {
+    if (auto wrong = token_variable_problem(environment); !wrong.empty()) return wrong;
   }
   // Each job's ddprun reads them, too, in the job's directory.
   for (std::string* file :

@@ -12,6 +12,7 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_page.h"
+#include "common/secret.h"
 #include "common/standard_streams.h"
 #include "common/suggest.h"
 
@@ -166,6 +167,11 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
   }
   if (app.count("--token-file") > 0 && flags.token_file.empty()) {
     return "--token-file: no file given";
+  }
+  if (flags.token_file.empty()) {
+    if (const auto wrong = token_variable_problem(current_environment()); !wrong.empty()) {
+      return wrong;
+    }
   }
   if (flags.state_directory && flags.state_directory->empty()) {
     return "--state-dir: no directory given";

@@ -38,6 +38,14 @@ class TokenCase(harness.Case):
 
 
 class OneHost(TokenCase):
+    def test_a_variable_that_is_set_but_empty_is_refused_by_each_program(self):
+        for program, words in ((harness.DDPRUND, ["--listen=127.0.0.1:0"]), (harness.DDPRUN, ["--standalone", *SH]),
+                               (harness.DDPRUNCTL, ["jobs", "--rdzv-endpoint=127.0.0.1:1"]),
+                               (os.path.join(harness.BIN, "ddprun-agent"), ["--rdzv-endpoint=127.0.0.1:1"])):
+            with self.subTest(program):
+                done = self.finish(self.start(*words, program=program, DDPRUN_TOKEN_FILE=""))
+                self.check_one_line(done, "DDPRUN_TOKEN_FILE is set, but empty: name the token's file there, or unset it")
+
     def test_the_right_token_by_flag_variable_and_file(self):
         path = self.token()
         _, endpoint = self.ddprund(f"--token-file={path}")
