@@ -12,8 +12,10 @@ Environment network_variables(const std::string& node_addr,
   std::string own;
   std::set<std::string> virtual_ones{"docker", "lo"};  // NCCL's own choice leaves these out
   const std::size_t num_known = virtual_ones.size();
+  bool has_infiniband = false;
   for (const InterfaceAddress& each : addresses) {
     if (each.address.host_text() == node_addr) own = each.interface;
+    has_infiniband = has_infiniband || (each.is_up && each.interface.starts_with("ib"));
     const bool is_known = each.interface == "lo" || each.interface.starts_with("docker");
     if (each.is_up && !is_known && is_virtual_interface(each.interface)) {
       virtual_ones.insert(each.interface);
@@ -21,7 +23,8 @@ Environment network_variables(const std::string& node_addr,
   }
   if (own.empty()) return {};
   Environment variables{{env::kGlooInterface, own}};
-  if (virtual_ones.size() == num_known || is_virtual_interface(own)) return variables;
+  const bool takes_virtual_ones = virtual_ones.size() > num_known && !has_infiniband;
+  if (!takes_virtual_ones || is_virtual_interface(own)) return variables;
   std::string others = "^";
   for (const std::string& each : virtual_ones) others += (others.size() > 1 ? "," : "") + each;
   variables[env::kNcclInterface] = others;

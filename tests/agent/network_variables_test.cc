@@ -34,6 +34,8 @@ TEST_CASE("network_variables: NCCL is kept off interfaces that lead to no other 
   CHECK(network_variables("10.0.0.2", all).at(env::kNcclInterface) == "^cni0,docker,lo,virbr0");
   CHECK_FALSE(
       network_variables("10.244.0.1", all).contains(env::kNcclInterface));  // it meets there
+  all.push_back(interface("ib0", "10.2.0.2"));  // NCCL takes that alone by itself
+  CHECK_FALSE(network_variables("10.0.0.2", all).contains(env::kNcclInterface));
   all.resize(2);
   all.push_back(interface("virbr0", "192.168.122.1", /*is_up=*/false));  // NCCL leaves it out
   CHECK_FALSE(network_variables("10.0.0.2", all).contains(env::kNcclInterface));
