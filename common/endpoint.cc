@@ -22,7 +22,7 @@ bool is_ipv6(const std::string& text) {
 
 bool is_host(std::string_view text) {
   const auto is_good = [](unsigned char byte) {
-    return byte >= 0x80 || std::isalnum(byte) != 0 || std::strchr(".-_:%", byte) != nullptr;
+    return byte >= 0x80 || std::isalnum(byte) != 0 || std::strchr(".-_:%,", byte) != nullptr;
   };
   if (text.empty() || text.size() > kMaxHostBytes || text.find('\0') != std::string_view::npos ||
       !std::all_of(text.begin(), text.end(), is_good)) {

@@ -400,19 +400,15 @@ TEST_CASE("host collectives: messages of a group to this rank itself must match"
     const TensorView all{.data = values.data(), .count = 4};
     const TensorView few{.data = values.data(), .count = 3};
     const auto group = [&](const std::vector<TensorView>& sent, const TensorView& received) {
-      return test::error_of([&] {
-               world.group([&] {
-                 for (const TensorView& view : sent) world.send(view, world.rank());
-                 world.recv(received, world.rank());
-               });
-             })
-          .what();
+      return std::string(test::error_of([&] {
+                           world.group([&] {
+                             for (const TensorView& view : sent) world.send(view, world.rank());
+                             world.recv(received, world.rank());
+                           });
+                         }).what());
     };
-    expect(
-        std::string(group({few}, all)) == "this rank sends itself 3 float32 and receives 4 float32",
-        "sizes");
-    expect(std::string(group({few, few}, few)) ==
-               "a group with 2 sends and 1 receives of this rank with itself",
+    expect(group({few}, all) == "this rank sends itself 3 float32 and receives 4 float32", "sizes");
+    expect(group({few, few}, few) == "a group with 2 sends and 1 receives of this rank with itself",
            "numbers");
   });
   for (const std::string& error : errors) CHECK(error == "");
