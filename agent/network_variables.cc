@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/network_variables.h"
 
-#include <set>
+#include <algorithm>
+#include <map>
 
 #include "common/env_names.h"
 
@@ -9,24 +10,28 @@ namespace ddprun::agent {
 
 Environment network_variables(const std::string& node_addr,
                               const std::vector<InterfaceAddress>& addresses) {
+  std::map<std::string, std::string> first_address;  // by interface
   std::string own;
-  std::set<std::string> virtual_ones{"docker", "lo"};  // NCCL's own choice leaves these out
-  const std::size_t num_known = virtual_ones.size();
   bool has_infiniband = false;
+  std::vector<std::string> ruled_out{"docker", "lo"};  // which NCCL leaves out by itself
+  const std::size_t num_known = ruled_out.size();
   for (const InterfaceAddress& each : addresses) {
-    if (each.address.host_text() == node_addr) own = each.interface;
-    has_infiniband = has_infiniband || (each.is_up && each.interface.starts_with("ib"));
-    const bool is_known = each.interface == "lo" || each.interface.starts_with("docker");
-    if (each.is_up && !is_known && is_virtual_interface(each.interface)) {
-      virtual_ones.insert(each.interface);
-    }
+    const std::string address = each.address.host_text();
+    first_address.emplace(each.interface, address);
+    if (address == node_addr) own = each.interface;
+    if (!each.is_up) continue;
+    has_infiniband = has_infiniband || each.interface.starts_with("ib");
+    const std::string kind = virtual_kind(each.interface);
+    const bool is_new = std::find(ruled_out.begin(), ruled_out.end(), kind) == ruled_out.end();
+    if (!kind.empty() && is_new) ruled_out.push_back(kind);
   }
-  if (own.empty()) return {};
-  Environment variables{{env::kGlooInterface, own}};
-  const bool takes_virtual_ones = virtual_ones.size() > num_known && !has_infiniband;
+  Environment variables;
+  if (own.empty()) return variables;
+  if (first_address[own] == node_addr) variables[env::kGlooInterface] = own;
+  const bool takes_virtual_ones = ruled_out.size() > num_known && !has_infiniband;
   if (!takes_virtual_ones || is_virtual_interface(own)) return variables;
   std::string others = "^";
-  for (const std::string& each : virtual_ones) others += (others.size() > 1 ? "," : "") + each;
+  for (const std::string& each : ruled_out) others += (others.size() > 1 ? "," : "") + each;
   variables[env::kNcclInterface] = others;
   return variables;
 }

@@ -11,12 +11,17 @@
 namespace ddprun::agent {
 
 // GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach it by the numeric address
-// `node_addr`, among interfaces with `addresses`. Gloo takes what the host's name leads to, which
-// may be a loopback address: it gets the address's interface. NCCL takes "ib…" where there
-// are some, else all interfaces that have an address but the loopback's and Docker's, the first one
-// to meet by: where others of these are virtual, too, all such are ruled out, and all real ones
-// stay, for it may move data by several. None is set where nothing is to be gained or the address
-// is no interface's.
+// `node_addr`, among interfaces with `addresses`.
+//
+// Gloo takes what the host's name leads to, which may be a loopback address. It gets the address's
+// interface, where the address is the first of it: of an interface Gloo takes the first.
+//
+// NCCL takes "ib…" where there are some, else all interfaces that have an address but the
+// loopback's and Docker's, and meets by the first. Where others of these are virtual, the kinds of
+// virtual ones are ruled out (NCCL reads at most 16 names, each the beginning of some). All real
+// ones stay, for NCCL may move data by several.
+//
+// Neither is set where nothing is to be gained, or the address is no interface's.
 Environment network_variables(const std::string& node_addr,
                               const std::vector<InterfaceAddress>& addresses);
 

@@ -95,7 +95,7 @@ ProgressSample ProgressPages::read(int local_rank) const {
   sample.own_count = load(words.own_count) != 0;
   sample.collectives_begun = load(words.collectives_begun);
   sample.collectives_done = load(words.collectives_done);
-  sample.last_collective = known(load(words.last_collective), CollectiveKind::kRecv);
+  sample.last_collective = known(load(words.last_collective), CollectiveKind::kLast);
   sample.num_reports = load(words.num_reports);
   sample.loss_bits = load(words.loss);
   sample.samples = load(words.samples);

@@ -34,11 +34,11 @@ std::string interface_of(const std::string& address) {
   return "";
 }
 
-bool is_virtual_interface(const std::string& name) {
+std::string virtual_kind(const std::string& name) {
   for (const char* start : {"docker", "virbr", "br-", "veth", "cni", "flannel", "cali", "vnet"}) {
-    if (name.starts_with(start)) return true;
+    if (name.starts_with(start)) return start;
   }
-  return name == "lo";
+  return name == "lo" ? name : "";
 }
 
 }  // namespace ddprun

@@ -23,7 +23,9 @@ std::vector<InterfaceAddress> interface_addresses();
 // The name of the interface that has this numeric address; empty: none.
 std::string interface_of(const std::string& address);
 
-// The loopback's, or made for containers or virtual machines: it leads to no other host.
-bool is_virtual_interface(const std::string& name);
+// How the names of such interfaces begin: the loopback's, or made for containers or virtual
+// machines ("veth"); it leads to no other host. Empty: it is none.
+std::string virtual_kind(const std::string& name);
+inline bool is_virtual_interface(const std::string& name) { return !virtual_kind(name).empty(); }
 
 }  // namespace ddprun

@@ -12,7 +12,7 @@ namespace {
 // By number: CollectiveKind's, then as worker_sdk/core numbers them.
 constexpr std::array kKinds{"operation", "all_reduce", "broadcast", "all_gather", "reduce_scatter",
                             "barrier",   "allocate",   "send",      "recv",       "reduce"};
-static_assert(kKinds.size() == static_cast<std::size_t>(CollectiveKind::kReduce) + 1);
+static_assert(kKinds.size() == static_cast<std::size_t>(CollectiveKind::kLast) + 1);
 constexpr std::array kOps{"sum", "average", "min", "max", "product"};
 constexpr std::array kDTypes{"float32", "float64", "float16", "bfloat16",    "int8",       "uint8",
                              "int32",   "int64",   "bool",    "float8_e4m3", "float8_e5m2"};

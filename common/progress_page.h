@@ -36,6 +36,7 @@ enum class CollectiveKind : std::uint64_t {
   kSend = 7,
   kRecv = 8,
   kReduce = 9,
+  kLast = kReduce,
 };
 
 enum class StopRequest : std::uint64_t { kNone = 0, kPreemption = 1 };

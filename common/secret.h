@@ -44,7 +44,7 @@ class Secret {
   std::size_t size_ = 0;
 };
 
-// What is wrong where DDPRUN_TOKEN_FILE is set, but empty, as an unset variable leaves it in
+// The problem where DDPRUN_TOKEN_FILE is set, but empty, as an unset variable leaves it in
 // TOKEN_FILE=$X: who sets it wants a token, and all would run without one. Empty: nothing.
 std::string token_variable_problem(const Environment& environment);
 

@@ -2,6 +2,8 @@
 #include "launcher/hosts/host_list.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -40,6 +42,14 @@ int read_slots(std::string_view text, const std::string& where, const char* key)
   return *slots;
 }
 
+// "USER@" or nothing: what no shell reads, for ssh's ProxyCommand may have it as %r.
+bool is_user(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char letter) {
+    return letter >= 0x80 || std::isalnum(letter) != 0 ||
+           (letter != 0 && std::strchr("._-+@", letter) != nullptr);
+  });
+}
+
 // "user@n[01-04]" → the names. nullopt: doesn't parse.
 std::optional<std::vector<std::string>> expand(std::string_view text) {
   const std::size_t at = text.rfind('@');
@@ -51,19 +61,13 @@ std::optional<std::vector<std::string>> expand(std::string_view text) {
   } else if (text.find(',') == std::string_view::npos || text.find('[') < text.find(',')) {
     names = expand_nodelist(text);
   }
-  if (!names) return std::nullopt;
+  if (!names || !is_user(user)) return std::nullopt;
   for (std::string& name : *names) {
     // What begins with "-" would be an option to ssh.
     if (!is_host(name) || name.starts_with('-') || user.starts_with('-')) return std::nullopt;
     name.insert(0, user);
   }
   return names;
-}
-
-bool is_user(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](unsigned char letter) {
-    return letter > ' ' && letter != 0x7f && letter != '\'' && letter != '"' && letter != '/';
-  });
 }
 
 class ListReader {
@@ -81,7 +85,7 @@ class ListReader {
       slots = told;
     }
     const std::string_view name = item.substr(0, colon);
-    const auto names = is_user(name) ? expand(name) : std::nullopt;
+    const auto names = expand(name);
     if (!names) {
       refuse_list(where, quoted(item),
                   " is no host and no range of hosts (n1, n[01-04], user@n1, [IPV6])");

@@ -86,17 +86,14 @@ void MetricsServer::Session::answer() {
   constexpr std::string_view kText = "text/plain; charset=utf-8";
   const http::Request& request = exchange_.request;
   const std::string_view target(request.target);
-  boost::system::error_code error;
-  const auto own = exchange_.wire.socket().local_endpoint(error);
-  const bool is_local = !error && own.address().is_loopback();
-  if (is_local && !http::names_this_machine(request)) {
-    return respond(http::kForbidden, kText, concat(http::kForeignHost, "\n"));
-  }
   const std::string_view path = target.substr(0, target.find('?'));
   if (request.method != "GET") {
     return respond(http::kMethodNotAllowed, kText, "only GET is known here\n");
   }
   if (path == "/healthz") return respond(http::kOk, kText, "ok\n");
+  if (http::is_rebound(request, exchange_.wire.socket().native_handle())) {
+    return respond(http::kForbidden, kText, concat(http::kForeignHost, "\n"));
+  }
   if (path != "/metrics" || alive_.expired()) {
     return respond(http::kNotFound, kText, "try /metrics or /healthz\n");
   }

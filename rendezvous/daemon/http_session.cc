@@ -148,10 +148,8 @@ const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
     return nullptr;
   }
   if (options_.door) return nullptr;  // no browser has a token
-  boost::system::error_code error;
-  const auto own = exchange_.wire.socket().local_endpoint(error);
-  if (error || !own.address().is_loopback()) return nullptr;
-  return http::names_this_machine(request) ? nullptr : http::kForeignHost;
+  const int socket = exchange_.wire.socket().native_handle();
+  return http::is_rebound(request, socket) ? http::kForeignHost : nullptr;
 }
 
 void HttpSession::admit(std::string_view target) {

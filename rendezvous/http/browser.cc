@@ -9,6 +9,7 @@
 #include <cctype>
 
 #include "common/log.h"
+#include "common/socket.h"
 
 namespace ddprun::http {
 namespace {
@@ -63,6 +64,16 @@ bool names_this_machine(const Request& request) {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) name[0] = 0;
   return names_this_machine(request, name);
+}
+
+std::string host_field(const Endpoint& endpoint, int socket) {
+  const bool is_local = local_address(socket).is_loopback();
+  return to_string(is_local ? Endpoint{"localhost", endpoint.port} : endpoint);
+}
+
+// An address of IPv4 on a listener of both families is a mapped one.
+bool is_rebound(const Request& request, int socket) {
+  return local_address(socket).is_loopback() && !names_this_machine(request);
 }
 
 }  // namespace ddprun::http

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tells a page in a browser from a program: a page of any origin can have the browser of a
-// user here ask servers on this machine and in its network (docs/security.md).
+// A page in a browser, told from a program: one of any origin can have the browser of a user here
+// ask servers on this machine and in its network (docs/security.md).
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "common/endpoint.h"
 #include "rendezvous/http/exchange.h"
 
 namespace ddprun::http {
@@ -14,8 +15,8 @@ namespace ddprun::http {
 // no program of ours does.
 bool is_of_browser(const Request& request);
 
-// Of the page that is asked itself, or of no browser. A proxy in front may be the one that speaks
-// TLS: either scheme will do.
+// The request is of the page that is asked itself, or of no browser. A proxy in front may be the
+// one that speaks TLS: either scheme will do.
 bool is_same_origin(const Request& request);
 
 // The body's type is one that a page may send anywhere without a question before: a form's, or
@@ -27,6 +28,13 @@ bool is_of_form(const Request& request);
 // whose owner makes it lead here ("DNS rebinding"): for its scripts this server is then their own.
 bool names_this_machine(const Request& request, std::string_view own_name);
 bool names_this_machine(const Request& request);  // by gethostname(2)
+
+// The request came over loopback, by a Host that names another machine. `socket`: its connection.
+bool is_rebound(const Request& request, int socket);
+
+// The Host that our programs send over `socket` to what they call `endpoint`: over loopback one
+// that names this machine, whatever alias was asked for.
+std::string host_field(const Endpoint& endpoint, int socket);
 
 inline constexpr char kForeignHost[] =
     "its Host is no name of this machine: ask by an address or as localhost";

@@ -18,6 +18,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "rendezvous/http/browser.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/proof.h"
@@ -273,7 +274,8 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
       }
     }
     response_ = {};
-    opening_->async_handshake(response_, to_string(endpoint_), path_, authorization,
+    const int socket = opening_->wire().socket().native_handle();
+    opening_->async_handshake(response_, http::host_field(endpoint_, socket), path_, authorization,
                               guard([this](boost::system::error_code error) { upgraded(error); }));
   }
 

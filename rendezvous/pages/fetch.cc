@@ -14,6 +14,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/socket.h"
+#include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
 #include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/proof.h"
@@ -58,8 +59,9 @@ class Exchange {
     if (!authorization.empty()) fields.add("Authorization", authorization);
     if (has_body && !options_.body.empty()) fields.add("Content-Type", "application/json");
     const std::string request =
-        http::request_text(options_.method, options_.target, to_string(options_.endpoint), fields,
-                           has_body ? options_.body : "");
+        http::request_text(options_.method, options_.target,
+                           http::host_field(options_.endpoint, wire_.socket().native_handle()),
+                           fields, has_body ? options_.body : "");
     wait([&](auto done) {
       boost::asio::async_write(
           wire_, boost::asio::buffer(request),

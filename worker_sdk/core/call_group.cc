@@ -2,6 +2,7 @@
 #include "worker_sdk/core/call_group.h"
 
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "common/error.h"
@@ -20,8 +21,17 @@ class JoinedWork final : public Work {
     }
     return true;
   }
+  // All of them, whatever the first error is: their buffers are the caller's again then.
   void wait() override {
-    for (const WorkPtr& work : works_) work->wait();
+    std::exception_ptr error;
+    for (const WorkPtr& work : works_) {
+      try {
+        work->wait();
+      } catch (...) {
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
   }
 
  private:
@@ -53,7 +63,16 @@ WorkPtr CallGroup::run(const std::function<void()>& calls, bool async) {
     std::memmove(receives_[i].data, sends_[i].data, sends_[i].size_bytes());
   }
   std::vector<WorkPtr> works;
-  for (const auto& start : starts_) works.push_back(start());
+  try {
+    for (const auto& start : starts_) works.push_back(start());
+  } catch (...) {  // the communicator has failed, and so do those that were started
+    const std::exception_ptr error = std::current_exception();
+    try {
+      joined_work(std::move(works))->wait();
+    } catch (const Error&) {  // what follows from it
+    }
+    std::rethrow_exception(error);
+  }
   WorkPtr work = joined_work(std::move(works));
   if (!async) work->wait();
   return work;

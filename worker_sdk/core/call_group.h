@@ -9,7 +9,7 @@
 
 namespace ddprun {
 
-// Done when all of `works` are. wait() waits for them in this order and throws the first error.
+// Done when all of `works` are. wait() waits for all of them, then throws the first error.
 WorkPtr joined_work(std::vector<WorkPtr> works);
 
 // Keeps calls until the group's end. One thread.

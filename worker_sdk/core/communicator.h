@@ -109,7 +109,7 @@ class Communicator {
   // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
 
-  // After: root's buffer holds op over all ranks' buffers. What the others' hold is of no use.
+  // After: root's buffer holds op over all ranks' buffers; the others' hold nothing of use.
   virtual WorkPtr reduce(TensorView buffer, ReduceOp op, int root,
                          const CallOptions& options = {}) = 0;
 

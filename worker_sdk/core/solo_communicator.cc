@@ -39,8 +39,12 @@ class SoloCommunicator : public Communicator {
   int size() const override { return 1; }
   std::string_view backend() const override { return "host"; }
 
-  WorkPtr all_reduce(TensorView, ReduceOp, const CallOptions&) override { return done(); }
-  WorkPtr reduce(TensorView, ReduceOp, int root, const CallOptions&) override {
+  WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions&) override {
+    check(reduction_problem(buffer.dtype, op));
+    return done();
+  }
+  WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions&) override {
+    check(reduction_problem(buffer.dtype, op));
     return root == 0 ? done() : no_such_rank(root);
   }
   WorkPtr broadcast(TensorView, int root, const CallOptions&) override {
@@ -49,8 +53,9 @@ class SoloCommunicator : public Communicator {
   WorkPtr all_gather(TensorView input, TensorView output, const CallOptions&) override {
     return copy(input, output);
   }
-  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp,
+  WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
                          const CallOptions&) override {
+    check(reduction_problem(input.dtype, op));
     return copy(input, output);
   }
   WorkPtr send(TensorView buffer, int peer, const CallOptions&) override {
@@ -66,12 +71,17 @@ class SoloCommunicator : public Communicator {
   WorkPtr group(const std::function<void()>& calls, bool async) override {
     return group_.run(calls, async);
   }
-  void barrier(const CallOptions&) override { done(); }
+  void barrier(const CallOptions&) override {
+    refuse_in_group("barrier");
+    done();
+  }
   std::unique_ptr<CommBuffer> allocate(std::size_t size_bytes) override {
+    refuse_in_group("allocate");
     return std::make_unique<HostBuffer>(size_bytes);
   }
   std::unique_ptr<Communicator> split(const std::vector<int>& ranks,
                                       const SplitOptions& options) override {
+    refuse_in_group("split");
     int place = 0;
     make_group({}, 0, 1, ranks, options, &place);
     return make_solo_communicator();
@@ -79,15 +89,29 @@ class SoloCommunicator : public Communicator {
   void abort(std::string_view) override { aborted_ = true; }
 
  private:
+  // Null in a group.
   WorkPtr done() {
     if (aborted_) throw Error(ErrorCode::kAborted, "abort() was called on this communicator");
-    return completed_work();
+    return group_.is_open() ? nullptr : completed_work();
   }
   WorkPtr copy(const TensorView& input, const TensorView& output) {
-    const std::string problem = parts_problem(input, output, 0, 1);
-    if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, problem);
-    if (input.data != output.data) std::memmove(output.data, input.data, input.size_bytes());
+    check(parts_problem(input, output, 0, 1));
+    const auto move = [input, output] {
+      if (input.data != output.data) std::memmove(output.data, input.data, input.size_bytes());
+      return completed_work();
+    };
+    if (group_.is_open()) {
+      group_.add(move);
+    } else {
+      move();
+    }
     return done();
+  }
+  static void check(const std::string& problem) {
+    if (!problem.empty()) throw Error(ErrorCode::kInvalidArgument, problem);
+  }
+  void refuse_in_group(const char* call) const {
+    if (group_.is_open()) check(concat(call, " can't be part of a group"));
   }
   static WorkPtr no_such_rank(int rank) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a page in a browser may ask of the daemon's port (http/browser.h).
+// The daemon's port tells a page in a browser from a program (http/browser.h).
 #include "rendezvous/http/browser.h"
 
 #include "tests/rendezvous/daemon/served_daemon.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a page that a user opens in a real Chromium gets done at a ddprund on the same machine: nothing."""
+"""A page that a user opens in a real Chromium gets nothing done at a ddprund on the same machine."""
 import getpass
 import http.client
 import http.server
@@ -107,16 +107,26 @@ class BrowserPages(harness.Case):
         self.assertTrue(said)
 
     def test_a_page_whose_name_was_made_to_lead_here(self):
-        port = self.endpoint.split(":")[1]
-        own = f"http://evil.test:{port}"
-        for path in ("/", "/v1/jobs", "/v1/gangs", "/v1/status", "/metrics"):
-            self.page.open(own + path)
-            self.assertEqual(self.page.text().strip(), "its Host is no name of this machine: ask by an address or as localhost")
-        for way in ("plain text", "json", "delete", "status"):
-            self.assertNotIn('"', self.tried(way, own), way)
-        for way in ("/v1/agent", "/v1/node", "/v1/watch"):
-            self.assertEqual(self.tried(way, own), "refused", way)
+        everywhere = self.ddprund("--listen=:0")[1]  # a listener of both families
+        for endpoint in (self.endpoint, everywhere):
+            with self.subTest(endpoint):
+                own = f"http://evil.test:{endpoint.rsplit(':', 1)[1]}"
+                for path in ("/", "/v1/jobs", "/v1/gangs", "/v1/status", "/metrics"):
+                    self.page.open(own + path)
+                    self.assertEqual(self.page.text().strip(),
+                                     "its Host is no name of this machine: ask by an address or as localhost")
+                for way in ("plain text", "json", "delete", "status"):
+                    self.assertNotIn('"', self.tried(way, own), way)
+                for way in ("/v1/agent", "/v1/node", "/v1/watch"):
+                    self.assertEqual(self.tried(way, own), "refused", way)
         self.assertEqual(self.gangs(), [])
+
+    def test_a_program_by_an_alias_of_this_machine(self):
+        with open("/etc/hosts", encoding="utf-8") as file:
+            names = [word for line in file if line.startswith("127.") for word in line.split("#")[0].split()[1:]]
+        for name in {*names, "localhost"}:
+            done = self.ddprunctl("jobs", f"--rdzv-endpoint={name}:{self.endpoint.split(':')[1]}")
+            self.assertEqual(done.returncode, 0, done.text)
 
     def test_its_own_page_by_its_own_names(self):
         for host in ("127.0.0.1", "localhost"):

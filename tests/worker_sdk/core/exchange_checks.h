@@ -158,12 +158,16 @@ void check_refused_groups(Communicator& world, Make make) {
   };
   const int next = (world.rank() + 1) % world.size();
   refuses([&] {
-    expect(world.all_reduce(array.view(), ReduceOp::kSum) == nullptr || world.size() == 1,
-           "there is no Work inside");
+    expect(world.all_reduce(array.view(), ReduceOp::kSum) == nullptr, "there is no Work inside");
     if (world.size() > 1) world.send(array.view(), next);
     world.group([] {});
   });
   refuses([&] { world.send(array.view(), world.size()); });
+  refuses([&] { world.barrier(); });
+  auto flag = make(DType::kBool, 1);
+  expect(error_of([&] { world.all_reduce(flag.view(), ReduceOp::kAverage); }).code() ==
+             ErrorCode::kInvalidArgument,
+         "an average of bool");
   expect(error_of([&] { gather(world, array.view(), array.view(), world.size()); }).code() ==
              ErrorCode::kInvalidArgument,
          "no such root");

@@ -23,7 +23,7 @@ class ClusterCollectives final : public Collectives {
     // Half precision is divided before it travels as such, or sums of float16 could be infinite.
     const bool divides_first = wide != buffer.dtype && op == ReduceOp::kAverage;
     const ReduceOp rest = divides_first ? ReduceOp::kSum : op;
-    const std::size_t piece_count = kStagingBytes / element;
+    const std::size_t piece_count = largest_piece(buffer.dtype);
     for (std::size_t first = 0; first < buffer.count; first += piece_count) {
       const std::size_t count = std::min(piece_count, buffer.count - first);
       std::byte* const user = bytes_of(buffer) + first * element;
@@ -83,7 +83,7 @@ class ClusterCollectives final : public Collectives {
     const auto size = static_cast<std::size_t>(topology().size());
     const DType wide = accumulator_of(input.dtype);
     const std::size_t element = size_of(input.dtype);
-    const std::size_t piece_count = std::max<std::size_t>(1, kStagingBytes / element / size);
+    const std::size_t piece_count = std::max<std::size_t>(1, largest_piece(input.dtype) / size);
     for (std::size_t first = 0; first < output.count; first += piece_count) {
       const std::size_t count = std::min(piece_count, output.count - first);
       std::byte* const region = next_region();
@@ -119,6 +119,11 @@ class ClusterCollectives final : public Collectives {
   }
 
  private:
+  // Elements that the staging slot holds, and their sums the region.
+  static std::size_t largest_piece(DType dtype) {
+    return std::min(kStagingBytes / size_of(dtype), kRegionBytes / size_of(accumulator_of(dtype)));
+  }
+
   void meet(const Call& call, bool first) { first ? steps_.enter(call) : steps_.sync(call); }
   // The node's region for the next piece. Two take turns: while one is copied out the other may
   // be filled.

@@ -41,7 +41,7 @@ ncclDataType_t to_nccl(DType dtype) {
   return at < kTypes.size() ? kTypes[at] : ncclNumTypes;  // which NCCL refuses
 }
 
-// Of what is only moved: any library moves bytes.
+// A type that is only moved: any library moves bytes.
 ncclDataType_t moved_as(DType dtype) { return size_of(dtype) == 1 ? ncclUint8 : to_nccl(dtype); }
 
 ncclRedOp_t to_nccl(ReduceOp op, DType dtype) {

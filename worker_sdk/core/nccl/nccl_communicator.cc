@@ -316,7 +316,7 @@ class NcclCommunicator : public Communicator {
   using Launch = std::function<Result(Comm comm, Stream stream)>;
   using OperationPtr = std::shared_ptr<Operation>;
 
-  // What a call asks for; in a group it is started later.
+  // A call's wish; in a group it is started later.
   struct Asked {
     OperationFacts facts;
     CallOptions options;
@@ -437,19 +437,22 @@ class NcclCommunicator : public Communicator {
       const CommGate::Pass pass(*gate_);
       if (pass.comm() == nullptr) throw_gone();
       const bool is_group = asked.size() > 1;
-      if (is_group) nccl_->group_start();
-      Result result = Result::kSuccess;
-      std::size_t last = 0;
+      Result result = is_group ? nccl_->group_start() : Result::kSuccess;
+      const bool has_begun = result == Result::kSuccess;
+      std::optional<std::size_t> refused;  // the call that NCCL refused
       for (std::size_t i = 0; i < asked.size() && result == Result::kSuccess; ++i) {
-        last = i;
         result = asked[i].launch(pass.comm(), stream_);
+        if (result != Result::kSuccess) refused = i;
       }
-      if (is_group) {  // where a launch was refused, it launches nothing and says the same
+      if (is_group &&
+          has_begun) {  // where a launch was refused, it launches nothing and says the same
         const Result ended = nccl_->group_end();
         if (result == Result::kSuccess) result = ended;
       }
       if (result != Result::kSuccess) {
-        error = nccl_error(*nccl_, pass.comm(), result, options_.rank, operations[last]->name());
+        error = nccl_error(*nccl_, pass.comm(), result, options_.rank,
+                           refused || !is_group ? operations[refused.value_or(0)]->name()
+                                                : concat("a group of ", asked.size(), " calls"));
       }
     }
     if (error) fail(*error);
