@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
 
@@ -30,6 +31,16 @@ bool is_numeric(const std::string& host) {
 std::string_view without_port(std::string_view host) {
   if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
   return host.substr(0, host.find(':'));
+}
+
+// False where it has been closed meanwhile: nobody gets the answer then. An address of IPv4 on a
+// listener of both families is a mapped one.
+bool is_over_loopback(int socket) {
+  try {
+    return local_address(socket).is_loopback();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -67,13 +78,11 @@ bool names_this_machine(const Request& request) {
 }
 
 std::string host_field(const Endpoint& endpoint, int socket) {
-  const bool is_local = local_address(socket).is_loopback();
-  return to_string(is_local ? Endpoint{"localhost", endpoint.port} : endpoint);
+  return to_string(is_over_loopback(socket) ? Endpoint{"localhost", endpoint.port} : endpoint);
 }
 
-// An address of IPv4 on a listener of both families is a mapped one.
 bool is_rebound(const Request& request, int socket) {
-  return local_address(socket).is_loopback() && !names_this_machine(request);
+  return is_over_loopback(socket) && !names_this_machine(request);
 }
 
 }  // namespace ddprun::http

@@ -30,6 +30,7 @@ TEST_CASE("Browser: a Host that is a name of this machine, or an address") {
   }
   CHECK(http::names_this_machine(http::Request(), "node7"));  // no browser: none was sent
   CHECK_FALSE(http::names_this_machine(asked_as(""), ""));
+  CHECK_FALSE(http::is_rebound(asked_as("evil.test"), -1));  // a connection that was closed
 }
 
 TEST_CASE("Browser: what changes something is not for a page, whatever its origin") {
