@@ -54,6 +54,10 @@ bool has_op(CollectiveKind kind) {
          kind == CollectiveKind::kReduce;
 }
 
+bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce;
+}
+
 std::string bytes_text(std::uint64_t size_bytes) {
   constexpr std::array kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   if (size_bytes < 1024) return concat(size_bytes, size_bytes == 1 ? " byte" : " bytes");
@@ -91,9 +95,7 @@ std::string text_of(const OperationFacts& facts) {
     default:
       text += concat(" (", bytes_text(size_bytes_of(facts)), " ", dtype_name(facts.dtype));
       if (has_op(facts.kind)) text += concat(", ", op_name(facts.op));
-      if (facts.kind == CollectiveKind::kBroadcast || facts.kind == CollectiveKind::kReduce) {
-        text += concat(", root ", facts.root);
-      }
+      if (has_root(facts.kind)) text += concat(", root ", facts.root);
       if (facts.kind == CollectiveKind::kSend) text += concat(" to rank ", facts.root);
       if (facts.kind == CollectiveKind::kRecv) text += concat(" from rank ", facts.root);
       text += ")";

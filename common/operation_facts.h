@@ -34,6 +34,7 @@ const char* op_name(std::uint8_t op);        // "sum"
 const char* dtype_name(std::uint8_t dtype);  // "float32"
 std::uint64_t size_bytes_of(const OperationFacts& facts);
 bool has_op(CollectiveKind kind);
+bool has_root(CollectiveKind kind);
 
 // "all_reduce #127 (25.0 MiB float32, sum) of communicator 0".
 std::string text_of(const OperationFacts& facts);

@@ -51,19 +51,18 @@ std::string operation_object(const FlightRecorder::Entry& entry, std::int64_t of
   const OperationFacts& facts = entry.facts;
   const bool is_message =
       facts.kind == CollectiveKind::kSend || facts.kind == CollectiveKind::kRecv;
-  const bool has_root =
-      facts.kind == CollectiveKind::kBroadcast || facts.kind == CollectiveKind::kReduce;
   const auto rank_or_null = [&](bool has) {
     return has ? std::to_string(facts.root) : std::string("null");
   };
   return concat(R"({"number":)", entry.number, R"(,"communicator":)", facts.communicator,
                 R"(,"sequence":)", facts.sequence, R"(,"kind":")", kind_name(facts.kind),
                 R"(","op":)", has_op(facts.kind) ? quoted(op_name(facts.op)) : "null",
-                R"(,"root":)", rank_or_null(has_root), R"(,"peer":)", rank_or_null(is_message),
-                R"(,"dtype":")", dtype_name(facts.dtype), R"(","count":)", facts.count,
-                R"(,"bytes":)", size_bytes_of(facts), R"(,"state":")", to_string(entry.state),
-                R"(","scheduled_ns":)", time_value(entry.scheduled_ns, offset_ns),
-                R"(,"started_ns":)", time_value(entry.started_ns, offset_ns), R"(,"ended_ns":)",
+                R"(,"root":)", rank_or_null(has_root(facts.kind)), R"(,"peer":)",
+                rank_or_null(is_message), R"(,"dtype":")", dtype_name(facts.dtype), R"(","count":)",
+                facts.count, R"(,"bytes":)", size_bytes_of(facts), R"(,"state":")",
+                to_string(entry.state), R"(","scheduled_ns":)",
+                time_value(entry.scheduled_ns, offset_ns), R"(,"started_ns":)",
+                time_value(entry.started_ns, offset_ns), R"(,"ended_ns":)",
                 time_value(entry.ended_ns, offset_ns), "}");
 }
 

@@ -26,9 +26,7 @@ std::string describe(const CallHeader& header) {
   }
   text += concat(" × ", header.count);
   if (is_reduction) text += concat(", ", ddprun::to_string(static_cast<ReduceOp>(header.op)));
-  if (header.kind == CallKind::kBroadcast || header.kind == CallKind::kReduce) {
-    text += concat(", root ", header.root);
-  }
+  if (has_root(static_cast<CollectiveKind>(header.kind))) text += concat(", root ", header.root);
   if (header.kind == CallKind::kSend) text += concat(" to rank ", header.root);
   if (header.kind == CallKind::kRecv) text += concat(" from rank ", header.root);
   return text + ")";

@@ -441,12 +441,12 @@ class HostCommunicator final : public Communicator {
 
   OperationFacts facts(const CallHeader& header) const {
     const CollectiveKind kind = collective_kind(header.kind);
-    const bool has_root = header.kind == CallKind::kBroadcast || header.kind == CallKind::kSend ||
-                          header.kind == CallKind::kRecv || header.kind == CallKind::kReduce;
+    const bool has_rank =
+        has_root(kind) || header.kind == CallKind::kSend || header.kind == CallKind::kRecv;
     return {kind,
             header.op,
             static_cast<std::uint8_t>(header.dtype),
-            has_root ? header.root : -1,
+            has_rank ? header.root : -1,
             header.count,
             number_,
             header.sequence};
