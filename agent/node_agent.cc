@@ -11,9 +11,9 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/peer_user.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
-#include "rendezvous/store_server/peer_user.h"
 
 namespace ddprun::agent {
 
@@ -59,7 +59,7 @@ RoundStore::~RoundStore() = default;
 std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
   listener_.reset();
   if (send_ && !next_proxy_) {
-    if (!store::peer_users_are_known()) {
+    if (!peer_users_are_known()) {
       throw Error(ErrorCode::kUnavailable,
                   "the kernel does not say whose a connection is (sock_diag(7)), so the workers' "
                   "store could not be kept from other users here: load its modules inet_diag and "
@@ -88,7 +88,7 @@ std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
   return local_address(listener_.get()).port();
 }
 
-void RoundStore::serve(std::uint64_t round) {
+void RoundStore::serve(std::uint64_t round, bool is_for_loopback) {
   round_ = round;
   if (send_) {
     proxy_ = std::move(next_proxy_);
@@ -97,7 +97,7 @@ void RoundStore::serve(std::uint64_t round) {
     return;
   }
   server_ = std::move(next_server_);
-  server_->listen(std::move(listener_));
+  server_->listen(std::move(listener_), is_for_loopback);
 }
 
 void RoundStore::linked() {
@@ -300,7 +300,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
           handle(event::StoreBindFailed{error.what()});
         }
       },
-      [this](const action::ServeStore& serve) { store_.serve(serve.round); },
+      [this](const action::ServeStore& serve) { store_.serve(serve.round, serve.is_for_loopback); },
       [this](const action::CloseStore& close) {
         // At the end it stays for other nodes' workers: leave() closes it.
         if (!runner_.machine().exited()) store_.close(close.round);

@@ -55,8 +55,8 @@ class RoundStore {
   std::uint16_t bind(const std::string& address, std::uint16_t port);
 
   // After bind(): serves an empty key space for `round` on the bound listener; what an older round
-  // had is closed.
-  void serve(std::uint64_t round);
+  // had is closed. `is_for_loopback`: for this machine's processes alone, whatever it is bound to.
+  void serve(std::uint64_t round, bool is_for_loopback);
 
   // Calls `unused` once, from the io context, when the served key space has no client any more, or
   // after `limit`, or soon when none is served. Not after close() or destruction.

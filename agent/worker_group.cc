@@ -147,6 +147,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void fail(Worker& worker, membership::WorkerFailure failure, Clock::time_point at);
   membership::WorkerFailure describe(const Worker& worker) const;
   void check_done();
+  void wait_for_what_is_left();
   void wait_for_the_killed(Clock::time_point killed_at, bool is_last);
   std::string remaining() const;
   void give_up(const std::string& who);
@@ -167,7 +168,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
   UniqueFd null_fd_;
   boost::asio::steady_timer grace_timer_;
-  boost::asio::steady_timer kill_timer_;
+  boost::asio::steady_timer kill_timer_;         // of who is stopped, then of who is killed
   std::shared_ptr<EmptyWait> empty_wait_;        // second owner: its waits under way
   std::optional<Clock::time_point> kill_at_;     // set: stop() was called
   std::optional<Clock::time_point> stopped_at_;  // likewise: when, first
@@ -292,7 +293,10 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number)
     later([](Impl& self) { self.check_done(); });
     return;
   }
-  if (is_first) warden_->request(RequestType::kStop, signal_number);
+  if (is_first) {
+    warden_->request(RequestType::kStop, signal_number);
+    wait_for_what_is_left();
+  }
   grace_timer_.expires_at(at);
   grace_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
     if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
@@ -430,6 +434,7 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
                     WEXITSTATUS(wait_status) == static_cast<int>(ExitCode::kRetryable);
   if (left || (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)) {
     worker.state = WorkerState::kEnded;
+    wait_for_what_is_left();
     ++num_ended_well_;
     any_left_ |= left;
     if (events_.ended) {
@@ -463,6 +468,7 @@ membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) cons
 void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure,
                              Clock::time_point at) {
   worker.state = WorkerState::kEnded;
+  wait_for_what_is_left();
   // What ends after stop() was told to: a victim.
   const bool is_victim = stopped_at_ && at >= *stopped_at_;
   if (is_victim && events_.ended) events_.ended(exit_of(failure, ExitKind::kStopped));
@@ -510,6 +516,23 @@ void WorkerGroup::Impl::check_done() {
   if (!kill_at_ || finished_) return;
   if (!warden_ || warden_gone_) return finish_when_empty();
   if (empty_) warden_->hang_up();  // on_warden_gone follows
+}
+
+// After stop(), when the last worker has ended.
+void WorkerGroup::Impl::wait_for_what_is_left() {
+  const bool all_ended = std::ranges::all_of(
+      workers_, [](const Worker& worker) { return worker.state == WorkerState::kEnded; });
+  if (!all_ended || !kill_at_ || Clock::now() >= *kill_at_) return;
+  kill_timer_.expires_after(options_.stop_notice);
+  kill_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
+    if (Clock::now() >= *self->kill_at_) return;  // wait_for_the_killed has the word
+    const std::string who = self->remaining();
+    if (who.empty()) return;
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*self->kill_at_ - Clock::now());
+    log_info("the workers have ended, but not what they started: ", who,
+             "; it is killed in at most ", left.count(), " s (--shutdown-timeout)");
+  });
 }
 
 void WorkerGroup::Impl::wait_for_the_killed(Clock::time_point killed_at, bool is_last) {

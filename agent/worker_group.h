@@ -47,6 +47,8 @@ struct WorkerGroupOptions {
   std::string socket_directory;
   // Of the workers, a leaf for each; null: none. Second owners: who looks at what it counted.
   std::shared_ptr<RoundCgroup> cgroup;
+  // Until processes are named that workers have left behind and that don't end.
+  std::chrono::milliseconds stop_notice{2'000};
   // From SIGKILL on: processes that are still there are named, and later given up. A large process
   // takes its time to die: GPU memory, and a terabyte of its own, have to be given back.
   std::chrono::milliseconds kill_notice{10'000};

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows about the store: CPU per request, the start of a large job, memory."""
 import contextlib
+import json
+import math
 import os
 import subprocess
 import tempfile
@@ -129,5 +131,30 @@ def memory_row():
                note="resident memory of the server's process with 5,000 connections")
 
 
+FLOODS = ("collide", "wait", "wait-reconnect", "list", "check", "get-large", "append", "add-blanks", "set-large")
+FLOOD_SECONDS = 60
+
+
+def hostile_row():
+    def side(server):
+        def once():
+            found = {}
+            for flood in ("none",) + FLOODS:
+                with serving(server()) as (port, _):
+                    argv = [program("store_hostile"), port, flood, str(FLOOD_SECONDS)]
+                    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                    found[f"p99 ms, {flood}"] = json.loads(done.stdout)["p99_ms"] if done.returncode == 0 else math.inf
+            return found
+        return once
+    return Row("store-hostile", "store: a client's GETs while another client floods the server",
+               {OURS: side(ours), PYTORCH: side(pytorchs)},
+               [Goal(f"p99 ms, {flood}", 5) for flood in FLOODS], repeats=1,
+               note=f"a GET each millisecond for {FLOOD_SECONDS} s, timed from when it is due; the floods are in "
+                    "bench/store/store_hostile.cc: keys that collide in std::hash, 20 WAITs of 131,072 keys and "
+                    "writes to two of them, such a WAIT by one connection after the other, LIST_KEYS of 131,072 "
+                    "keys, CHECK of as many, MULTI_GET of 131,072 values of 64 KiB, GET and APPEND of a value of "
+                    "32 MiB, ADD to 32 MiB of blanks, SET of 32 MiB. inf: the server ended")
+
+
 def rows():
-    return [cpu_row(), storm_row(), memory_row()]
+    return [cpu_row(), storm_row(), memory_row(), hostile_row()]

@@ -29,10 +29,26 @@ std::string directory_of(const std::string& path) {
   throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
 }
 
+// Why a file that nobody named can't be obeyed; empty: it can.
+std::string danger_of(const struct stat& info) {
+  constexpr uid_t kOverflow = 65534;  // of somebody outside of this user namespace
+  const bool is_mine = info.st_uid == ::geteuid();
+  if (!is_mine && info.st_uid != 0 && info.st_uid != kOverflow) {
+    return concat("it belongs to user ", info.st_uid, ", who could change what user ", ::geteuid(),
+                  " runs: make it yours or root's, or set XDG_CONFIG_HOME");
+  }
+  if ((info.st_mode & S_IWOTH) != 0) return "everybody may change it: chmod o-w";
+  const bool is_roots_group = info.st_gid == 0 || info.st_gid == ::getegid();
+  if (::geteuid() == 0 && !is_roots_group && (info.st_mode & S_IWGRP) != 0) {
+    return concat("group ", info.st_gid, " may change what root runs: chmod g-w");
+  }
+  return {};
+}
+
 enum class Absence { kPresent, kNotThere, kHidden };
 
 // The whole file, where `absence` says that there is one.
-std::string read_config(const std::string& path, Absence* absence) {
+std::string read_config(const std::string& path, bool is_named, Absence* absence) {
   *absence = Absence::kPresent;
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) {
@@ -45,8 +61,12 @@ std::string read_config(const std::string& path, Absence* absence) {
     return {};
   }
   struct stat info {};
-  if (::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
+  if (::fstat(fd.get(), &info) != 0) throw_unreadable(path, errno_text(errno));
+  if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
     throw_unreadable(path, "it is no regular file");
+  }
+  if (const std::string danger = is_named ? "" : danger_of(info); !danger.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, concat("won't obey ", one_line(path), ": ", danger));
   }
   std::string text;
   std::array<char, 4096> buffer;
@@ -66,7 +86,7 @@ std::vector<ConfigText> read_config_texts(const std::string& named,
   std::vector<ConfigText> files;
   Absence absence = Absence::kPresent;
   if (!named.empty()) {
-    const std::string text = read_config(named, &absence);
+    const std::string text = read_config(named, true, &absence);
     if (absence != Absence::kPresent) {
       const std::string link = one_line(dangling_link(named));
       throw_unreadable(named, absence == Absence::kHidden ? "no permission to enter its directory"
@@ -83,7 +103,7 @@ std::vector<ConfigText> read_config_texts(const std::string& named,
   }
   paths.emplace_back(kSystemConfig);
   for (const std::string& path : paths) {
-    const std::string text = read_config(path, &absence);
+    const std::string text = read_config(path, false, &absence);
     if (absence == Absence::kNotThere) continue;
     files.push_back({.path = path, .text = text, .is_hidden = absence == Absence::kHidden});
   }

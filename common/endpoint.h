@@ -31,6 +31,11 @@ bool is_host(std::string_view text);
 // port ("::1") is taken whole. nullopt: empty, a port that is no number in 0…65535, no host.
 std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
+// Loopback as somebody wrote it, as against a name that merely resolves to it.
+inline bool names_loopback(std::string_view host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
 // The inverse: "host:port" or "[v6]:port".
 std::string to_string(const Endpoint& endpoint);
 

@@ -4,9 +4,13 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <cstring>
 #include <memory>
+
+#include "common/unique_fd.h"
 
 namespace ddprun {
 
@@ -25,6 +29,14 @@ std::vector<InterfaceAddress> interface_addresses() {
     found.push_back(std::move(own));
   }
   return found;
+}
+
+bool loopback_is_up() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  if (::ioctl(socket.get(), SIOCGIFFLAGS, &request) != 0) return true;
+  return (request.ifr_flags & IFF_UP) != 0;
 }
 
 std::string interface_of(const std::string& address) {

@@ -20,6 +20,9 @@ struct InterfaceAddress {
 // the kernel doesn't say.
 std::vector<InterfaceAddress> interface_addresses();
 
+// The interface "lo" is up; also where the kernel doesn't say.
+bool loopback_is_up();
+
 // The name of the interface that has this numeric address; empty: none.
 std::string interface_of(const std::string& address);
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -235,7 +236,8 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
     std::this_thread::sleep_for(std::min<Clock::duration>(backoff, deadline.remaining()));
     backoff = std::min(backoff * 2, milliseconds{500});
   } while (!deadline.expired());
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds =
+      std::round(std::chrono::duration<double>(Clock::now() - start).count() * 10) / 10;
   throw Error(ErrorCode::kUnavailable, concat("can't connect to ", to_string(endpoint),
                                               " (tried for ", seconds, " s): ", last_failure));
 }

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "common/interfaces.h"
 #include "common/log.h"
+#include "common/process_facts.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
 
@@ -20,15 +21,11 @@ namespace {
 
 constexpr std::chrono::milliseconds kProbeTimeout{2'000};
 
-// Loopback as the user wrote it, as against a name that merely resolves to it.
-bool means_loopback(const std::string& host) {
-  return host == "localhost" || host.starts_with("127.") || host == "::1";
-}
-
 // Where this node serves: nothing is looked up again, since the name service may be silent by then.
 struct Ownership {
   bool ours = false;
-  bool everywhere = false;  // listen on all interfaces
+  bool everywhere = false;   // listen on all interfaces
+  bool on_loopback = false;  // the endpoint says any address, and there is one node
   std::vector<SocketAddress> addresses;
 };
 
@@ -37,15 +34,35 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   // None where the name isn't known here: the link will try again.
   Ownership owner;
   owner.addresses = look_up(plan.endpoint, deadline).addresses;
+  const auto is_any = [](const SocketAddress& address) { return address.is_any(); };
+  if (!plan.is_host && std::ranges::any_of(owner.addresses, is_any)) {
+    if (max_nodes > 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat(to_string(plan.endpoint), " (", plan.origin,
+                         "): other nodes can't reach that address: give the name or address of the "
+                         "node that serves, as in --rdzv-endpoint=",
+                         host_name(), ":", plan.endpoint.port));
+    }
+    owner.addresses = resolve({.host = "127.0.0.1", .port = plan.endpoint.port});
+    owner.on_loopback = true;
+  }
   const auto& addresses = owner.addresses;
   const auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
   const bool is_here = std::any_of(addresses.begin(), addresses.end(), is_local_address);
   if (!is_here && !plan.is_host) return {};
   const bool only_loopback = std::all_of(addresses.begin(), addresses.end(), is_loopback);
-  const bool hidden = only_loopback && max_nodes > 1 && !means_loopback(plan.endpoint.host);
+  const bool hidden = only_loopback && max_nodes > 1 && !names_loopback(plan.endpoint.host);
   owner.ours = true;
   owner.everywhere = !is_here || hidden;
   return owner;
+}
+
+// Without it a node can't even reach itself.
+void check_loopback_is_up() {
+  if (loopback_is_up()) return;
+  throw Error(ErrorCode::kUnavailable,
+              "the loopback interface is down, over which this node's processes meet: "
+              "ip link set lo up");
 }
 
 std::vector<UniqueFd> take(const RendezvousPlan& plan, bool everywhere,
@@ -71,6 +88,16 @@ std::string first_interface() {
   return "";
 }
 
+// A job of one node that is served by another job's ddprun would end with that one.
+EndpointClaim claim_own(const RendezvousPlan& plan) {
+  EndpointClaim claim;
+  claim.listeners = rendezvous::bind_endpoint({.host = "127.0.0.1", .port = 0});
+  claim.connect_to = {"127.0.0.1", local_address(claim.listeners.front().get()).port()};
+  claim.note = concat("another job has its rendezvous at ", to_string(plan.endpoint),
+                      ": this one has its own, at ", to_string(claim.connect_to));
+  return claim;
+}
+
 }  // namespace
 
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
@@ -84,13 +111,20 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
                        "port that the rendezvous has"));
   }
   if (!owner.ours) return claim;
+  const auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
+  if (std::ranges::all_of(owner.addresses, is_loopback)) check_loopback_is_up();
+  if (owner.on_loopback) claim.connect_to.host = "127.0.0.1";
   const auto bind = [&] { claim.listeners = take(plan, owner.everywhere, owner.addresses); };
   try {
     bind();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
     // A daemon, or another ddprun of this job on this machine?
-    claim.contested = rendezvous::answers_as_rendezvous(owner.addresses, kProbeTimeout);
+    const auto mark = rendezvous::rendezvous_at(owner.addresses, kProbeTimeout);
+    const bool is_of_another_job =
+        mark && !mark->empty() && *mark != rendezvous::job_mark(plan.job_id);
+    if (is_of_another_job && max_nodes == 1) return claim_own(plan);
+    claim.contested = mark.has_value();
     if (claim.contested) {
       claim.everywhere = owner.everywhere;
       claim.addresses = owner.addresses;

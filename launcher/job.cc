@@ -527,6 +527,7 @@ class NodeJob {
   void serve_rendezvous(std::vector<UniqueFd> listeners) {
     rendezvous::DaemonOptions options;
     options.embedded = true;
+    options.embedded_for = plan_.rendezvous.job_id;
     options.token = plan_.token;
     if (plan_.tls) options.tls = security::make_server_context(plan_.tls);
     if (plan_.tls && !options.tls) {
@@ -535,6 +536,14 @@ class NodeJob {
           concat("--tls-ca: this node serves the rendezvous at ",
                  to_string(plan_.rendezvous.endpoint),
                  ", for which it needs --tls-cert and --tls-key, too (or start ddprund there)"));
+    }
+    const bool is_open = !options.token && !options.tls;
+    if (is_open && std::ranges::any_of(listeners, [](const UniqueFd& listener) {
+          return !local_address(listener.get()).is_loopback();
+        })) {
+      tell(LogLevel::kInfo,
+           concat("trusts the network: whoever reaches ", to_string(plan_.rendezvous.endpoint),
+                  " can join and end this job (--token-file keeps others out)"));
     }
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -14,6 +15,7 @@
 
 #include "agent/gpu/gpu_helper.h"
 #include "agent/preflight/node_checks.h"
+#include "common/cgroup_limits.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -32,6 +34,7 @@ class RealMachine : public Machine {
     return count_cpus(
         [](std::size_t size, cpu_set_t* mask) { return ::sched_getaffinity(0, size, mask); });
   }
+  std::optional<double> cpu_quota() const override { return ddprun::cpu_quota(); }
   int num_gpus() const override {
     const auto counted =
         agent::count_gpus(helper_program("ddprun-gpus"), Deadline::after(kGpuLimit));
@@ -39,6 +42,17 @@ class RealMachine : public Machine {
   }
   int num_listed_gpus() const override { return agent::num_listed_gpus(); }
 };
+
+NumWorkers one_per_cpu(const Machine& machine) {
+  const int cpus = machine.num_cpus();
+  const auto quota = machine.cpu_quota();
+  if (!quota || *quota >= cpus) return {.count = cpus, .problem = ""};
+  const int count = std::max(1, static_cast<int>(std::ceil(*quota)));
+  return {.count = count,
+          .problem = "",
+          .note = concat(count, count == 1 ? " worker: " : " workers: ",
+                         "the CPU quota of its cgroup is ", *quota, " of ", cpus, " CPUs")};
+}
 
 // Why no worker sees one of `installed` GPUs, and what to do.
 std::string hidden_gpus(int installed, const std::string& cuda_visible_devices) {
@@ -96,7 +110,7 @@ std::string check_num_workers(const std::string& nproc_per_node) {
 
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices) {
-  if (nproc_per_node == "cpu") return {.count = machine.num_cpus(), .problem = ""};
+  if (nproc_per_node == "cpu") return one_per_cpu(machine);
   if (nproc_per_node == "gpu" || nproc_per_node == "auto") {
     int installed = 0;
     try {
@@ -109,7 +123,7 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
     }
     const int visible = num_visible_gpus(installed, cuda_visible_devices);
     if (visible > 0) return {.count = visible, .problem = ""};
-    if (nproc_per_node == "auto") return {.count = machine.num_cpus(), .problem = ""};
+    if (nproc_per_node == "auto") return one_per_cpu(machine);
     const std::string why = installed > 0 ? hidden_gpus(installed, *cuda_visible_devices)
                                           : "this node has no NVIDIA GPU (no driver, or no device)";
     return {.count = 0, .problem = why + ", or give a number, or cpu"};

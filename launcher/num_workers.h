@@ -16,6 +16,8 @@ class Machine {
  public:
   virtual ~Machine() = default;
   virtual int num_cpus() const = 0;  // that this process may run on
+  // Its cgroup lets it use so many of these at a time: 1.5. nullopt: all.
+  virtual std::optional<double> cpu_quota() const = 0;
   // Installed and reachable; may start the driver. Throws Error(kTimeout) where it does not answer.
   virtual int num_gpus() const = 0;
   virtual int num_listed_gpus() const = 0;  // as the loaded driver lists them, at no cost
@@ -40,12 +42,13 @@ std::string check_num_workers(const std::string& nproc_per_node);
 
 struct NumWorkers {
   int count = 0;
-  std::string problem;  // not empty: what is wrong with the value
+  std::string problem;    // not empty: what is wrong with the value
+  std::string note = {};  // not empty: why there are fewer than one would expect
 };
 
-// How many of a flag's value (--nproc-per-node, --slots): a number from 1 on; "cpu": one per CPU;
-// "gpu": one per visible GPU, a problem without one; "auto": one per visible GPU, or per CPU where
-// there is none. Asks for GPUs only where it must.
+// How many of a flag's value (--nproc-per-node, --slots): a number from 1 on; "cpu": one per CPU,
+// no more than its cgroup's quota, rounded up; "gpu": one per visible GPU, a problem without one;
+// "auto": one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices);
 

@@ -43,6 +43,7 @@ void find_workers(Preparation& result, const std::string& argv0) {
     result.problems.push_back(
         concat("--nproc-per-node=", plan.config.nproc_per_node, ": ", workers.problem));
   }
+  if (!workers.note.empty()) result.notes.push_back(workers.note);
   if (std::string note = gpu_note(workers.count, real_machine(), visible); !note.empty()) {
     result.notes.push_back(std::move(note));
   }

@@ -33,6 +33,10 @@
 namespace ddprun::agent::warden {
 namespace {
 
+// To the agent, where a worker or its children send them to their parent: torchrun's workers do so
+// to end the job.
+constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
+
 // ---- One kSpawn request becomes a process that is about to exec. ----
 
 // What the child writes to its pipe when it could not exec.
@@ -241,9 +245,9 @@ void signal_group(pid_t leader, int signal_number) {
 
 class Warden {
  public:
-  // `socket` is the agent's peer, `child_fd` a signalfd for SIGCHLD. `cgroup_name`: of the workers'
-  // cgroup, which is descriptor kCgroupFd; null: the warden makes one where it may.
-  Warden(int socket, int child_fd, const char* cgroup_name);
+  // `socket` is the agent's peer, `signal_fd` a signalfd for SIGCHLD and kPassedOn. `cgroup_name`:
+  // of the workers' cgroup, which is descriptor kCgroupFd; null: the warden makes one where it may.
+  Warden(int socket, int signal_fd, const char* cgroup_name);
   ~Warden();
   Warden(const Warden&) = delete;
   Warden& operator=(const Warden&) = delete;
@@ -263,6 +267,8 @@ class Warden {
   void handle_requests();
   bool handle_request();  // false: there is none now
   void spawn(const Request& request, const int* fds, int own_cgroup_fd);
+  // A worker that signals its parent means the launcher.
+  void pass_on(int signal_number, pid_t sender);
   void signal_workers(int signal_number);
   // Those that have a handler for it. Of a worker that has none (a shell that runs the program):
   // the nearest below it that do. The signal would end who has none.
@@ -289,12 +295,15 @@ class Warden {
   static Visit choose_unasked(pid_t pid, void* warden);
   // The workers that handle the warning.
   static Visit choose_warned(pid_t pid, void* warden);
+  // The process that sent a signal.
+  static Visit choose_sender(pid_t pid, void* warden);
   // The session of a worker that has ended. Its number is not given to another process while one of
   // them lives.
   static Visit choose_left_behind(pid_t pid, void* warden);
 
   const int socket_;
-  const int child_fd_;
+  const int signal_fd_;
+  const pid_t agent_ = getppid();
   const int deaths_fd_;  // epoll: workers' pidfds become ready in the order of their deaths
   bool agent_gone_ = false;
   int64_t lease_until_ms_ = 0;  // 0: for ever
@@ -314,6 +323,7 @@ class Warden {
   size_t num_asked_groups_ = 0;
 
   int warn_signal_ = 0;     // of kWarn, while it is sent
+  pid_t sender_ = 0;        // in pass_on()
   pid_t ended_worker_ = 0;  // likewise of kClear
 };
 
@@ -341,9 +351,17 @@ Visit Warden::choose_left_behind(pid_t pid, void* context) {
   return getsid(pid) == session ? Visit::kSignal : Visit::kPass;
 }
 
-Warden::Warden(int socket, int child_fd, const char* cgroup_name)
+Visit Warden::choose_sender(pid_t pid, void* context) {
+  const Warden& warden = *static_cast<Warden*>(context);
+  ProcessStat stat;
+  if (!read_process_stat(pid, &stat)) return Visit::kPrune;
+  if (stat.parent == getpid() && !warden.is_worker(pid)) return Visit::kPrune;  // left behind
+  return pid == warden.sender_ ? Visit::kAlone : Visit::kPass;
+}
+
+Warden::Warden(int socket, int signal_fd, const char* cgroup_name)
     : socket_(socket),
-      child_fd_(child_fd),
+      signal_fd_(signal_fd),
       deaths_fd_(epoll_create1(EPOLL_CLOEXEC)),
       cgroup_(cgroup_name ? Cgroup(kCgroupFd, cgroup_name) : Cgroup()) {}
 
@@ -361,7 +379,12 @@ int Warden::run() {
     if (poll(set, num_fds, poll_timeout_ms()) < 0 && errno != EINTR) return 1;
     if (set[1].revents) {
       signalfd_siginfo infos[16];
-      while (read(child_fd_, infos, sizeof infos) > 0) {
+      ssize_t size;
+      while ((size = read(signal_fd_, infos, sizeof infos)) > 0) {
+        for (size_t i = 0; i < static_cast<size_t>(size) / sizeof infos[0]; ++i) {
+          const int number = static_cast<int>(infos[i].ssi_signo);
+          if (number != SIGCHLD) pass_on(number, static_cast<pid_t>(infos[i].ssi_pid));
+        }
       }
     }
     // An exec that is decided is reported before the death of the same worker: reap() sees to it.
@@ -391,7 +414,7 @@ int Warden::run() {
 size_t Warden::fill_poll_set(pollfd* set) const {
   size_t count = 0;
   set[count++] = {agent_gone_ ? -1 : socket_, POLLIN, 0};
-  set[count++] = {child_fd_, POLLIN, 0};
+  set[count++] = {signal_fd_, POLLIN, 0};
   for (size_t i = 0; i < num_workers_ && count < kMaxPollFds; ++i) {
     if (workers_[i].exec_fd >= 0) set[count++] = {workers_[i].exec_fd, POLLIN, 0};
   }
@@ -520,6 +543,13 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
   if (*pid_fd < 0 || epoll_ctl(deaths_fd_, EPOLL_CTL_ADD, *pid_fd, &event) == 0) return;
   close(*pid_fd);
   *pid_fd = -1;
+}
+
+// From others, as a scheduler that signals all of a job, the agent has it already.
+void Warden::pass_on(int signal_number, pid_t sender) {
+  sender_ = sender;
+  const bool is_of_workers = signal_descendants(0, &choose_sender, this) > 0;
+  if (is_of_workers && getppid() == agent_) kill(agent_, signal_number);
 }
 
 void Warden::signal_workers(int signal_number) {
@@ -706,14 +736,15 @@ int main(int argc, char** argv) {
   tidy_descriptors(cgroup ? kCgroupFd : kSocketFd);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Nobody but the agent, by closing the socket, or SIGKILL ends the warden.
-  sigset_t all, child;
+  sigset_t all, heard;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  sigemptyset(&child);
-  sigaddset(&child, SIGCHLD);
-  const int child_fd = signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (child_fd < 0) return 1;
-  Warden warden(kSocketFd, child_fd, cgroup);
+  sigemptyset(&heard);
+  sigaddset(&heard, SIGCHLD);
+  for (const int number : kPassedOn) sigaddset(&heard, number);
+  const int signal_fd = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signal_fd < 0) return 1;
+  Warden warden(kSocketFd, signal_fd, cgroup);
   const int status = warden.run();
   if (argc > 1 && *argv[1]) remove_directory(argv[1]);
   return status;

@@ -66,6 +66,7 @@ membership::LinkSecurity security_of(const StandingOptions& options) {
     security.token = Secret::from_flag("--token-file", options.token_file);
   if (options.tls.any()) security.tls = security::make_client_context(options.tls);
   security.program = "ddprun-agent";
+  security.obeys_commands = true;
   return security;
 }
 

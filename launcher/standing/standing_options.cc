@@ -15,6 +15,7 @@
 #include "common/process_facts.h"
 #include "common/secret.h"
 #include "common/standard_streams.h"
+#include "common/suggest.h"
 #include "launcher/config_file.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
@@ -124,6 +125,7 @@ std::string settle_standing(const StandingTexts& texts, const Environment& envir
   options.endpoints = std::move(endpoints);
   options.endpoint_text = texts.endpoint;
   const NumWorkers slots = num_workers(texts.slots, real_machine(), std::nullopt);
+  if (!slots.note.empty()) log_info("--slots=", texts.slots, ": ", slots.note);
   if (!slots.problem.empty()) return concat("--slots=", texts.slots, ": ", slots.problem);
   if (slots.count > gangs::kMaxSlots) {
     return concat("--slots=", texts.slots, ": at most ", gangs::kMaxSlots);
@@ -172,6 +174,9 @@ StandingCommandLine parse_standing_command_line(int argc, char** argv,
     std::ostringstream text;
     app.exit(asked, text, text);
     return {std::nullopt, print_what_was_asked("ddprun-agent", text.str())};
+  } catch (const CLI::ExtrasError&) {
+    return standing_failure(
+        concat(unexpected_text(app, app.remaining().front()), " (see ddprun-agent --help)"));
   } catch (const CLI::ParseError& error) {
     return standing_failure(concat(error.what(), " (see ddprun-agent --help)"));
   }

@@ -33,7 +33,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     membership::MachineOptions machine;
     std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
     // In all: and as many agents as connections.
-    StoreLimits of_job = kJobLimits, in_all = kTotalLimits;
+    StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::RoundOver&)> round_over;

@@ -398,8 +398,13 @@ class Daemon::Impl {
     const std::string_view path = path_of(request.target);
     ++counts_.pages;
     if (path == kHealthPath) {
-      return answer(HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName,
-                                                    "\",\"version\":\"", DDPRUN_VERSION, "\"}\n")});
+      // With a token nobody is to guess at its name.
+      const bool has_mark = !options_.embedded_for.empty() && !security_.token;
+      const std::string mark =
+          has_mark ? concat("\",\"job_mark\":\"", job_mark(options_.embedded_for)) : "";
+      return answer(
+          HttpSession::Page{kJson, concat("{\"service\":\"", kServiceName, "\",\"version\":\"",
+                                          DDPRUN_VERSION, mark, "\"}\n")});
     }
     if (path == kReadyPath) {
       const std::string why = leads() ? jobs_->why_not_ready() : "it stands by";

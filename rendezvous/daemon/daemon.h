@@ -35,7 +35,8 @@ struct PortSecurity {
 };
 
 struct DaemonOptions {
-  bool embedded = false;   // agents are told that it won't come back once gone
+  bool embedded = false;     // agents are told that it won't come back once gone
+  std::string embedded_for;  // the id of the job whose ddprun this is in; empty: none
   bool stands_by = false;  // at first: there are others, and lead() says when it is this one's turn
   bool has_gangs = false;  // a queue for standing agents (gang_hub.h)
   std::chrono::milliseconds keep_finished{0};  // how long GET /v1/jobs tells of a job that is over
@@ -58,7 +59,7 @@ struct DaemonOptions {
   security::TlsContext tls;         // null: off. Else only probes are answered without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Of stores behind proxies and on the port; in all: and as many agents as connections.
-  StoreLimits job_limits = kJobLimits, limits = kTotalLimits;
+  StoreLimits job_limits = default_job_limits(), limits = default_total_limits();
 };
 
 // Where jobs outlive this process, and those that are there.
@@ -143,8 +144,12 @@ std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
 // On all interfaces, IPv4 and (where the kernel has it) IPv6. Throws as bind_endpoint.
 std::vector<UniqueFd> bind_everywhere(std::uint16_t port);
 
-// A ddprun rendezvous answers GET /healthz at one of `addresses` before the deadline. Blocking.
-bool answers_as_rendezvous(const std::vector<SocketAddress>& addresses,
-                           std::chrono::milliseconds timeout);
+// What a rendezvous in a ddprun tells everybody of its own job: the same for the same id alone.
+std::string job_mark(const std::string& job_id);
+
+// The mark of the job whose ddprun answers GET /healthz as a rendezvous at one of `addresses`
+// before the deadline; empty: it is a ddprund, or has a token. nullopt: none answers. Blocking.
+std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addresses,
+                                         std::chrono::milliseconds timeout);
 
 }  // namespace ddprun::rendezvous

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -13,8 +15,10 @@
 #include <string>
 #include <thread>
 
+#include "common/byte_text.h"
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/keyed_hash.h"
 #include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
@@ -147,26 +151,37 @@ std::vector<UniqueFd> bind_everywhere(std::uint16_t port) {
   }
 }
 
-bool answers_as_rendezvous(const std::vector<SocketAddress>& addresses,
-                           std::chrono::milliseconds timeout) {
+std::string job_mark(const std::string& job_id) {
+  const std::uint64_t hash = sip_hash(job_id, SipKey());
+  std::array<std::uint8_t, sizeof hash> bytes;
+  std::memcpy(bytes.data(), &hash, sizeof hash);
+  return to_hex(bytes);
+}
+
+std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addresses,
+                                         std::chrono::milliseconds timeout) {
   const Deadline deadline = Deadline::after(timeout);
+  std::string answer;
   try {
     const UniqueFd connection = connect_when_listening(addresses, deadline);
-    if (!connection) return false;
+    if (!connection) return std::nullopt;
     const std::string request = "GET /healthz HTTP/1.0\r\n\r\n";
     send_all(connection.get(), request.data(), request.size(), deadline);
-    std::string answer;
     constexpr std::size_t kMaxAnswerBytes = 4096;
     char byte = 0;
-    while (answer.size() < kMaxAnswerBytes) {
+    while (answer.size() < kMaxAnswerBytes && !answer.ends_with("\"}")) {
       receive_all(connection.get(), &byte, 1, deadline);
       answer += byte;
-      if (answer.find(kServiceName) != std::string::npos) return true;
     }
   } catch (const Error&) {
     // Not one: nobody there, somebody mute, or somebody who speaks another language.
   }
-  return false;
+  if (answer.find(kServiceName) == std::string::npos) return std::nullopt;
+  constexpr std::string_view kField = "\"job_mark\":\"";
+  const std::size_t field = answer.find(kField);
+  if (field == std::string::npos) return "";
+  const std::size_t begin = field + kField.size();
+  return answer.substr(begin, answer.find('"', begin) - begin);
 }
 
 }  // namespace ddprun::rendezvous

@@ -6,7 +6,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
-#include "rendezvous/store_server/peer_user.h"
+#include "common/peer_user.h"
 
 namespace ddprun::rendezvous {
 
@@ -173,7 +173,7 @@ void GangHub::forget(ConnectionId id) {
 std::optional<std::string> GangHub::owner_of(const std::string& user, std::int64_t uid,
                                              int socket) const {
   if (!options_.asks_kernel) return user;
-  const auto peer = store::peer_user(socket);
+  const auto peer = peer_user(socket);
   if (!peer || (*peer != 0 && static_cast<std::int64_t>(*peer) != uid)) return std::nullopt;
   return concat(user, "#", uid);
 }

@@ -53,10 +53,11 @@ struct ProxiedStores::Round {
 
   ProxiedStore store;
   StoreRows rows;
-  RequestRate rate;
+  store::Rate rate;
   const std::shared_ptr<Usage> total;
   Usage usage;
-  std::set<ProxiedStore::Node> waiting;  // have an entry in waiting_
+  std::set<ProxiedStore::Node> waiting;                   // have an entry in waiting_
+  std::map<ProxiedStore::Node, store::Rate> large_rates;  // of those that sent a large request
   std::unordered_map<ProxiedStore::Node, ConnectionId> connections;
 };
 
@@ -121,6 +122,9 @@ void ProxiedStores::detach_all(const Round& round) {
 
 ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::Node node,
                                                   std::size_t num_waiting, Clock::time_point now) {
+  const auto large = round.large_rates.find(node);
+  if (large != round.large_rates.end() && large->second.allowed(now) == 0)
+    return AfterTurn::kNotYet;
   const std::size_t credit = std::min(round.rate.allowed(now), rate_.allowed(now));
   if (credit == 0) {
     if (!std::exchange(said_slowed_, true)) {
@@ -136,6 +140,12 @@ ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::No
       round.store.run(node, std::min(kRequestsPerTurn, share), refusals(round));
   round.rate.spend(turn.num_requests);
   rate_.spend(turn.num_requests);
+  if (turn.large_work > 0) {
+    store::Rate& rate =
+        round.large_rates.try_emplace(node, store::kLargeWorkOfNodePerSecond).first->second;
+    rate.allowed(now);  // what is spent counts from now
+    rate.spend(turn.large_work);
+  }
   round.count();
   if (options_.is_journalled && !turn.bytes.empty()) {
     round.rows.add(turn, changes_);

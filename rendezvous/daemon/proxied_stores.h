@@ -24,36 +24,16 @@
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/machine.h"
 #include "rendezvous/store/proxied_store.h"
+#include "rendezvous/store/rate.h"
 
 namespace ddprun::rendezvous {
-
-// How many requests may be carried out now; what the last second did not use may come at once.
-class RequestRate {
- public:
-  explicit RequestRate(std::uint64_t per_second)
-      : per_second_(static_cast<double>(per_second)), credit_(per_second_) {}
-
-  std::size_t allowed(Clock::time_point now) {
-    if (per_second_ == 0) return std::numeric_limits<std::size_t>::max();
-    const double passed = std::chrono::duration<double>(now - last_).count();
-    credit_ = std::min(per_second_, credit_ + std::max(passed, 0.0) * per_second_);
-    last_ = std::max(last_, now);
-    return credit_ < 1 ? 0 : static_cast<std::size_t>(credit_);
-  }
-  void spend(std::size_t requests) { credit_ -= static_cast<double>(requests); }
-
- private:
-  const double per_second_;
-  double credit_;
-  Clock::time_point last_;
-};
 
 class ProxiedStores {
  public:
   using ConnectionId = membership::ConnectionId;
   struct Options {
     bool is_journalled = false;
-    StoreLimits of_job = kJobLimits, in_all = kTotalLimits;
+    StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
     // Takes one message for the agent at a connection.
     std::function<void(ConnectionId, std::string)> send;
     // What the agent at a connection said makes no sense here: nothing more of it is taken.
@@ -122,7 +102,7 @@ class ProxiedStores {
   enum class AfterTurn {
     kDone,
     kReadyAgain,  // more of what it said is there
-    kNotYet,      // it had none: the limits of requests, or who waits goes first
+    kNotYet,      // it had none: the limits of requests, its large ones, or who waits goes first
   };
   AfterTurn take_turn(Round& round, store::ProxiedStore::Node node, std::size_t num_waiting,
                       Clock::time_point now);
@@ -134,7 +114,7 @@ class ProxiedStores {
   const Options options_;
   const store::RequestLimits limits_;
   const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();  // second owners: the rounds
-  RequestRate rate_;
+  store::Rate rate_;
   std::map<std::uint64_t, std::shared_ptr<Round>> rounds_;  // by job
   std::vector<std::weak_ptr<Round>> touched_;               // since take_marks()
   std::vector<Waiting> waiting_;

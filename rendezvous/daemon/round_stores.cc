@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/cgroup_limits.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
@@ -32,6 +33,18 @@ std::optional<std::uint64_t> number_of(std::string_view text) {
 }
 
 }  // namespace
+
+StoreLimits default_job_limits() {
+  return {.keys = 1'000'000,
+          .bytes = store::default_store_bytes(),
+          .connections = 65'536,
+          .requests = 0};
+}
+
+StoreLimits default_total_limits() {
+  static const std::uint64_t bytes = std::min(std::uint64_t{16} << 30, usable_memory_bytes() / 2);
+  return {.keys = 10'000'000, .bytes = bytes, .connections = 262'144, .requests = 0};
+}
 
 std::string set_limits(std::string_view text, StoreLimits& limits) {
   const std::pair<std::string_view, std::uint64_t*> known[] = {{"keys", &limits.keys},

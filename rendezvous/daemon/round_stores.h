@@ -27,11 +27,10 @@ struct StoreLimits {
   std::uint64_t connections = 0;  // of workers, through their nodes' proxies
   std::uint64_t requests = 0;     // a second
 };
-// Those of ddprund without --job-limits and --limits, and of a rendezvous within ddprun.
-inline constexpr StoreLimits kJobLimits{
-    .keys = 1'000'000, .bytes = std::uint64_t{4} << 30, .connections = 65'536, .requests = 0};
-inline constexpr StoreLimits kTotalLimits{
-    .keys = 10'000'000, .bytes = std::uint64_t{16} << 30, .connections = 262'144, .requests = 0};
+// Those of ddprund without --job-limits and --limits, and of a rendezvous within ddprun. All stores
+// together may take 16 GiB, or half of what this process may use where that is less.
+StoreLimits default_job_limits();
+StoreLimits default_total_limits();
 
 // Changes those that `text` names ("keys=1000,bytes=2GiB"); numbers may end in k, M, G (powers of
 // 1,000) or KiB, MiB, GiB. Empty, or what is wrong with it.

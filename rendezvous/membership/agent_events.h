@@ -152,6 +152,7 @@ struct BindStore {
 // Serve an empty store on the bound listener.
 struct ServeStore {
   std::uint64_t round = 0;
+  bool is_for_loopback = false;  // all nodes are on this machine and are told a loopback address
 };
 // No process of the round is left.
 struct CloseStore {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "common/endpoint.h"
+
 namespace ddprun::membership {
 
 using agent_action::BindStore;
@@ -132,7 +134,7 @@ void AgentMachine::hear(const StartRound& start) {
     spawn.round.master_port = options_.endpoints.front().port;
   }
   if (start.serve_store) {
-    emit(agent_action::ServeStore{round_});
+    emit(agent_action::ServeStore{round_, names_loopback(start.master_addr)});
     serving_store_ = true;
     bound_port_ = 0;
   }
@@ -431,9 +433,9 @@ void AgentMachine::bind_store() {
     emit(BindStore{bind_address_, options_.store_port});
     return;
   }
-  const bool loopback = local_address_.starts_with("127.") || local_address_ == "::1";
   bind_address_ = join_.advertised_addr;
-  if (bind_address_.empty() && !(loopback && join_.settings.max_nodes > 1)) {
+  // Over loopback this node is beside the rendezvous, and others may come from elsewhere.
+  if (bind_address_.empty() && !(names_loopback(local_address_) && join_.settings.max_nodes > 1)) {
     bind_address_ = local_address_;
   }
   emit(BindStore{bind_address_, options_.store_port});

@@ -5,6 +5,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/store/rate.h"
 
 namespace ddprun::store {
 namespace {
@@ -72,7 +73,7 @@ ProxiedStore::Turn ProxiedStore::run(Node node, std::size_t max_requests,
   std::uint64_t missing = proxy.missing;
   std::size_t gathered = proxy.request.size();
   try {
-    while (turn.num_requests < max_requests &&
+    while (turn.num_requests < max_requests && turn.work < kTurnWork &&
            proxy.out.unacknowledged_bytes() < kMaxBacklogBytes &&
            advance(node, proxy, next, turn)) {
       rest = next;
@@ -124,7 +125,7 @@ bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Tur
     if (!head) return false;
     proxy.connection = head->connection;
     if (head->kind == ItemKind::kClose && head->size_bytes == 0) {
-      disconnect(proxy, head->connection);
+      disconnect(proxy, head->connection, turn);
     } else if (head->kind == ItemKind::kClose) {
       throw Error(ErrorCode::kProtocol, "a store proxy says why a connection ends");
     } else {
@@ -172,7 +173,7 @@ bool ProxiedStore::advance(Node from, Proxy& proxy, std::string_view& bytes, Tur
   if (!turn.refusals.growth.empty() && proxy.request.size() > kMaxFrameBytes) {
     proxy.parser = parser_of_requests();
     keep_gathered(proxy, 0);
-    refuse(from, proxy, turn.refusals.growth);
+    refuse(from, proxy, turn.refusals.growth, turn);
   }
   return true;
 }
@@ -210,23 +211,26 @@ void ProxiedStore::carry_out(Node from, Proxy& proxy, Turn& turn) {
   const auto [entry, is_new] = proxy.connections.try_emplace(proxy.connection, next_connection_);
   if (is_new) {
     ++num_names_;
-    if (!turn.refusals.clients.empty()) return refuse(from, proxy, turn.refusals.clients);
+    if (!turn.refusals.clients.empty()) return refuse(from, proxy, turn.refusals.clients, turn);
     clients_[next_connection_++] = {from, proxy.connection};
   }
   const Refusals& refusals = turn.refusals;
   const bool only_counts = !refusals.growth.empty() && refusals.lets_count &&
                            request_.opcode == Opcode::kAdd && state_.has_value(request_.key);
+  const std::size_t asked = state_.work_of(entry->second, request_);
   const Outcome& outcome =
       state_.step(entry->second, request_, only_counts ? std::string_view() : refusals.growth);
+  turn.work += outcome.work;
+  if (asked >= kLargeWork) turn.large_work += asked;
   const std::string refusal = outcome.close_reason.empty() ? ""
                                                            : concat(opcode_name(request_.opcode),
                                                                     ": ", outcome.close_reason);
   deliver(outcome);
   if (refusal.empty()) return;
-  refuse(from, proxy, refusal);
+  refuse(from, proxy, refusal, turn);
 }
 
-void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection) {
+void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection, Turn& turn) {
   const auto found = proxy.connections.find(connection);
   if (found == proxy.connections.end()) return;  // it never asked for anything
   const ConnectionId gone = found->second;
@@ -237,7 +241,9 @@ void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection) {
     return;
   }
   clients_.erase(gone);
-  deliver(state_.disconnect(gone));
+  const Outcome& outcome = state_.disconnect(gone);
+  turn.work += outcome.work;
+  deliver(outcome);
 }
 
 // ---- what they are told ----
@@ -259,8 +265,8 @@ void ProxiedStore::deliver(const Outcome& outcome) {
 }
 
 // The connection of the item that is being read: nothing of it is taken before its proxy closed it.
-void ProxiedStore::refuse(Node node, Proxy& proxy, std::string_view reason) {
-  disconnect(proxy, proxy.connection);
+void ProxiedStore::refuse(Node node, Proxy& proxy, std::string_view reason, Turn& turn) {
+  disconnect(proxy, proxy.connection, turn);
   proxy.connections[proxy.connection] = kRefused;
   ++proxy.num_refused;
   ++num_names_;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,9 +53,12 @@ class ProxiedStore {
     std::uint64_t acknowledged = 0;  // of what the node was told
     Refusals refusals;
     std::size_t num_requests = 0;
+    std::size_t work = 0;        // of all of them
+    std::size_t large_work = 0;  // that large ones asked for (rate.h)
     std::string trouble;  // not empty: what came next makes no sense, and so will all that follows
   };
-  // Carries out at most `max_requests` of what waits, and while the node's replies have room.
+  // Carries out at most `max_requests` of what waits, kTurnWork but for the last one, and while the
+  // node's replies have room.
   Turn run(Node node, std::size_t max_requests, const Refusals& refusals);
   // There may be something to carry out, with room for its replies.
   bool is_ready(Node node) const;
@@ -104,11 +108,11 @@ class ProxiedStore {
     RequestParser parser;
     bool is_broken = false;
 
-    std::uint64_t released_in = 0, released_out = 0;  // positions; what follows waits
-    std::uint64_t restored_out = 0;                   // the end of `out` when this process began
-    bool is_known = false;                            // to this process: it has said what it has
-    std::unordered_map<std::uint32_t, ConnectionId> connections;
-    std::size_t num_refused = 0;  // of them
+    std::uint64_t released_in = 0, released_out = 0;    // positions; what follows waits
+    std::uint64_t restored_out = 0;                     // the end of `out` when this process began
+    bool is_known = false;                              // to this process: it has said what it has
+    std::map<std::uint32_t, ConnectionId> connections;  // a node chooses the names
+    std::size_t num_refused = 0;                        // of them
   };
   static constexpr ConnectionId kRefused = 0;
   static constexpr std::size_t kMaxRefused = 65'536;  // that a proxy has not closed
@@ -124,13 +128,13 @@ class ProxiedStore {
   Proxy& proxy_of(Node node);
   bool advance(Node from, Proxy& proxy, std::string_view& bytes, Turn& turn);
   void carry_out(Node from, Proxy& proxy, Turn& turn);
-  void disconnect(Proxy& proxy, std::uint32_t connection);
+  void disconnect(Proxy& proxy, std::uint32_t connection, Turn& turn);
   void gather(Proxy& proxy, std::string_view bytes);
   void keep_gathered(Proxy& proxy, std::size_t bytes);
   bool acknowledge(Proxy& proxy, std::uint64_t position);
   void write(Proxy& proxy, std::string_view bytes);
   void deliver(const Outcome& outcome);
-  void refuse(Node node, Proxy& proxy, std::string_view reason);
+  void refuse(Node node, Proxy& proxy, std::string_view reason, Turn& turn);
 
   const std::uint64_t round_;
   const RequestLimits* const limits_;

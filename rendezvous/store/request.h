@@ -77,6 +77,7 @@ struct RequestLimits {
   std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
   std::size_t max_value_bytes = std::size_t{64} << 20;  // per value; PyTorch's server: 8 MiB
   std::size_t max_keys_per_request = 131072;
+  std::size_t max_request_bytes = std::size_t{256} << 20;
 };
 
 // Fields that the opcode does not have are empty. Views point into the bytes it was parsed from, or

@@ -76,15 +76,18 @@ void decode(const char* bytes, Request* request) {
 
 }  // namespace
 
-ParseStatus RequestParser::parse(std::string_view bytes, Request* request) {
+ParseStatus RequestParser::parse(std::string_view bytes, Request* request,
+                                 std::uint64_t most_items) {
   if (!error_.empty()) return ParseStatus::kMalformed;
   if (const Step step = scan(bytes); step != Step::kDone) {
     return step == Step::kNeedMore ? ParseStatus::kNeedMore : ParseStatus::kMalformed;
   }
+  if (items_ > most_items) return ParseStatus::kLarge;
   decode(bytes.data(), request);
   request_bytes_ = offset_;
   offset_ = 0;
   field_ = 0;
+  items_ = 0;
   in_request_ = false;
   needed_bytes_ = 1;
   validated_ = true;
@@ -173,6 +176,11 @@ RequestParser::Step RequestParser::scan_string(std::string_view bytes, bool is_k
                      (is_key ? "key" : "value") + " of " + std::to_string(length) +
                      " bytes; the limit is " + std::to_string(limit));
   }
+  if (offset_ + kLengthBytes + length > limits_->max_request_bytes) {
+    return malformed(
+        std::string(opcode_name(static_cast<Opcode>(bytes.front()))) +
+        " of more bytes than the limit: " + std::to_string(limits_->max_request_bytes));
+  }
   if (have - kLengthBytes < length) {
     needed_bytes_ = offset_ + kLengthBytes + length;
     return Step::kNeedMore;
@@ -193,6 +201,7 @@ RequestParser::Step RequestParser::scan_count(std::string_view bytes,
                        std::to_string(count) + " keys; the limit is " +
                        std::to_string(limits_->max_keys_per_request));
     }
+    items_ = count;
     strings_left_ = count * strings_per_item;
     in_list_ = true;
   }

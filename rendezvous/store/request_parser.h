@@ -15,6 +15,7 @@ namespace ddprun::store {
 enum class ParseStatus {
   kNeedMore,   // The request goes on in bytes that have not arrived.
   kRequest,    // A request was read.
+  kLarge,      // It is all here, and its list is longer than the caller takes now.
   kMalformed,  // The stream can't be read any further: close the connection. See error().
 };
 
@@ -26,8 +27,10 @@ class RequestParser {
 
   // `bytes` begins where the current request begins and holds all that has arrived. After kNeedMore
   // call again with the same bytes and more behind them (they may have moved); after kRequest with
-  // what follows the first request_bytes(). `request` views `bytes`.
-  ParseStatus parse(std::string_view bytes, Request* request);
+  // what follows the first request_bytes(). After kLarge, which costs as little as kNeedMore, call
+  // again with the same bytes. `request` views `bytes`. `most_items`: keys, or pairs of MULTI_SET.
+  ParseStatus parse(std::string_view bytes, Request* request,
+                    std::uint64_t most_items = ~std::uint64_t{0});
 
   // After kRequest: the size of that request.
   std::size_t request_bytes() const { return request_bytes_; }
@@ -58,6 +61,7 @@ class RequestParser {
   std::size_t offset_ = 0;  // Bytes of the current request that were looked at.
   std::size_t needed_bytes_ = 1;
   std::size_t request_bytes_ = 0;
+  std::uint64_t items_ = 0;         // Of the request's list; 0: it has none.
   std::uint64_t strings_left_ = 0;  // Of the list that is being read.
   std::uint8_t field_ = 0;          // Index into the opcode's fields.
   bool in_request_ = false;         // The opcode was read.

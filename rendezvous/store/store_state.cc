@@ -13,8 +13,19 @@ namespace {
 
 constexpr std::size_t kShownKeyBytes = 100;  // in messages
 
-// std::stoll's rules: blanks and one sign in front, anything behind the digits.
+constexpr std::size_t kMaxValueBytes = RequestLimits{}.max_value_bytes;
+
+// Work, in look-ups of a key. Measured.
+constexpr std::size_t kBytesALookUp = 2048;    // written or compared
+constexpr std::size_t kLookUpsAWaitedKey = 3;  // it has a place in two lists
+constexpr std::size_t kLookUpsAListedKey = 2;  // it is sorted
+
+// std::stoll's rules: blanks and one sign in front, anything behind the digits. But for texts whose
+// number is not over after so many bytes: a reader would pass along 64 MiB of blanks.
 std::optional<std::int64_t> parse_number(std::string_view text) {
+  constexpr std::size_t kMostBytes = 256;
+  const bool is_cut = text.size() > kMostBytes;
+  text = text.substr(0, kMostBytes);
   std::size_t at = 0;
   while (at < text.size() && std::isspace(static_cast<unsigned char>(text[at]))) ++at;
   const bool plus = at < text.size() && text[at] == '+';
@@ -23,6 +34,7 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   std::int64_t number = 0;
   const auto result = std::from_chars(text.data() + at, text.data() + text.size(), number);
   if (result.ec != std::errc()) return std::nullopt;
+  if (is_cut && result.ptr == text.data() + text.size()) return std::nullopt;
   return number;
 }
 
@@ -35,9 +47,16 @@ std::string integer_bytes(std::int64_t value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-std::size_t bytes_of(const std::vector<std::string>& keys) {
-  std::size_t bytes = keys.size() * sizeof(std::string);
-  for (const std::string& key : keys) bytes += key.size();
+// Once for all of them: a table that grows key by key is made anew a dozen times.
+template <typename Map>
+void make_room(Map& map, std::size_t more) {
+  const std::size_t size = map.size() + more, room = map.bucket_count();
+  if (size > room) map.reserve(std::max(size, 2 * room));  // as it grows by itself
+}
+
+std::size_t bytes_of(const std::vector<std::string_view>& strings) {
+  std::size_t bytes = 0;
+  for (const std::string_view text : strings) bytes += text.size();
   return bytes;
 }
 
@@ -48,6 +67,7 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request,
   growth_refusal_ = growth_refusal;
   outcome_.replies.clear();
   outcome_.close_reason.clear();
+  outcome_.work = work_of(from, request);
   if (!offered_to_.empty()) offer_again(from, &request);
   switch (request.opcode) {
     case Opcode::kValidate:
@@ -116,10 +136,42 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request,
   return outcome_;
 }
 
+std::size_t StoreState::work_of(ConnectionId from, const Request& request) const {
+  const std::size_t bytes = request.value.size() + request.expected.size();
+  std::size_t work = 1 + request.keys.size() + bytes / kBytesALookUp;
+  switch (request.opcode) {
+    case Opcode::kWait:
+      work += (kLookUpsAWaitedKey - 1) * request.keys.size();
+      break;
+    case Opcode::kCancelWait:
+      if (const auto mine = waits_of_.find(from); mine != waits_of_.end()) {
+        work += mine->second.num_keys;
+      }
+      break;
+    case Opcode::kMultiSet:
+      work += bytes_of(request.values) / kBytesALookUp;
+      break;
+    case Opcode::kAppend: {
+      const auto found = values_.find(request.key);  // It is copied where a reply has it.
+      if (found != values_.end() && found->second.use_count() > 1) {
+        work += found->second->size() / kBytesALookUp;
+      }
+      break;
+    }
+    case Opcode::kListKeys:
+      work += kLookUpsAListedKey * num_keys();
+      break;
+    default:
+      break;
+  }
+  return work;
+}
+
 const Outcome& StoreState::disconnect(ConnectionId connection) {
   outcome_.replies.clear();
   outcome_.close_reason.clear();
-  if (num_waits_ > 0) drop_waits_of(connection);
+  outcome_.work = 0;
+  if (!waits_.empty()) drop_waits_of(connection);
   if (!offered_to_.empty()) offer_again(connection, nullptr);
   return outcome_;
 }
@@ -152,23 +204,26 @@ bool StoreState::fits_value(std::string_view key, std::size_t value_bytes) {
   return value_bytes <= old_bytes || fits(value_bytes - old_bytes, 0);
 }
 
-void StoreState::assign(std::string_view key, std::string_view value) {
+bool StoreState::assign(std::string_view key, std::string_view value) {
   const auto found = values_.find(key);
   if (found == values_.end()) {
     values_.emplace(key, make_value(value));
     key_bytes_ += key.size();
     value_bytes_ += value.size();
     ++num_entries_;
-    return;
+    return true;
   }
   value_bytes_ += value.size();
   value_bytes_ -= found->second->size();
   found->second = make_value(value);
+  return false;
 }
 
 void StoreState::put(std::string_view key, std::string_view value) {
-  assign(key, value);
-  if (num_waits_ > 0) key_appeared(key, true);
+  const bool is_new = assign(key, value);
+  if (waits_.empty()) return;
+  key_written(key, is_new && !is_queue(key));
+  end_barriers(key);
 }
 
 void StoreState::get(ConnectionId from, std::string_view key) {
@@ -227,6 +282,7 @@ void StoreState::delete_key(ConnectionId from, std::string_view key) {
     value_bytes_ -= found->second->size();
     --num_entries_;
     values_.erase(found);
+    if (!waits_.empty() && !is_queue(key)) key_disappeared(key);
     reply_integer(from, 1);
   } else {
     reply_integer(from, 0);
@@ -240,29 +296,29 @@ void StoreState::append(const Request& request) {
     return;
   }
   std::shared_ptr<std::string>& value = found->second;
+  if (value->size() + request.value.size() > kMaxValueBytes) {
+    return refuse("the value would have " + std::to_string(value->size() + request.value.size()) +
+                  " bytes, the limit is " + std::to_string(kMaxValueBytes));
+  }
   const bool is_shared = value.use_count() > 1;  // a reply has it
   if (!fits((is_held(value) ? value->size() : 0) + request.value.size(), 0)) return;
   if (is_shared) value = make_value(*value);
   value->append(request.value);
   live_value_bytes_ += request.value.size();
   value_bytes_ += request.value.size();
-  if (num_waits_ > 0) key_appeared(request.key, true);
+  if (waits_.empty()) return;
+  key_written(request.key, false);
+  end_barriers(request.key);
 }
 
 void StoreState::multi_set(const Request& request) {
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < request.keys.size(); ++i) {
-    bytes += request.keys[i].size() + request.values[i].size();
-  }
-  if (!fits(bytes, request.keys.size())) return;
-  // All first, so that nobody is woken who could see a part.
-  for (std::size_t i = 0; i < request.keys.size(); ++i) assign(request.keys[i], request.values[i]);
-  if (num_waits_ == 0) return;
-  for (std::string_view key : request.keys) key_appeared(key, true);
+  if (!fits(bytes_of(request.keys) + bytes_of(request.values), request.keys.size())) return;
+  make_room(values_, request.keys.size());
+  for (std::size_t i = 0; i < request.keys.size(); ++i) put(request.keys[i], request.values[i]);
 }
 
 void StoreState::list_keys(ConnectionId from) {
-  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  constexpr std::size_t kMostBytes = std::size_t{4} << 20;
   if (const std::size_t size = key_bytes_ + values_.size() * sizeof(std::uint64_t);
       size > kMostBytes) {
     return refuse("the keys have " + std::to_string(size) + " bytes, a reply at most " +
@@ -283,12 +339,17 @@ void StoreState::list_keys(ConnectionId from) {
 void StoreState::queue_push(const Request& request) {
   if (!fits(request.key.size() + request.value.size(), 1)) return;
   auto queue = queues_.find(request.key);
-  if (queue == queues_.end()) queue = queues_.try_emplace(std::string(request.key)).first;
+  const bool is_new = queue == queues_.end();
+  if (is_new) queue = queues_.try_emplace(std::string(request.key)).first;
   queue->second.push_back(make_value(request.value));
   key_bytes_ += request.key.size();
   value_bytes_ += request.value.size();
   ++num_entries_;
-  if (num_waits_ > 0) offer_element(request.key);
+  if (waits_.empty()) return;
+  const auto watchers = watchers_.find(request.key);
+  if (watchers == watchers_.end()) return;
+  if (is_new && !values_.contains(request.key)) count_missing(watchers->second, -1);
+  offer_element(request.key);
 }
 
 void StoreState::queue_pop(ConnectionId from, const Request& request) {
@@ -300,7 +361,10 @@ void StoreState::queue_pop(ConnectionId from, const Request& request) {
   const auto length = std::ssize(queue->second);
   const SharedValue value = std::move(queue->second.front());
   queue->second.pop_front();
-  if (queue->second.empty()) queues_.erase(queue);
+  if (queue->second.empty()) {
+    queues_.erase(queue);
+    if (!waits_.empty() && !values_.contains(request.key)) key_disappeared(request.key);
+  }
   key_bytes_ -= request.key.size();
   value_bytes_ -= value->size();
   --num_entries_;
@@ -311,19 +375,9 @@ void StoreState::queue_pop(ConnectionId from, const Request& request) {
 void StoreState::offer_element(std::string_view key) {
   const auto watchers = watchers_.find(key);
   if (watchers == watchers_.end()) return;
-  WaitList& waits = watchers->second.waits;
-  while (!waits.empty()) {
-    const auto oldest = waits.begin();
-    const std::size_t missing = find_missing(oldest->keys, oldest->watched);
-    if (missing < oldest->keys.size()) {
-      watch_next(waits, oldest, missing);
-      continue;
-    }
-    offered_to_[oldest->connection].emplace_back(key);
-    end_wait(waits, oldest);
-    break;
+  for (const ConnectionId woken : end_complete(watchers->second, 1)) {
+    offered_to_[woken].emplace_back(key);
   }
-  forget_if_empty(key);
 }
 
 // An offer lasts until the connection's next request: if that does not take
@@ -336,32 +390,20 @@ void StoreState::offer_again(ConnectionId connection, const Request* next_reques
   for (const std::string& key : keys) {
     const bool taken =
         next_request && next_request->opcode == Opcode::kQueuePop && next_request->key == key;
-    if (!taken && queues_.contains(key)) offer_element(key);
+    if (!taken && is_queue(key)) offer_element(key);
   }
 }
 
 // ---- waits ----
 
-std::size_t StoreState::find_missing(const std::vector<std::string>& keys, std::size_t from) const {
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::size_t index = from + i < keys.size() ? from + i : from + i - keys.size();
-    if (!exists(keys[index])) return index;
-  }
-  return keys.size();
-}
-
 void StoreState::wait(ConnectionId from, const Request& request) {
-  std::size_t missing = 0;
-  while (missing < request.keys.size() && exists(request.keys[missing])) ++missing;
-  if (missing == request.keys.size()) {
+  const bool all =
+      std::ranges::all_of(request.keys, [&](std::string_view key) { return exists(key); });
+  if (all) {
     reply_byte(from, kStopWaiting);
-    return;
+  } else if (may_wait(from, request.keys)) {
+    add_wait(from, request.keys, false);
   }
-  Wait wait;
-  wait.connection = from;
-  wait.keys.assign(request.keys.begin(), request.keys.end());
-  wait.watched = missing;
-  if (may_wait(wait)) add_wait(std::move(wait));
 }
 
 void StoreState::barrier(ConnectionId from, const Request& request) {
@@ -370,92 +412,123 @@ void StoreState::barrier(ConnectionId from, const Request& request) {
   const std::int64_t num_arrived = wrapping_add(number, 1);
   const bool complete = num_arrived >= request.number;
   const std::string text = std::to_string(num_arrived);
-  Wait wait;
-  wait.connection = from;
-  wait.keys.emplace_back(request.key);
-  wait.is_barrier = true;
-  if (!fits_value(request.key, text.size()) || (!complete && !may_wait(wait))) return;
-  assign(request.key, text);
-  if (num_waits_ > 0) key_appeared(request.key, complete);
+  const std::vector<std::string_view> keys = {request.key};
+  if (!fits_value(request.key, text.size()) || (!complete && !may_wait(from, keys))) return;
+  const bool is_new = assign(request.key, text);
+  if (!waits_.empty()) {
+    key_written(request.key, is_new && !is_queue(request.key));
+    if (complete) end_barriers(request.key);
+  }
   if (complete) {
     reply_byte(from, kStopWaiting);
   } else {
-    add_wait(std::move(wait));
+    add_wait(from, keys, true);
   }
 }
 
-bool StoreState::may_wait(const Wait& wait) {
-  const auto mine = waits_of_.find(wait.connection);
-  if (mine != waits_of_.end() && mine->second.size() >= kMaxWaitsPerConnection) {
+bool StoreState::may_wait(ConnectionId from, const std::vector<std::string_view>& keys) {
+  const auto mine = waits_of_.find(from);
+  if (mine != waits_of_.end() && mine->second.waits.size() >= kMaxWaitsPerConnection) {
     refuse("more than " + std::to_string(kMaxWaitsPerConnection) + " waits at a time");
     return false;
   }
-  return fits(bytes_of(wait.keys), 1);
+  if (mine != waits_of_.end() && mine->second.num_keys + keys.size() > kMaxWaitedKeys) {
+    refuse("more than " + std::to_string(kMaxWaitedKeys) + " keys waited for at a time");
+    return false;
+  }
+  return fits(bytes_of(keys), 1 + keys.size());
 }
 
-void StoreState::add_wait(Wait wait) {
-  wait_bytes_ += bytes_of(wait.keys);
-  ++num_waits_;
-  std::vector<WaitList::iterator>& mine = waits_of_[wait.connection];
-  WaitList& list = watchers_[wait.keys[wait.watched]].list_of(wait);
-  mine.push_back(list.insert(list.end(), std::move(wait)));
+void StoreState::add_wait(ConnectionId from, const std::vector<std::string_view>& keys,
+                          bool is_barrier) {
+  const auto wait = waits_.insert(waits_.end(), Wait{from, is_barrier, 0, {}});
+  wait->watches.reserve(keys.size());
+  KeyedMap<Watchers>& watched = is_barrier ? barriers_ : watchers_;
+  make_room(watched, keys.size());
+  for (const std::string_view key : keys) {
+    const auto entry = watched.try_emplace(std::string(key)).first;
+    Watchers& watchers = entry->second;
+    if (!watchers.empty() && watchers.back() == wait) continue;  // it names the key twice
+    wait->watches.push_back({&*entry, watchers.insert(watchers.end(), wait)});
+    if (!is_barrier && !exists(key)) ++wait->num_missing;
+    wait_bytes_ += key.size();
+  }
+  num_watches_ += wait->watches.size();
+  OwnWaits& mine = waits_of_[from];
+  mine.waits.push_back(wait);
+  mine.num_keys += wait->watches.size();
 }
 
-void StoreState::key_appeared(std::string_view key, bool wake_barriers) {
+// Where the name was there, as a value alone, nobody who waits for it misses it.
+void StoreState::key_written(std::string_view key, bool is_new) {
+  if (!is_new && !is_queue(key)) return;
   const auto found = watchers_.find(key);
   if (found == watchers_.end()) return;
-  Watchers& watchers = found->second;
-  while (!watchers.waits.empty()) {
-    const auto wait = watchers.waits.begin();
-    const std::size_t missing = find_missing(wait->keys, wait->watched);
-    if (missing < wait->keys.size()) {
-      watch_next(watchers.waits, wait, missing);
-    } else {
-      end_wait(watchers.waits, wait);
-    }
-  }
-  while (wake_barriers && !watchers.barriers.empty()) {
-    end_wait(watchers.barriers, watchers.barriers.begin());
-  }
-  forget_if_empty(key);
+  if (is_new) count_missing(found->second, -1);
+  end_complete(found->second, found->second.size());
 }
 
-void StoreState::forget_if_empty(std::string_view key) {
+void StoreState::key_disappeared(std::string_view key) {
   const auto found = watchers_.find(key);
-  if (found->second.empty()) watchers_.erase(found);
+  if (found != watchers_.end()) count_missing(found->second, 1);
 }
 
-void StoreState::end_wait(WaitList& list, WaitList::iterator wait) {
+void StoreState::count_missing(const Watchers& watchers, int more) {
+  outcome_.work += watchers.size();
+  for (const WaitList::iterator wait : watchers) wait->num_missing += more;
+}
+
+std::vector<ConnectionId> StoreState::end_complete(const Watchers& watchers, std::size_t most) {
+  outcome_.work += watchers.size();
+  std::vector<WaitList::iterator> complete;
+  for (const WaitList::iterator wait : watchers) {
+    if (complete.size() == most) break;
+    if (wait->num_missing == 0) complete.push_back(wait);
+  }
+  std::vector<ConnectionId> ended;
+  for (const WaitList::iterator wait : complete) {
+    ended.push_back(wait->connection);
+    end_wait(wait);
+  }
+  return ended;
+}
+
+void StoreState::end_barriers(std::string_view key) {
+  if (barriers_.empty()) return;
+  const auto found = barriers_.find(key);
+  if (found == barriers_.end()) return;
+  outcome_.work += found->second.size();
+  const Watchers arrived = found->second;
+  for (const WaitList::iterator wait : arrived) end_wait(wait);
+}
+
+void StoreState::end_wait(WaitList::iterator wait) {
   reply_byte(wait->connection, kStopWaiting);
   const auto mine = waits_of_.find(wait->connection);
   DDPRUN_CHECK(mine != waits_of_.end());
-  std::vector<WaitList::iterator>& waits = mine->second;
+  std::vector<WaitList::iterator>& waits = mine->second.waits;
   waits.erase(std::find(waits.begin(), waits.end(), wait));
+  mine->second.num_keys -= wait->watches.size();
   if (waits.empty()) waits_of_.erase(mine);
-  forget_wait(*wait);
-  list.erase(wait);
+  drop_wait(wait);
 }
 
-void StoreState::watch_next(WaitList& list, WaitList::iterator wait, std::size_t missing) {
-  wait->watched = missing;
-  WaitList& next = watchers_[wait->keys[missing]].waits;
-  next.splice(next.end(), list, wait);
-}
-
-void StoreState::forget_wait(const Wait& wait) {
-  wait_bytes_ -= bytes_of(wait.keys);
-  --num_waits_;
+void StoreState::drop_wait(WaitList::iterator wait) {
+  outcome_.work += wait->watches.size();
+  num_watches_ -= wait->watches.size();
+  KeyedMap<Watchers>& watched = wait->is_barrier ? barriers_ : watchers_;
+  for (const Watch& watch : wait->watches) {
+    wait_bytes_ -= watch.key->first.size();
+    watch.key->second.erase(watch.place);
+    if (watch.key->second.empty()) watched.erase(watched.find(watch.key->first));
+  }
+  waits_.erase(wait);
 }
 
 void StoreState::drop_waits_of(ConnectionId connection) {
   const auto mine = waits_of_.find(connection);
   if (mine == waits_of_.end()) return;
-  for (const WaitList::iterator wait : mine->second) {
-    forget_wait(*wait);
-    const auto watchers = watchers_.find(wait->keys[wait->watched]);
-    watchers->second.list_of(*wait).erase(wait);
-    if (watchers->second.empty()) watchers_.erase(watchers);
-  }
+  for (const WaitList::iterator wait : mine->second.waits) drop_wait(wait);
   waits_of_.erase(mine);
 }
 
@@ -478,7 +551,8 @@ void StoreState::reply_value(ConnectionId to, const SharedValue& value, std::str
 
 // ---- as bytes and back ----
 
-// In the order of what waits: who is woken first depends on it.
+// Waits stand in their order: who is woken first depends on it. Earlier versions wrote, and read,
+// one group of waits for each key; all of them are one group now.
 void StoreState::save(std::string* out) const {
   append_u64(values_.size(), out);
   for (const auto& [key, value] : values_) {
@@ -491,11 +565,9 @@ void StoreState::save(std::string* out) const {
     append_u64(queue.size(), out);
     for (const SharedValue& value : queue) append_vector(*value, out);
   }
-  append_u64(watchers_.size(), out);
-  for (const auto& [key, watchers] : watchers_) {
-    save_waits(watchers.waits, out);
-    save_waits(watchers.barriers, out);
-  }
+  append_u64(1, out);
+  save_waits(false, out);
+  save_waits(true, out);
   append_u64(offered_to_.size(), out);
   for (const auto& [connection, keys] : offered_to_) {
     append_u64(connection, out);
@@ -520,7 +592,7 @@ void StoreState::load(SnapshotReader& in) {
       ++num_entries_;
     }
   }
-  for (std::uint64_t left = in.integer(); left > 0; --left) {
+  for (std::uint64_t groups = in.integer(); groups > 0; --groups) {
     load_waits(in, false);
     load_waits(in, true);
   }
@@ -530,27 +602,31 @@ void StoreState::load(SnapshotReader& in) {
   }
 }
 
-void StoreState::save_waits(const WaitList& waits, std::string* out) {
-  append_u64(waits.size(), out);
-  for (const Wait& wait : waits) {
+void StoreState::save_waits(bool are_barriers, std::string* out) const {
+  const auto is_such = [&](const Wait& wait) { return wait.is_barrier == are_barriers; };
+  append_u64(static_cast<std::uint64_t>(std::ranges::count_if(waits_, is_such)), out);
+  for (const Wait& wait : waits_) {
+    if (!is_such(wait)) continue;
+    const auto missing = std::ranges::find_if(
+        wait.watches, [&](const Watch& watch) { return !exists(watch.key->first); });
+    const auto index = missing == wait.watches.end() ? 0 : missing - wait.watches.begin();
     append_u64(wait.connection, out);
-    append_u64(wait.watched, out);
-    append_u64(wait.keys.size(), out);
-    for (const std::string& key : wait.keys) append_vector(key, out);
+    append_u64(static_cast<std::uint64_t>(index), out);  // for earlier versions alone
+    append_u64(wait.watches.size(), out);
+    for (const Watch& watch : wait.watches) append_vector(watch.key->first, out);
   }
 }
 
 void StoreState::load_waits(SnapshotReader& in, bool are_barriers) {
   for (std::uint64_t left = in.integer(); left > 0; --left) {
-    Wait wait;
-    wait.connection = static_cast<ConnectionId>(in.integer());
-    wait.watched = static_cast<std::size_t>(in.integer());
-    wait.is_barrier = are_barriers;
-    for (std::uint64_t keys = in.integer(); keys > 0; --keys) wait.keys.emplace_back(in.text());
-    if (wait.watched >= wait.keys.size()) {
+    const auto connection = static_cast<ConnectionId>(in.integer());
+    in.integer();
+    std::vector<std::string_view> keys;
+    for (std::uint64_t more = in.integer(); more > 0; --more) keys.push_back(in.text());
+    if (keys.empty()) {
       throw Error(ErrorCode::kProtocol, "what was kept of a store has a wait for nothing");
     }
-    add_wait(std::move(wait));
+    add_wait(connection, keys, are_barriers);
   }
 }
 

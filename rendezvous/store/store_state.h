@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/keyed_hash.h"
 #include "rendezvous/store/request.h"
 
 namespace ddprun::store {
@@ -69,13 +69,14 @@ struct Reply {
 struct Outcome {
   std::vector<Reply> replies;  // To the sender, and to those whose WAIT or BARRIER it ended.
   std::string close_reason;    // Not empty: the request was refused; close the sender.
+  std::size_t work = 0;        // That it took, in look-ups of a key: 100 to 500 ns each.
 };
 
 class StoreState {
  public:
   // `max_total_bytes`: keys, values (also those that only a reply still holds), waits and 128 bytes
-  // for each of them. A request that would go beyond it changes nothing and closes its sender.
-  // None: there is no limit but what step() is told.
+  // for each of them and for each key of a wait. A request that would go beyond it changes nothing
+  // and closes its sender. None: there is no limit but what step() is told.
   explicit StoreState(std::size_t max_total_bytes = kNoLimit) : max_total_bytes_(max_total_bytes) {}
   StoreState(const StoreState&) = delete;
   StoreState& operator=(const StoreState&) = delete;
@@ -85,6 +86,9 @@ class StoreState {
   // reason. Without a limit of its own the outcome depends on the requests and this alone.
   const Outcome& step(ConnectionId from, const Request& request,
                       std::string_view growth_refusal = {});
+
+  // About what step() will take, as Outcome::work counts it. Costs little itself.
+  std::size_t work_of(ConnectionId from, const Request& request) const;
 
   // Forgets the connection's waits. What it stored stays. The replies are for others: a queue's
   // element that had ended its WAIT and was not taken ends the next one's.
@@ -100,39 +104,35 @@ class StoreState {
 
   bool has_value(std::string_view key) const { return values_.contains(key); }
   std::size_t num_keys() const { return values_.size(); }
-  std::size_t num_waits() const { return num_waits_; }
+  std::size_t num_waits() const { return waits_.size(); }
   // Keys and values, queued ones included.
   std::size_t content_bytes() const { return key_bytes_ + value_bytes_; }
   // What counts against max_total_bytes.
   std::size_t total_bytes() const {
-    return key_bytes_ + live_value_bytes_ + wait_bytes_ + kEntryBytes * (num_waits_ + num_entries_);
+    return key_bytes_ + live_value_bytes_ + wait_bytes_ +
+           kEntryBytes * (waits_.size() + num_watches_ + num_entries_);
   }
 
  private:
-  struct StringHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
+  // A WAIT or BARRIER that is not over.
+  struct Wait;
+  using WaitList = std::list<Wait>;
+  // The waits for one key, the oldest first.
+  using Watchers = std::list<WaitList::iterator>;
+  struct Watch {
+    std::pair<const std::string, Watchers>* key = nullptr;  // in watchers_ or barriers_
+    Watchers::iterator place;
   };
-  template <typename Value>
-  using StringMap = std::unordered_map<std::string, Value, StringHash, std::equal_to<>>;
-
-  // A WAIT or BARRIER that is not over. It lies in the list of one key that does not exist (a
-  // BARRIER: of its key). When that key appears, it ends or moves to another missing key.
   struct Wait {
     ConnectionId connection = 0;
-    std::vector<std::string> keys;
-    std::size_t watched = 0;  // Index into keys.
     bool is_barrier = false;
+    // Keys of a WAIT. 0: it waits for an element of a queue that was offered to another one.
+    std::int64_t num_missing = 0;
+    std::vector<Watch> watches;  // one for each key, in the request's order, none twice
   };
-  using WaitList = std::list<Wait>;
-  // Apart, so that an arrival at a barrier doesn't pass along those who have arrived.
-  struct Watchers {
-    WaitList waits;
-    WaitList barriers;
-    WaitList& list_of(const Wait& wait) { return wait.is_barrier ? barriers : waits; }
-    bool empty() const { return waits.empty() && barriers.empty(); }
+  struct OwnWaits {
+    std::vector<WaitList::iterator> waits;
+    std::size_t num_keys = 0;  // of all of them
   };
 
   // Counts its bytes in `live_bytes` for as long as anybody holds it.
@@ -148,6 +148,7 @@ class StoreState {
   static constexpr std::size_t kNoLimit = ~std::size_t{0};
   static constexpr std::size_t kEntryBytes = 128;
   static constexpr std::size_t kMaxWaitsPerConnection = 1024;
+  static constexpr std::size_t kMaxWaitedKeys = RequestLimits{}.max_keys_per_request;
   static constexpr std::size_t kCopiedValueBytes = 512;  // Up to this a reply holds a copy.
 
   void compare_set(ConnectionId from, const Request& request);
@@ -163,10 +164,9 @@ class StoreState {
   void queue_pop(ConnectionId from, const Request& request);
 
   std::shared_ptr<std::string> make_value(std::string_view bytes);
-  bool exists(std::string_view key) const {
-    return values_.contains(key) || (!queues_.empty() && queues_.contains(key));
-  }
-  static void save_waits(const WaitList& waits, std::string* out);
+  bool is_queue(std::string_view key) const { return !queues_.empty() && queues_.contains(key); }
+  bool exists(std::string_view key) const { return values_.contains(key) || is_queue(key); }
+  void save_waits(bool are_barriers, std::string* out) const;
   void load_waits(SnapshotReader& in, bool are_barriers);
 
   // Where the limit counts what replies hold, a value that one has is another one's growth.
@@ -175,26 +175,29 @@ class StoreState {
   }
   // False: refused, the cap would be passed.
   bool fits(std::size_t more_bytes, std::size_t more_entries);
-  // Writes; `put` also ends the waits that this completes.
+  // Writes; `put` also ends the waits that this completes. `assign`: true: the key is new.
   void put(std::string_view key, std::string_view value);
-  void assign(std::string_view key, std::string_view value);
+  bool assign(std::string_view key, std::string_view value);
   bool fits_value(std::string_view key, std::size_t value_bytes);
   // The number at the key by std::stoll's rules, 0 where absent. False: refused, it is none.
   bool read_number(std::string_view key, std::int64_t* number);
 
-  // The first key that is missing, searched cyclically from `from`; keys.size() when none is.
-  std::size_t find_missing(const std::vector<std::string>& keys, std::size_t from) const;
   // False: refused, too many or too large.
-  bool may_wait(const Wait& wait);
-  void add_wait(Wait wait);
-  // `wake_barriers`: every write but BARRIER's own ends the barriers at the key, as PyTorch's does.
-  void key_appeared(std::string_view key, bool wake_barriers);
+  bool may_wait(ConnectionId from, const std::vector<std::string_view>& keys);
+  void add_wait(ConnectionId from, const std::vector<std::string_view>& keys, bool is_barrier);
+  // After a write to the key as a value; `is_new`: nothing existed by that name.
+  void key_written(std::string_view key, bool is_new);
+  void key_disappeared(std::string_view key);
+  // `more` keys than before are missing to each of them.
+  void count_missing(const Watchers& watchers, int more);
+  // Ends those whose keys all exist, the oldest first. Returns their connections. `watchers` may be
+  // no more then.
+  std::vector<ConnectionId> end_complete(const Watchers& watchers, std::size_t most);
+  void end_barriers(std::string_view key);
   void offer_element(std::string_view key);
   void offer_again(ConnectionId connection, const Request* next_request);
-  void end_wait(WaitList& list, WaitList::iterator wait);
-  void watch_next(WaitList& list, WaitList::iterator wait, std::size_t missing);
-  void forget_wait(const Wait& wait);
-  void forget_if_empty(std::string_view key);
+  void end_wait(WaitList::iterator wait);
+  void drop_wait(WaitList::iterator wait);
   void drop_waits_of(ConnectionId connection);
 
   void reply(ConnectionId to, std::string bytes) {
@@ -210,17 +213,18 @@ class StoreState {
 
   std::size_t live_value_bytes_ = 0;  // outlives the values below
   Outcome outcome_;
-  StringMap<std::shared_ptr<std::string>> values_;
-  StringMap<std::deque<SharedValue>> queues_;                                   // None is empty.
-  StringMap<Watchers> watchers_;                                                // None is empty.
-  std::unordered_map<ConnectionId, std::vector<WaitList::iterator>> waits_of_;  // None is empty.
+  KeyedMap<std::shared_ptr<std::string>> values_;
+  KeyedMap<std::list<SharedValue>> queues_;              // None is empty.
+  WaitList waits_;                                       // The oldest first.
+  KeyedMap<Watchers> watchers_, barriers_;               // by WAITs, by BARRIERs; none is empty
+  std::unordered_map<ConnectionId, OwnWaits> waits_of_;  // None is empty.
   // Queues whose element ended this connection's WAIT since its last request.
   std::unordered_map<ConnectionId, std::vector<std::string>> offered_to_;
   std::size_t key_bytes_ = 0;    // of stored and queued values
   std::size_t value_bytes_ = 0;  // stored and queued
   std::size_t wait_bytes_ = 0;
   std::size_t num_entries_ = 0;  // Keys and queued elements.
-  std::size_t num_waits_ = 0;
+  std::size_t num_watches_ = 0;  // by all waits
 };
 
 }  // namespace ddprun::store

@@ -13,20 +13,24 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <new>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "common/cgroup_limits.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/socket.h"
+#include "rendezvous/store/rate.h"
 #include "rendezvous/store/request_parser.h"
 #include "rendezvous/store_server/file_limit.h"
-#include "rendezvous/store_server/peer_user.h"
 
 namespace ddprun::store {
 namespace {
@@ -37,6 +41,7 @@ constexpr std::size_t kReceiveBytes = 64 << 10;
 constexpr std::size_t kGatherBytes = 64 << 10;      // Replies sent in one go.
 constexpr std::size_t kCopiedBodyBytes = 16 << 10;  // Larger values are sent from the store.
 constexpr std::size_t kKeptBytes = 1 << 20;         // Capacity of scratch_ between requests.
+constexpr std::size_t kTurnBytes = 256 << 10;  // Sent to a connection, then others have their turn.
 constexpr int kEventsPerCall = 256;
 constexpr int kCallsPerWakeUp = 16;  // Then others on this io thread have their turn.
 constexpr int kAcceptsPerEvent = 256;
@@ -86,6 +91,49 @@ ssize_t send_two(int fd, std::string_view head, std::string_view body) {
   }
 }
 
+// Grows where it lies: realloc(3) moves the pages of a large block, where a std::string would copy
+// 32 MiB while others wait.
+class InputBytes {
+ public:
+  std::string_view view() const { return {bytes_.get(), size_}; }
+  std::size_t size() const { return size_; }
+
+  // `most`: it is not known to need more room than that.
+  void append(std::string_view bytes, std::size_t most) {
+    const std::size_t size = size_ + bytes.size();
+    if (size > capacity_) {
+      constexpr std::size_t kSlackBytes = 64 << 10;
+      grow_to(std::min(std::max(most, size), size + std::max(size, kSlackBytes)));
+    }
+    std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
+    size_ = size;
+  }
+
+  // The memory is given back.
+  void drop_front(std::size_t size) {
+    if (size == 0) return;
+    InputBytes rest;
+    if (size < size_) rest.append(view().substr(size), size_ - size);
+    std::swap(*this, rest);
+  }
+
+ private:
+  struct Free {
+    void operator()(char* bytes) const { std::free(bytes); }
+  };
+
+  void grow_to(std::size_t capacity) {
+    auto* const bytes = static_cast<char*>(std::realloc(bytes_.get(), capacity));
+    if (bytes == nullptr) throw std::bad_alloc();
+    static_cast<void>(bytes_.release());
+    bytes_.reset(bytes);
+    capacity_ = capacity;
+  }
+
+  std::unique_ptr<char, Free> bytes_;
+  std::size_t size_ = 0, capacity_ = 0;
+};
+
 }  // namespace
 
 class LocalBackend final : public Backend {
@@ -94,6 +142,9 @@ class LocalBackend final : public Backend {
 
   const Outcome& step(ConnectionId from, const Request& request, std::string_view) override {
     return state_.step(from, request);
+  }
+  std::size_t work_of(ConnectionId from, const Request& request) const override {
+    return state_.work_of(from, request);
   }
   const Outcome& disconnect(ConnectionId connection) override {
     return state_.disconnect(connection);
@@ -131,54 +182,47 @@ class Connection {
   RequestParser& parser() { return parser_; }
 
   // Bytes of requests that are not parsed yet.
-  const std::string& input() const { return input_; }
-
-  // Adds to input(), growing the buffer no faster than bytes arrive.
-  void add_input(std::string_view bytes) {
-    const std::size_t size = input_.size() + bytes.size();
-    if (size > input_.capacity()) {
-      // Doubled, but not beyond what the request is known to need.
-      constexpr std::size_t kSlackBytes = 64 << 10;
-      const std::size_t needed = std::max(parser_.needed_bytes(), size);
-      input_.reserve(std::min(needed, size + std::max(size, kSlackBytes)));
-    }
-    input_.append(bytes);
-  }
-  void consume_input(std::size_t size) {
-    if (size == input_.size()) {
-      input_ = std::string();
-    } else if (size > 0) {
-      input_ = input_.substr(size);
-    }
-  }
+  std::string_view input() const { return input_.view(); }
+  // Grows no faster than bytes arrive: doubled, but not beyond what the request is known to need.
+  void add_input(std::string_view bytes) { input_.append(bytes, parser_.needed_bytes()); }
+  void consume_input(std::size_t size) { input_.drop_front(size); }
 
   // Sends, or keeps what the socket doesn't take now. False: the connection is broken.
   bool send(std::string_view head, const SharedValue& body) {
-    if (blocked()) {
+    const std::size_t size = head.size() + (body ? body->size() : 0);
+    if (size == 0) return true;
+    if (blocked() || sent_in_turn_ >= kTurnBytes) {
       keep(head, body, 0);
       return true;
     }
-    const std::size_t size = head.size() + (body ? body->size() : 0);
-    if (size == 0) return true;
-    const ssize_t sent = send_two(fd_.get(), head, body ? std::string_view(*body) : "");
+    // No more: where the client reads as fast, one call would send all of a large value.
+    const std::string_view part = body ? std::string_view(*body).substr(0, kTurnBytes) : "";
+    const ssize_t sent = send_two(fd_.get(), head, part);
     if (sent < 0) return false;
+    sent_in_turn_ += static_cast<std::size_t>(sent);
     if (static_cast<std::size_t>(sent) < size) keep(head, body, static_cast<std::size_t>(sent));
     return true;
   }
 
+  // Replies may be sent again: others have had their turn.
+  void begin_turn() { sent_in_turn_ = 0; }
+
   // Sends of what is kept. False: broken.
   bool flush() {
-    while (output_) {
-      const std::string_view rest = output_->pieces.front().view().substr(output_->sent_of_first);
+    while (output_ && sent_in_turn_ < kTurnBytes) {
+      const std::string_view rest =
+          output_->pieces.front().view().substr(output_->sent_of_first, kTurnBytes);
       const ssize_t sent = rest.empty() ? 0 : send_two(fd_.get(), rest, "");
       if (sent < 0) return false;
       if (sent == 0 && !rest.empty()) return true;
       if (sent > 0) output_->last_progress = Clock::now();
+      sent_in_turn_ += static_cast<std::size_t>(sent);
       output_->sent_of_first += static_cast<std::size_t>(sent);
       output_->bytes -= static_cast<std::size_t>(sent);
       if (!output_->pieces.front().body) output_->own_bytes -= static_cast<std::size_t>(sent);
-      if (static_cast<std::size_t>(sent) < rest.size()) continue;
+      if (output_->sent_of_first < output_->pieces.front().view().size()) continue;
       output_->pieces.pop_front();
+      output_->own_bytes -= sizeof(Output::Piece);
       output_->sent_of_first = 0;
       if (output_->pieces.empty()) output_.reset();
     }
@@ -200,8 +244,9 @@ class Connection {
   std::size_t accounted_bytes = 0;  // of buffered_bytes(), in the server's sum
   std::uint32_t interest = 0;       // epoll events that it is registered for
   bool closing = false;             // to be closed at the end of the event
-  bool held = false;     // in the server's list of those that the backend has no room for
-  bool watched = false;  // in the server's list of those that were blocked
+  bool held = false;                // not read, in a list of the server of those that wait to go on
+  bool is_large = false;            // held: its next request is a large one
+  bool watched = false;             // in the server's list of those that were blocked
 
  private:
   struct Output {
@@ -213,7 +258,7 @@ class Connection {
     std::deque<Piece> pieces;
     std::size_t sent_of_first = 0;
     std::size_t bytes = 0;
-    std::size_t own_bytes = 0;  // of these, not shared
+    std::size_t own_bytes = 0;  // of these, not shared; and of the pieces
     Clock::time_point last_progress;
   };
 
@@ -234,19 +279,22 @@ class Connection {
         pieces.back().bytes.append(head);
       } else {
         pieces.push_back({std::string(head), nullptr});
+        output_->own_bytes += sizeof(Output::Piece);
       }
     }
     if (!body) return;
     if (output_->pieces.empty()) output_->sent_of_first = already_sent - sent_of_head;
     output_->bytes += body->size() - (already_sent - sent_of_head);
     output_->pieces.push_back({std::string(), body});
+    output_->own_bytes += sizeof(Output::Piece);
   }
 
   UniqueFd fd_;
   std::uint32_t generation_;
   unsigned char peer_[28];  // sockaddr_in or sockaddr_in6
   RequestParser parser_;
-  std::string input_;
+  InputBytes input_;
+  std::size_t sent_in_turn_ = 0;
   std::unique_ptr<Output> output_;
 };
 
@@ -261,6 +309,11 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     Clock::time_point since;
   };
 
+  struct Listener {
+    UniqueFd fd;
+    bool is_for_loopback = false;
+  };
+
  public:
   // ---- events ----
 
@@ -271,6 +324,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
         backend_(backend ? *backend : *local_),
         epoll_(io, make_epoll().release()),
         sweep_timer_(io),
+        large_timer_(io),
         accept_timer_(io),
         buffer_(kReceiveBytes) {}
 
@@ -302,7 +356,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
         if (events[i].events & EPOLLOUT) on_writable(*connection);
         if (events[i].events & EPOLLIN) {
           if (!connection->closing) on_readable(*connection);
-        } else if (events[i].events & (EPOLLERR | EPOLLHUP)) {
+        } else if (events[i].events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
           close_later(*connection, "");
         }
         if (!marked_.empty()) close_marked();
@@ -316,12 +370,17 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     for (int i = 0; i < kAcceptsPerEvent; ++i) {
       SocketAddress peer;
       peer.length = sizeof peer.storage;
-      const int fd = ::accept4(listeners_[index].get(), reinterpret_cast<sockaddr*>(&peer.storage),
-                               &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      const int fd =
+          ::accept4(listeners_[index].fd.get(), reinterpret_cast<sockaddr*>(&peer.storage),
+                    &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd >= 0) {
         UniqueFd connection(fd);
         has_accepted = true;
-        if (is_welcome(fd)) add_connection(std::move(connection), peer);
+        if (listeners_[index].is_for_loopback && !is_local_address(peer)) {
+          refuse_from_elsewhere(peer);
+        } else if (is_welcome(fd)) {
+          add_connection(std::move(connection), peer);
+        }
         continue;
       }
       last_error = errno;
@@ -332,7 +391,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void on_readable(Connection& connection) {
-    if (!backend_.has_room()) return hold(connection);
+    if (!backend_.has_room()) return hold(connection, without_room_);
     const ssize_t received = ::recv(connection.fd(), buffer_.data(), buffer_.size(), MSG_DONTWAIT);
     if (received < 0) {
       if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) close_later(connection, "");
@@ -356,11 +415,12 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void on_writable(Connection& connection) {
+    connection.begin_turn();
     if (!connection.flush()) {
       close_later(connection, "");
       return;
     }
-    if (!connection.blocked() && !connection.input().empty()) {
+    if (!connection.blocked() && !connection.held && !connection.input().empty()) {
       connection.consume_input(consume(connection, connection.input()));
     }
     account(connection);
@@ -369,14 +429,14 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
 
   // ---- connections ----
 
-  void listen(UniqueFd listener) {
+  void listen(UniqueFd listener, bool is_for_loopback) {
     set_socket_options(listener.get());  // Accepted sockets inherit them.
     epoll_event event = make_event(EPOLLIN, 0, static_cast<std::uint32_t>(listeners_.size()));
     if (accepting_ &&
         ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, listener.get(), &event) != 0) {
       throw_system_error("epoll_ctl", errno);
     }
-    listeners_.push_back(std::move(listener));
+    listeners_.push_back({std::move(listener), is_for_loopback});
   }
 
   void adopt(UniqueFd connection) {
@@ -401,6 +461,12 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
                   *options_.only_user, " alone (said once)");
     }
     return false;
+  }
+
+  void refuse_from_elsewhere(const SocketAddress& peer) {
+    if (std::exchange(said_from_elsewhere_, true)) return;
+    log_warning(options_.name, ": refused a connection from ", peer.text(),
+                ": all its nodes are on this machine (said once)");
   }
 
   void add_connection(UniqueFd fd, const SocketAddress& peer) {
@@ -448,16 +514,21 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
+  // What they waited for is taken out of the lists of all waits, some of them later.
   void close_marked() {
-    while (!marked_.empty()) {
+    std::size_t work = 0;
+    while (!marked_.empty() && work < kTurnWork) {
       const int fd = marked_.back();
       marked_.pop_back();
       const auto index = static_cast<std::size_t>(fd);
       buffered_bytes_ -= connections_[index]->accounted_bytes;
       connections_[index].reset();
       --num_connections_;
-      deliver(backend_.disconnect(static_cast<ConnectionId>(fd)), nullptr);
+      const Outcome& outcome = backend_.disconnect(static_cast<ConnectionId>(fd));
+      work += outcome.work;
+      deliver(outcome, nullptr);
     }
+    if (!marked_.empty()) go_on_later();
     if (!accepting_) resume_accepting();
     say_if_unused();
   }
@@ -479,9 +550,11 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
 
   void update_interest(Connection& connection) {
     // While replies wait, requests wait too: TCP slows the client down.
-    const std::uint32_t interest = connection.blocked() ? EPOLLOUT
-                                   : connection.held    ? 0
-                                                        : static_cast<std::uint32_t>(EPOLLIN);
+    // One that waits may go meanwhile.
+    const std::uint32_t interest = connection.blocked()  ? EPOLLOUT
+                                   : connection.is_large ? static_cast<std::uint32_t>(EPOLLRDHUP)
+                                   : connection.held     ? 0
+                                                         : static_cast<std::uint32_t>(EPOLLIN);
     if (connection.closing || interest == connection.interest) return;
     connection.interest = interest;
     epoll_event event =
@@ -494,26 +567,75 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Until the backend has room.
-  void hold(Connection& connection) {
+  // Reads nothing from it until go_on().
+  void hold(Connection& connection, std::deque<Handle>& list) {
     if (connection.held || connection.closing) return;
     connection.held = true;
-    held_.push_back(Handle{connection.fd(), connection.generation(), {}});
+    list.push_back(Handle{connection.fd(), connection.generation(), {}});
     update_interest(connection);
   }
 
-  void resume() {
-    for (const Handle& handle : std::exchange(held_, {})) {
-      Connection* connection = find(handle.fd, handle.generation);
-      if (!connection || connection->closing) continue;
-      connection->held = false;
-      if (!connection->blocked()) {
-        connection->consume_input(consume(*connection, connection->input()));
-      }
-      account(*connection);
-      update_interest(*connection);
+  // The first of them.
+  void go_on(std::deque<Handle>& list) {
+    const Handle handle = list.front();
+    list.pop_front();
+    Connection* connection = find(handle.fd, handle.generation);
+    if (!connection || connection->closing) return;
+    connection->held = connection->is_large = false;
+    if (!connection->blocked()) {
+      connection->consume_input(consume(*connection, connection->input()));
     }
+    account(*connection);
+    update_interest(*connection);
     close_marked();
+  }
+
+  // Others have their turn, also on this io thread.
+  void rest(Connection& connection) {
+    hold(connection, resting_);
+    go_on_later();
+  }
+
+  void go_on_later() {
+    if (std::exchange(will_go_on_, true)) return;
+    boost::asio::post(epoll_.get_executor(), [weak = weak_from_this()] {
+      const std::shared_ptr<Impl> self = weak.lock();
+      if (!self) return;
+      self->will_go_on_ = false;
+      if (!self->resting_.empty()) self->go_on(self->resting_);
+      self->close_marked();
+      if (!self->resting_.empty()) self->go_on_later();
+    });
+  }
+
+  void resume() {
+    for (std::size_t left = without_room_.size(); left > 0; --left) go_on(without_room_);
+  }
+
+  // False: one more large request may come.
+  bool wait_if_large(Connection& connection) {
+    if (large_rate_.allowed(Clock::now()) > 0) return false;
+    connection.is_large = true;
+    hold(connection, large_);
+    wait_for_large();
+    return true;
+  }
+
+  // The large requests that the rate allows by now.
+  void go_on_with_large() {
+    waits_for_large_ = false;
+    while (!large_.empty() && large_rate_.allowed(Clock::now()) > 0) go_on(large_);
+    wait_for_large();
+  }
+
+  void wait_for_large() {
+    if (large_.empty() || waits_for_large_) return;
+    waits_for_large_ = true;
+    large_timer_.expires_after(large_rate_.time_until_allowed(Clock::now()));
+    large_timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      const std::shared_ptr<Impl> self = weak.lock();
+      if (self && !error) self->go_on_with_large();
+    });
   }
 
   void account(Connection& connection) {
@@ -535,8 +657,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
     if (accepting_) {
       accepting_ = false;
-      for (const UniqueFd& listener : listeners_) {
-        ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, listener.get(), nullptr);
+      for (const Listener& listener : listeners_) {
+        ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, listener.fd.get(), nullptr);
       }
     }
     accept_timer_.expires_after(kAcceptPause);
@@ -552,7 +674,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     accept_timer_.cancel();
     for (std::size_t i = 0; i < listeners_.size(); ++i) {
       epoll_event event = make_event(EPOLLIN, 0, static_cast<std::uint32_t>(i));
-      ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, listeners_[i].get(), &event);
+      ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, listeners_[i].fd.get(), &event);
     }
   }
 
@@ -568,24 +690,38 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
 
   // Carries out the complete requests in `bytes` while the client takes the replies; bytes used.
   std::size_t consume(Connection& connection, std::string_view bytes) {
-    std::size_t used = 0;
+    std::size_t used = 0, work = 0;
+    connection.begin_turn();
     while (used < bytes.size() && !connection.closing && !connection.blocked()) {
       if (!backend_.has_room()) {
-        hold(connection);
+        hold(connection, without_room_);
         break;
       }
-      const ParseStatus status = connection.parser().parse(bytes.substr(used), &request_);
+      if (work >= kTurnWork) {
+        rest(connection);
+        break;
+      }
+      const std::string_view rest_of_bytes = bytes.substr(used);
+      ParseStatus status = connection.parser().parse(rest_of_bytes, &request_, kLargeWork - 1);
+      if (status == ParseStatus::kLarge) {
+        if (wait_if_large(connection)) break;
+        status = connection.parser().parse(rest_of_bytes, &request_);
+      }
       if (status == ParseStatus::kNeedMore) break;
       if (status == ParseStatus::kMalformed) {
         send_gathered(connection, nullptr);
         close_later(connection, connection.parser().error());
         return used;
       }
+      const auto id = static_cast<ConnectionId>(connection.fd());
+      const std::size_t asked = backend_.work_of(id, request_);
+      if (asked >= kLargeWork && wait_if_large(connection)) break;
       const std::string_view request = bytes.substr(used, connection.parser().request_bytes());
       used += request.size();
       ++num_requests_;
-      const Outcome& outcome =
-          backend_.step(static_cast<ConnectionId>(connection.fd()), request_, request);
+      const Outcome& outcome = backend_.step(id, request_, request);
+      work += outcome.work;
+      if (asked >= kLargeWork) large_rate_.spend(asked);  // what others wait for is not its doing
       deliver(outcome, &connection);
       if (!outcome.close_reason.empty()) {
         send_gathered(connection, nullptr);
@@ -602,7 +738,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     for (const Reply& reply : outcome.replies) {
       if (current && reply.to == static_cast<ConnectionId>(current->fd())) {
         scratch_ += reply.bytes;
-        if (reply.body && reply.body->size() > kCopiedBodyBytes) {
+        if (reply.body && (reply.body->size() > kCopiedBodyBytes || current->blocked())) {
           send_gathered(*current, reply.body);
         } else if (reply.body) {
           scratch_ += *reply.body;
@@ -703,15 +839,22 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   Backend& backend_;
   boost::asio::posix::stream_descriptor epoll_;
   boost::asio::steady_timer sweep_timer_;
+  boost::asio::steady_timer large_timer_;
   boost::asio::steady_timer accept_timer_;
-  std::vector<UniqueFd> listeners_;
+  std::vector<Listener> listeners_;
   std::vector<std::unique_ptr<Connection>> connections_;  // Index: descriptor = ConnectionId.
   std::vector<int> marked_;                               // To be closed by close_marked().
   std::deque<Handle> handshakes_;  // Oldest first; some have shaken hands or gone.
-  std::vector<Handle> held_;       // Wait for the backend; some have gone.
-  std::vector<Handle> stalled_;    // Were blocked; some read again or have gone.
-  std::vector<char> buffer_;       // What recv() fills.
-  std::string scratch_;            // Replies to the connection that is being served.
+  // Those that are held, and some that have gone since.
+  std::deque<Handle> without_room_;  // The backend has no room.
+  std::deque<Handle> resting_;       // They had their turn, and more requests of theirs are here.
+  std::deque<Handle> large_;         // Their next request is large, the longest wait first.
+  std::vector<Handle> stalled_;      // Were blocked; some read again or have gone.
+  Rate large_rate_{kLargeWorkPerSecond};
+  bool waits_for_large_ = false;  // on large_timer_
+  bool will_go_on_ = false;       // with those that are resting
+  std::vector<char> buffer_;      // What recv() fills.
+  std::string scratch_;           // Replies to the connection that is being served.
   Request request_;
   std::size_t num_connections_ = 0;
   std::function<void()> unused_;  // Set: somebody waits for the last connection's end.
@@ -719,10 +862,17 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::uint64_t num_requests_ = 0;
   std::uint32_t next_generation_ = 1;
   std::set<uid_t> refused_users_;  // were named in the log
+  bool said_from_elsewhere_ = false;
   bool accepting_ = true;
   std::set<int> said_accept_errors_;
   bool sweeping_ = false;
 };
+
+std::size_t default_store_bytes() {
+  static const std::size_t bytes =
+      static_cast<std::size_t>(std::min(std::uint64_t{4} << 30, usable_memory_bytes() / 4));
+  return bytes;
+}
 
 StoreServer::StoreServer(boost::asio::io_context& io, StoreServerOptions options, Backend* backend)
     : impl_(std::make_shared<Impl>(io, std::move(options), backend)) {
@@ -730,7 +880,9 @@ StoreServer::StoreServer(boost::asio::io_context& io, StoreServerOptions options
   impl_->await_events();
 }
 
-void StoreServer::listen(UniqueFd listener) { impl_->listen(std::move(listener)); }
+void StoreServer::listen(UniqueFd listener, bool is_for_loopback) {
+  impl_->listen(std::move(listener), is_for_loopback);
+}
 void StoreServer::adopt(UniqueFd connection) { impl_->adopt(std::move(connection)); }
 StoreServerStats StoreServer::stats() const { return impl_->stats(); }
 void StoreServer::when_unused(std::function<void()> unused) {

@@ -24,6 +24,9 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // About what step() will take, as Outcome::work counts it; 0: it takes it elsewhere.
+  virtual std::size_t work_of(ConnectionId from, const Request& request) const = 0;
+
   // `bytes`: the request as it came. Replies may come later (reply()). The reference
   // holds until the next call.
   virtual const Outcome& step(ConnectionId from, const Request& request,
@@ -38,9 +41,12 @@ class Backend {
   virtual std::size_t total_bytes() const = 0;    // what counts against the server's limit
 };
 
+// 4 GiB, or a quarter of what this process may use where that is less.
+std::size_t default_store_bytes();
+
 struct StoreServerOptions {
-  std::size_t max_total_bytes = std::size_t{4}
-                                << 30;  // keys, values, waits and buffers, see docs/store.md
+  // Keys, values, waits and buffers: docs/store.md.
+  std::size_t max_total_bytes = default_store_bytes();
   std::chrono::milliseconds handshake_timeout{60'000};  // for VALIDATE; later a client may idle
   std::chrono::milliseconds stall_timeout{60'000};  // a client that takes no byte of its replies
   std::string name = "store";                       // for log lines
@@ -70,7 +76,8 @@ class StoreServer {
 
   // Accepts from `listener` (bound, listening, non-blocking) until destroyed. Out of descriptors:
   // backs off, logs once, and goes on when there are some. May be called for several listeners.
-  void listen(UniqueFd listener);
+  // `is_for_loopback`: closes connections from elsewhere, whatever it is bound to.
+  void listen(UniqueFd listener, bool is_for_loopback = false);
 
   // Takes a connection that somebody else accepted, who may have peeked at it (MSG_PEEK) at most.
   void adopt(UniqueFd connection);

@@ -9,6 +9,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
+using namespace ddprun;
 using namespace ddprun::agent;
 using ddprun::test::Contains;
 using Texts = std::vector<std::string>;
@@ -41,6 +42,8 @@ class Machine {
     std::ofstream(file) << text;
   }
   MemoryKills kills() const { return MemoryKills(root_.path()); }
+  std::uint64_t usable_bytes() const { return usable_memory_bytes(root_.path()); }
+  std::optional<double> quota() const { return cpu_quota(root_.path()); }
 
  private:
   const ddprun::test::TempDirectory root_;
@@ -84,6 +87,37 @@ TEST_CASE("memory cgroup: counts and limits") {
   CHECK(memory_limit_bytes("max\n") == std::nullopt);
   CHECK(memory_limit_bytes("9223372036854771712\n") == std::nullopt);
   CHECK(memory_limit_bytes("67108864\n") == 67108864u);
+}
+
+TEST_CASE("memory cgroup: usable is the least limit on the way up, else what the machine has") {
+  const Machine machine("0::/job/step\n", kV2Mount);
+  const std::uint64_t all = machine.usable_bytes();
+  CHECK(all > std::uint64_t{100} << 20);
+  machine.write("/sys/fs/cgroup/job/step/memory.max", "max\n");
+  CHECK(machine.usable_bytes() == all);
+  machine.write("/sys/fs/cgroup/job/memory.max", "67108864\n");
+  CHECK(machine.usable_bytes() == 67'108'864);
+  machine.write("/sys/fs/cgroup/job/step/memory.max", "134217728\n");
+  CHECK(machine.usable_bytes() == 67'108'864);
+}
+
+TEST_CASE("cpu quota: the least on the way up, of version 2 and of version 1") {
+  const Machine machine("0::/job/step\n", kV2Mount);
+  CHECK(machine.quota() == std::nullopt);
+  machine.write("/sys/fs/cgroup/job/step/cpu.max", "max 100000\n");
+  CHECK(machine.quota() == std::nullopt);
+  machine.write("/sys/fs/cgroup/job/cpu.max", "150000 100000\n");
+  CHECK(machine.quota() == 1.5);
+  machine.write("/sys/fs/cgroup/job/step/cpu.max", "400000 100000\n");
+  CHECK(machine.quota() == 1.5);
+
+  const Machine older("4:cpu,cpuacct:/job\n",
+                      "30 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n");
+  older.write("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "-1\n");
+  older.write("/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n");
+  CHECK(older.quota() == std::nullopt);
+  older.write("/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "50000\n");
+  CHECK(older.quota() == 0.5);
 }
 
 TEST_CASE("memory kills: a worker's death by SIGKILL and a count that grew while it ran") {

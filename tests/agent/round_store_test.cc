@@ -34,7 +34,7 @@ TEST_CASE("round store: the next round's port is bound while this round's is ser
   boost::asio::io_context io;
   RoundStore store(io);
   const std::uint16_t first = store.bind("127.0.0.1", 0);
-  store.serve(1);
+  store.serve(1, false);
   const std::uint16_t second = store.bind("127.0.0.1", 0);
   CHECK(first != second);
   CHECK(somebody_listens(first));
@@ -55,7 +55,7 @@ TEST_CASE("round store: a port asked for by number is kept from round to round",
   RoundStore store(io);
   for (std::uint64_t round = 1; round <= 3; ++round) {
     CHECK(store.bind("127.0.0.1", port) == port);
-    store.serve(round);
+    store.serve(round, false);
     CHECK(somebody_listens(port));
   }
 }
@@ -81,7 +81,7 @@ TEST_CASE("round store: out of descriptors is said when it is bound, never when 
   std::vector<UniqueFd> taken;
   for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.emplace_back(fd);
   REQUIRE(errno == EMFILE);
-  store.serve(1);
+  store.serve(1, false);
   CHECK(ddprun::test::code_of([&] { late.bind("127.0.0.1", 0); }) == ErrorCode::kResourceExhausted);
   taken.clear();
   ::setrlimit(RLIMIT_NOFILE, &limit);

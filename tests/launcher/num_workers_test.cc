@@ -13,9 +13,11 @@ namespace {
 struct FakeMachine : Machine {
   FakeMachine(int cpus, int gpus) : cpus_(cpus), gpus_(gpus) {}
   int num_cpus() const override { return cpus_; }
+  std::optional<double> cpu_quota() const override { return quota_; }
   int num_gpus() const override { return gpus_; }
   int num_listed_gpus() const override { return gpus_; }
   int cpus_, gpus_;
+  std::optional<double> quota_;
 };
 
 }  // namespace
@@ -28,6 +30,23 @@ TEST_CASE("nproc: a number, auto, gpu, cpu") {
   CHECK(num_workers("auto", with_gpus, {}).count == 4);
   CHECK(num_workers("gpu", with_gpus, {}).count == 4);
   CHECK(num_workers("gpu", with_gpus, "0,2").count == 2);
+}
+
+TEST_CASE("nproc: a CPU quota bounds auto and cpu, rounded up, and says so") {
+  FakeMachine machine(6, 0);
+  for (const auto& [quota, count] : {std::pair{1.5, 2}, {0.2, 1}, {3.0, 3}}) {
+    CAPTURE(quota);
+    machine.quota_ = quota;
+    for (const char* value : {"auto", "cpu"}) {
+      const NumWorkers found = num_workers(value, machine, {});
+      CHECK(found.count == count);
+      CHECK_THAT(found.note, Contains("quota") && Contains("of 6 CPUs"));
+    }
+    CHECK(num_workers("5", machine, {}).count == 5);
+  }
+  machine.quota_ = 6.0;
+  CHECK(num_workers("cpu", machine, {}).count == 6);
+  CHECK(num_workers("cpu", machine, {}).note == "");
 }
 
 TEST_CASE("nproc: what can't be is a problem that says what can") {

@@ -36,7 +36,7 @@ TEST_CASE("Daemon port: HTTP pages") {
   CHECK_THAT(daemon.exchange("DELETE /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"),
              Contains("405"));
   CHECK_THAT(daemon.exchange("GET /v1/agent HTTP/1.1\r\nHost: localhost\r\n\r\n"), Contains("426"));
-  CHECK(answers_as_rendezvous(resolve(Endpoint{.host = "127.0.0.1", .port = daemon.port}), 2s));
+  CHECK(rendezvous_at(resolve(Endpoint{.host = "127.0.0.1", .port = daemon.port}), 2s) == "");
 }
 
 TEST_CASE("Daemon port: malformed input closes that connection and names the peer") {

@@ -474,6 +474,36 @@ TEST_CASE("ProxiedStores: where requests a second are limited each node and job 
   CHECK(nodes[0].replies[1].size() > 300 * 8);
 }
 
+TEST_CASE("ProxiedStores: a node's large requests wait, and no other node's requests do") {
+  std::map<ProxiedStores::ConnectionId, Node> nodes;
+  ProxiedStores stores(
+      options([&](auto to, const std::string& message) { nodes[to].hear(message); }));
+  std::vector<std::string> names;
+  for (int i = 0; i < 20'000; ++i) names.push_back("/" + std::to_string(i));
+  const Request large = request_of_keys(Opcode::kCheck, {names.begin(), names.end()});
+  const auto say = [&](ProxiedStores::ConnectionId node, Clock::time_point now) {
+    for (int i = 0; i < 8; ++i) {
+      stores.received(node, seat_of(node), nodes[node].next_frame(), now);
+      stores.go_on(now);
+      stores.release(stores.take_marks());
+    }
+  };
+  say(1, kNow);
+  say(2, kNow);
+  for (int i = 0; i < 5; ++i) nodes[1].ask(1, large);
+  say(1, kNow);
+  CHECK(nodes[1].replies[1].size() == 3);
+  nodes[2].ask(1, add_one("/k"));
+  say(2, kNow);
+  CHECK(nodes[2].replies[1].size() == 8);
+  nodes[2].ask(1, large);  // for another node's large requests it doesn't wait either
+  say(2, kNow);
+  CHECK(nodes[2].replies[1].size() == 8 + 1);
+  CHECK(nodes[1].replies[1].size() == 3);
+  say(1, kNow + std::chrono::seconds(2));
+  CHECK(nodes[1].replies[1].size() == 5);
+}
+
 TEST_CASE("ProxiedStores: where a limit is reached a number may count, also after a restart") {
   journal::Rows rows;
   std::vector<std::string> said;

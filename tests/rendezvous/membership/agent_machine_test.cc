@@ -42,6 +42,22 @@ TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
   CHECK(node.machine->exited());
 }
 
+TEST_CASE("AgentMachine: a store whose address is loopback is for this machine alone") {
+  for (const auto& [address, is_for_loopback] :
+       {std::pair{"127.0.0.1", true}, {"::1", true}, {"localhost", true}, {"10.0.0.1", false}}) {
+    CAPTURE(address);
+    AgentNode node;
+    node.join();
+    StartRound start;
+    start.round = 1;
+    start.serve_store = true;
+    start.master_addr = address;
+    node.hear(start);
+    REQUIRE(node.last<agent_action::ServeStore>() != nullptr);
+    CHECK(node.last<agent_action::ServeStore>()->is_for_loopback == is_for_loopback);
+  }
+}
+
 TEST_CASE("AgentMachine: says which nodes it waits for when that takes longer than 2 s") {
   AgentNode node;
   node.join();

@@ -208,16 +208,6 @@ TEST_CASE("ProxiedStore: requests come in pieces of any size") {
   }
 }
 
-TEST_CASE("ProxiedStore: a value that grew beyond what one request may carry is kept") {
-  Kept kept;
-  const std::string append =
-      item(1, encoded(request_of(Opcode::kAppend, "/k", std::string(std::size_t{40} << 20, 'x'))));
-  for (int i = 0; i < 2; ++i) REQUIRE(kept.say(1, append).empty());
-  kept.restart(true);
-  CHECK(kept.store().num_keys() == 1);
-  CHECK(kept.store().total_bytes() > std::size_t{80} << 20);
-}
-
 TEST_CASE("ProxiedStore: requests of a node that takes no replies wait, and nobody else's do") {
   Kept kept;
   REQUIRE(kept.say(1, item(1, encoded(request_of(Opcode::kSet, "/k", std::string(1 << 20, 'x')))))

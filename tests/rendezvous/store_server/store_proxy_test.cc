@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "common/error.h"
+#include "common/peer_user.h"
 #include "rendezvous/store/tcp_store.h"
-#include "rendezvous/store_server/peer_user.h"
 #include "tests/rendezvous/store_server/proxied_server.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

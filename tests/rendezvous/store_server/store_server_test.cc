@@ -7,6 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
+#include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store/all_requests.h"
@@ -155,6 +159,71 @@ TEST_CASE("StoreServer: a client without a handshake is closed in time, an idle 
   CHECK(mute.closed());
   CHECK_THAT(log.await("no handshake in 50 ms"), Contains(mute.local_text()));
   idle.ping();
+}
+
+TEST_CASE("StoreServer: one client's requests that are here take turns with the others'", "[net]") {
+  ServerThread server;
+  RawClient waits(server.endpoint());
+  std::vector<Request> requests(1001, request_of_keys(Opcode::kWait, {"/a", "/never"}));
+  requests.front() = validate_request();
+  waits.say(requests);
+  TcpStore store(server.endpoint(), ten_seconds());
+  store.ping();
+  // Each takes the server as long as 2,000 others, and is 70 bytes.
+  const std::vector<Request> one = {request_of(Opcode::kSet, "/a"),
+                                    request_of(Opcode::kDeleteKey, "/a"),
+                                    request_of_number(Opcode::kAdd, "/done", 1)};
+  std::string many;
+  for (int i = 0; i < 10'000; ++i) many += encoded(one);
+  RawClient floods(server.endpoint());
+  floods.say(kHandshake + many);
+  std::int64_t least = 1'000'000;
+  for (int i = 0; i < 20; ++i) {
+    const std::int64_t before = store.add("done", 0);
+    least = std::min(least, store.add("done", 0) - before);
+  }
+  CHECK(least < 100);  // 900 are read at once
+  CHECK(store.add("done", 0) < 10'000);
+}
+
+TEST_CASE("StoreServer: a client that reads a huge reply takes turns with the others", "[net]") {
+  ServerThread server;
+  TcpStore store(server.endpoint(), ten_seconds());
+  store.set("large", std::string(64 << 10, 'x'));
+  store.ping();
+  constexpr std::size_t kNumValues = 5000;
+  RawClient reads(server.endpoint());
+  reads.say({validate_request(), request_of_keys(Opcode::kMultiGet, std::vector<std::string_view>(
+                                                                        kNumValues, "/large"))});
+  std::atomic<bool> done = false;
+  std::thread reader([&] {
+    for (std::size_t i = 0; i < kNumValues; ++i) reads.hear(8 + (64 << 10));
+    done = true;
+  });
+  int answered = 0;
+  while (!done) {
+    store.ping();
+    ++answered;
+  }
+  reader.join();
+  CHECK(answered > 200);
+}
+
+TEST_CASE("StoreServer: large requests wait, and nobody else does", "[net]") {
+  ServerThread server;
+  std::vector<std::string> names;
+  for (int i = 0; i < 20'000; ++i) names.push_back("/" + std::to_string(i));
+  const Request large = request_of_keys(Opcode::kCheck, {names.begin(), names.end()});
+  RawClient asks(server.endpoint());
+  asks.say({validate_request(), large});
+  asks.hear(1);
+  const Clock::time_point begin = Clock::now();
+  asks.say({large, ping_request(1)});
+  TcpStore store(server.endpoint(), ten_seconds());
+  for (int i = 0; i < 100; ++i) store.ping();
+  CHECK(Clock::now() - begin < 1s);
+  CHECK(asks.hear(5) == std::string("\1\1\0\0\0", 5));
+  CHECK(Clock::now() - begin > 1s);
 }
 
 TEST_CASE("StoreServer: a client that never reads is closed, with the others served", "[net]") {

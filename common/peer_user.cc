@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/store_server/peer_user.h"
+#include "common/peer_user.h"
 
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
@@ -9,13 +9,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 
 #include "common/error.h"
+#include "common/log.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
 
-namespace ddprun::store {
+namespace ddprun {
 namespace {
 
 void put(const sockaddr_storage& from, bool as_v4, __be32* address, __be16* port) {
@@ -37,7 +40,8 @@ bool is_v4(const sockaddr_storage& address) {
   return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
 }
 
-std::optional<uid_t> ask(const sockaddr_storage& ours, const sockaddr_storage& peers) {
+// `ours`: null: of the socket that listens at the peer's address.
+std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& peers) {
   const bool as_v4 = is_v4(peers);
   const UniqueFd netlink(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!netlink) return std::nullopt;
@@ -53,7 +57,7 @@ std::optional<uid_t> ask(const sockaddr_storage& ours, const sockaddr_storage& p
   request.body.idiag_states = ~0u;
   inet_diag_sockid& id = request.body.id;
   put(peers, as_v4, id.idiag_src, &id.idiag_sport);  // the peer's socket, from its side
-  put(ours, as_v4, id.idiag_dst, &id.idiag_dport);
+  if (ours != nullptr) put(*ours, as_v4, id.idiag_dst, &id.idiag_dport);
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (::send(netlink.get(), &request, sizeof request, 0) != sizeof request) return std::nullopt;
 
@@ -65,20 +69,61 @@ std::optional<uid_t> ask(const sockaddr_storage& ours, const sockaddr_storage& p
     return std::nullopt;
   }
   const auto* found = static_cast<const inet_diag_msg*>(NLMSG_DATA(head));
-  if (found->idiag_inode == 0) return std::nullopt;  // closed: nobody's any more
+  if (found->idiag_inode == 0) return std::nullopt;  // closed, or not accepted yet: nobody's
   return found->idiag_uid;
+}
+
+std::optional<uid_t> ask(int fd, bool is_of_listener) {
+  try {
+    const auto ours = local_address(fd).storage, peers = peer_address(fd).storage;
+    if (ours.ss_family != AF_INET && ours.ss_family != AF_INET6) return std::nullopt;
+    return ask(is_of_listener ? nullptr : &ours, peers);
+  } catch (const Error&) {
+    return std::nullopt;  // it is no socket, or the peer has gone
+  }
+}
+
+// Of systemd's DynamicUser=, which no person logs in as.
+bool is_of_service(uid_t user) { return user >= 61184 && user <= 65519; }
+
+// In a container's user namespace it stands for everybody outside.
+bool is_unknown(uid_t user) {
+  constexpr uid_t kOverflow = 65534;
+  if (user != kOverflow) return false;
+  std::ifstream map("/proc/self/uid_map");
+  std::uint64_t inside = 0, outside = 0, count = 0;
+  map >> inside >> outside >> count;
+  return count < 0xffffffff;
 }
 
 }  // namespace
 
-std::optional<uid_t> peer_user(int fd) {
+std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
+
+std::string stranger_problem(int fd) {
   try {
-    const auto ours = local_address(fd).storage, peers = peer_address(fd).storage;
-    if (ours.ss_family == AF_INET || ours.ss_family == AF_INET6) return ask(ours, peers);
+    // The kernel's answer for another machine's port may be about a listener of this one.
+    if (!is_local_address(peer_address(fd))) return {};
   } catch (const Error&) {
-    // it is no socket, or the peer has gone
+    return {};  // it has gone: nothing of it is obeyed
   }
-  return std::nullopt;
+  auto user = peer_user(fd);
+  if (!user) user = ask(fd, true);
+  if (!user || *user == 0 || *user == ::geteuid()) return {};
+  if (is_of_service(*user) || is_unknown(*user)) return {};
+  return concat("is a program of user ", *user,
+                ", and proves nothing: anybody here could have taken its port. Give both sides "
+                "--token-file or TLS, or take another port");
+}
+
+std::string commander_problem(int fd) {
+  try {
+    if (is_local_address(peer_address(fd))) return stranger_problem(fd);
+  } catch (const Error&) {
+    // it has gone: what is sent to it is not heard
+  }
+  return "is on another machine and proves nothing: anybody could answer in its place. Give both "
+         "sides --token-file or TLS";
 }
 
 bool peer_users_are_known() {
@@ -98,4 +143,4 @@ bool peer_users_are_known() {
   return kAreKnown;
 }
 
-}  // namespace ddprun::store
+}  // namespace ddprun

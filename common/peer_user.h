@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose process is at the other end of a TCP connection within this machine, by the kernel
+// (sock_diag(7)).
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+namespace ddprun {
+
+// The effective user id with which the peer's socket was made. nullopt: the peer is on another
+// machine or has gone, it has not accepted the connection yet, or the kernel doesn't say.
+std::optional<uid_t> peer_user(int fd);
+
+// The kernel answers that here; it was asked once, about a connection of this process' own.
+bool peer_users_are_known();
+
+// Why the server at the other end of `fd`, which proves nothing, is not to be obeyed: another user
+// of this machine has taken the port. It is known also before it has accepted the connection.
+// Empty: it may be obeyed. That holds for root's server, one of systemd's DynamicUser=, one on
+// another machine.
+std::string stranger_problem(int fd);
+
+// The same for a server that says what to run, or is told what to: it may not be on another machine
+// either, where anybody could answer in its place.
+std::string commander_problem(int fd);
+
+}  // namespace ddprun

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/peer_user.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+
+#include "common/clock.h"
+#include "common/socket.h"
+#include "tests/support/catch.h"
+
+using namespace ddprun;
+using namespace std::chrono_literals;
+using ddprun::test::Contains;
+
+namespace {
+
+constexpr uid_t kStranger = 12345, kService = 61200;
+
+// `body` with a client's end of a connection to a listener of `user`, which has accepted it or not.
+void with_server_of(uid_t user, bool accepts, const std::function<void(int)>& body) {
+  const UniqueFd listener = [&] {
+    REQUIRE(::seteuid(user) == 0);  // what is made now is that user's
+    UniqueFd made = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
+    REQUIRE(::seteuid(0) == 0);
+    return made;
+  }();
+  const UniqueFd client = connect_to(
+      {.host = "127.0.0.1", .port = local_address(listener.get()).port()}, Deadline::after(5s));
+  UniqueFd accepted;
+  if (accepts) {
+    REQUIRE(::seteuid(user) == 0);
+    while (!accepted)
+      accepted = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    REQUIRE(::seteuid(0) == 0);
+  }
+  body(client.get());
+}
+
+}  // namespace
+
+TEST_CASE("peer_user: another user's server is a stranger before and after it accepts", "[net]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
+  for (const bool accepts : {false, true}) {
+    CAPTURE(accepts);
+    with_server_of(kStranger, accepts, [&](int client) {
+      CHECK(peer_user(client) == (accepts ? std::optional<uid_t>(kStranger) : std::nullopt));
+      CHECK_THAT(stranger_problem(client), Contains("is a program of user 12345"));
+      CHECK_THAT(commander_problem(client), Contains("is a program of user 12345"));
+    });
+    for (const uid_t user : {uid_t{0}, kService}) {
+      with_server_of(user, accepts, [&](int client) {
+        CHECK(stranger_problem(client) == "");
+        CHECK(commander_problem(client) == "");
+      });
+    }
+  }
+}
