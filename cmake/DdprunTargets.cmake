@@ -16,6 +16,13 @@ target_compile_definitions(ddprun_flags INTERFACE _GNU_SOURCE DDPRUN_VERSION="${
 if(DDPRUN_BUILD_ONCE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(ddprun_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=2097152>)  # KiB
 endif()
+# Programs that can be attacked over the network have these (docs/security.md, tests/project/hardening_test.py).
+set(ddprun_hardened_compile -fstack-protector-strong $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE$<SEMICOLON>-D_FORTIFY_SOURCE=2>)
+set(ddprun_hardened_link -Wl,-z,relro,-z,now)
+if(NOT DDPRUN_SANITIZE)
+  target_compile_options(ddprun_flags INTERFACE ${ddprun_hardened_compile})
+  target_link_options(ddprun_flags INTERFACE ${ddprun_hardened_link})
+endif()
 if(DDPRUN_SANITIZE)
   target_compile_options(ddprun_flags INTERFACE -fsanitize=${DDPRUN_SANITIZE}
                          -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -91,7 +91,8 @@ const ConfiguredEndpoint& EndpointFlags::asked() const {
   if (asked_) return *asked_;
   if (fallback_ == Fallback::kNone) return asked_.emplace(given_);
   asked_ = configured_endpoint(read_config_texts("", current_environment()), given_);
-  if (asked_->rdzv_endpoint.empty()) asked_->rdzv_endpoint = kThisHost;
+  is_default_ = asked_->rdzv_endpoint.empty();
+  if (is_default_) asked_->rdzv_endpoint = kThisHost;
   return *asked_;
 }
 
@@ -166,9 +167,24 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   const bool is_one = all.size() == 1;
   if (!is_one) options.timeout = kEachOfSeveral;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(options.timeout).count();
+  // Nobody said where one is: there may be none.
+  if (is_default_) return fetch_of_this_host(options, all);
   const WaitNotice notice(concat("waiting for an answer of ", asked().rdzv_endpoint, ", ", seconds,
                                  is_one ? " s at most" : " s at most for each"));
   return pages::fetch_from_leader(options, all);
+}
+
+std::string EndpointFlags::fetch_of_this_host(pages::FetchOptions options,
+                                              const std::vector<Endpoint>& endpoints) {
+  options.is_patient = false;
+  try {
+    return pages::fetch_from_leader(options, endpoints);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    throw Error(error.code(),
+                concat(error.what(), ". Where is the rendezvous? --rdzv-endpoint, ",
+                       env::kRdzvEndpoint, " or rdzv_endpoint in ddprun.toml says it"));
+  }
 }
 
 std::string EndpointFlags::fetch_page_within(std::chrono::milliseconds limit,

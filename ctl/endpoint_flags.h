@@ -55,10 +55,13 @@ class EndpointFlags {
   // Files are read at the first question: no flag of another command may fail by them.
   const ConfiguredEndpoint& asked() const;
   pages::FetchOptions options_for(const std::string& target) const;
+  static std::string fetch_of_this_host(pages::FetchOptions options,
+                                        const std::vector<Endpoint>& endpoints);
 
   const Fallback fallback_;
   ConfiguredEndpoint given_;  // by flags and variables
   mutable std::optional<ConfiguredEndpoint> asked_;
+  mutable bool is_default_ = false;  // of asked_: nobody says the endpoint
 };
 
 }  // namespace ddprun::ctl

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/man_page.h"
 #include "common/standard_streams.h"
+#include "common/suggest.h"
 #include "ctl/commands.h"
 #include "rendezvous/security/tls.h"
 
@@ -118,9 +119,13 @@ int main(int argc, char** argv) {
     const int code = app.exit(asked, text, text);
     return ctl::print_or_tell(text.str(), code);
   } catch (const CLI::ParseError& error) {
-    std::string command;
-    for (const CLI::App* each : app.get_subcommands()) command = " " + each->get_name();
-    const int code = fail(std::string(error.what()) + " (see ddprunctl" + command + " --help)");
+    const auto chosen = app.get_subcommands();
+    const CLI::App& parsed = chosen.empty() ? app : *chosen.front();
+    const bool is_unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    const std::string what =
+        is_unexpected ? unexpected_text(parsed, app.remaining(true).front()) : error.what();
+    const std::string command = chosen.empty() ? "" : " " + parsed.get_name();
+    const int code = fail(what + " (see ddprunctl" + command + " --help)");
     return doctor.chosen() ? ctl::kDoctorUnknown : code;
   }
   if (print_man) return ctl::print_or_tell(to_roff(man_page(app)));

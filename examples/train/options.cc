@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
+#include "common/suggest.h"
 #include "worker_sdk/core/mesh.h"
 
 namespace ddprun::train {
@@ -351,8 +352,12 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       "Under a launcher: ddprun --nproc_per_node=2 train; alone it trains as one process.",
       "train");
   app.option_defaults()->always_capture_default();
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return concat("train: ", error.what(), " (train --help lists all)\n");
+  app.failure_message([](const CLI::App* parsed, const CLI::Error& error) {
+    const bool is_unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    return concat("train: ",
+                  is_unexpected ? unexpected_text(*parsed, parsed->remaining().front())
+                                : std::string(error.what()),
+                  " (train --help lists all)\n");
   });
   app.add_option("--data", options.data_dir,
                  "Directory with MNIST's four files, gzipped or plain (default: shipped digits)")

@@ -31,15 +31,12 @@ CommandLine fail(const std::string& message) {
 
 CommandLine fail_unknown(const CLI::App& app, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
-  if (!flag.starts_with('-')) return fail("takes no argument, got \"" + word + "\"");
   if (flag == "--standby" || flag == "--standby-of") {
     return fail(flag +
                 " is gone: several ddprunds share an etcd, --ha=etcd://HOST:PORT,.../PREFIX "
                 "(docs/ha.md)");
   }
-  std::vector<std::string> known;
-  for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
-  return fail("unknown flag " + flag + did_you_mean(flag, known) + " (see ddprund --help)");
+  return fail(unexpected_text(app, word) + (word.starts_with('-') ? " (see ddprund --help)" : ""));
 }
 
 ManPage man_page(const CLI::App& app) {
@@ -50,7 +47,7 @@ ManPage man_page(const CLI::App& app) {
       .synopsis =
           "ddprund [--listen HOST:PORT] [--state-dir DIRECTORY | --ha URL] [--keep-finished "
           "DURATION] "
-          "[--token-file PATH] [--tls-cert PATH --tls-key PATH] [--verbose]",
+          "[--token-file PATH] [--tls-cert PATH --tls-key PATH] [--insecure] [--verbose]",
       .sections = {
           {"Description",
            "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
@@ -121,11 +118,11 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
   };
   add_limits("--job-limits", flags.daemon.job_limits,
              "What one job's workers may have in the rendezvous (--store=proxy): "
-             "keys=1M,bytes=4GiB,connections=65536,requests=N a second (default: any number)");
-  add_limits(
-      "--limits", flags.daemon.limits,
-      "Likewise all jobs' together: keys=10M,bytes=16GiB,connections=262144 (and as many agents), "
-      "requests=N");
+             "keys=1M,bytes=4GiB (at most a quarter of the memory),connections=65536,requests=N a "
+             "second (default: any number)");
+  add_limits("--limits", flags.daemon.limits,
+             "Likewise all jobs' together: keys=10M,bytes=16GiB (at most half of the memory),"
+             "connections=262144 (and as many agents), requests=N");
 }
 
 void add_security_options(CLI::App& app, DaemonFlags& flags) {
@@ -138,6 +135,9 @@ void add_security_options(CLI::App& app, DaemonFlags& flags) {
   app.add_option("--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
   app.add_flag("--tls-verify-client", flags.tls.verify_client,
                "Serve only clients that have a certificate of it");
+  app.add_flag("--insecure", flags.is_insecure,
+               "Serve beyond loopback without --token-file and TLS: who reaches the port can join "
+               "and end jobs, and read their keys");
 }
 
 void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {

@@ -17,6 +17,7 @@ namespace ddprun::rendezvous {
 struct DaemonFlags {
   Endpoint listen;  // host empty: all interfaces
   std::string token_file;
+  bool is_insecure = false;  // beyond loopback without a token and TLS
   std::optional<std::string> state_directory;
   journal::Durability durability = journal::Durability::kProcess;
   DaemonOptions daemon;  // but for its token and its TLS

@@ -121,6 +121,7 @@ class Served {
                                             : rendezvous::bind_endpoint(flags.listen);
     }
     for (const UniqueFd& listener : listeners) addresses_.push_back(local_address(listener.get()));
+    check_who_can_come_in();
     std::optional<ha::LeadershipOptions> leadership;
     if (flags.ha) leadership = leadership_options();
     daemon_ = std::make_unique<rendezvous::Daemon>(io, std::move(listeners), std::move(options),
@@ -152,6 +153,17 @@ class Served {
     }
     if (flags_.tls.any()) security.tls = security::make_server_context(flags_.tls);
     return security;
+  }
+
+  void check_who_can_come_in() const {
+    if (flags_.is_insecure || !flags_.token_file.empty() || flags_.tls.any()) return;
+    for (const SocketAddress& address : addresses_) {
+      if (address.is_loopback()) continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("won't serve at ", address.text(),
+                         " without --token-file or TLS: anyone who reaches it could join and end "
+                         "jobs and read their keys. On a network that is trusted: --insecure"));
+    }
   }
 
   ha::LeadershipOptions leadership_options() const {
@@ -265,8 +277,8 @@ void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags)
              "; what is said there can be read on the way");
   } else {
     log_warning("anyone who reaches ", address.text(),
-                " can join jobs and read their keys: use it on a trusted network only, or with "
-                "--token-file");
+                " can join and end jobs and read their keys: use it on a trusted network only, or "
+                "with --token-file");
   }
 }
 

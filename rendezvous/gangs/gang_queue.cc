@@ -108,7 +108,7 @@ GangPart* GangQueue::part_at(Gang& gang, const Node& node) {
   return nullptr;
 }
 
-int GangQueue::used_slots(const std::string& name) const {
+std::int64_t GangQueue::used_slots(const std::string& name) const {
   return GangPlacing(nodes_, gangs_).used_slots(name);
 }
 
@@ -600,11 +600,14 @@ void GangQueue::restore_gang(std::uint64_t number, const std::string* spec,
 
 // ---- placing ----
 
-int GangPlacing::used_slots(const std::string& name) const {
-  int used = 0;
+// An agent is believed what it says of its own slots, no more.
+std::int64_t GangPlacing::used_slots(const std::string& name) const {
+  std::int64_t used = 0;
   for (auto node = nodes_.lower_bound({name, ""}); node != nodes_.end(); ++node) {
     if (node->first.first != name) break;
-    for (const auto& [gang, slots] : node->second.strays) used += slots;
+    std::int64_t strays = 0;
+    for (const auto& [gang, slots] : node->second.strays) strays += slots;
+    used += std::min<std::int64_t>(strays, node->second.slots);
   }
   for (const auto& [number, gang] : gangs_) {
     for (const GangPart& part : gang.state.parts) {
@@ -624,7 +627,7 @@ std::vector<const GangPlacing::Node*> GangPlacing::fitting(const GangState& gang
 
 bool GangPlacing::has_room(const Node& node, const GangState& gang) const {
   if (!node.connection) return false;
-  const int used = used_slots(node.name);
+  const std::int64_t used = used_slots(node.name);
   return gang.slots == 0 ? used == 0 : node.slots - used >= gang.slots;
 }
 

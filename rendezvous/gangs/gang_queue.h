@@ -119,7 +119,7 @@ class GangQueue {
   const Gang* find(std::string_view id) const;
   const Node* node_of(ConnectionId connection) const;
   // Of a node's name, by gangs of all users.
-  int used_slots(const std::string& name) const;
+  std::int64_t used_slots(const std::string& name) const;
   // Queued gangs that came before it.
   std::size_t num_before(const Gang& gang) const;
   // What a queued gang waits for, for people.
@@ -174,7 +174,7 @@ class GangPlacing {
       : nodes_(nodes), gangs_(gangs) {}
 
   // Taken of a node, by its name: by gangs of all users, and by what runs there and shall not.
-  int used_slots(const std::string& name) const;
+  std::int64_t used_slots(const std::string& name) const;
 
   // The fitting nodes, by name; those that are away, too.
   std::vector<const Node*> fitting(const GangState& gang) const;

@@ -17,6 +17,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/socket.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/membership/codec.h"
@@ -346,7 +347,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   // same token.
   void prove() {
     const std::string_view challenge = response_.fields[security::kChallengeHeader];
-    if (!security_.token && challenge.empty()) return opened();
+    if (!security_.token && challenge.empty()) return check_user();
     if (!security_.token) return untrusted(wants_token());
     const auto proof =
         std::make_shared<security::AgentProof>(security_.token, opening_->wire().binding());
@@ -372,6 +373,16 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     });
     opening_->start(std::move(handlers));
     opening_->send(std::move(answer));
+  }
+
+  // Without a token the kernel says at least whose process on this machine it is. It has accepted
+  // the connection, since it has answered.
+  void check_user() {
+    if (security_.tls) return opened();
+    const int socket = opening_->wire().socket().native_handle();
+    const std::string problem =
+        security_.obeys_commands ? commander_problem(socket) : stranger_problem(socket);
+    problem.empty() ? opened() : untrusted(problem);
   }
 
   // ---- the end of an attempt ----

@@ -21,6 +21,8 @@ struct LinkSecurity {
   std::string program = "ddprun";
   // Whether the other end of a connected socket is in this process: then without TLS.
   std::function<bool(int socket)> leads_here = {};
+  // The other end says what to run: without a token and TLS it must be on this machine.
+  bool obeys_commands = false;
 };
 
 }  // namespace ddprun::membership

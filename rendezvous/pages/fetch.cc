@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/socket.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
@@ -43,8 +44,13 @@ std::string shown_answer(const Answer& answer) {
 // One connection, one request.
 class Exchange {
  public:
-  Exchange(const FetchOptions& options, Deadline deadline)
+  // `has_secrets`: what is to be asked has, here or in a request that follows.
+  Exchange(const FetchOptions& options, bool has_secrets, Deadline deadline)
       : options_(options), deadline_(deadline), wire_(connect()) {
+    if (has_secrets && !options.tls && !options.token) {
+      const std::string problem = commander_problem(wire_.socket().native_handle());
+      if (!problem.empty()) refuse(options, problem);
+    }
     if (!options.tls) return;
     wait([this](auto done) {
       wire_.async_connect_tls(options_.tls, options_.endpoint.host, std::move(done));
@@ -163,18 +169,21 @@ Page unproven_page(const FetchOptions& options, const Answer& answer) {
   throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
 }
 
-Page fetch_now(const FetchOptions& options) {
+// A submission has a job's environment in it, which another user's server shall not hear.
+bool has_secrets(const FetchOptions& options) { return options.method != "GET"; }
+
+Page fetch_now(const FetchOptions& options, bool is_secret) {
   // Who wants a token doesn't read a body before it has seen one: asked first, it says so.
   constexpr std::size_t kReadAnyway = 512;
   if (!options.token && options.body.size() > kReadAnyway) {
     FetchOptions probe = options;
     probe.method = "GET";
     probe.body.clear();
-    Page page = fetch_now(probe);
+    Page page = fetch_now(probe, is_secret);
     if (page.is_standby || page.status >= 400) return page;
   }
   const Deadline deadline = Deadline::after(options.timeout);
-  const Answer first = Exchange(options, deadline).ask("", !options.token);
+  const Answer first = Exchange(options, is_secret, deadline).ask("", !options.token);
   if (first.status != http::kUnauthorized) {
     return options.token ? unproven_page(options, first) : page_of(options, first);
   }
@@ -185,7 +194,7 @@ Page fetch_now(const FetchOptions& options) {
   security::HttpProof proof(options.token);
   Answer answer;
   try {
-    Exchange second(options, deadline);
+    Exchange second(options, is_secret, deadline);
     const std::string binding = second.binding();
     const std::string given = proof.answer(field(first, "WWW-Authenticate"),
                                            {options.method, options.target, binding}, options.body);
@@ -248,7 +257,7 @@ Error foreign_answer(const std::string& from, const std::string& what) {
 }
 
 Page fetch(const FetchOptions& options) {
-  Page page = fetch_now(options);
+  Page page = fetch_now(options, has_secrets(options));
   page.from = to_string(options.endpoint);
   return page;
 }

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
@@ -291,6 +292,24 @@ class Pages(harness.Case):
             other = self.serving(lambda path, status=status: (status, {}, b"<html>no \x1b such"))
             self.refused(self.ddprunctl("status", f"--rdzv-endpoint={other}"), 70,
                          f'{other} answered with something that isn\'t ddprund\'s: HTTP {status}, "<html>no \\x1b such"')
+
+    def test_without_an_endpoint_it_says_at_once_how_to_give_one(self):
+        if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no network name spaces")  # where surely nobody has the default port
+        for command in ("status", "jobs"):
+            began = time.monotonic()
+            done = self.finish(self.start("--net", "sh", "-c", 'ip link set lo up; exec "$0" "$@"', harness.DDPRUNCTL,
+                                          command, program="unshare"))
+            self.assertLess(time.monotonic() - began, 5)  # it was 10 s
+            self.check_one_line(done, "127.0.0.1:29400", "Connection refused", "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT",
+                                "ddprun.toml")
+
+    def test_a_word_that_is_mistyped_gets_a_suggestion(self):
+        for words, line in (("staus", "unknown command staus (did you mean status?) (see ddprunctl --help)"),
+                            ("status --jsn", "unknown flag --jsn (did you mean --json?) (see ddprunctl status --help)"),
+                            ("jobs now", 'takes no argument, got "now" (see ddprunctl jobs --help)')):
+            with self.subTest(words=words):
+                self.refused(self.ddprunctl(*words.split()), 2, line)
 
     def test_a_script_that_still_calls_emulate_is_told_where_it_went(self):
         for args in (("emulate",), ("emulate", "--agents=2", "--json")):

@@ -51,7 +51,7 @@ class FaultCase(harness.Case):
     def daemon(self, index, *flags):
         """ddprund on a host; it is ended, and must end well, in check_clean()."""
         host = self.hosts[index]
-        process = self.launch(host, [harness.DDPRUND, f"--listen={host.address}:{PORT}", *flags])
+        process = self.launch(host, [harness.DDPRUND, "--insecure", f"--listen={host.address}:{PORT}", *flags])
         wait_until(lambda: PORT in host.listening(), "ddprund listens", PATIENCE)
         return process
 

@@ -56,7 +56,7 @@ class HaCase(fault_case.FaultCase):
     def begin_candidate(self, index):
         host = self.hosts[index]
         self.candidates[index] = self.launch(host, [
-            harness.DDPRUND, f"--listen={host.address}:{PORT}", f"--ha-lease={LEASE}s",
+            harness.DDPRUND, "--insecure", f"--listen={host.address}:{PORT}", f"--ha-lease={LEASE}s",
             f"--ha-name={host.address}:{PORT}", f"--ha=etcd://{self.etcd.endpoint}"])
 
     def agent(self, index, *flags, **environment):

@@ -239,6 +239,21 @@ class BadInput(harness.Case):
         version, shown = (min(took for _, took in each) for each in zip(*pairs))
         self.assertLess(shown, 5 * version)
 
+    def test_an_endpoint_that_no_other_node_can_reach_is_refused(self):
+        for host in ("0.0.0.0", "[::]"):
+            line = self.refused("--nnodes=2", f"--rdzv-endpoint={host}:29400", "true")
+            self.assertIn(f"{host}:29400", line)
+            self.assertRegex(line, r"as in --rdzv-endpoint=\S+:29400$")
+            port = harness.free_port()
+            done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # one node, as torchrun
+            self.assertEqual(done.returncode, 0, done.text)
+
+    def test_without_loopback_it_says_so_at_once(self):
+        if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no network name spaces")
+        done = self.finish(self.start("--net", harness.DDPRUN, "true", program="unshare"), timeout=20)
+        self.check_one_line(done, "the loopback interface is down", "ip link set lo up")
+
     def test_a_config_file_that_is_wrong_is_named_with_its_line(self):
         folder = self.scratch()
         path = self.write(folder, "ddprun/ddprun.toml", "\nrdzv_endpont = 'x'\n")

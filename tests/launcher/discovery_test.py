@@ -16,7 +16,7 @@ class Daemon:
     def serve(self):
         """A ddprund on the first host, for all."""
         listen = f"{self.hosts[0].address}:29400"
-        daemon = self.hosts[0].popen([harness.DDPRUND, "--listen", listen], stderr=subprocess.PIPE,
+        daemon = self.hosts[0].popen([harness.DDPRUND, "--insecure", "--listen", listen], stderr=subprocess.PIPE,
                                      env=harness.environment(), text=True)
         self.addCleanup(self._end_daemon, daemon)
         harness.wait_until(lambda: self.hosts[0].run(

@@ -56,6 +56,23 @@ class SharedPort(Base):
         self.assertIn("job j already has 1 of 1 nodes", said)
         self.assertIn("give another --rdzv-id", said)
 
+    def test_two_jobs_of_one_node_on_one_port_do_not_need_each_other(self):
+        first = self.hold(self.endpoint, "--rdzv-id=A")
+        for flags in (["--rdzv-id=B"], []):  # without a name each one has another
+            with self.subTest(flags=flags):
+                go = os.path.join(self.scratch(), "go")
+                second = self.start(self.endpoint, *flags, "sh", "-c",
+                                    f"echo ready; until [ -e {go} ]; do sleep 0.01; done; echo went on")
+                self.assertEqual(second.stdout.readline(), "ready\n")
+                self.assertIn(f"another job has its rendezvous at 127.0.0.1:{self.port}: this one has its own",
+                              second.stderr.readline())
+                first.terminate()
+                self.assertEqual(self.finish(first, timeout=10).returncode, 128 + signal.SIGTERM)  # it waits for nobody
+                open(go, "w", encoding="ascii").close()
+                done = self.finish(second)
+                self.assertEqual((done.returncode, done.stdout), (0, "went on\n"), done.text)
+                first = self.hold(self.endpoint, "--rdzv-id=A")
+
     def test_two_nodes_that_are_given_one_rank_are_told_so(self):
         flags = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={self.port}"]
         first = self.start(*flags, "true")

@@ -477,6 +477,23 @@ class Signals(harness.Case):
             process.send_signal(signal.SIGTERM)
             self.assertEqual(self.finish(process, timeout=10).returncode, 128 + signal.SIGTERM)
 
+    def test_what_workers_leave_behind_is_named_while_it_is_waited_for(self):
+        script = "trap '' TERM; sleep 600 & exit 0"
+        done = self.ddprun("--shutdown-timeout=4", "sh", "-c", script, timeout=30)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertRegex(done.stderr, r"the workers have ended, but not what they started: .*sleep.*; it is killed in "
+                                      r"at most [12] s \(--shutdown-timeout\)")
+
+    def test_a_signal_of_a_worker_to_its_parent_is_ddpruns(self):
+        for script in ("kill -TERM $PPID; exec sleep 600",
+                       # a worker's child, which lives on
+                       "sh -c 'kill -TERM $0; exec sleep 600' $PPID & exec sleep 600"):
+            done = self.ddprun("--nproc-per-node=2", "sh", "-c", f'[ $RANK = 1 ] || {{ {script}; }}; exec sleep 600',
+                               timeout=30)
+            self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+            self.assertIn("got SIGTERM: stopping the workers", done.stderr)
+            self.assertNotIn("again", done.stderr)
+
     def test_killing_the_agent_leaves_no_descendant(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
         folder = self.scratch()

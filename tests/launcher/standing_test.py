@@ -704,7 +704,7 @@ class Strangers(StandingCase):
 
     def test_an_open_port_beyond_loopback_has_no_gangs(self):
         self.flags = []
-        daemon = self.start("--listen=0.0.0.0:0", program=harness.DDPRUND)
+        daemon = self.start("--insecure", "--listen=0.0.0.0:0", program=harness.DDPRUND)
         self.endpoint = "127.0.0.1:" + self.await_line(daemon, "listening on").split(":")[-1].strip()
         status, text = self.request("POST", "/v1/gangs", self.spec())
         self.assertEqual(status, 403, text)

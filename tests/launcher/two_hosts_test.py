@@ -32,6 +32,27 @@ class TwoHosts(harness.HostsCase):
                                                     "-c", code])
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
 
+    def test_a_store_of_nodes_on_one_machine_is_closed_to_another_one(self):
+        """It is bound to all interfaces: another node could still have come from elsewhere."""
+        flags = ["--nnodes=2", "--rdzv-endpoint=localhost:29400", "--rdzv-id=job"]
+        go = self.scratch() + "/go"
+        script = f'[ $RANK = 0 ] && echo $MASTER_PORT; until [ -e {go} ]; do sleep 0.01; done'
+        nodes = [self.start(*flags, f"--node-rank={rank}", "sh", "-c", script, host=self.hosts[0]) for rank in (0, 1)]
+        port = int(nodes[0].stdout.readline())
+        code = ("import socket, sys\n"
+                "store = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)\n"
+                "store.sendall(b'\\0\\xce\\xf7\\x85\\x3c\\r' + bytes(4))\n"  # VALIDATE, PING
+                "try: print(len(store.recv(4)))\n"
+                "except ConnectionResetError: print(0)\n")
+        for host, answer in ((self.hosts[0], "4\n"), (self.hosts[1], "0\n")):
+            asked = host.run([sys.executable, "-c", code, self.hosts[0].address, str(port)], text=True,
+                             capture_output=True, timeout=30)
+            self.assertEqual(asked.stdout, answer, asked.stderr)
+        with open(go, "w", encoding="ascii"):
+            done = [self.finish(node) for node in nodes]
+        self.assertEqual([each.returncode for each in done], [0, 0])
+        self.assertIn("all its nodes are on this machine", done[0].stderr)
+
     def test_the_store_lives_until_the_last_worker_is_gone_on_every_host(self):
         # Rank 0's host is done at once; the other host's worker needs the store while it ends.
         code = ("import os, signal, socket, sys, time\n"
@@ -142,7 +163,7 @@ class TwoHosts(harness.HostsCase):
 
     def test_one_node_rank_given_twice_is_refused(self):
         first = self.start(*self.flags("--node-rank=0"), "true", host=self.hosts[0])
-        self.assertIn("waiting", first.stderr.readline())
+        self.await_line(first, "waiting")
         second = self.finish(self.start(*self.flags("--node-rank=0"), "true", host=self.hosts[1]))
         self.assertEqual(second.returncode, 2, second.text)
         self.assertIn("node-rank", second.stderr)

@@ -134,10 +134,14 @@ class Commands(unittest.TestCase):
         except netns.Unavailable as reason:
             self.skipTest(str(reason))
         with hosts:
-            daemon = hosts[0].popen(self.command("daemon"), env=environment(), text=True,
+            folder = self.enterContext(tempfile.TemporaryDirectory())
+            token = os.path.join(folder, "token")
+            subprocess.run(f"umask 077; openssl rand -hex 32 > {token}", shell=True, check=True)
+            daemon = hosts[0].popen(self.command("daemon"), env=environment(), text=True, cwd=folder,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.assertIn("29400", daemon.stdout.readline())
-            job = ["ddprun", "--nnodes=2", "--rdzv-id=job", "--rdzv-endpoint=localhost:29400", "true"]
+            job = ["ddprun", "--nnodes=2", "--rdzv-id=job", "--rdzv-endpoint=localhost:29400", f"--token-file={token}",
+                   "true"]
             peer = hosts[0].popen(job, env=environment())
             self.assertEqual(hosts[0].run(job, env=environment(), timeout=60).returncode, 0)
             self.assertEqual(peer.wait(timeout=60), 0)

@@ -73,7 +73,7 @@ class Elastic(harness.Job):
         self.fail(f"no worker on host {index}")
 
     def test_killed_workers_and_lost_nodes_change_nothing_about_the_result(self):
-        self.launch(0, os.path.join(harness.BIN, "ddprund"), f"--listen={self.hosts[0].address}:{PORT}")
+        self.launch(0, os.path.join(harness.BIN, "ddprund"), "--insecure", f"--listen={self.hosts[0].address}:{PORT}")
         first, second = self.agent(1), self.agent(2)
         last = self.await_steps(0, 2)
         os.kill(self.a_worker_on(1), signal.SIGKILL)

@@ -107,7 +107,7 @@ class BrowserPages(harness.Case):
         self.assertTrue(said)
 
     def test_a_page_whose_name_was_made_to_lead_here(self):
-        everywhere = self.ddprund("--listen=:0")[1]  # a listener of both families
+        everywhere = self.ddprund("--insecure", "--listen=:0")[1]  # a listener of both families
         for endpoint in (self.endpoint, everywhere):
             with self.subTest(endpoint):
                 own = f"http://evil.test:{endpoint.rsplit(':', 1)[1]}"

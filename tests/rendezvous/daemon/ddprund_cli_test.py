@@ -152,7 +152,7 @@ class CommandLine(harness.Case):
         port = harness.free_port()
         self.assertIn(f'"{port}" is no host; for a port on all interfaces give :{port}',
                       self.refused("--listen", str(port)))
-        daemon, endpoint = self.ddprund(f"--listen=:{port}")  # the last one counts
+        daemon, endpoint = self.ddprund("--insecure", f"--listen=:{port}")  # the last one counts
         self.assertRegex(endpoint, rf"^(\[::\]|0\.0\.0\.0):{port}$")
         socket.create_connection(("127.0.0.2", port), 10).close()
         daemon.terminate()
@@ -162,11 +162,11 @@ class CommandLine(harness.Case):
         certs, token = self.certs(), f"--token-file={self.token()}"
         client, tls, to_tls = self.tls_client(certs), self.tls_server(certs), [f"--tls-ca={certs}/ca.pem"]
         mutual = [*tls, *to_tls, "--tls-verify-client"]
-        open_to_all = ("warning: anyone who reaches {} can join jobs and read their keys: use it on a trusted "
+        open_to_all = ("warning: anyone who reaches {} can join and end jobs and read their keys: use it on a trusted "
                        "network only, or with --token-file")
         only = "info: only who proves to have "
         for flags, of_clients, line in (
-                ([], [], open_to_all),
+                (["--insecure"], [], open_to_all),
                 (tls, to_tls, open_to_all),
                 ([token], [token], only + "the token can join jobs at {}; what is said there can be read on the way"),
                 ([token, *tls], [token, *to_tls], only + "the token can join jobs at {}, over TLS"),
@@ -182,7 +182,7 @@ class CommandLine(harness.Case):
                         self.assertEqual(done.returncode, 0, done.text)
                     daemon.terminate()
                     said = daemon.stderr.read()
-                    told = [each.split(" ", 1)[1] for each in said.splitlines() if " can join jobs " in each]
+                    told = [each.split(" ", 1)[1] for each in said.splitlines() if " can join " in each]
                     expected = [] if "localhost" in listen else [line.format(endpoint)]
                     self.assertEqual(told, expected, said)
 
@@ -200,14 +200,30 @@ class CommandLine(harness.Case):
     def test_a_name_of_two_addresses_beyond_loopback_and_one_of_it_is_two_lines(self):
         hosts = self.write(self.scratch(), "hosts", "10.77.0.1 many\n10.77.0.2 many\n127.0.0.1 many\n")
         daemon = self.daemon_among(hosts, "ip address add 10.77.0.1/32 dev lo && ip address add 10.77.0.2/32 dev lo",
-                                   "--listen=many:29400")
+                                   "--insecure", "--listen=many:29400")
         said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, two of them with more
         daemon.terminate()
         said += daemon.stderr.read()
-        self.assertEqual(sorted(re.findall(r"anyone who reaches (\S+) can join jobs", said)),
+        self.assertEqual(sorted(re.findall(r"anyone who reaches (\S+) can join and end jobs", said)),
                          ["10.77.0.1:29400", "10.77.0.2:29400"], said)
         self.assertEqual(sorted(re.findall(r"listening on (\S+)", said)),
                          ["10.77.0.1:29400", "10.77.0.2:29400", "127.0.0.1:29400"], said)
+
+    def test_beyond_loopback_it_wants_a_token_or_tls_or_to_be_told_that_it_is_insecure(self):
+        for listen in ("0.0.0.0:0", ":0", *([f"{self.own_address()}:0"] if self.own_address() else [])):
+            with self.subTest(listen=listen):
+                line = self.refused(f"--listen={listen}")
+                self.assertIn("without --token-file or TLS", line)
+                self.assertIn("--insecure", line)
+
+    @staticmethod
+    def own_address():
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))  # sends nothing
+                return probe.getsockname()[0]
+            except OSError:
+                return None
 
     def test_a_hangup_and_a_schedulers_warning_do_not_end_it(self):
         daemon, _ = self.ddprund()

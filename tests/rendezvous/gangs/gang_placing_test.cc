@@ -80,6 +80,18 @@ TEST_CASE("GangPlacing: slots in use are those of all users, of parts not over a
   CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 4)));
 }
 
+TEST_CASE("GangPlacing: an agent's strays take no more than its slots, whatever it says") {
+  PlacingWorld world;
+  world.node("n1", 16);
+  world.node("n1", 8, "bob");
+  for (int i = 0; i < 40'000; ++i) {  // together more than an int holds
+    world.nodes.at({"n1", "bob"}).strays[std::to_string(i)] = kMaxSlots;
+  }
+  GangPlacing placing(world.nodes, world.gangs);
+  CHECK(placing.used_slots("n1") == 8);
+  CHECK(placing.place(PlacingWorld::wants(1, 1, 8)));
+}
+
 TEST_CASE("GangPlacing: who waits holds what would fit, who can't ever begin holds nothing") {
   PlacingWorld world;
   world.node("n1", 4);
