@@ -7,9 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <thread>
-
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
@@ -184,29 +181,6 @@ TEST_CASE("StoreServer: one client's requests that are here take turns with the 
   }
   CHECK(least < 100);  // 900 are read at once
   CHECK(store.add("done", 0) < 10'000);
-}
-
-TEST_CASE("StoreServer: a client that reads a huge reply takes turns with the others", "[net]") {
-  ServerThread server;
-  TcpStore store(server.endpoint(), ten_seconds());
-  store.set("large", std::string(64 << 10, 'x'));
-  store.ping();
-  constexpr std::size_t kNumValues = 5000;
-  RawClient reads(server.endpoint());
-  reads.say({validate_request(), request_of_keys(Opcode::kMultiGet, std::vector<std::string_view>(
-                                                                        kNumValues, "/large"))});
-  std::atomic<bool> done = false;
-  std::thread reader([&] {
-    for (std::size_t i = 0; i < kNumValues; ++i) reads.hear(8 + (64 << 10));
-    done = true;
-  });
-  int answered = 0;
-  while (!done) {
-    store.ping();
-    ++answered;
-  }
-  reader.join();
-  CHECK(answered > 200);
 }
 
 TEST_CASE("StoreServer: large requests wait, and nobody else does", "[net]") {
