@@ -11,6 +11,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/regular_file.h"
 #include "common/unique_fd.h"
 
@@ -31,9 +32,8 @@ std::string directory_of(const std::string& path) {
 
 // Why a file that nobody named can't be obeyed; empty: it can.
 std::string danger_of(const struct stat& info) {
-  constexpr uid_t kOverflow = 65534;  // of somebody outside of this user namespace
   const bool is_mine = info.st_uid == ::geteuid();
-  if (!is_mine && info.st_uid != 0 && info.st_uid != kOverflow) {
+  if (!is_mine && info.st_uid != 0 && !is_outsider(info.st_uid)) {
     return concat("it belongs to user ", info.st_uid, ", who could change what user ", ::geteuid(),
                   " runs: make it yours or root's, or set XDG_CONFIG_HOME");
   }

@@ -86,8 +86,9 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
 // Of systemd's DynamicUser=, which no person logs in as.
 bool is_of_service(uid_t user) { return user >= 61184 && user <= 65519; }
 
-// In a container's user namespace it stands for everybody outside.
-bool is_unknown(uid_t user) {
+}  // namespace
+
+bool is_outsider(uid_t user) {
   constexpr uid_t kOverflow = 65534;
   if (user != kOverflow) return false;
   std::ifstream map("/proc/self/uid_map");
@@ -95,8 +96,6 @@ bool is_unknown(uid_t user) {
   map >> inside >> outside >> count;
   return count < 0xffffffff;
 }
-
-}  // namespace
 
 std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
 
@@ -110,7 +109,7 @@ std::string stranger_problem(int fd) {
   auto user = peer_user(fd);
   if (!user) user = ask(fd, true);
   if (!user || *user == 0 || *user == ::geteuid()) return {};
-  if (is_of_service(*user) || is_unknown(*user)) return {};
+  if (is_of_service(*user) || is_outsider(*user)) return {};
   return concat("is a program of user ", *user,
                 ", and proves nothing: anybody here could have taken its port. Give both sides "
                 "--token-file or TLS, or take another port");
@@ -120,7 +119,7 @@ std::string commander_problem(int fd) {
   try {
     if (is_local_address(peer_address(fd))) return stranger_problem(fd);
   } catch (const Error&) {
-    // it has gone: what is sent to it is not heard
+    return {};  // it has gone: what is sent to it is not heard
   }
   return "is on another machine and proves nothing: anybody could answer in its place. Give both "
          "sides --token-file or TLS";

@@ -17,6 +17,9 @@ std::optional<uid_t> peer_user(int fd);
 // The kernel answers that here; it was asked once, about a connection of this process' own.
 bool peer_users_are_known();
 
+// In a container's user namespace: the number that stands for everybody outside.
+bool is_outsider(uid_t user);
+
 // Why the server at the other end of `fd`, which proves nothing, is not to be obeyed: another user
 // of this machine has taken the port. It is known also before it has accepted the connection.
 // Empty: it may be obeyed. That holds for root's server, one of systemd's DynamicUser=, one on

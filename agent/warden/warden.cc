@@ -324,6 +324,7 @@ class Warden {
 
   int warn_signal_ = 0;     // of kWarn, while it is sent
   pid_t sender_ = 0;        // in pass_on()
+  bool passed_on_ = false;  // a signal of a worker
   pid_t ended_worker_ = 0;  // likewise of kClear
 };
 
@@ -379,12 +380,11 @@ int Warden::run() {
     if (poll(set, num_fds, poll_timeout_ms()) < 0 && errno != EINTR) return 1;
     if (set[1].revents) {
       signalfd_siginfo infos[16];
-      ssize_t size;
-      while ((size = read(signal_fd_, infos, sizeof infos)) > 0) {
-        for (size_t i = 0; i < static_cast<size_t>(size) / sizeof infos[0]; ++i) {
-          const int number = static_cast<int>(infos[i].ssi_signo);
-          if (number != SIGCHLD) pass_on(number, static_cast<pid_t>(infos[i].ssi_pid));
-        }
+      // Once: poll says so when there are more, and others have their turn.
+      const ssize_t size = read(signal_fd_, infos, sizeof infos);
+      for (ssize_t i = 0; i < size / static_cast<ssize_t>(sizeof infos[0]); ++i) {
+        const int number = static_cast<int>(infos[i].ssi_signo);
+        if (number != SIGCHLD) pass_on(number, static_cast<pid_t>(infos[i].ssi_pid));
       }
     }
     // An exec that is decided is reported before the death of the same worker: reap() sees to it.
@@ -545,11 +545,15 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
   *pid_fd = -1;
 }
 
-// From others, as a scheduler that signals all of a job, the agent has it already.
+// From others, as a scheduler that signals all of a job, the agent has it already. The first one
+// counts: to the agent a second one means that the workers are to be killed now.
 void Warden::pass_on(int signal_number, pid_t sender) {
+  if (passed_on_ || mode_ != Mode::kServing) return;
   sender_ = sender;
   const bool is_of_workers = signal_descendants(0, &choose_sender, this) > 0;
-  if (is_of_workers && getppid() == agent_) kill(agent_, signal_number);
+  if (!is_of_workers || getppid() != agent_) return;
+  passed_on_ = true;
+  kill(agent_, signal_number);
 }
 
 void Warden::signal_workers(int signal_number) {

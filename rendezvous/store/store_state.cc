@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kShownKeyBytes = 100;  // in messages
 
 constexpr std::size_t kMaxValueBytes = RequestLimits{}.max_value_bytes;
+constexpr std::size_t kMaxListBytes = std::size_t{4} << 20;
 
 // Work, in look-ups of a key. Measured.
 constexpr std::size_t kBytesALookUp = 2048;    // written or compared
@@ -159,7 +160,7 @@ std::size_t StoreState::work_of(ConnectionId from, const Request& request) const
       break;
     }
     case Opcode::kListKeys:
-      work += kLookUpsAListedKey * num_keys();
+      if (list_bytes() <= kMaxListBytes) work += kLookUpsAListedKey * num_keys();
       break;
     default:
       break;
@@ -318,11 +319,9 @@ void StoreState::multi_set(const Request& request) {
 }
 
 void StoreState::list_keys(ConnectionId from) {
-  constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-  if (const std::size_t size = key_bytes_ + values_.size() * sizeof(std::uint64_t);
-      size > kMostBytes) {
-    return refuse("the keys have " + std::to_string(size) + " bytes, a reply at most " +
-                  std::to_string(kMostBytes));
+  if (list_bytes() > kMaxListBytes) {
+    return refuse("the keys have " + std::to_string(list_bytes()) + " bytes, a reply at most " +
+                  std::to_string(kMaxListBytes));
   }
   // In an order that does not depend on how the content came about (see load).
   std::vector<std::string_view> keys;

@@ -164,6 +164,8 @@ class StoreState {
   void queue_pop(ConnectionId from, const Request& request);
 
   std::shared_ptr<std::string> make_value(std::string_view bytes);
+  // The keys in LIST_KEYS' reply.
+  std::size_t list_bytes() const { return key_bytes_ + values_.size() * sizeof(std::uint64_t); }
   bool is_queue(std::string_view key) const { return !queues_.empty() && queues_.contains(key); }
   bool exists(std::string_view key) const { return values_.contains(key) || is_queue(key); }
   void save_waits(bool are_barriers, std::string* out) const;

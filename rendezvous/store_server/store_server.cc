@@ -245,7 +245,7 @@ class Connection {
   std::uint32_t interest = 0;       // epoll events that it is registered for
   bool closing = false;             // to be closed at the end of the event
   bool held = false;                // not read, in a list of the server of those that wait to go on
-  bool is_large = false;            // held: its next request is a large one
+  bool is_large = false;            // held for its next request; its end is watched
   bool watched = false;             // in the server's list of those that were blocked
 
  private:
@@ -356,12 +356,22 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
         if (events[i].events & EPOLLOUT) on_writable(*connection);
         if (events[i].events & EPOLLIN) {
           if (!connection->closing) on_readable(*connection);
+        } else if (events[i].events & EPOLLRDHUP && wants_no_answer(*connection)) {
+          connection->is_large = false;  // it is carried out all the same
+          update_interest(*connection);
         } else if (events[i].events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
           close_later(*connection, "");
         }
         if (!marked_.empty()) close_marked();
       }
     }
+  }
+
+  // Its next request, which is here.
+  static bool wants_no_answer(const Connection& connection) {
+    const auto opcode = static_cast<Opcode>(connection.input().front());
+    return opcode == Opcode::kSet || opcode == Opcode::kMultiSet || opcode == Opcode::kAppend ||
+           opcode == Opcode::kQueuePush;
   }
 
   void on_listener(std::size_t index) {
@@ -550,7 +560,6 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
 
   void update_interest(Connection& connection) {
     // While replies wait, requests wait too: TCP slows the client down.
-    // One that waits may go meanwhile.
     const std::uint32_t interest = connection.blocked()  ? EPOLLOUT
                                    : connection.is_large ? static_cast<std::uint32_t>(EPOLLRDHUP)
                                    : connection.held     ? 0

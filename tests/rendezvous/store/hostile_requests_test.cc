@@ -138,6 +138,7 @@ TEST_CASE("hostile requests: LIST_KEYS answers at most 4 MiB") {
   for (const std::string& key : more) state.step(1, request_of(Opcode::kSet, key));
   CHECK_THAT(state.step(1, request_of(Opcode::kListKeys)).close_reason,
              Contains("a reply at most 4194304"));
+  CHECK(state.work_of(1, request_of(Opcode::kListKeys)) == 1);  // it is refused at once
 }
 
 TEST_CASE("hostile requests: what a request will take is known before") {
