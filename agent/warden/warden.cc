@@ -289,6 +289,7 @@ class Warden {
   int poll_timeout_ms() const;
   bool lease_is_over() const;
   bool is_worker(pid_t pid) const;
+  bool is_left_behind(pid_t pid) const;  // by a worker that has ended; or it has gone itself
 
   // For process_tree; `warden` is this. Whom the signal of kStop has not reached, or not moved (a
   // shell's "&" has SIGINT and SIGQUIT ignored).
@@ -339,11 +340,15 @@ Visit Warden::choose_unasked(pid_t pid, void* context) {
   return Visit::kSignal;
 }
 
+bool Warden::is_left_behind(pid_t pid) const {
+  ProcessStat stat;
+  if (!read_process_stat(pid, &stat)) return true;
+  return stat.parent == getpid() && !is_worker(pid);
+}
+
 Visit Warden::choose_warned(pid_t pid, void* context) {
   const Warden& warden = *static_cast<Warden*>(context);
-  ProcessStat stat;
-  if (!read_process_stat(pid, &stat)) return Visit::kPrune;
-  if (stat.parent == getpid() && !warden.is_worker(pid)) return Visit::kPrune;  // left behind
+  if (warden.is_left_behind(pid)) return Visit::kPrune;
   return handles_signal(pid, warden.warn_signal_) ? Visit::kAlone : Visit::kPass;
 }
 
@@ -354,9 +359,7 @@ Visit Warden::choose_left_behind(pid_t pid, void* context) {
 
 Visit Warden::choose_sender(pid_t pid, void* context) {
   const Warden& warden = *static_cast<Warden*>(context);
-  ProcessStat stat;
-  if (!read_process_stat(pid, &stat)) return Visit::kPrune;
-  if (stat.parent == getpid() && !warden.is_worker(pid)) return Visit::kPrune;  // left behind
+  if (warden.is_left_behind(pid)) return Visit::kPrune;
   return pid == warden.sender_ ? Visit::kAlone : Visit::kPass;
 }
 

@@ -138,13 +138,11 @@ ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::No
   const std::size_t share = std::max<std::size_t>(credit / num_waiting, 1);
   const ProxiedStore::Turn turn =
       round.store.run(node, std::min(kRequestsPerTurn, share), refusals(round));
-  round.rate.spend(turn.num_requests);
-  rate_.spend(turn.num_requests);
+  round.rate.spend(turn.num_requests, now);
+  rate_.spend(turn.num_requests, now);
   if (turn.large_work > 0) {
-    store::Rate& rate =
-        round.large_rates.try_emplace(node, store::kLargeWorkOfNodePerSecond).first->second;
-    rate.allowed(now);  // what is spent counts from now
-    rate.spend(turn.large_work);
+    round.large_rates.try_emplace(node, store::kLargeWorkOfNodePerSecond)
+        .first->second.spend(turn.large_work, now);
   }
   round.count();
   if (options_.is_journalled && !turn.bytes.empty()) {

@@ -41,7 +41,10 @@ class Rate {
     last_ = std::max(last_, now);
     return credit_ < 1 ? 0 : static_cast<std::size_t>(credit_);
   }
-  void spend(std::size_t number) { credit_ -= static_cast<double>(number); }
+  void spend(std::size_t number, Clock::time_point now) {
+    allowed(now);  // what was saved until now is no more than a second's
+    credit_ -= static_cast<double>(number);
+  }
 
   // Until allowed() is more than 0; not negative.
   Clock::duration time_until_allowed(Clock::time_point now) {

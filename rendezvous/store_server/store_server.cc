@@ -730,7 +730,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       ++num_requests_;
       const Outcome& outcome = backend_.step(id, request_, request);
       work += outcome.work;
-      if (asked >= kLargeWork) large_rate_.spend(asked);  // what others wait for is not its doing
+      if (asked >= kLargeWork)
+        large_rate_.spend(asked, Clock::now());  // not what others waited for
       deliver(outcome, &connection);
       if (!outcome.close_reason.empty()) {
         send_gathered(connection, nullptr);
