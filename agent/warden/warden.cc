@@ -552,6 +552,7 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
 // counts: to the agent a second one means that the workers are to be killed now.
 void Warden::pass_on(int signal_number, pid_t sender) {
   if (passed_on_ || mode_ != Mode::kServing) return;
+  decide_execs();  // poll may have answered before the sender's exec
   sender_ = sender;
   const bool is_of_workers = signal_descendants(0, &choose_sender, this) > 0;
   if (!is_of_workers || getppid() != agent_) return;

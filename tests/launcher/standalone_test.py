@@ -493,6 +493,11 @@ class Signals(harness.Case):
             self.assertIn("got SIGTERM: stopping the workers", done.stderr)
             self.assertNotIn("again", done.stderr)
 
+    def test_a_signal_that_comes_while_workers_are_started_is_ddpruns(self):
+        script = "[ $RANK != 0 ] || kill -TERM $PPID; exec sleep 600"
+        done = self.ddprun("--nproc-per-node=64", "sh", "-c", script, timeout=30)
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
+
     def test_killing_the_agent_leaves_no_descendant(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
         folder = self.scratch()
