@@ -33,7 +33,9 @@ std::string bars_of(const Series& values, double low, double high, std::size_t c
     const auto first = values.begin() + bar * values.size() / num_bars;
     const auto end = values.begin() + (bar + 1) * values.size() / num_bars;
     const double mean = std::accumulate(first, end, 0.0) / (end - first);
-    bars += level_sign(kLastLevel * (high > low ? (mean - low) / (high - low) : 0.4));
+    // Equal values are in the middle, zeros at the bottom.
+    const double alike = high == 0 ? 0 : 0.4;
+    bars += level_sign(kLastLevel * (high > low ? (mean - low) / (high - low) : alike));
   }
   return bars;
 }
@@ -52,11 +54,10 @@ struct Cell {
 
 // The columns of the table of nodes. Without room those of importance 1 go first; 9 and more stay.
 constexpr std::size_t kHost = 1, kState = 2, kRanks = 3, kEach = 7;
-constexpr std::array kHeads = {"NODE", "HOST", "STATE", "RANKS", "CPU",  "MEM",
-                               "GPU",  "EACH", "IN",    "OUT",   "STEP", "OWN"};
-constexpr std::array<std::size_t, kHeads.size()> kLeastWidths = {4, 8, 9, 5, 6, 6,
-                                                                 6, 4, 8, 8, 7, 7};
-constexpr std::array kImportance = {9, 11, 10, 3, 6, 5, 7, 1, 4, 4, 2, 8};
+constexpr std::array kHeads = {"NODE", "HOST", "STATE", "RANKS", "CPU", "MEM",
+                               "GPU",  "EACH", "IN",    "OUT",   "OWN"};
+constexpr std::array<std::size_t, kHeads.size()> kLeastWidths = {4, 8, 9, 5, 6, 6, 6, 4, 8, 8, 7};
+constexpr std::array kImportance = {9, 11, 10, 3, 6, 5, 7, 1, 4, 4, 8};
 
 struct Row {
   std::array<std::string, kHeads.size()> texts = {};
@@ -158,13 +159,11 @@ class JobPanel {
 
   void add_figures() {
     const std::int64_t least = whole(said_, "min_nodes"), most = whole(said_, "max_nodes");
-    std::size_t members = job_.num_hidden;
-    for (const Node& node : job_.nodes) members += node.node_rank.has_value();
-    Lines facts = {
-        concat("round ", whole(said_, "round")),
-        concat(members, " of ", least == most ? "" : concat(least, "–"), count_text(most, "node"))};
+    Lines facts = {concat("round ", whole(said_, "round")),
+                   concat(num_here(job_), " of ", least == most ? "" : concat(least, "–"),
+                          count_text(most, "node"))};
     const json::array& rounds = list(said_, "rounds");
-    if (text(said_, "phase") == "running" && !rounds.empty()) {
+    if (text(said_, "phase") != "forming" && !rounds.empty()) {
       facts.push_back(whole_text(whole(rounds.back(), "world_size")) + " ranks");
     }
     if (const auto ettr = number(said_, "ettr")) facts.push_back("ETTR " + percent_text(*ettr));
@@ -173,7 +172,7 @@ class JobPanel {
     if (whole(said_, "preemptions") > 0) {
       facts.push_back(budget("preemptions", "preemptions", "max_preemptions"));
     }
-    if (whole(said_, "rounds_without_progress") > 0) {
+    if (whole(said_, "rounds_without_progress") > 0 && whole(said_, "no_progress_restarts") > 0) {
       facts.push_back(
           budget("rounds without a step", "rounds_without_progress", "no_progress_restarts"));
     }
@@ -232,8 +231,7 @@ class JobPanel {
     for (const Node& node : job_.nodes) {
       for (const RankTime& time : node.times) own.push_back(time.own_seconds);
     }
-    std::ranges::sort(own);
-    return own.empty() ? 0 : own[own.size() / 2];
+    return median_of(std::move(own)).value_or(0);
   }
 
   // The median is at a third of the height: twice as long is well above, half as long below.
@@ -346,9 +344,9 @@ class JobPanel {
     times.resize(std::min(kNamed, times.size()));
     std::string line;
     for (const auto& [time, host] : times) {
-      const std::string one = concat(
-          line.empty() ? concat(kDim, "slowest: ") : ", ", kBold, "rank ", time.rank, kPlain, " (",
-          host, ") ", seconds_text(time.own_seconds), " of ", seconds_text(time.seconds));
+      const std::string one =
+          concat(line.empty() ? concat(kDim, "slowest: ") : ", ", kBold, "rank ", time.rank, kPlain,
+                 " (", host, ") ", seconds_text(time.own_seconds), " of its own");
       if (line.empty() || columns_of(line) + columns_of(one) <= columns_) line += one;
     }
     if (!line.empty()) add(line);
@@ -406,11 +404,8 @@ class JobPanel {
   }
 
   Row row_of(const Node& node, NodeOrder order) const {
-    std::optional<double> step, own, traffic;
-    for (const RankTime& time : node.times) {
-      step = std::max(step.value_or(0), time.seconds);
-      own = std::max(own.value_or(0), time.own_seconds);
-    }
+    std::optional<double> own, traffic;
+    for (const RankTime& time : node.times) own = std::max(own.value_or(0), time.own_seconds);
     if (node.received || node.sent) traffic = node.received.value_or(0) + node.sent.value_or(0);
     const std::optional<double> gpu = mean_of(node.gpus);
     std::string each;
@@ -434,7 +429,7 @@ class JobPanel {
              (is_slow ? "▲ " : "") + state, ranks, said(node.cpu, percent_text),
              said(node.memory, percent_text), said(gpu, percent_text),
              node.gpus.size() > 1 ? each : kNotKnown, said(node.received, rate_text),
-             said(node.sent, rate_text), said(step, seconds_text), said(own, seconds_text)}};
+             said(node.sent, rate_text), said(own, seconds_text)}};
     const bool is_running = node.condition == kRunning;
     row.style = !is_running ? condition.style : is_slow ? kWarn : kPlain;
     const std::array<std::optional<double>, 5> values = {0, node.cpu, gpu, traffic, own};

@@ -69,6 +69,7 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
     return node.node_rank.value_or(std::numeric_limits<std::int64_t>::max());
   });
   Values cpus, gpus;
+  std::vector<double> step_times;
   std::optional<double> traffic;
   std::int64_t next = 0;
   for (Node& node : job.nodes) {
@@ -78,6 +79,7 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
     }
     cpus.push_back(node.cpu);
     gpus.insert(gpus.end(), node.gpus.begin(), node.gpus.end());
+    for (const RankTime& time : node.times) step_times.push_back(time.seconds);
     if (node.cpu || node.received || node.sent || !node.gpus.empty()) {
       traffic = traffic.value_or(0) + node.received.value_or(0) + node.sent.value_or(0);
     }
@@ -90,9 +92,11 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
       !rounds.empty() && (phase == "stopping" || phase == "ended")) {
     job.failed = rank_named(text(rounds.back(), "first_failure"));
   }
+  // The programs' own mean, else what their agents measured.
+  const auto step = number(said, "training", "step_parts", "step_seconds", "mean");
   job.figures = {number(said, "training", "loss"),
                  number(said, "training", "samples_per_second"),
-                 number(said, "training", "step_parts", "step_seconds", "mean"),
+                 step ? step : median_of(std::move(step_times)),
                  mean_of(gpus),
                  mean_of(cpus),
                  traffic};
@@ -100,8 +104,7 @@ Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
 }
 
 std::string forming_text(const Job& job) {
-  const auto num_lost = std::ranges::count(job.nodes, kLost, &Node::condition);
-  const std::int64_t here = std::ssize(job.nodes) - num_lost, least = whole(job.said, "min_nodes");
+  const std::int64_t here = num_here(job), least = whole(job.said, "min_nodes");
   const std::int64_t lacking = least - here, more = whole(job.said, "max_nodes") - here;
   if (lacking > 0) {
     return concat("waits for ", lacking, lacking == 1 ? " more node: " : " more nodes: ", here,
@@ -119,6 +122,11 @@ std::optional<double> mean_of(const Values& values) {
     if (value) sum += *value, ++num;
   }
   return num > 0 ? std::optional(sum / num) : std::nullopt;
+}
+
+std::optional<double> median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? std::nullopt : std::optional(values[values.size() / 2]);
 }
 
 std::string Job::key() const {
@@ -206,6 +214,16 @@ std::string names_text(const Lines& names, std::size_t most) {
   const std::size_t shown = names.size() <= most + 1 ? names.size() : most;
   for (std::size_t i = 0; i < shown; ++i) said += (i == 0 ? "" : ", ") + names[i];
   return shown < names.size() ? concat(said, " and ", names.size() - shown, " more") : said;
+}
+
+std::int64_t num_here(const Job& job) {
+  const bool is_forming = text(job.said, "phase") == "forming";
+  return std::ranges::count_if(job.nodes,
+                               [is_forming](const Node& node) {
+                                 return is_forming ? node.condition != kLost
+                                                   : node.node_rank.has_value();
+                               }) +
+         static_cast<std::int64_t>(job.num_hidden);
 }
 
 std::string waits_text(const Job& job) {

@@ -62,6 +62,7 @@ struct RankTime {
 // nullopt: it can't say.
 using Values = std::vector<std::optional<double>>;
 std::optional<double> mean_of(const Values& values);
+std::optional<double> median_of(std::vector<double> values);
 
 struct Node {
   std::string host, phase;
@@ -125,6 +126,8 @@ std::int64_t rank_named(std::string_view text);
 // The rank whose output says most: one that failed, hangs or lags behind in this round, as the
 // daemon names it; else 0.
 std::int64_t rank_of_interest(const Job& job);
+// The nodes that are here. While a round forms none has a rank.
+std::int64_t num_here(const Job& job);
 // One sentence about the nodes that the job waits for; empty: none.
 std::string waits_text(const Job& job);
 // "a, b, c, d and 7 more"

@@ -90,6 +90,46 @@ TEST_CASE("top's picture: a loss that is no number is said, and on how many rank
                        Contains("samples/s"));
 }
 
+TEST_CASE("top's picture: one step time, which the programs tell, else their agents measured") {
+  std::string job = job_json("nightly", 2, "", [](int, testing::SampleNode& node) {
+    node.own_us = [](int rank) { return rank == 3 ? 36'000 : 30'000; };
+  });
+  const auto text = [&] { return picture_text(state_of(job), 200, 60, {.has_list = false}); };
+  CHECK_THAT(text(), Contains("step time  41.0 ms") && !Contains("40.0 ms") &&
+                         Contains("slowest: rank 3 (gpu000) 36.0 ms of its own"));
+  job.replace(job.find("\"step_parts\""), 12, "\"not_told\"");
+  CHECK_THAT(text(), Contains("step time  40.0 ms") && !Contains("41.0 ms"));
+}
+
+TEST_CASE("top's picture: what isn't there, or isn't limited, has no figure") {
+  const State forming = state_of(
+      R"({"run_id":"a","phase":"forming","min_nodes":3,"max_nodes":3,"nodes":[{"host":"h",)"
+      R"("phase":"idle","num_workers":8,"connected":true}]})");
+  CHECK_THAT(picture_text(forming, 80, 24),
+             Contains("round 0 · 1 of 3 nodes · failures") && Contains("RANKS 8"));
+  CHECK_THAT(picture_text(state_of(job_json("a", 2, R"(,"phase":"stopping")")), 80, 24),
+             Contains("2 of 2 nodes · 16 ranks"));
+  const auto idle = [](int most) {
+    return picture_text(
+        state_of(job_json("a", 2,
+                          concat(R"(,"rounds_without_progress":2,"no_progress_restarts":)", most))),
+        120, 24);
+  };
+  CHECK_THAT(idle(3), Contains("rounds without a step 2/3"));
+  CHECK_THAT(idle(0), !Contains("rounds without a step"));
+}
+
+TEST_CASE("top's picture: values that are all 0 are at the bottom, others that are alike above") {
+  std::string job = job_json("nightly", 2);
+  const std::string samples = R"("samples_per_second":1203.4)";
+  job.replace(job.find(samples), samples.size(), R"("samples_per_second":0)");
+  Known known = live(state_of(job));
+  remember(known.history, known.state);
+  View view{.has_list = false};
+  CHECK_THAT(testing::text_of(screen_picture(known, view, 80, 24)),
+             Contains("samples/s  0          ▁▁\n") && Contains("loss       2.31       ▄▄\n"));
+}
+
 TEST_CASE("top's picture: at 40x10 the most urgent first") {
   const State state = state_of(job_json("nightly", 2, "", [](int i, testing::SampleNode& node) {
     if (i == 1) node.connected = false;
@@ -108,7 +148,7 @@ TEST_CASE("top's picture: of 1,000 ranks the one that lags behind and the lost n
     CHECK_THAT(text,
                Contains("RANKS 1,000: 8 ! without a connection, 1 ▲ straggling, 991 running") &&
                    Contains("▲ rank 517 (node 64, gpu064) lags behind") &&
-                   Contains("slowest: rank 517 (gpu064) 90.0 ms of 40.0 ms") &&
+                   Contains("slowest: rank 517 (gpu064) 90.0 ms of its own") &&
                    Contains("no connection to node 100 (gpu100)"));
   }
   // A cell for each rank where there is room, else for each node.

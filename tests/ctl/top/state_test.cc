@@ -39,6 +39,7 @@ TEST_CASE("top's state: of a job that isn't whole no node's first rank is known"
   frame.replace(frame.find("\"hidden_nodes\":[0]"), 18, "\"hidden_nodes\":[7]");
   const State state = read_state(read_json(frame));
   CHECK(state.jobs.front().num_hidden == 7);
+  CHECK(num_here(state.jobs.front()) == 9);
   CHECK_FALSE(state.jobs.front().nodes.front().first_rank);
 }
 

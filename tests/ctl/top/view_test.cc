@@ -17,6 +17,7 @@ namespace {
 using ddprun::test::Contains;
 using testing::finished_json;
 using testing::job_json;
+using testing::picture_text;
 using testing::state_of;
 
 // Presses these keys; what the rendezvous is told then.
