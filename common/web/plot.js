@@ -100,9 +100,9 @@ function runs_of(x, y) {
 }
 
 // lines: [{ x, y, paint, dashed }], bands: [{ x, low, high, paint }], in units of the axes; x is seconds, or whole numbers.
-// marks: where on the x axis something began. top: the scale ends there, and what is above is cut. bare: without axes.
+// marks: where on the x axis something began. top: the scale ends there, and what is above is cut.
 function line_plot({ width, height, lines, bands = [], marks = [], x_low = 0, x_high, x_is_time = true, text, is_bytes = false,
-  from_zero = true, top, bare = false }) {
+  from_zero = true, top }) {
   let low = from_zero ? 0 : Infinity, high = -Infinity;
   for (const values of [...lines.map((line) => line.y), ...bands.flatMap((band) => [band.low, band.high])]) {
     for (const value of values) {
@@ -114,27 +114,23 @@ function line_plot({ width, height, lines, bands = [], marks = [], x_low = 0, x_
   if (high === -Infinity) [low, high] = [0, 1];
   high = top ?? high;
   if (low === 0 && high === 0) high = 1;  // a line at the bottom, not in the middle
-  const ticks = bare ? (low < high ? [low, high] : [low - 1, low + 1])
-    : is_bytes && low >= 0 ? nice_byte_ticks(Math.max(high, 1), 4) : nice_ticks(low, high, 4);
-  const tick_texts = bare ? [] : ticks.map((tick) => tick_text(tick, text));
-  const [left, right] = bare ? [0, width] : [8 + Math.max(...tick_texts.map(text_width)), width - 14];
-  const [upper, lower] = bare ? [4, height - 4] : [10, height - 24];
+  const ticks = is_bytes && low >= 0 ? nice_byte_ticks(Math.max(high, 1), 4) : nice_ticks(low, high, 4);
+  const tick_texts = ticks.map((tick) => tick_text(tick, text));
+  const [left, right] = [8 + Math.max(...tick_texts.map(text_width)), width - 14], [upper, lower] = [10, height - 24];
   const x = axis(x_low, x_high, left, right), y = axis(ticks[0], ticks[ticks.length - 1], lower, upper);
   const place = (run) => run.map((point) => [x(point[0]), y(point[1])]);
 
   const labels = [];
   ticks.forEach((tick, at) => {
     // Less than a byte, say, has no text of its own.
-    if (bare || tick_texts[at] === tick_texts[at - 1]) return;
+    if (tick_texts[at] === tick_texts[at - 1]) return;
     labels.push({ x: left - 8, y: y(tick) + text_size / 3, text: tick_texts[at], anchor: "end" });
   });
-  if (!bare) {
-    const along = x_is_time ? time_ticks(x_high, Math.floor((right - left) / 90))
-      : nice_ticks(x_low, x_high, Math.floor((right - left) / 40)).filter((each) => each >= x_low && each <= x_high && Number.isInteger(each));
-    labels.push(...x_labels(along, x, height - 8, x_is_time ? clock_text : number_text));
-  }
+  const along = x_is_time ? time_ticks(x_high, Math.floor((right - left) / 90))
+    : nice_ticks(x_low, x_high, Math.floor((right - left) / 40)).filter((each) => each >= x_low && each <= x_high && Number.isInteger(each));
+  labels.push(...x_labels(along, x, height - 8, x_is_time ? clock_text : number_text));
 
-  const shapes = bare ? [] : [{ name: "line thin grid", paint: "line", d: ticks.map((tick) => path_of([[left, y(tick)], [right, y(tick)]])).join("") }];
+  const shapes = [{ name: "line thin grid", paint: "line", d: ticks.map((tick) => path_of([[left, y(tick)], [right, y(tick)]])).join("") }];
   for (const band of bands) {
     const above = runs_of(band.x, band.high), below = runs_of(band.x, band.low);
     shapes.push({ name: "area", paint: band.paint, d: above.map((run, at) => `${path_of(place([...run, ...below[at].reverse()]))}Z`).join("") });
@@ -151,7 +147,7 @@ function line_plot({ width, height, lines, bands = [], marks = [], x_low = 0, x_
     }
     shapes.push({ name: line.dashed ? "line dashed" : "line", paint: line.paint, d: runs.map(path_of).join("") });
   }
-  return { width, height, shapes, labels };
+  return { width, height, shapes, labels, left, right };
 }
 
 // bars: [{ name, parts, begin, text }], one below the other; parts: seconds of each phase. high: along one axis of time

@@ -228,6 +228,11 @@ void write_stores(TextWriter& out, const DaemonStatus& status) {
 
 }  // namespace
 
+std::optional<double> shown_ettr(const membership::JobStatus& job, const Moment& now) {
+  const auto ettr = job.ettr_at(now.at);
+  return ettr ? std::optional(std::round(*ettr * 1000) / 1000) : std::nullopt;
+}
+
 std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
                          const std::vector<membership::FinishedJob>& finished,
                          const std::optional<KeepingStatus>& keeping, const Moment& now) {
@@ -269,8 +274,12 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
       rounds.push_back(membership::round_record_object(record));
     entry["rounds"] = std::move(rounds);
     entry["seconds"] = membership::phase_seconds_object(job.seconds);
-    // Seldom another one of a job that goes on as it did: nobody looks at more digits.
-    if (const auto ettr = job.ettr_at(now.at)) entry["ettr"] = std::round(*ettr * 1000) / 1000;
+    for (const auto& [name, phase] : membership::kPhases) {
+      if (phase != job.lasting) continue;
+      const std::chrono::duration<double> lasted = now.at - job.lasts_since;
+      entry["lasting"] = json::object{{"phase", name}, {"seconds", std::max(lasted.count(), 0.0)}};
+    }
+    if (const auto ettr = shown_ettr(job, now)) entry["ettr"] = *ettr;
     if (job.training) entry["training"] = training_object(*job.training);
     if (job.hang) entry["hang"] = hang_object(*job.hang);
     entry["stragglers"] = json::array(job.stragglers.begin(), job.stragglers.end());

@@ -29,6 +29,9 @@ struct KeepingStatus {
   std::chrono::milliseconds in_trouble{0};  // for how long
 };
 
+// A job's ETTR in three digits: of one that goes on as it did it is seldom another one.
+std::optional<double> shown_ettr(const membership::JobStatus& job, const Moment& now);
+
 // {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],
 // "finished":[{"run_id":…,"exit_code":…,…}],"journal":…}; null where nothing is kept.
 std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,

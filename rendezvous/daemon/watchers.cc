@@ -36,13 +36,16 @@ std::size_t cut(std::vector<membership::NodeStatus>& nodes, std::size_t most) {
 std::string key_of(std::vector<membership::JobStatus> jobs,
                    const std::vector<membership::FinishedJob>& finished,
                    std::optional<KeepingStatus> keeping, const Moment& now) {
+  std::string ettrs;  // the phase that lasts makes another one of it, and that is a change
   for (membership::JobStatus& job : jobs) {
+    ettrs += concat(' ', shown_ettr(job, now).value_or(-1));
+    job.lasts_since = now.at;
     for (membership::NodeStatus& node : job.nodes) {
       if (node.monitor) node.monitor->at = now.at;
     }
   }
   if (keeping) keeping->in_trouble = {};
-  return jobs_to_json(jobs, finished, keeping, now);
+  return jobs_to_json(jobs, finished, keeping, now) + ettrs;
 }
 
 std::string end_frame(const std::string& why) {

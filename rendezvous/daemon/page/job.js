@@ -13,6 +13,10 @@ function loss_text({ loss, nan_ranks = 0 }) {
   return Number.isFinite(loss) ? number_text(loss) + (nan && `, ${nan}`) : nan;
 }
 
+// How much of a budget is used. "1 of 0" would be no share.
+const budget_text = (used, most) => most > 0 && used <= most ? `${whole.format(used)} of ${whole.format(most)}`
+  : `${whole.format(used)}, ${most > 0 ? whole.format(most) : "none"} allowed`;
+
 class JobView {
   bars = new RankBars();
   machines = new Machines();
@@ -47,7 +51,7 @@ class JobView {
     this.draw_training(model, job);
     this.machines.draw(model, job);
     this.draw_nodes(job);
-    this.draw_rounds(job);
+    this.draw_rounds(model, job);
   }
 
   // One that is over: what is known of it is little.
@@ -68,14 +72,13 @@ class JobView {
 
   figures(job) {
     const last = job.rounds[job.rounds.length - 1];
-    const members = job.in_order.filter((node) => node.node_rank !== undefined).length;
     const figures = [["round", String(job.round)],
-      ["nodes", `${members} of ${job.min_nodes === job.max_nodes ? job.max_nodes : `${job.min_nodes}–${job.max_nodes}`}`],
-      ["ranks", whole.format(job.phase === "running" && last ? last.world_size : 0)],
-      ["worker failures", `${job.failures} of ${whole.format(job.max_restarts)}`], ["node losses", `${job.node_losses} of ${whole.format(job.max_node_losses)}`]];
-    if (job.preemptions > 0) figures.push(["preemptions", `${job.preemptions} of ${job.max_preemptions}`]);
-    if (job.rounds_without_progress > 0) {
-      figures.push(["rounds without a step", `${job.rounds_without_progress} of ${job.no_progress_restarts}`]);
+      ["nodes", `${whole.format(num_here(job))} of ${job.min_nodes === job.max_nodes ? job.max_nodes : `${job.min_nodes}–${job.max_nodes}`}`],
+      ["worker failures", budget_text(job.failures, job.max_restarts)], ["node losses", budget_text(job.node_losses, job.max_node_losses)]];
+    if (job.phase !== "forming" && last) figures.splice(2, 0, ["ranks", whole.format(last.world_size)]);
+    if (job.preemptions > 0) figures.push(["preemptions", budget_text(job.preemptions, job.max_preemptions)]);
+    if (job.rounds_without_progress > 0 && job.no_progress_restarts > 0) {
+      figures.push(["rounds without a step", budget_text(job.rounds_without_progress, job.no_progress_restarts)]);
     }
     if (job.ettr !== undefined) figures.push(["time in training", percent_text(job.ettr)]);
     if (job.training) {
@@ -99,7 +102,7 @@ class JobView {
     const rows = job.in_order.flatMap((node) => node.step_times ?? []);
     show(by_id("times"), rows.length > 0);
     if (rows.length === 0) return;
-    this.bars.draw(rows, new Set(job.stragglers.map(rank_named)));
+    this.bars.draw(rows, new Set(job.stragglers.map(rank_named)), step_seconds(job));
     put_list(by_id("stragglers"), job.stragglers, (text) => rank_named(text), () => make("li", "straggler"),
       (item, text) => put(item, `▲ ${text}`));
   }
@@ -107,7 +110,7 @@ class JobView {
   draw_training(model, job) {
     const record = model.records.get(job.run_id);
     const steps = job.training?.step_parts;
-    show(by_id("training"), record.of("loss").values.length + record.of("samples").values.length + record.of("mean").values.length > 0);
+    show(by_id("training"), record.of("loss").values.length + record.of("samples").values.length + record.of("step").values.length > 0);
     const marks = record.marks;
     const { loss, nan_ranks } = job.training ?? {};
     this.charts.loss.draw({
@@ -116,7 +119,7 @@ class JobView {
     });
     this.charts.samples.draw({ lines: [{ series: record.of("samples") }], text: number_text, marks, top: 0 });
     this.charts.step.draw({
-      lines: [{ name: "mean", series: record.of("mean") }, { name: "worst rank", series: record.of("worst") }],
+      lines: [{ name: steps ? "mean" : "", series: record.of("step") }, { name: "worst rank", series: record.of("worst") }],
       text: seconds_text, marks, top: 0,
     });
     show(by_id("parts"), Boolean(steps));
@@ -189,33 +192,38 @@ class JobView {
       text(monitor.received_bytes_per_second, rate_text), text(monitor.sent_bytes_per_second, rate_text)];
   }
 
-  draw_rounds(job) {
+  draw_rounds(model, job) {
     show(by_id("rounds"), job.rounds.length > 0);
-    const all = phases.reduce((sum, [key]) => sum + job.seconds[key], 0);
-    put(by_id("spent"), all > 0 ? "Of what is over: " + phases.filter(([key]) => job.seconds[key] > 0)
-      .map(([key, name]) => `${name} ${seconds_text(job.seconds[key])}`).join(", ") : "");
+    const seconds = model.until_now(job.seconds, job.lasting);
+    put_list(by_id("spent"), phases.filter(([key]) => seconds[key] > 0), ([key]) => key, ([key]) => {
+      const item = make("li");
+      item.append(make("span", `sign spent_${key}`), make("span"));
+      return item;
+    }, (item, [key, name]) => put(item.lastChild, `${name} ${seconds_text(seconds[key])}`));
+    // While nodes are waited for, the round that they are to begin isn't there yet.
+    const last = job.lasting?.phase === "rendezvous" ? null : job.rounds[job.rounds.length - 1];
     put_list(by_id("round_list"), [...job.rounds].reverse(), (round) => round.round, () => {
       const item = make("li");
       item.append(make("b"), make("span", "note"), make("div", "spent"), make("p"), make("p", "note"));
       item.children[2].setAttribute("aria-hidden", "true");
       return item;
-    }, (item, round) => this.draw_round(item, round, job));
+    }, (item, round) => this.draw_round(item, round, job, model.until_now(round.seconds, round === last ? job.lasting : null)));
   }
 
-  draw_round(item, round, job) {
+  draw_round(item, round, job, seconds) {
     const is_live = round.round === job.round && (job.phase === "running" || job.phase === "stopping") && !round.cause;
     put(item.children[0], `Round ${round.round}`);
     const steps = round.last_step > 0 ? `, steps ${whole.format(round.first_step)} to ${whole.format(round.last_step)}` : "";
     put(item.children[1], ` ${count_text(round.nodes, "node")}, ${count_text(round.world_size, "rank")}${round.in_place ? ", in place" : ""}${steps}`);
-    const spent = phases.filter(([key]) => round.seconds[key] > 0);
-    const all = spent.reduce((sum, [key]) => sum + round.seconds[key], 0);
+    const spent = phases.filter(([key]) => seconds[key] > 0);
+    const all = spent.reduce((sum, [key]) => sum + seconds[key], 0);
     put_list(item.children[2], spent, (phase) => phase[0], ([key]) => make("span", `spent_${key}`),
       (bar, [key]) => {
-        const share = (round.seconds[key] / all).toFixed(4);
+        const share = (seconds[key] / all).toFixed(4);
         if (bar.share !== share) bar.style.flexGrow = bar.share = share;
       });
     put(item.children[3], round.cause || (is_live ? "running" : "all workers succeeded"));
-    const texts = spent.map(([key, name]) => `${name} ${seconds_text(round.seconds[key])}`);
+    const texts = spent.map(([key, name]) => `${name} ${seconds_text(seconds[key])}`);
     if (round.came.length > 0 && round.round > 1) texts.push(`came: ${names_text(round.came)}`);
     if (round.went.length > 0) texts.push(`went: ${names_text(round.went)}`);
     if (round.steps_redone > 0) texts.push(`${whole.format(round.steps_redone)} steps were done again`);

@@ -17,7 +17,7 @@ class Machine {
   draw(record, marks, monitor) {
     this.network.draw({
       lines: [{ name: "in", series: record.of("received") }, { name: "out", series: record.of("sent") }],
-      text: rate_text, marks, top: 0,
+      text: rate_text, marks, top: 1000,  // bytes have no parts that an axis could have
     });
     const lines = [{ name: "mean", series: record.of("gpu") }];
     if ((monitor?.gpus?.length ?? 0) > 1) lines.push({ name: "least", series: record.of("least_gpu") });

@@ -53,6 +53,16 @@ function node_state(node) {
   return node.node_rank === undefined && node.phase === "idle" ? "spare" : node.phase;
 }
 
+// The nodes that are here. While a round forms none has a rank.
+const num_here = (job) => job.num_hidden +
+  job.nodes.filter((node) => job.phase === "forming" ? node.connected : node.node_rank !== undefined).length;
+
+// A step's time in seconds, the only one on the page: the mean that programs tell, else the median that agents measured.
+function step_seconds(job) {
+  const measured = job.in_order.flatMap((node) => node.step_times ?? []).map((row) => row[1] / 1e6).sort((a, b) => a - b);
+  return job.training?.step_parts?.step_seconds.mean ?? measured[measured.length >> 1];
+}
+
 // Ranks that a text of the daemon is about: "rank 3 (node 1, …) …".
 const rank_named = (text) => Number(/^rank (\d+) /.exec(text ?? "")?.[1] ?? -1);
 
@@ -61,7 +71,7 @@ function waits_text(job) {
   const of_state = (...states) => job.in_order.filter((node) => states.includes(node_state(node))).map(node_name);
   const texts = [];
   if (job.phase === "forming") {
-    const here = job.nodes.filter((node) => node.connected).length;
+    const here = num_here(job);
     const missing = job.min_nodes - here;
     if (missing > 0) texts.push(`waits for ${count_text(missing, "more node")}: ${here} of ${job.min_nodes} are here`);
     else if (here < job.max_nodes) texts.push(`enough nodes are here, up to ${job.max_nodes - here} more are waited for a moment`);
@@ -93,6 +103,7 @@ class Model {
   hidden_finished = 0;
   too_large = 0;       // bytes of the state that was not sent
   taken_at = null;     // when this page got its state
+  taken_uptime = 0;    // the daemon's, of that state
   records = new Map();   // run id → Record
   machines = new Map();  // node_key() → Record
   sum = new Map();       // run id → Record, of all of its machines
@@ -104,6 +115,7 @@ class Model {
     this.status = message.status;
     this.too_large = 0;
     this.taken_at = time;
+    this.taken_uptime = message.status.uptime_seconds;
     this.jobs = message.jobs.jobs;
     this.finished = [...message.jobs.finished].reverse();
     this.hidden_finished = message.hidden_finished;
@@ -120,6 +132,13 @@ class Model {
     for (const key of this.machines.keys()) if (!seen.has(key)) this.machines.delete(key);
   }
 
+  // Adds the phase that lasts to `seconds` of phases; it lasts until the daemon's last frame.
+  until_now(seconds, lasting) {
+    if (!lasting) return seconds;
+    const more = lasting.seconds + this.status.uptime_seconds - this.taken_uptime;
+    return { ...seconds, [lasting.phase]: seconds[lasting.phase] + more };
+  }
+
   record(map, key) {
     if (!map.has(key)) map.set(key, new Record());
     return map.get(key);
@@ -134,9 +153,8 @@ class Model {
     if (training) {
       record.of("loss").add(time, training.loss ?? NaN);
       record.of("samples").add(time, training.samples_per_second ?? NaN);
-      const step = training.step_parts?.step_seconds;
-      record.of("mean").add(time, step?.mean ?? NaN);
-      record.of("worst").add(time, step?.worst ?? NaN);
+      record.of("step").add(time, step_seconds(job));
+      record.of("worst").add(time, training.step_parts?.step_seconds.worst ?? NaN);
     }
     const sum = { received: 0, sent: 0, use: 0, gpus: 0 };
     let monitored = 0;

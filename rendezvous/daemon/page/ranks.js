@@ -165,7 +165,7 @@ class RankGrid {
     const node = cell.node;
     const texts = [this.name(cell), rank_states[cell.state]?.[1] ?? cell.state];
     if (!cell.by_node) texts.push(`on ${node_name(node)}, ${node.addr}`);
-    if (cell.times) texts.push(`a step takes ${seconds_text(cell.times[1] / 1e6)}, ${seconds_text(cell.times[2] / 1e6)} of it its own`);
+    if (cell.times) texts.push(`of a step ${seconds_text(cell.times[2] / 1e6)} is its own part`);
     put(by_id("rank_detail"), texts.join(" · "));
   }
 

@@ -108,6 +108,7 @@ class View {
     const { jobs, finished, hidden_finished } = this.model;
     const job = this.chosen();
     show(by_id("no_jobs"), jobs.length === 0);
+    put(by_id("no_jobs"), finished.length > 0 ? "none is live" : "none yet");
     const keyed = (list) => {
       const seen = new Map();
       return list.map((each) => {
@@ -132,8 +133,7 @@ class View {
   }
 
   live_text(job) {
-    const here = job.nodes.filter((node) => node.node_rank !== undefined).length + job.num_hidden;
-    return `${job.phase} · round ${job.round} · ${whole.format(here)} of ${job.max_nodes} nodes`;
+    return `${job.phase} · round ${job.round} · ${whole.format(num_here(job))} of ${job.max_nodes} nodes`;
   }
 
   make_entry(job) {

@@ -35,7 +35,7 @@ while not os.path.exists(f"{meet}/end"):
     if step % 10 == 1:
         print(f"rank {rank} is at step {step} of", os.environ["TORCHELASTIC_RUN_ID"], flush=True)
     ddprun.step_parts(step=0.02, forward=0.006, backward=0.01, communication=0.004, exposed=0.002, loader=0.001 * rank, bytes=1e6)
-    time.sleep(0.02)
+    time.sleep(0.025)
 """
 
 FOCUS = "(() => { const at = document.activeElement; return at.id || at.getAttribute('href') || at.className || at.tagName; })()"
@@ -82,6 +82,14 @@ class StatusPage(harness.Case):
         page.wait("/\\d ranks?: a step takes \\d/.test(document.querySelector('#times_chart').innerText)", "step times of ranks are shown")
         self.assertIn("samples per second", page.text("#training_charts"))
         self.assertIn("waits for data", page.text("#parts"))
+        # One step time: what the programs tell. What their agents measure is longer.
+        page.wait("/a step takes 20.0 ms/.test(document.querySelector('#times_chart').innerText)", "ranks' parts are of the job's step")
+        self.assertRegex(page.text("#training_charts"), r"mean 20\.0 ms")
+        page.wait("document.querySelector('#round_list .spent_running')?.style.flexGrow > 0", "the phase that lasts is in the round's bar")
+        for part in ("#spent", "#round_list li"):
+            self.assertRegex(page.text(part), r"training [\d.]+ s")
+        self.assertEqual(page.value("getComputedStyle(document.querySelector('#spent .spent_running')).backgroundColor"),
+                         page.value("getComputedStyle(document.querySelector('#round_list .spent_running')).backgroundColor"))
 
         self.check_keys(page)
         self.check_output(page)
@@ -130,7 +138,7 @@ class StatusPage(harness.Case):
             page.press(key)
             found.append(shown())
         self.assertEqual(found, [f"rank {rank}" for rank in (0, 1, 3, 1, 0, 3, 3, 0)])
-        self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1( · a step takes [\d.]+ ms, .* its own)?$")
+        self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1( · of a step [\d.]+ (ms|µs) is its own part)?$")
 
     # Of a rank of the other node: its lines come, and go on coming until another one is looked at.
     def check_output(self, page):
@@ -167,6 +175,7 @@ class StatusPage(harness.Case):
         cases = (("loss_text({loss: 2.5, nan_ranks: 0})", "2.50"), ("loss_text({loss: 2.5})", "2.50"),
                  ("loss_text({loss: null, nan_ranks: 1})", "NaN on 1 rank"), ("loss_text({loss: null})", ""),
                  ("loss_text({loss: 2.5, nan_ranks: 3})", "2.50, NaN on 3 ranks"),
+                 ("budget_text(1, 3)", "1 of 3"), ("budget_text(4, 3)", "4, 3 allowed"), ("budget_text(0, 0)", "0, none allowed"),
                  ("seen_text('a\\u202eb\\u009bc\\u2028')", "a\\u202eb\\u009bc\\u2028"),
                  ("seen_text('\u00e4 \u2026\\n\\t\u4e2d')", "\u00e4 \u2026\n\t\u4e2d"))
         self.assertEqual(page.value("[" + ", ".join(call for call, _ in cases) + "]"), [text for _, text in cases])
@@ -177,28 +186,43 @@ class StatusPage(harness.Case):
     # Values lie where they should, in the colours of the page, and an update changes what is drawn.
     def check_charts(self, page):
         drawn = page.value("""(() => {
-          const chart = new LineChart("t"), series = new Series(), paths = () => [...chart.element.querySelectorAll("path")].map((each) => each.getAttribute("d"));
+          const chart = new LineChart("t"), series = new Series(), texts = () => ["now", "range", "span"].map((part) => chart.part(part).textContent);
+          // How high each point of the marks and of the line is; labels of the axis.
+          const heights = () => [...chart.element.querySelectorAll("path")].slice(1)
+            .map((path) => [...path.getAttribute("d").matchAll(/[ML][\\d.]+ ([\\d.]+)/g)].map((found) => Number(found[1])));
+          const axis = () => [...chart.element.querySelectorAll("text")].map((each) => each.textContent);
           const draw = (top) => chart.draw({ lines: [{ series }], text: number_text, marks: [11000, 9], top });
-          series.add(10000, 1);
+          series.add(10000, 0);
           draw();
-          const first = paths();
+          const zero = [heights(), axis(), texts()];
+          series.values[0] = 1;
           series.add(11000, 3);
           series.add(12000, 2);
           draw();
-          const later = [...paths(), chart.part("range").textContent, chart.part("now").textContent, chart.part("span").textContent];
+          const later = [heights(), axis(), texts()];
           draw(6);
-          return [first, later, paths()];
+          const scaled = [heights(), axis()];
+          const pointed = [5, 160, 299].map((clientX) => {
+            chart.svg.dispatchEvent(new PointerEvent("pointermove", { clientX }));
+            return texts()[0].replace(/\\d\\d:\\d\\d:\\d\\d/, "TIME");
+          });
+          chart.svg.dispatchEvent(new PointerEvent("pointerleave"));
+          return [zero, later, scaled, [...pointed, texts()[0]]];
         })()""")
-        self.assertEqual(drawn, [["", "M0 40L300 40"], ["M150 4L150 76", "M0 76L150 4L300 40", "1 to 3", "2", "over 2.0 s"],
-                                 ["M150 4L150 76", "M0 64L150 40L300 52"]])
+        self.assertEqual(drawn, [
+            [[[10, 96], [96, 96]], ["0", "0.5", "1", "0:00:00", "0:00:01"], ["0", "0", "since now"]],
+            [[[10, 96], [96, 10, 53]], ["1", "1.5", "2", "2.5", "3", "0:00:00", "0:00:01", "0:00:02"],
+             ["2", "1 to 3", "over 2.0 s; red dashes: a round began"]],
+            [[[10, 96], [81.7, 53, 67.3]], ["0", "2", "4", "6", "0:00:00", "0:00:01", "0:00:02"]],
+            ["1 at TIME", "3 at TIME", "2 at TIME", "2"]])
         bars = page.value("""(() => {
           const bars = new RankBars();
-          bars.draw([[1, 200, 50], [0, 100, 100]], new Set([1]));
+          bars.draw([[1, 190, 50], [0, 180, 100]], new Set([1]), 200e-6);
           return [...bars.element.querySelectorAll("path")].map((each) => each.getAttribute("d"));
         })()""")
-        self.assertEqual(bars, ["M0 52H0.8V100H0ZM1 4H1.8V100H1Z", "M0 52H0.8V100H0ZM1 76H1.8V100H1Z", "M1.4 0L1.4 100"])
+        self.assertEqual(bars, ["M0 4H0.8V100H0ZM1 4H1.8V100H1Z", "M0 52H0.8V100H0ZM1 76H1.8V100H1Z", "M1.4 0L1.4 100"])
         page.wait("document.querySelector('#training_charts path.line:last-of-type').getAttribute('d').startsWith('M')", "the loss is drawn")
-        for paint, path in (("blue", "#training_charts path:nth-of-type(2)"), ("blue-fill", "#times_chart path:nth-of-type(2)")):
+        for paint, path in (("blue", "#training_charts path:nth-of-type(3)"), ("blue-fill", "#times_chart path:nth-of-type(2)")):
             colours = page.value(f"((style) => [style.color, style.stroke, style.fill])(getComputedStyle(document.querySelector('{path}')))")
             page.value("document.body.insertAdjacentHTML('beforeend', '<i id=probe></i>')")
             page.value(f"document.querySelector('#probe').style.color = 'var(--{paint})'")
@@ -247,15 +271,20 @@ class StatusPage(harness.Case):
         _, endpoint = self.ddprund()
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--rdzv-id=failed", "--nnodes=1", "--no-python", "sh", "-c", "exit 9")
         self.assertEqual(done.returncode, 9)
-        self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=waits", "--nnodes=3", "--no-python", "true")
+        waits = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-id=waits", "--nnodes=3", "--no-python", "true")
         page = self.browser.page()
         page.open(f"http://{endpoint}/#job=waits")
         page.wait("document.querySelector('#waits').innerText === 'waits for 2 more nodes: 1 of 3 are here'", "who is waited for")
+        self.assertIn("nodes\n1 of 3\nworker failures", page.text("#numbers"))  # and no ranks
+        self.assertIn("1 of 3 nodes", page.text("#live"))
+        self.assertEqual(page.value("document.querySelectorAll('#grid .cell').length"), 1)
         page.value("document.querySelector('#over summary').click()")
         page.value("document.querySelector('#finished a').click()")
         page.wait("document.querySelector('#job_name').innerText === 'failed'", "the one that is over is shown")
         self.assertIn("failed with exit code 9", page.text("#reason"))
         self.assertEqual(page.text("#job_phase"), "failed")
+        waits.kill()
+        page.wait("document.querySelector('#no_jobs').innerText === 'none is live'", "beside those that are over none is said to have been")
         self.assertEqual(page.complaints, [])
 
 

@@ -435,6 +435,10 @@ TEST_CASE("Watch: what only gets older is no change, a node's next reading is on
   job.nodes[0].monitor.emplace().at = now.at;
   job.nodes[0].monitor->report.cpu = 0.5;
   KeepingStatus keeping{"the disk is full", 5s};
+  job.rounds.emplace_back();
+  job.seconds.running = 5;
+  job.lasting = &membership::PhaseSeconds::running;
+  job.lasts_since = now.at;
   const auto said = [&] { return watched_jobs({job}, {}, keeping, now); };
   const WatchedJobs before = said();
   now.at += 1s;
@@ -442,12 +446,19 @@ TEST_CASE("Watch: what only gets older is no change, a node's next reading is on
   keeping.in_trouble += 1s;
   const WatchedJobs after = said();
   CHECK(after.key == before.key);
-  CHECK_THAT(after.json, Contains("\"age_seconds\":1E0") && Contains("\"trouble_seconds\":6E0"));
+  CHECK_THAT(after.json, Contains("\"age_seconds\":1E0") && Contains("\"trouble_seconds\":6E0") &&
+                             Contains(R"("lasting":{"phase":"running","seconds":1E0})"));
   keeping.trouble = "the disk is gone";
   CHECK(said().key != before.key);
   keeping.trouble = "the disk is full";
   job.nodes[0].monitor->report.cpu = 0.6;
   CHECK(said().key != before.key);
+  job.lasting = &membership::PhaseSeconds::stop;  // less and less of it is training
+  const WatchedJobs stopping = said();
+  now.at += 1s;
+  CHECK(said().key != stopping.key);
+  job.lasting = nullptr;
+  CHECK_THAT(said().json, !Contains("lasting"));
 }
 
 TEST_CASE("Watch: step times of ranks are rows of their node") {
