@@ -82,6 +82,13 @@ std::string printable_line(std::string_view line) {
   return out;
 }
 
+// As LibTorch's exceptions print them, dozens after the line that says what was wrong.
+bool OutputTail::is_stack_frame(std::string_view line) {
+  constexpr std::string_view kBegin = "frame #";
+  return line.starts_with(kBegin) && line.size() > kBegin.size() && line[kBegin.size()] >= '0' &&
+         line[kBegin.size()] <= '9';
+}
+
 // One byte more than is shown, so that a cut line is known as such.
 void OutputTail::append_bounded(std::string& to, std::string_view bytes) {
   const std::size_t room = kMaxLineBytes + 1 - std::min(to.size(), kMaxLineBytes + 1);
@@ -89,7 +96,13 @@ void OutputTail::append_bounded(std::string& to, std::string_view bytes) {
 }
 
 void OutputTail::add_line(std::string_view first, std::string_view rest) {
+  num_frames_ = is_stack_frame(first.empty() ? rest : first) ? num_frames_ + 1 : 0;
+  if (num_frames_ > 2) --num_added_;
   std::string& slot = ring_[num_added_++ % kNumLines];
+  if (num_frames_ > 1) {
+    slot = concat("(frames of the stack left out: ", num_frames_ - 1, ")");
+    return;
+  }
   slot.clear();
   append_bounded(slot, first);
   append_bounded(slot, rest);
@@ -107,7 +120,7 @@ void OutputTail::feed(std::size_t stream, std::string_view bytes) {
       break;
     }
     begin = newline;
-    if (++newlines > kNumLines) {
+    if (!is_stack_frame(bytes.substr(newline + 1)) && ++newlines > kNumLines) {
       partial.clear();
       bytes.remove_prefix(newline + 1);
       break;

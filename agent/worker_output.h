@@ -38,15 +38,18 @@ class OutputTail {
   // Oldest first, at most `most` of kNumLines, an unfinished line included. Made fit for reports
   // and JSON: valid UTF-8, of a line with carriage returns the last text, no control characters
   // and none that hide or turn text (these, escape sequences and bytes that are no text are
-  // replaced), at most kMaxLineBytes and a mark.
+  // replaced), at most kMaxLineBytes and a mark. Frames of a stack that LibTorch prints are one
+  // line after the first one, so that they don't push out what was wrong.
   std::vector<std::string> lines(std::size_t most = kNumReportedLines) const;
 
  private:
   void add_line(std::string_view first, std::string_view rest);
   static void append_bounded(std::string& to, std::string_view bytes);
+  static bool is_stack_frame(std::string_view line);
 
   std::array<std::string, kNumLines> ring_;  // strings are reused: no allocation per line
   std::size_t num_added_ = 0;
+  std::size_t num_frames_ = 0;  // of the stack that the last line is of
   std::array<std::string, kNumStreams> partial_;
 };
 

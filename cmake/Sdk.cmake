@@ -15,6 +15,7 @@ set(ddprun_public_headers
   worker_sdk/core/checkpoint/safetensors.h
   worker_sdk/core/communicator.h
   worker_sdk/core/exchange.h
+  worker_sdk/core/mesh.h
   worker_sdk/core/nccl_config.h
   worker_sdk/core/rank_threads.h
   worker_sdk/core/session.h

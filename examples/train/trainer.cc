@@ -223,7 +223,7 @@ class Trainer {
   bool run_epoch() {
     EpochResult result{.epoch = static_cast<int>(state_.epochs.size()) + 1};
     // With a number of ranks that doesn't divide them a few samples are seen twice.
-    const std::int64_t first = state_.samples / data_ranks_.size();
+    const std::int64_t first = std::min(state_.samples / data_ranks_.size(), data_.num_samples());
     Share share{.totals = Totals(device_), .start = Clock::now(), .first = first, .done = first};
     if (data_ranks_.rank() == 0) {  // what was done before a checkpoint counts once
       share.totals.add_loss(state_.loss_sum);

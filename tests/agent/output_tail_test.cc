@@ -44,6 +44,16 @@ TEST_CASE("OutputTail: as many lines as are kept in one batch keep the line begu
   CHECK(tail.lines(OutputTail::kNumLines).front() == "begun");
 }
 
+TEST_CASE("OutputTail: a stack of LibTorch does not push out what was wrong") {
+  std::string batch = "  what():  the sizes don't fit\n";
+  for (int i = 0; i < 100; ++i) batch += "frame #" + std::to_string(i) + ": f() (0x1 in libc10)\n";
+  batch += "Aborted\n";
+  OutputTail tail;
+  tail.feed(1, batch);
+  CHECK(tail.lines() == Lines{"  what():  the sizes don't fit", "frame #0: f() (0x1 in libc10)",
+                              "(frames of the stack left out: 99)", "Aborted"});
+}
+
 TEST_CASE("OutputTail: the streams' unfinished lines don't mix") {
   OutputTail tail;
   tail.feed(0, "out ");

@@ -33,6 +33,71 @@ def readme_loop():
     return re.sub(r'#include "(?:worker_sdk/|rendezvous/)?([a-z_/]+\.h)"', r"#include <ddprun/\1>", loop)
 
 
+# What the C++ blocks of docs/ take as given, by page and place: the parameters of a function around the block, or where
+# it begins with "//", what stands before a block that is a part of a file.
+GIVEN = {
+    ("sdk", 0): "ddprun::Communicator* comm, int peer",
+    ("loader", 0): "ddprun::Session* session, std::int64_t num_samples, ddprun::Loader<int>::Load read_batch, "
+                   "void train_step(int&)",
+    ("tensor-parallel", 0): "//",
+    ("pipeline", 0): "torch::nn::Sequential layers, ddprun::Communicator* communicator, torch::Tensor x, torch::Tensor y, "
+                     "torch::Tensor loss",
+    ("pipeline", 1): "ddprun::Communicator* world, ddprun::Pipeline::Stage stage, ddprun::Pipeline::Loss loss, "
+                     "torch::Tensor own_part_of_the_batch, torch::nn::Sequential layers, torch::optim::SGD& optimizer",
+    ("parallel", 0): "ddprun::Communicator* world",
+    ("ddp", 0): "torch::Tensor x, torch::Tensor y",
+    ("ddp", 1): "ddprun::DdpBase& ddp, std::vector<torch::Tensor> my_batches",
+    ("ddp", 2): "torch::nn::Sequential net",
+    ("checkpoint", 0): "ddprun::Session* session, ddprun::Communicator* communicator, torch::nn::Sequential net, "
+                       "ddprun::FlatOptimizer& optimizer, std::uint64_t last_step, void train_step(std::uint64_t)",
+    ("checkpoint", 1): "ddprun::Checkpoint& checkpoint, std::vector<ddprun::NamedTensor> tensors",
+    ("async", 0): "ddprun::Communicator* communicator, std::vector<float> values, std::vector<float> update, "
+                  "bool more_batches()",
+    ("local-sgd", 0): "torch::nn::Sequential net, ddprun::Communicator* communicator, std::uint64_t last",
+    ("optimizers", 0): "torch::nn::Sequential net, ddprun::Communicator* communicator, std::uint64_t num_steps, "
+                       "torch::Tensor images, torch::Tensor labels, torch::Tensor loss(torch::Tensor, torch::Tensor)",
+    ("zero", 0): "torch::nn::Sequential net, ddprun::Communicator* communicator, torch::Tensor images, "
+                 "torch::Tensor labels, torch::Tensor loss(torch::Tensor, torch::Tensor)",
+    ("zero", 1): "ddprun::ShardedOptimizer& optimizer, ddprun::Checkpoint& checkpoint",
+    ("spawn", 0): "//",
+    ("amp", 0): "torch::Device device, ddprun::Communicator* communicator, torch::Tensor images, torch::Tensor labels, "
+                "ddprun::DistributedDataParallel<torch::nn::LinearImpl>& ddp, ddprun::FlatOptimizer& optimizer",
+    ("inplace", 0): "int snapshot, void train(ddprun::Session&, ddprun::Communicator&, int)",
+    ("train", 0): "ddprun::Session* session, std::uint64_t saved_step, std::uint64_t last_step, "
+                  "ddprun::Checkpoint& checkpoint, ddprun::Metadata metadata, "
+                  "std::vector<ddprun::NamedTensor> tensors()",
+    ("compression", 0): "torch::nn::Linear net, ddprun::Communicator* communicator",
+}
+ELSEWHERE = {("compression", 1), ("architecture", 0)}  # torch.comm_hook has the first; the second is no user's
+
+
+def code_of_pages():
+    """The blocks as functions that nobody calls."""
+    code, seen = [], set()
+    for name in sorted(os.listdir(os.path.join(SOURCE, "docs"))):
+        with open(os.path.join(SOURCE, "docs", name), encoding="utf-8") as f:
+            blocks = re.findall(r"```cpp\n(.*?)```", f.read(), re.S)
+        for number, block in enumerate(blocks):
+            key = name.removesuffix(".md"), number
+            seen.add(key)
+            if key in ELSEWHERE:
+                continue
+            given = GIVEN[key]  # a page has a new block: say what it takes as given
+            block = re.sub(r"^#include .*$", "", block, flags=re.M)
+            block = re.sub(r"\(…\)", "(int i = 0; i < 2; ++i)", block)
+            block = re.sub(r"= …;", "= {};", block)
+            block = re.sub(r"^( *)….*$|{ ….*?… }", "{ ; }", block, flags=re.M)
+            place = f"{name}_{number}".replace(".md", "").replace("-", "_")
+            begin = f'#line 1 "docs/{name}, block {number}"\n'
+            if given == "//":
+                code.append(f"namespace {place} {{\n{begin}{block}}}\n")
+            else:
+                result = "int" if re.search(r"^\s*return .*;", block, re.M) else "void"
+                code.append(f"[[maybe_unused]] static {result} {place}({given}) {{\n{begin}{block}}}\n")
+    assert seen == set(GIVEN) | ELSEWHERE, f"blocks that are gone: {(set(GIVEN) | ELSEWHERE) - seen}"
+    return "".join(code)
+
+
 class FindPackage(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="ddprun-outside-")
@@ -41,7 +106,9 @@ class FindPackage(unittest.TestCase):
         self.source = os.path.join(self.directory, "source")
         shutil.copytree(OUTSIDE, self.source)
         with open(os.path.join(self.source, "loop.cc"), "w", encoding="utf-8") as f:
-            f.write(readme_loop())
+            f.write(readme_loop() + '#include "pages.h"\n')
+        with open(os.path.join(self.source, "pages.h"), "w", encoding="utf-8") as f:
+            f.write("#include <torch/torch.h>\n" + code_of_pages())
 
     def install(self, build):
         prefix = os.path.join(self.directory, "prefix")
@@ -84,6 +151,8 @@ class FindPackage(unittest.TestCase):
         prefix = self.install(build)
         said = self.configure(prefix, "-DWITH_TORCH=ON", status=1)
         self.assertIn("component torch: this ddprun was built without LibTorch", " ".join(said.split()))
+        said = self.configure(prefix, "-DCOMPONENTS=parallel;torhc", status=1)
+        self.assertIn("component torhc: there is none of that name", " ".join(said.split()))
         shutil.rmtree(os.path.join(self.directory, "build"))
         self.configure(prefix)
         output = self.build_and_run("sum")
@@ -96,6 +165,16 @@ class FindPackage(unittest.TestCase):
         prefix = self.install(BUILD)
         said = self.configure(prefix, "-DWITH_TORCH=ON", "-DDDPRUN_TORCH_ROOT=/nowhere", status=1)
         self.assertIn("no LibTorch in '/nowhere'", " ".join(said.split()))
+        other = os.path.join(self.directory, "other")
+        os.makedirs(os.path.join(other, "lib"))
+        for name, text in (("version.py", "__version__ = '2.9.1+cpu'\n"), ("lib/libtorch_cpu.so", "")):
+            with open(os.path.join(other, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        root = f"-DDDPRUN_TORCH_ROOT={other}"
+        said = self.configure(prefix, "-DWITH_TORCH=ON", "-DCOMPONENTS=torch_parallel", root, status=1)
+        self.assertRegex(" ".join(said.split()), r"component torch_parallel: .*is of version '2.9.1', .* built with \d")
+        said = self.configure(prefix, "-DWITH_TORCH=ON", "-DCOMPONENTS=core", root, status=1)
+        self.assertRegex(" ".join(said.split()), r"LibTorch-\d\S*-is-not-in-DDPRUN_TORCH_ROOT")
         shutil.rmtree(os.path.join(self.directory, "build"))
         self.check_lines_of_the_page(prefix)
         self.configure(prefix, "-DWITH_TORCH=ON")

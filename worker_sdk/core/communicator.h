@@ -20,8 +20,9 @@ class WorkerProgress;
 
 // kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero,
 // and floats of 8 and 16 bits are summed as float32, rounded once (all_reduce of N nodes: N times);
-// those of 8 bits to their largest number at most, as by NCCL. On bool a sum is "any", as is kMax,
-// and a product is "all", as is kMin; there is no average.
+// those of 8 bits to their largest number at most, as by NCCL. kMin and kMax pass NaN over where a
+// rank has a number, as NCCL does: a NaN that must be seen is summed. On bool a sum is "any", as is
+// kMax, and a product is "all", as is kMin; there is no average.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 const char* to_string(ReduceOp op);
@@ -69,8 +70,9 @@ class CommBuffer {
 using CurrentStream = std::function<void*(int device_index)>;
 
 // Every rank calls the same operations in the same order with the same sizes and dtypes. One thread
-// at a time per communicator; asynchronous operations complete in the order they were issued.
-// Results are bit-equal on all ranks and in all runs with the same world (host backend).
+// at a time per communicator (a second one that is seen gets kInvalidArgument); asynchronous
+// operations complete in the order they were issued. Results are bit-equal on all ranks and in all
+// runs with the same world (host backend).
 //
 // Buffers are contiguous and, unless a name says otherwise, changed in place. Of an input and an
 // output the smaller one may be this rank's own part of the larger; else they share no memory. An

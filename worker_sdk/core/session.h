@@ -175,8 +175,7 @@ class Session {
   std::optional<SessionOptions> options_;  // as connect() had them
   bool offers_recovery_ = false;
 
-  NcclLibraries libraries_;    // loaded when first needed, or those of the session before
-  int num_communicators_ = 0;  // made so far; the same on every rank
+  NcclLibraries libraries_;  // loaded when first needed, or those of the session before
 };
 
 }  // namespace ddprun

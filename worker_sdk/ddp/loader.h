@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,10 +46,12 @@ class Loader {
   // The batches of epoch `epoch`, in the sampler's order, from sample `first_sample` of this rank
   // on (a training that goes on in the middle of an epoch). What is left of the epoch before is
   // dropped; waits for the loads under way. Loading begins at once. Throws
-  // Error(kInvalidArgument): a negative sample.
+  // Error(kInvalidArgument): a negative sample, or one beyond the end (at the end there are none).
   void set_epoch(std::uint64_t epoch, std::int64_t first_sample = 0) {
-    if (first_sample < 0) {
-      throw Error(ErrorCode::kInvalidArgument, "a loader's epoch can't begin at a negative sample");
+    if (first_sample < 0 || first_sample > sampler_.size()) {
+      throw Error(ErrorCode::kInvalidArgument, "a loader's epoch can't begin at sample " +
+                                                   std::to_string(first_sample) + ": a rank has " +
+                                                   std::to_string(sampler_.size()) + " of them");
     }
     has_epoch_ = true;
     auto order = std::make_shared<const std::vector<std::int64_t>>(sampler_.indices(epoch));

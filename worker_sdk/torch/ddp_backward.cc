@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "worker_sdk/core/worker_progress.h"
 #include "worker_sdk/torch/ddp_impl.h"
+#include "worker_sdk/torch/sparse_gradients.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -20,6 +21,10 @@ using namespace torch_adapter;
 namespace autograd = torch::autograd;
 
 void DdpBase::Impl::on_gradient(std::size_t index) {
+  if (index >= parameters_.size()) {  // a sparse one: its turn comes in end_backward()
+    if (averages_) end_backward_later();
+    return;
+  }
   const bool defined = parameters_[index].mutable_grad().defined();
   if (defined && checks_nan_) check_no_nan(index);
   if (!averages_) {
@@ -52,18 +57,12 @@ void DdpBase::Impl::check_no_nan(std::size_t index) {
 void DdpBase::Impl::put_into_slot(std::size_t index, bool is_complete) {
   const c10::NoGradGuard no_grad;
   at::Tensor& gradient = parameters_[index].mutable_grad();
-  if (!gradient.defined()) {
-    slots_[index].zero_();
-  } else if (gradient.layout() != c10::kStrided) {
-    throw Error(ErrorCode::kUnsupported,
-                concat("the gradient of ", names_[index],
-                       " is sparse: use a dense one (sparse(false) in embedding options)"));
-  } else if (gradient.is_same(slots_[index])) {
-    return;
-  } else if (is_complete) {
-    copy_into_slot(index, gradient);
+  if (gradient.defined()) {
+    if (gradient.is_same(slots_[index])) return;
+    check_plain_gradient(parameters_[index], names_[index]);
+    is_complete ? copy_into_slot(index, gradient) : void(slots_[index].copy_(gradient));
   } else {
-    slots_[index].copy_(gradient);
+    slots_[index].zero_();
   }
   gradient = slots_[index];
 }
@@ -105,7 +104,10 @@ void DdpBase::Impl::mark_unused(const std::vector<std::size_t>& indices) {
     const bool in_slot = gradient.is_same(slots_[index]);
     unused_.push_back({index, in_slot ? gradient.clone() : gradient});
     if (!gradient.defined()) slots_[index].zero_();
-    if (gradient.defined() && !in_slot) copy_into_slot(index, gradient);
+    if (gradient.defined() && !in_slot) {
+      check_plain_gradient(parameters_[index], names_[index]);
+      copy_into_slot(index, gradient);
+    }
     reducer_->mark_ready(index);
   }
 }
@@ -134,6 +136,7 @@ void DdpBase::Impl::end_backward() {
   if (!unused_.empty() || usage_->mode() == UsageMode::kStatic) used = used_anywhere(answer);
   take_back_unused(used);
   scale_averages();
+  average_sparse_gradients();
   settle_unused(used);
   usage_->end_iteration();
   if (options_.zero != ZeroStage::kOff) {
@@ -213,6 +216,12 @@ void DdpBase::Impl::take_back_unused(const std::vector<std::uint8_t>& used) {
     if (used[index] != 0) continue;
     if (before.defined()) slots_[index].sub_(before);
     reducer_->take_back(index);
+  }
+}
+
+void DdpBase::Impl::average_sparse_gradients() {
+  for (NamedTensor& each : sparse_) {
+    average_sparse_gradient(each.tensor, each.name, scale_ / communicator_.size(), communicator_);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,11 +71,12 @@ class DdpBase::Impl {
   bool has_optimizer() const { return has_optimizer_; }
 
  private:
-  std::vector<ParameterSpec> trainable_parameters(const std::vector<NamedTensor>& parameters);
+  std::vector<ParameterSpec> trainable_parameters(const std::vector<NamedTensor>& parameters,
+                                                  const std::set<const void*>& sparse);
   void make_slots();
   at::Tensor bytes_of_bucket(std::size_t number);
   void check_nobody_averages() const;
-  void install_hook(std::size_t index);
+  void install_hook(std::size_t index, const at::Tensor& parameter);
   void on_gradient(std::size_t index);
   void check_no_nan(std::size_t index);
   void check_still_as_wrapped() const;
@@ -96,16 +98,20 @@ class DdpBase::Impl {
   JoinRound meet(JoinCall call);
   void shadow(const JoinRound& round);
   void scale_averages();
+  void average_sparse_gradients();
+  void check_nothing_is_new();
   void count_step();
   void count_device_steps();
   void tell_parts(const std::optional<StepParts>& parts);
 
   // Constant after construction.
+  const torch::nn::Module& module_;
   Communicator& communicator_;
   const DdpOptions options_;
   const bool checks_nan_;
   std::vector<at::Tensor> parameters_;  // those that require a gradient; the reducer's indices
   std::vector<std::string> names_;
+  std::vector<NamedTensor> sparse_;  // parameters whose gradients are sparse: in no bucket
   std::vector<NamedTensor> frozen_;  // parameters that require no gradient
   std::vector<at::Tensor> ignored_;  // parameters: only their gradients are forgotten
   std::vector<at::Tensor> buffers_;
@@ -125,6 +131,7 @@ class DdpBase::Impl {
 
   std::vector<at::Tensor> slots_;  // each gradient's place in its bucket; changed by the rebuild
   std::vector<std::uint8_t> multiplied_;  // by index: its slot has the reducer's factor already
+  int num_looks_ = 0;                     // check_nothing_is_new()
   StepRecorder steps_;
   std::optional<DeviceSteps<StreamEvent>> device_steps_;  // nullopt: on the CPU
   Clock::duration loader_{};   // with device_steps_: what the step under way waited for its data

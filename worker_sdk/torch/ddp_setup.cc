@@ -24,6 +24,7 @@
 #include "common/text_parts.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/ddp_impl.h"
+#include "worker_sdk/torch/sparse_gradients.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
@@ -126,6 +127,19 @@ ModelState state_of(const torch::nn::Module& module, const std::vector<std::stri
                      "\": the model has no parameter or buffer of that name"));
 }
 
+// With DdpOptions::zero none: such a gradient is refused when it comes.
+std::set<const void*> sparse_parameters(const torch::nn::Module& module, ZeroStage zero) {
+  std::set<const void*> found;
+  if (zero != ZeroStage::kOff) return found;
+  const auto look_at = [&found](const torch::nn::Module& layer) {
+    if (!has_sparse_gradient(layer)) return;
+    for (const at::Tensor& weight : layer.parameters()) found.insert(weight.unsafeGetTensorImpl());
+  };
+  look_at(module);
+  for (const auto& layer : module.modules(/*include_self=*/false)) look_at(*layer);
+  return found;
+}
+
 // Collective. Error(kInvalidArgument), the same on every rank, names the first rank whose `state`
 // (names, dtypes, shapes, strides) or `more` differs from rank 0's.
 void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
@@ -169,7 +183,8 @@ class DdpBase::Impl::GradientHook final : public autograd::FunctionPostHook {
 
 DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
                     const DdpOptions& options)
-    : communicator_(communicator),
+    : module_(module),
+      communicator_(communicator),
       options_(options),
       checks_nan_(options.check_nan || debugs_nan()) {
   communicator_.follow_stream(current_torch_stream);
@@ -180,7 +195,8 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   if (!state_.empty()) device_ = state_.front().device();
   check_same_model(state, entries_of(options_), communicator_, device_);
   check_zero(options_);
-  const std::vector<ParameterSpec> trainable = trainable_parameters(state.parameters);
+  const std::vector<ParameterSpec> trainable =
+      trainable_parameters(state.parameters, sparse_parameters(module, options_.zero));
   check_nobody_averages();
   broadcast_tensors(state_, 0, communicator_, device_);
   reducer_.emplace(communicator_, trainable, options_.buckets,
@@ -199,7 +215,10 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   }
   if (options_.comm_hook) reducer_->set_hook(options_.comm_hook);
   make_slots();
-  for (std::size_t index = 0; index < parameters_.size(); ++index) install_hook(index);
+  for (std::size_t index = 0; index < parameters_.size(); ++index) {
+    install_hook(index, parameters_[index]);
+  }
+  for (const NamedTensor& each : sparse_) install_hook(parameters_.size(), each.tensor);
 }
 
 DdpBase::Impl::~Impl() {
@@ -213,23 +232,31 @@ DdpBase::Impl::~Impl() {
 }
 
 std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(
-    const std::vector<NamedTensor>& parameters) {
+    const std::vector<NamedTensor>& parameters, const std::set<const void*>& sparse) {
   std::vector<ParameterSpec> specs;
+  std::set<const void*> known;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) {
       frozen_.push_back({name, parameter});
       continue;
     }
     // One that several modules share is listed under each name; it has one gradient.
-    const at::Tensor& tensor = parameter;
-    const auto same = [&](const at::Tensor& known) { return known.is_same(tensor); };
-    if (std::any_of(parameters_.begin(), parameters_.end(), same)) continue;
+    const void* const identity = parameter.unsafeGetTensorImpl();
+    if (!known.insert(identity).second) continue;
+    if (sparse.contains(identity)) {
+      sparse_.push_back({name, parameter});
+      continue;
+    }
     ParameterSpec spec;
     spec.name = name;
     spec.count = static_cast<std::size_t>(parameter.numel());
-    spec.dtype = dtype_of(parameter, "parameter " + name);
+    spec.dtype = gradient_dtype_of(parameter, "parameter " + name);
     spec.device = comm_device_of(parameter);
     spec.shape = parameter.sizes().vec();
+    if (parameter.is_complex()) {
+      spec.count *= 2;
+      spec.shape.push_back(2);
+    }
     specs.push_back(std::move(spec));
     parameters_.push_back(parameter);
     names_.push_back(name);
@@ -260,7 +287,7 @@ void DdpBase::Impl::make_slots() {
 }
 
 void DdpBase::Impl::check_nobody_averages() const {
-  if (parameters_.empty()) {
+  if (parameters_.empty() && sparse_.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the model has no parameter that requires a gradient: there is nothing to average; "
                 "are its layers registered (register_module, register_parameter)?");
@@ -275,11 +302,11 @@ void DdpBase::Impl::check_nobody_averages() const {
   }
 }
 
-void DdpBase::Impl::install_hook(std::size_t index) {
-  auto accumulator = autograd::impl::grad_accumulator(parameters_[index]);
+void DdpBase::Impl::install_hook(std::size_t index, const at::Tensor& parameter) {
+  auto accumulator = autograd::impl::grad_accumulator(parameter);
   const std::uintptr_t key =
       accumulator->add_post_hook(std::make_unique<GradientHook>(*this, index));
-  accumulators_.push_back(accumulator.get());
+  if (index < parameters_.size()) accumulators_.push_back(accumulator.get());
   hooks_.push_back({std::move(accumulator), key});
 }
 

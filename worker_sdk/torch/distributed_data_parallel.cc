@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
 
 #include <cstring>
 #include <memory>
@@ -52,6 +53,20 @@ std::vector<std::size_t> unreached(const std::vector<at::Tensor>& outputs,
   return result;
 }
 
+// The communicator's errors know of operations alone.
+template <typename Send>
+void say_what_for(const char* what, const Send& send) {
+  try {
+    send();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kProtocol && error.code() != ErrorCode::kTimeout) throw;
+    throw Error(error.code(),
+                concat(error.what(), "; here DistributedDataParallel sent ", what,
+                       ": all ranks go forward through it equally often; one that evaluates "
+                       "alone calls module()"));
+  }
+}
+
 }  // namespace
 
 // Else gradients would, without a word, not be averaged: autograd drops the hooks of a parameter
@@ -86,6 +101,24 @@ void DdpBase::Impl::check_still_as_wrapped() const {
   }
 }
 
+// A walk through the module's layers: the first forwards look, later ones would pay for it.
+void DdpBase::Impl::check_nothing_is_new() {
+  constexpr int kMostLooks = 2;
+  if (num_looks_ == kMostLooks) return;
+  ++num_looks_;
+  std::unordered_set<const void*> known;
+  for (const at::Tensor& each : state_) known.insert(each.unsafeGetTensorImpl());
+  for (const at::Tensor& each : ignored_) known.insert(each.unsafeGetTensorImpl());
+  for (const auto& item : module_.named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    if (!parameter.requires_grad() || known.contains(parameter.unsafeGetTensorImpl())) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("parameter ", item.key(),
+                       " was added or replaced since the model was wrapped: its gradient would not "
+                       "be averaged; make the model whole before DistributedDataParallel"));
+  }
+}
+
 // The same on all ranks.
 void DdpBase::Impl::check_shards_are_used() const {
   if (options_.zero == ZeroStage::kOff) return;
@@ -107,6 +140,7 @@ void DdpBase::Impl::check_shards_are_used() const {
 void DdpBase::Impl::before_forward() {
   const bool with_gradients = c10::GradMode::is_enabled();
   if (with_gradients) check_still_as_wrapped();
+  if (with_gradients) check_nothing_is_new();
   if (with_gradients) check_shards_are_used();
   int buffers_from = 0;
   if (join_) {
@@ -133,13 +167,15 @@ void DdpBase::Impl::before_forward() {
 
 void DdpBase::Impl::broadcast_buffers(int root) {
   if (!buffer_broadcast_) buffer_broadcast_.emplace(buffers_, device_);
-  buffer_broadcast_->run(root, communicator_);
+  say_what_for("rank 0's buffers before a forward",
+               [&] { buffer_broadcast_->run(root, communicator_); });
 }
 
 void DdpBase::Impl::form_final_buckets() {
   const std::vector<std::size_t>& mine = reducer_->first_arrival();
   std::string bytes(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof mine[0]);
-  broadcast_bytes(bytes, 0, communicator_, device_);
+  say_what_for("the order of the buckets before a forward",
+               [&] { broadcast_bytes(bytes, 0, communicator_, device_); });
   std::vector<std::size_t> arrival(mine.size());
   std::memcpy(arrival.data(), bytes.data(), bytes.size());
   form_buckets(arrival);
@@ -266,6 +302,7 @@ void DdpBase::Impl::shadow(const JoinRound& round) {
   const at::Tensor answer = ask_for_usage();
   reducer_->finalize();
   const std::vector<std::uint8_t> used = used_anywhere(answer);
+  average_sparse_gradients();
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (used[i] == 0) reducer_->take_back(i);
   }
@@ -288,6 +325,7 @@ void DdpBase::Impl::zero_grad() {
   for (auto* tensors : {&parameters_, &ignored_}) {
     for (at::Tensor& parameter : *tensors) parameter.mutable_grad().reset();
   }
+  for (NamedTensor& each : sparse_) each.tensor.mutable_grad().reset();
   has_averages_ = false;
 }
 

@@ -138,9 +138,10 @@ std::uintptr_t FlatOptimizer::dense_gradient(Item& item) {
   }
   at::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return 0;
-  if (gradient.layout() != c10::kStrided) {
+  if (gradient.layout() != c10::kStrided || gradient.scalar_type() != tensor.scalar_type()) {
     throw Error(ErrorCode::kUnsupported, "the gradient of " + item.parameter.name +
-                                             " is sparse: this optimiser needs a dense one");
+                                             " is sparse or of another dtype: this optimiser " +
+                                             "needs a dense one of the parameter's");
   }
   if (gradient.strides() != tensor.strides()) {
     const at::Tensor dense = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());

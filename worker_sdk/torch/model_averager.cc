@@ -101,7 +101,7 @@ class ModelAverager::Impl {
     bool is_open = false;
     for (const NamedTensor& each : tensors) {
       if (each.tensor.numel() == 0) continue;
-      if (torch_adapter::dtype_of(each.tensor, each.name) != dtype) continue;
+      if (torch_adapter::gradient_dtype_of(each.tensor, each.name) != dtype) continue;
       if (!is_open) {
         pieces_.push_back({.first = tensors_.size(), .dtype = dtype, .offset_bytes = size_bytes_});
       }

@@ -244,7 +244,12 @@ std::vector<GroupedParameter> grouped_parameters(std::vector<ParameterGroup> gro
         throw Error(ErrorCode::kInvalidArgument,
                     "two parameters of the optimiser are named " + parameter.name);
       }
-      dtype_of(tensor, "parameter " + parameter.name);
+      gradient_dtype_of(tensor, "parameter " + parameter.name);
+      if (tensor.is_complex()) {
+        throw Error(ErrorCode::kUnsupported, "parameter " + parameter.name +
+                                                 " is complex: this optimiser updates real " +
+                                                 "numbers alone; give it to one of torch::optim");
+      }
       all.push_back({std::move(parameter), g});
     }
   }

@@ -82,11 +82,67 @@ DType dtype_of(const at::TensorBase& tensor, const std::string& what) {
       return DType::kFloat16;
     case at::kBFloat16:
       return DType::kBFloat16;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kByte:
+      return DType::kUInt8;
+    case at::kBool:
+      return DType::kBool;
+    case at::kFloat8_e4m3fn:
+      return DType::kFloat8E4M3;
+    case at::kFloat8_e5m2:
+      return DType::kFloat8E5M2;
     default:
       throw Error(ErrorCode::kUnsupported,
                   concat(what, " has dtype ", c10::toString(tensor.scalar_type()),
-                         ": its gradient can't be averaged; use float32, float64, float16 or "
-                         "bfloat16, or freeze it"));
+                         ": communicators don't know it; use float32, float64, float16, bfloat16, "
+                         "int64, int32, int8, uint8 or bool, at::view_as_real() of complex"));
+  }
+}
+
+DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what) {
+  switch (parameter.scalar_type()) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+      return dtype_of(parameter, what);
+    case at::kComplexFloat:
+      return DType::kFloat32;
+    case at::kComplexDouble:
+      return DType::kFloat64;
+    default:
+      throw Error(ErrorCode::kUnsupported,
+                  concat(what, " has dtype ", c10::toString(parameter.scalar_type()),
+                         ": its gradient can't be averaged; use float32, float64, float16, "
+                         "bfloat16, complex64 or complex128, or freeze it"));
+  }
+}
+
+void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
+                          bool may_be_sparse) {
+  const at::Tensor& gradient = parameter.grad();
+  const auto refuse = [&name](const auto&... why) {
+    throw Error(ErrorCode::kUnsupported, concat("the gradient of ", name, why...));
+  };
+  if (gradient.layout() != c10::kStrided && !(may_be_sparse && gradient.is_sparse())) {
+    refuse(
+        " is sparse: only that of an Embedding or EmbeddingBag layer can be, and none with "
+        "DdpOptions::zero; use a dense one (sparse(false) in embedding options)");
+  }
+  if (gradient.requires_grad()) {
+    refuse(
+        " has a graph of its own (backward with create_graph), which ends where ranks are "
+        "averaged: take torch::autograd::grad() with create_graph for a penalty, and let the "
+        "last backward be without");
+  }
+  if (gradient.scalar_type() != parameter.scalar_type()) {
+    refuse(" is ", c10::toString(gradient.scalar_type()), ", the parameter ",
+           c10::toString(parameter.scalar_type()), ": averages are of the parameter's dtype");
   }
 }
 

@@ -13,8 +13,16 @@
 
 namespace ddprun::torch_adapter {
 
-// Error(kUnsupported) naming `what` for dtypes that the communicators can't average.
+// Error(kUnsupported) naming `what` for dtypes that the communicators don't know.
 DType dtype_of(const at::TensorBase& tensor, const std::string& what);
+// Of a parameter, for its gradient. Error(kUnsupported) naming `what` for dtypes that can't be
+// averaged. A complex number is two of the dtype that this returns.
+DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what);
+// Whether the parameter's gradient, which is defined, is nothing but numbers of the parameter's
+// dtype. Error(kUnsupported) naming `name`: it has a graph of its own, has another dtype, or is
+// sparse.
+void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
+                          bool may_be_sparse = false);
 Device comm_device_of(const at::TensorBase& tensor);
 // A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
 TensorView view_of(const at::Tensor& contiguous, const std::string& what);

@@ -406,6 +406,16 @@ TEST_CASE("Session: explicit host asks for no GPU") {
   });
 }
 
+TEST_CASE("Session: a second one of the same worker goes on where the first one ended") {
+  ServerThread server;
+  for (int time = 0; time < 2; ++time) {
+    run_sessions(server, 2, nothing_there(), [](Session& session) {
+      session.make_communicator(BackendChoice::kHost)->barrier();
+    });
+  }
+  CHECK(store::TcpStore(server.endpoint()).get("ddprun/1/communicators/0") == "2");
+}
+
 TEST_CASE("Session: ranks that choose differently all hear it") {
   ServerThread server;
   run_sessions(server, 2, nothing_there(), [](Session& session) {

@@ -200,6 +200,7 @@ TEST_CASE("Loader: what makes no sense is refused") {
   CHECK(too_early.code() == ErrorCode::kInvalidArgument);
   CHECK(test::contains(too_early.what(), "no batches before set_epoch()"));
   CHECK(error_of([&] { loader.set_epoch(0, -1); }).code() == ErrorCode::kInvalidArgument);
+  CHECK(test::contains(error_of([&] { loader.set_epoch(0, 2); }).what(), "sample 2: a rank has 1"));
   loader.set_epoch(0);
   CHECK(all_of(loader) == Indices{0});
 }

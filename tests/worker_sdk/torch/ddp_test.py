@@ -28,7 +28,7 @@ class Ddp(ranks.RanksTest):
             with self.subTest(world=world):
                 self.run_mode("mismatch", world)
 
-    def test_an_unused_parameter_and_a_sparse_gradient_are_named(self):
+    def test_an_unused_parameter_is_named(self):
         for world in (1, 2, 3):
             with self.subTest(world=world):
                 self.run_mode("unused", world)

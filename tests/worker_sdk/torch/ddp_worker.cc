@@ -192,13 +192,6 @@ void run_unused(Communicator& communicator) {
   });
   expect_contains(
       error, "no gradient for 1.weight, 1.bias on rank " + std::to_string(communicator.rank()));
-
-  torch::nn::Embedding sparse(torch::nn::EmbeddingOptions(10, 4).sparse(true));
-  DistributedDataParallel sparse_ddp(*sparse, communicator);
-  expect_contains(error_of([&] {
-                    sparse_ddp(torch::tensor({1, 2}, torch::kLong)).sum().backward();
-                  }),
-                  "the gradient of weight is sparse");
 }
 
 // Passes its input on; its backward throws where `armed`.

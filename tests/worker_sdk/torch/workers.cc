@@ -19,6 +19,9 @@ int program(int argc, char** argv);
 namespace ddp_worker {
 int program(int argc, char** argv);
 }
+namespace models_worker {
+int program(int argc, char** argv);
+}
 namespace optim_worker {
 int program(int argc, char** argv);
 }
@@ -44,6 +47,7 @@ constexpr Worker kWorkers[] = {
     {"checkpoint_worker", checkpoint_worker::program},
     {"ddp_modes_worker", ddp_modes_worker::program},
     {"ddp_worker", ddp_worker::program},
+    {"models_worker", models_worker::program},
     {"optim_worker", optim_worker::program},
     {"tensor_parallel_worker", tensor_parallel_worker::program},
     {"zero_worker", zero_worker::program},

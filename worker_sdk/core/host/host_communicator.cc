@@ -21,6 +21,7 @@
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_node.h"
+#include "worker_sdk/core/one_caller.h"
 #include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"
 
@@ -353,6 +354,7 @@ class HostCommunicator final : public Communicator {
       });
       return nullptr;
     }
+    const OneCaller::Inside inside(caller_);
     what.sequence = ++num_collectives_;
     return start(collectives_queue_, what, options, std::move(body));
   }
@@ -374,6 +376,7 @@ class HostCommunicator final : public Communicator {
       return nullptr;
     }
     if (peer == rank()) refuse("rank ", peer, " can send to itself in a group only");
+    const OneCaller::Inside inside(caller_);
     MessageQueue& entry = message_queues_[{peer, kind}];
     if (!entry.queue) {
       entry.queue = std::make_unique<OrderedExecutor>(kind == CallKind::kSend ? "ddprun-send"
@@ -543,6 +546,7 @@ class HostCommunicator final : public Communicator {
   std::unique_ptr<Arena> solo_arena_;  // size() == 1
   std::unique_ptr<HostNode> node_;     // size() > 1
 
+  OneCaller caller_;
   // Caller's thread only.
   std::uint32_t num_collectives_ = 0;
   std::map<std::string, int> num_splits_;  // by name

@@ -15,7 +15,7 @@ namespace ddprun::host {
 
 // One instruction set's kernels. `count` is in elements; `destination` may be one of the sources,
 // otherwise nothing overlaps. Integers wrap around. kAverage is combined like kSum. kMin and kMax
-// keep the first operand when the operands don't compare (NaN).
+// pass NaN over for a number, as fmin() and fmax() do.
 struct ReduceKernels {
   const char* name;
   // destination[i] = a[i] op b[i]; floats of 8 and 16 bits are not accepted (widen them first).

@@ -42,6 +42,11 @@ struct Arithmetic<std::int64_t> {
   using Type = std::uint64_t;
 };
 
+template <typename T>
+bool is_nan(T value) {
+  return value != value;
+}
+
 // The loops may see destination == a: ivdep tells the compiler that this is no dependency.
 template <typename T>
 void combine_typed(void* destination, const void* left, const void* right, size_t count,
@@ -66,11 +71,11 @@ void combine_typed(void* destination, const void* left, const void* right, size_
       return;
     case ReduceOp::kMin:
 #pragma GCC ivdep
-      for (size_t i = 0; i < count; ++i) out[i] = b[i] < a[i] ? b[i] : a[i];
+      for (size_t i = 0; i < count; ++i) out[i] = b[i] < a[i] || is_nan(a[i]) ? b[i] : a[i];
       return;
     case ReduceOp::kMax:
 #pragma GCC ivdep
-      for (size_t i = 0; i < count; ++i) out[i] = b[i] > a[i] ? b[i] : a[i];
+      for (size_t i = 0; i < count; ++i) out[i] = b[i] > a[i] || is_nan(a[i]) ? b[i] : a[i];
       return;
   }
 }

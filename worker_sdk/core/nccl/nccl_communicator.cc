@@ -19,6 +19,7 @@
 #include "worker_sdk/core/nccl/nccl_buffer.h"
 #include "worker_sdk/core/nccl/operation.h"
 #include "worker_sdk/core/nccl/watchdog.h"
+#include "worker_sdk/core/one_caller.h"
 
 namespace ddprun::nccl {
 namespace {
@@ -349,6 +350,7 @@ class NcclCommunicator : public Communicator {
   // Launches them together on our stream behind the caller's, and watches them from before they
   // start. At least one.
   std::vector<OperationPtr> start(std::span<const Asked> asked) {
+    const OneCaller::Inside inside(caller_thread_);
     std::lock_guard lock(launch_mutex_);
     failure_->throw_if_set();
     const bool captured = is_captured(asked.size() == 1 ? kind_name(asked[0].facts.kind) : "group");
@@ -581,7 +583,8 @@ class NcclCommunicator : public Communicator {
 
   // Caller's thread only.
   std::map<std::string, int> num_splits_;  // by name
-  bool is_grouping_ = false;               // inside group()
+  OneCaller caller_thread_;
+  bool is_grouping_ = false;  // inside group()
   std::vector<Asked> grouped_;
 
   std::mutex launch_mutex_;

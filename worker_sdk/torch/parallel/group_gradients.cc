@@ -39,6 +39,7 @@ Bucket fill(const std::vector<at::Tensor>& parameters, const std::vector<std::si
   for (const std::size_t index : members) {
     const at::Tensor& parameter = parameters[index];
     const at::Tensor& gradient = parameter.grad();
+    if (gradient.defined()) check_plain_gradient(parameter, concat("parameter ", index));
     flat.push_back((gradient.defined() ? gradient : at::zeros_like(parameter)).reshape({-1}));
     counts.push_back(parameter.numel());
   }

@@ -114,11 +114,7 @@ void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
 
 // A dense tensor's memory; it must be contiguous and outlive the view.
 TensorView message_view(const at::Tensor& tensor) {
-  if (tensor.scalar_type() != at::kLong) return view_of(tensor, "a stage's output");
-  return {.data = tensor.mutable_data_ptr(),  // a note's numbers, which nobody adds
-          .count = static_cast<std::size_t>(tensor.numel()),
-          .dtype = DType::kInt64,
-          .device = comm_device_of(tensor)};
+  return view_of(tensor, "a stage's output");
 }
 
 at::Tensor empty_note() {

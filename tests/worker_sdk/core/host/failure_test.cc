@@ -50,6 +50,31 @@ TEST_CASE("host communicator: an expired deadline names the rank that is missing
   CHECK(errors[1] == "");
 }
 
+TEST_CASE("host communicator: of two threads that call it at once one is refused") {
+  std::barrier one_is_refused(2);
+  const auto errors = run_world(one_node(2), [&](Communicator& ranks) {
+    std::vector<float> values(10, 1.0f), others(10, 1.0f);
+    if (ranks.rank() == 1) {
+      one_is_refused.arrive_and_wait();
+      ranks.all_reduce(view(values), ReduceOp::kSum);
+      return;
+    }
+    std::string what;
+    const auto call = [&](std::vector<float>& buffer) {
+      const auto code = code_of([&] { ranks.all_reduce(view(buffer), ReduceOp::kSum); }, &what);
+      if (code == ErrorCode::kInvalidArgument) one_is_refused.arrive_and_wait();
+    };
+    std::thread second(call, std::ref(others));
+    call(values);
+    second.join();
+    if (values[0] + others[0] != 3)
+      throw std::runtime_error("one sum is there, one buffer is not touched");
+    throw std::runtime_error(what);
+  });
+  CHECK_THAT(errors[0], StartsWith("two threads call one communicator at the same time"));
+  CHECK(errors[1] == "");
+}
+
 TEST_CASE("host communicator: a deadline between nodes names the rank waited for") {
   WorldOptions world{.node_rank_of = {0, 1}};
   std::barrier all_failed(2);

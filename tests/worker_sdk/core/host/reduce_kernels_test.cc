@@ -62,6 +62,20 @@ TEST_CASE("ReduceKernels: every version gives the same bits for each type, opera
   }
 }
 
+TEST_CASE("ReduceKernels: a minimum and a maximum pass NaN over, from whichever side") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceKernels* kernels : available_reduce_kernels()) {
+    const std::vector<float> a{1, nan, nan}, b{nan, 1, nan};
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      std::vector<float> out(3);
+      kernels->combine(out.data(), a.data(), b.data(), 3, DType::kFloat32, op);
+      CHECK(out[0] == 1);
+      CHECK(out[1] == 1);
+      CHECK(std::isnan(out[2]));
+    }
+  }
+}
+
 TEST_CASE("ReduceKernels: on bool a sum is any, a product is all") {
   for (const ReduceKernels* kernels : available_reduce_kernels()) {
     const std::uint8_t a[] = {0, 0, 1, 1}, b[] = {0, 1, 0, 1};

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models of many kinds: trained by DistributedDataParallel each ends bit for bit as replicas in one
+// process do whose gradients are averaged by hand, which is what PyTorch's defines itself to be
+// (https://docs.pytorch.org/docs/stable/notes/ddp.html). What can't be trained is refused by name.
+// equality_test.py and modes_test.py compare with PyTorch itself.
+#include <torch/torch.h>
+
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/log.h"
+#include "tests/worker_sdk/torch/worker_program.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+
+using namespace ddprun;
+using namespace ddprun::testing;
+
+namespace models_worker {
+namespace {
+
+namespace F = torch::nn::functional;
+using torch::Tensor;
+using torch::nn::Linear;
+
+constexpr int kNumSteps = 5;
+constexpr std::int64_t kBatch = 4, kWidth = 8;
+
+// Input and rank → loss.
+using Loss = std::function<Tensor(const Tensor& x, int rank)>;
+
+struct Net : torch::nn::Module {
+  Tensor forward(const Tensor& x, int rank) { return loss(x, rank); }
+  Loss loss;
+};
+
+struct Model {
+  const char* name;
+  std::function<Loss(Net&)> build;
+  DdpOptions options{};
+  torch::Dtype dtype = torch::kFloat;  // of the input
+  const char* refusal = nullptr;       // a part of the error
+  bool creates_graph = false;          // backward does
+};
+
+Tensor draw(std::uint64_t seed, at::IntArrayRef sizes, torch::Dtype dtype) {
+  torch::manual_seed(seed);
+  return torch::randn(sizes, torch::kDouble).to(dtype);
+}
+
+// Learns its input's sine, whatever the shapes.
+Tensor error_of_sine(const Tensor& output, const Tensor& x) {
+  return (output - x.sin().sum()).square().mean();
+}
+
+Tensor indices_of(const Tensor& x) { return (x.abs() * 5).to(torch::kLong).remainder(10); }
+
+torch::nn::EmbeddingOptions sparse_rows() {
+  return torch::nn::EmbeddingOptions(10, 6).sparse(true);
+}
+
+// A layer between two others.
+template <typename Layer>
+std::function<Loss(Net&)> around(Layer layer_of, std::vector<std::int64_t> shape) {
+  return [=](Net& net) -> Loss {
+    Linear in = net.register_module("in", Linear(kWidth, 64));
+    auto layer = net.register_module("layer", layer_of());
+    return [in, layer, shape](const Tensor& x, int) mutable {
+      return error_of_sine(layer->forward(in->forward(x).view(shape)), x);
+    };
+  };
+}
+
+// A layer that also returns its state.
+template <typename Layer>
+std::function<Loss(Net&)> recurrent(Layer layer_of) {
+  return [=](Net& net) -> Loss {
+    auto layer = net.register_module("layer", layer_of());
+    return [layer](const Tensor& x, int) mutable {
+      return error_of_sine(std::get<0>(layer->forward(x.view({kBatch, 2, kWidth / 2}))), x);
+    };
+  };
+}
+
+// One parameter, and what is made of it.
+std::function<Loss(Net&)> one(std::function<Tensor()> initial,
+                              std::function<Tensor(const Tensor& w, const Tensor& x)> use) {
+  return [=](Net& net) -> Loss {
+    const Tensor w = net.register_parameter("w", initial());
+    return [w, use](const Tensor& x, int) { return error_of_sine(use(w, x), x); };
+  };
+}
+
+Tensor matrix(torch::Dtype dtype = torch::kFloat) { return draw(7, {kWidth, kWidth}, dtype); }
+
+Tensor times(const Tensor& w, const Tensor& x) { return x.matmul(w); }
+
+struct Square : torch::autograd::Function<Square> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& input) {
+    context->save_for_backward({input});
+    return input.square();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {2 * context->get_saved_variables()[0] * gradients[0]};
+  }
+};
+
+Loss experts(Net& net) {
+  std::vector<Linear> all;
+  for (int i = 0; i < 4; ++i) all.push_back(net.register_module(concat("e", i), Linear(kWidth, 1)));
+  return [all](const Tensor& x, int rank) {
+    const auto first = static_cast<std::size_t>(x[0][0].item<float>() > 0);
+    Linear chosen = all[first + static_cast<std::size_t>(rank)];  // the last one nobody's
+    return error_of_sine(chosen->forward(x), x);
+  };
+}
+
+// A sparse embedding; `skips`: rank 1 has no gradient of it.
+std::function<Loss(Net&)> sparse(bool skips) {
+  return [=](Net& net) -> Loss {
+    torch::nn::Embedding rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
+    Linear out = net.register_module("out", Linear(6, 1));
+    return [=](const Tensor& x, int rank) mutable {
+      const Tensor read =
+          skips && rank == 1 ? torch::ones({kBatch, 6}) : rows->forward(indices_of(x)).mean(1);
+      return error_of_sine(out->forward(read), x);
+    };
+  };
+}
+
+// Trained parts and one that isn't.
+Loss frozen(Net& net) {
+  Linear in = net.register_module("in", Linear(kWidth, kWidth));
+  Linear still = net.register_module("still", Linear(kWidth, kWidth));
+  Linear out = net.register_module("out", Linear(kWidth, 1));
+  for (Tensor& parameter : still->parameters()) parameter.requires_grad_(false);
+  return [=](const Tensor& x, int) mutable {
+    Tensor h = still->forward(in->forward(x));
+    {
+      const torch::NoGradGuard no_grad;
+      h = h + out->forward(h).detach();
+    }
+    return error_of_sine(out->forward(still->forward(in->forward(x)) + h), x);
+  };
+}
+
+Loss penalised(Net& net) {
+  Linear in = net.register_module("in", Linear(kWidth, kWidth));
+  Linear out = net.register_module("out", Linear(kWidth, 1));
+  return [=](const Tensor& x, int) mutable {
+    const Tensor input = x.detach().requires_grad_();
+    const Tensor output = out->forward(torch::tanh(in->forward(input)));
+    const Tensor slope = torch::autograd::grad({output.sum()}, {input}, {}, true, true)[0];
+    return error_of_sine(output, x) + (slope.norm() - 1).square();
+  };
+}
+
+// One weight under two names.
+Loss tied(Net& net) {
+  const Tensor w = net.register_parameter("w", draw(7, {6, kWidth}, torch::kFloat));
+  auto other = net.register_module("other", std::make_shared<Net>());
+  other->register_parameter("w", w);
+  return [w](const Tensor& x, int) { return error_of_sine(x.matmul(w.t()).tanh().matmul(w), x); };
+}
+
+// The gradients of an embedding are sparse, those of its weight elsewhere are not.
+Loss tied_sparse(Net& net) {
+  torch::nn::Embedding rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
+  return [=](const Tensor& x, int) mutable {
+    const Tensor read = rows->forward(indices_of(x)).mean(1);
+    return error_of_sine(read.matmul(rows->weight.t()), x);
+  };
+}
+
+Loss nested(Net& net) {
+  auto outer = net.register_module("outer", std::make_shared<Net>());
+  auto inner = outer->register_module("inner", std::make_shared<Net>());
+  Linear first = outer->register_module("first", Linear(kWidth, 6));
+  Linear second = inner->register_module("second", Linear(6, 1));
+  return [=](const Tensor& x, int) mutable {
+    return error_of_sine(second->forward(first->forward(x).tanh()), x);
+  };
+}
+
+Loss used_twice(Net& net) {
+  Linear layer = net.register_module("layer", Linear(kWidth, kWidth));
+  return [=](const Tensor& x, int) mutable {
+    return error_of_sine(layer->forward(layer->forward(x).tanh()), x);
+  };
+}
+
+Loss channels_last(Net& net) {
+  torch::nn::Conv2d conv(torch::nn::Conv2dOptions(2, 3, 2));
+  conv->weight.set_data(conv->weight.contiguous(at::MemoryFormat::ChannelsLast));
+  net.register_module("conv", conv);
+  return [=](const Tensor& x, int) mutable {
+    const Tensor image = x.view({kBatch, 2, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
+    return error_of_sine(conv->forward(image), x);
+  };
+}
+
+Loss complex_weights(Net& net, torch::Dtype real, torch::Dtype complex) {
+  const Tensor parts = draw(7, {kWidth, kWidth, 2}, real);
+  const Tensor w = net.register_parameter("w", torch::view_as_complex(parts).to(complex));
+  const Tensor scale = net.register_parameter("scale", torch::ones({1}, real));
+  return
+      [=](const Tensor& x, int) { return error_of_sine(x.to(complex).matmul(w).abs() * scale, x); };
+}
+
+Loss mixed_dtypes(Net& net) {
+  Linear in = net.register_module("in", Linear(kWidth, 6));
+  Linear out = net.register_module("out", Linear(6, 1));
+  out->to(torch::kDouble);
+  return [=](const Tensor& x, int) mutable {
+    return error_of_sine(out->forward(in->forward(x).to(torch::kDouble)), x);
+  };
+}
+
+Loss attention(Net& net) {
+  torch::nn::TransformerEncoderLayer layer = net.register_module(
+      "layer", torch::nn::TransformerEncoderLayer(
+                   torch::nn::TransformerEncoderLayerOptions(kWidth, 2).dim_feedforward(6)));
+  return [=](const Tensor& x, int) mutable {
+    return error_of_sine(layer->forward(x.unsqueeze(1)), x);
+  };
+}
+
+Loss dropout(Net& net) {
+  Linear in = net.register_module("in", Linear(kWidth, 16));
+  return [=](const Tensor& x, int rank) mutable {
+    torch::manual_seed(5 + static_cast<std::uint64_t>(rank));
+    return error_of_sine(F::dropout(in->forward(x)), x);
+  };
+}
+
+Loss with_another_gradient_dtype(Net& net) {
+  const Tensor w = net.register_parameter("w", matrix(torch::kBFloat16));
+  w.set_grad_dtype(torch::kFloat);
+  return [w](const Tensor& x, int) { return error_of_sine(x.matmul(w.to(torch::kFloat)), x); };
+}
+
+Loss with_a_functional_embedding(Net& net) {
+  const Tensor w = net.register_parameter("w", matrix());
+  return [w](const Tensor& x, int) {
+    const auto sparse = F::EmbeddingFuncOptions().sparse(true);
+    return error_of_sine(F::embedding(indices_of(x).remainder(kWidth), w, sparse), x);
+  };
+}
+
+std::vector<Model> all_models() {
+  using namespace torch::nn;
+  const auto half = [](torch::Dtype dtype) { return [dtype] { return matrix(dtype); }; };
+  const auto plain = [] { return matrix(); };
+  return {
+      {"linear", one(plain, times)},
+      {"float64", one(half(torch::kDouble), times), {}, torch::kDouble},
+      {"bfloat16", one(half(torch::kBFloat16), times), {}, torch::kBFloat16},
+      {"float16", one(half(torch::kHalf), times), {}, torch::kHalf},
+      {"complex64", [](Net& n) { return complex_weights(n, torch::kFloat, torch::kComplexFloat); }},
+      {"complex128",
+       [](Net& n) { return complex_weights(n, torch::kDouble, torch::kComplexDouble); },
+       {},
+       torch::kDouble},
+      {"two dtypes", mixed_dtypes},
+      {"tied weights", tied},
+      {"nested modules", nested},
+      {"a layer used twice", used_twice},
+      {"channels-last", channels_last},
+      {"a number",
+       one([] { return torch::ones({}); }, [](const Tensor& w, const Tensor& x) { return x * w; })},
+      {"an empty parameter", one(
+                                 [] {
+                                   return torch::ones({0, kWidth});
+                                 },
+                                 [](const Tensor& w, const Tensor& x) {
+                                   return torch::cat({w, x * w.sum()});
+                                 })},
+      {"more than a bucket", one(
+                                 [] {
+                                   return draw(7, {kWidth, 2000}, torch::kFloat);
+                                 },
+                                 times)},
+      {"a transposed parameter", one([] { return matrix().t(); }, times)},
+      {"a parameter with gaps", one(
+                                    [] {
+                                      return draw(7, {kWidth, 9}, torch::kFloat).narrow(1, 0, 3);
+                                    },
+                                    times)},
+      {"views of a parameter",
+       one(plain,
+           [](const Tensor& w, const Tensor& x) {
+             return x.matmul(w.view({2, -1})[0].view({kWidth, -1})) + w.t().slice(0, 1, 2).sum();
+           })},
+      {"an expanded parameter",
+       one(
+           [] {
+             return torch::ones({1, kWidth});
+           },
+           [](const Tensor& w, const Tensor& x) { return x * w.expand_as(x); })},
+      {"in place",
+       one(plain, [](const Tensor& w, const Tensor& x) { return x.matmul(w).add_(1).relu_(); })},
+      {"a norm of weights",
+       one(plain,
+           [](const Tensor& w, const Tensor& x) { return x.matmul(w / w.norm(2, 0, true)); })},
+      {"a function of its own",
+       one(plain, [](const Tensor& w, const Tensor& x) { return Square::apply(x.matmul(w)); })},
+      {"convolution", around([] { return Conv1d(Conv1dOptions(4, 3, 3)); }, {kBatch, 4, 16})},
+      {"convolution by groups",
+       around([] { return Conv2d(Conv2dOptions(4, 4, 2).groups(4)); }, {kBatch, 4, 4, 4})},
+      {"convolution in space",
+       around([] { return Conv3d(Conv3dOptions(1, 2, 2)); }, {kBatch, 1, 4, 4, 4})},
+      {"transposed convolution",
+       around([] { return ConvTranspose2d(ConvTranspose2dOptions(4, 2, 3).stride(2)); },
+              {kBatch, 4, 4, 4})},
+      {"batch norm", around([] { return BatchNorm2d(4); }, {kBatch, 4, 4, 4})},
+      {"own buffers",
+       around([] { return BatchNorm1d(64); }, {kBatch, 64}),
+       {.broadcast_buffers = false}},
+      {"layer norm", around([] { return LayerNorm(LayerNormOptions({64})); }, {kBatch, 64})},
+      {"group norm", around([] { return GroupNorm(GroupNormOptions(2, 4)); }, {kBatch, 4, 16})},
+      {"prelu", around([] { return PReLU(PReLUOptions().num_parameters(4)); }, {kBatch, 4, 16})},
+      {"bilinear",
+       [](Net& net) -> Loss {
+         Bilinear layer = net.register_module("layer", Bilinear(kWidth, kWidth, 3));
+         return [=](const Tensor& x, int) mutable {
+           return error_of_sine(layer->forward(x, x.cos()), x);
+         };
+       }},
+      {"rnn", recurrent([] { return RNN(RNNOptions(kWidth / 2, 5).num_layers(2)); })},
+      {"lstm", recurrent([] { return LSTM(LSTMOptions(kWidth / 2, 5).bidirectional(true)); })},
+      {"gru", recurrent([] { return GRU(GRUOptions(kWidth / 2, 5)); })},
+      {"transformer", attention},
+      {"dropout", dropout},
+      {"a frozen layer", frozen},
+      {"double backward", penalised},
+      {"experts", experts, {.find_unused_parameters = true}},
+      {"a static graph", used_twice, {.static_graph = true}},
+      {"dense embedding",
+       [](Net& net) -> Loss {
+         Embedding rows = net.register_module("rows", Embedding(10, 6));
+         return [=](const Tensor& x, int) mutable {
+           return error_of_sine(rows->forward(indices_of(x)), x);
+         };
+       }},
+      {"sparse embedding", sparse(false)},
+      {"a sparse embedding that one rank doesn't use",
+       sparse(true),
+       {.find_unused_parameters = true}},
+      {"sparse embedding bag",
+       [](Net& net) -> Loss {
+         EmbeddingBag rows = net.register_module(
+             "rows", EmbeddingBag(EmbeddingBagOptions(10, 6).sparse(true).mode(torch::kSum)));
+         return [=](const Tensor& x, int) mutable {
+           return error_of_sine(rows->forward(indices_of(x)), x);
+         };
+       }},
+      {"a tied sparse embedding", tied_sparse},
+      {.name = "create_graph",
+       .build = used_twice,
+       .refusal = "the gradient of layer.bias has a graph of its own",
+       .creates_graph = true},
+      {.name = "a gradient of another dtype",
+       .build = with_another_gradient_dtype,
+       .refusal = "the gradient of w is Float, the parameter BFloat16"},
+      {.name = "a sparse gradient of no embedding layer",
+       .build = with_a_functional_embedding,
+       .refusal = "the gradient of w is sparse"},
+  };
+}
+
+std::shared_ptr<Net> make_net(const Model& model, std::uint64_t seed) {
+  torch::manual_seed(seed);
+  auto net = std::make_shared<Net>();
+  net->loss = model.build(*net);
+  return net;
+}
+
+Tensor input(const Model& model, int step, int rank) {
+  return draw(static_cast<std::uint64_t>(100 * (1 + step) + rank), {kBatch, kWidth}, model.dtype);
+}
+
+torch::optim::SGD optimizer_of(Net& net) {
+  return torch::optim::SGD(net.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+}
+
+void train(const Model& model, Net& net, Communicator& communicator) {
+  DdpOptions options = model.options;
+  options.buckets = {.first_bytes = 256, .cap_bytes = 1024};
+  DistributedDataParallel ddp(net, communicator, options);
+  torch::optim::SGD optimizer = optimizer_of(net);
+  for (int step = 0; step < kNumSteps; ++step) {
+    ddp.zero_grad();
+    const int rank = communicator.rank();
+    ddp(input(model, step, rank), rank).backward({}, std::nullopt, model.creates_graph);
+    if (step + 1 < kNumSteps) optimizer.step();  // the last gradients are compared, too
+  }
+  for (Tensor& parameter : net.parameters()) {
+    if (parameter.grad().defined()) parameter.mutable_grad() = parameter.grad().clone();
+  }
+}
+
+// The gradient of one parameter, averaged; undefined where no replica has one.
+Tensor average(const std::vector<Tensor>& gradients) {
+  Tensor sum;
+  for (const Tensor& each : gradients) {
+    if (!each.defined()) continue;
+    const Tensor whole = each.is_sparse() ? each.coalesce() : each;
+    const Tensor share = whole / static_cast<double>(gradients.size());
+    sum = sum.defined() ? sum + share : share;
+  }
+  return sum.defined() && sum.is_sparse() ? sum.coalesce() : sum;
+}
+
+// The net of `rank` after the same training by replicas.
+std::shared_ptr<Net> train_replicas(const Model& model, int rank, int size) {
+  std::vector<std::shared_ptr<Net>> nets;
+  std::vector<torch::optim::SGD> optimizers;
+  for (int r = 0; r < size; ++r) {
+    nets.push_back(make_net(model, 1));
+    optimizers.push_back(optimizer_of(*nets.back()));
+  }
+  const auto all = [&](const auto& of, std::size_t i) {
+    std::vector<Tensor> list;
+    for (const auto& net : nets) list.push_back(of(*net)[i]);
+    return list;
+  };
+  const auto parameters = [](const Net& net) { return net.parameters(); };
+  const auto buffers = [](const Net& net) { return net.buffers(); };
+  for (int step = 0; step < kNumSteps; ++step) {
+    for (std::size_t i = 0; i < nets[0]->buffers().size() && model.options.broadcast_buffers; ++i) {
+      const std::vector<Tensor> buffer = all(buffers, i);
+      for (const Tensor& each : buffer) each.copy_(buffer[0]);
+    }
+    for (int r = 0; r < size; ++r) {
+      optimizers[static_cast<std::size_t>(r)].zero_grad();
+      nets[static_cast<std::size_t>(r)]->forward(input(model, step, r), r).backward();
+    }
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < nets[0]->parameters().size(); ++i) {
+      std::vector<Tensor> parameter = all(parameters, i), gradients;
+      for (const Tensor& each : parameter) gradients.push_back(each.grad());
+      const Tensor mean = average(gradients);
+      for (Tensor& each : parameter) each.mutable_grad() = mean.defined() ? mean.clone() : mean;
+    }
+    if (step + 1 == kNumSteps) break;
+    for (auto& optimizer : optimizers) optimizer.step();
+  }
+  return nets[static_cast<std::size_t>(rank)];
+}
+
+Tensor dense(const Tensor& tensor) { return tensor.is_sparse() ? tensor.to_dense() : tensor; }
+
+void compare(const std::string& what, const Tensor& ours, const Tensor& theirs) {
+  expect(ours.defined() == theirs.defined(), what + " is defined on both sides or on none");
+  if (!ours.defined()) return;
+  expect(ours.is_sparse() == theirs.is_sparse(), what + " is sparse on both sides or on none");
+  expect(torch::equal(dense(ours), dense(theirs)), what + " is the same, bit for bit");
+}
+
+void check(const Model& model, Communicator& communicator) {
+  const std::shared_ptr<Net> net = make_net(model, communicator.rank() == 0 ? 1 : 2);
+  const std::string error = error_of([&] { train(model, *net, communicator); });
+  if (model.refusal != nullptr) return expect_contains(error, model.refusal);
+  expect(error.empty(), concat(model.name, ": ", error));
+  const auto theirs = train_replicas(model, communicator.rank(), communicator.size());
+  const auto a = net->named_parameters(), b = theirs->named_parameters();
+  for (const auto& item : a) {
+    const std::string what = concat(model.name, ": ", item.key());
+    compare(what, item.value(), b[item.key()]);
+    compare(what + "'s gradient", item.value().grad(), b[item.key()].grad());
+  }
+  for (const auto& item : net->named_buffers()) {
+    compare(concat(model.name, ": ", item.key()), item.value(),
+            theirs->named_buffers()[item.key()]);
+  }
+}
+
+// What comes to a model after it is wrapped.
+void check_late_parameters(Communicator& communicator) {
+  const Model model{.name = "late", .build = one([] { return matrix(); }, times)};
+  const std::shared_ptr<Net> net = make_net(model, 1);
+  DistributedDataParallel ddp(*net, communicator);
+  net->register_parameter("late", torch::ones({3}));
+  expect_contains(error_of([&] { ddp(input(model, 0, 0), 0); }),
+                  "parameter late was added or replaced since the model was wrapped");
+}
+
+}  // namespace
+
+int program(int, char**) {
+  torch::set_num_threads(1);
+  return run_worker("models_worker", "", [](Communicator& communicator) {
+    const std::vector<Model> models = all_models();
+    for (const Model& model : models) check(model, communicator);
+    check_late_parameters(communicator);
+    std::cout << models.size() << " models\n";
+    return true;
+  });
+}
+
+}  // namespace models_worker

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread at a time calls a communicator: operations of two threads would start in another order
+// on each rank, and mix their numbers without a word.
+#pragma once
+
+#include <atomic>
+
+#include "common/error.h"
+
+namespace ddprun {
+
+class OneCaller {
+ public:
+  // The calling thread is inside until this goes. Error(kInvalidArgument): another thread is.
+  class Inside {
+   public:
+    explicit Inside(OneCaller& caller) : caller_(caller) {
+      if (!caller_.is_taken_.exchange(true, std::memory_order_acquire)) return;
+      throw Error(ErrorCode::kInvalidArgument,
+                  "two threads call one communicator at the same time: give each a communicator of "
+                  "its own (split), or let one of them make all calls");
+    }
+    ~Inside() { caller_.is_taken_.store(false, std::memory_order_release); }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+
+   private:
+    OneCaller& caller_;
+  };
+
+ private:
+  std::atomic<bool> is_taken_{false};
+};
+
+}  // namespace ddprun
