@@ -260,6 +260,7 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   }
   report.quiet = duration_cast<milliseconds>(view.quiet);
   report.limit = duration_cast<milliseconds>(view.limit);
+  report.unmoved = duration_cast<milliseconds>(view.unmoved);
   report.limit_if_blocked = duration_cast<milliseconds>(view.limit_if_blocked);
   if (view.limit_if_working) {
     report.limit_if_working = duration_cast<milliseconds>(*view.limit_if_working);

@@ -64,8 +64,9 @@ struct HangLimits {
 // One rank after many looks.
 struct RankView {
   std::optional<ProgressWords> words;
-  Clock::duration quiet{};  // since its last progress, without the times when it was stopped
-  Clock::duration limit{};  // of its phase; when it is reported
+  Clock::duration quiet{};    // since its last progress, without the times when it was stopped
+  Clock::duration limit{};    // of its phase; when it is reported
+  Clock::duration unmoved{};  // since it last read or wrote a byte
   Clock::duration limit_if_blocked{};  // when it may be acted upon
   // How long it may be quiet while it works; nullopt: as long as it likes.
   std::optional<Clock::duration> limit_if_working;

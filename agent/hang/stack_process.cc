@@ -44,7 +44,7 @@ ProcessStacks parse_stacks(std::string_view text) {
       native[pid].emplace_back(rest);
     } else if (kind == "python") {
       stacks[pid].frames.emplace_back(rest);
-    } else if (kind == "note") {
+    } else if (kind == "note" && stacks[pid].note.empty()) {
       stacks[pid].note = rest;
     }
   }

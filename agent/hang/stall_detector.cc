@@ -108,7 +108,7 @@ std::vector<std::size_t> StallDetector::look(const std::vector<std::optional<Ran
     look_at(rank, *samples[i], passed);
     const Clock::duration waited = now_ - rank.stopped_since.value_or(rank.changed);
     int& times_said = rank.stopped_since ? rank.times_said_stopped : rank.times_said;
-    if (waited >= limit(rank) * (1 << std::min(times_said, kMostDoublings))) {
+    if (waited >= first_said_at(rank) * (1 << std::min(times_said, kMostDoublings))) {
       ++times_said;
       stalled.push_back(i);
     }
@@ -121,6 +121,7 @@ void StallDetector::look_at(Rank& rank, const RankSample& sample, Clock::duratio
   const bool stopped = sample.process.stopped();
   if (!is_new && (stopped || passed > kStandstill)) {
     rank.changed += passed;
+    rank.moved_at += passed;
     rank.before_at += passed;
     rank.recent_at += passed;
     rank.phase_began += passed;
@@ -146,6 +147,7 @@ void StallDetector::look_at(Rank& rank, const RankSample& sample, Clock::duratio
     }
     rank.phase_began = now_;
   }
+  if (is_new || sample.process.bytes != rank.last.process.bytes) rank.moved_at = now_;
   if (is_new || moved(rank, sample)) {
     rank.changed = now_;
     rank.at_change = rank.before = rank.recent = sample.process;
@@ -197,6 +199,12 @@ Clock::duration StallDetector::limit(const Rank& rank) const {
   return std::max<Clock::duration>(kPatientLimit, slowest * kPatientFactor);
 }
 
+// The rendezvous decides whether others wait for a foreign rank.
+Clock::duration StallDetector::first_said_at(const Rank& rank) const {
+  if (rank.last.words) return limit(rank);
+  return std::min<Clock::duration>(limit(rank), membership::kWaitedForLimit);
+}
+
 bool StallDetector::learns_limit(const Rank& rank) const {
   const bool trains = rank.last.words && rank.last.words->phase == WorkPhase::kTrain;
   return trains && rank.steps.warmed_up() && !limits_.step;
@@ -238,6 +246,7 @@ std::optional<RankView> StallDetector::view(std::size_t local_rank) const {
   view.words = rank.last.words;
   view.quiet = now_ - rank.changed;
   view.limit = limit(rank);
+  view.unmoved = now_ - rank.moved_at;
   view.limit_if_blocked = limit_if_blocked(rank);
   view.limit_if_working = limit_if_working(rank);
   view.activity = activity(rank);

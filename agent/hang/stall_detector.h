@@ -65,7 +65,8 @@ class StallDetector {
   StallDetector(HangLimits limits, std::size_t num_ranks);
 
   // `samples` by local rank; nullopt: its process has ended, or doesn't run yet. Returns the local
-  // ranks to be said stalled now: at their limit, and at twice, 4 ×, … of it.
+  // ranks to be said stalled now: at their limit, of a foreign one at kWaitedForLimit where that is
+  // less, and at twice, 4 ×, … of it.
   std::vector<std::size_t> look(const std::vector<std::optional<RankSample>>& samples,
                                 Clock::time_point now);
 
@@ -79,7 +80,8 @@ class StallDetector {
   struct Rank {
     RankSample last;
     bool alive = false;
-    Clock::time_point changed{};  // last progress; moves on while the clock stands still
+    Clock::time_point changed{};   // last progress; moves on while the clock stands still
+    Clock::time_point moved_at{};  // likewise, of bytes
     ProcessFacts at_change;
     Clock::time_point phase_began{};
     Clock::duration slowest_checkpoint{}, slowest_evaluation{};
@@ -94,6 +96,7 @@ class StallDetector {
   bool moved(const Rank& rank, const RankSample& sample) const;
   std::optional<Clock::duration> given_limit(const Rank& rank) const;  // nullopt: it is learnt
   Clock::duration limit(const Rank& rank) const;
+  Clock::duration first_said_at(const Rank& rank) const;
   Clock::duration limit_if_blocked(const Rank& rank) const;
   std::optional<Clock::duration> limit_if_working(const Rank& rank) const;
   bool learns_limit(const Rank& rank) const;

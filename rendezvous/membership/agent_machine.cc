@@ -42,6 +42,11 @@ void AgentMachine::on(const agent_event::Signal& event) {
     return;
   }
   if (signalled_ || exit_) {
+    if (link_ == Link::kUp) {  // the job may go on without this node
+      say(Leave{.reason = concat("received ", signal_name(event.number), " again"),
+                .exit_code = exit_status_for_signal(event.number),
+                .everyone = true});
+    }
     awaiting_job_end_ = false;
     stop_workers(std::chrono::milliseconds{0});
     return;
@@ -247,13 +252,14 @@ void AgentMachine::unreachable(const std::string& message) {
   } else if (embedded_) {
     decide_here(
         ExitCode::kRetryable,
-        concat(
+        after_standstill(concat(
             "lost the node that serves the rendezvous, without which the job can't go on: it was "
             "in that node's ddprun and is gone with it, and no standby was named (several ddprund "
             "outlive each other: --rdzv-endpoint=a,b, docs/ha.md); ",
-            message));
+            message)));
   } else {
-    decide_here(ExitCode::kRendezvousUnreachable, "lost the rendezvous for good: " + message);
+    decide_here(ExitCode::kRendezvousUnreachable,
+                after_standstill("lost the rendezvous for good: " + message));
   }
 }
 

@@ -206,6 +206,7 @@ class AgentMachine {
 
   // Cut off: others may go on without this node soon, so its workers must not.
   void fence();
+  std::string after_standstill(const std::string& reason) const;
 
   // ---- the user, time and the end: agent_machine.cc ----
 
@@ -254,6 +255,7 @@ class AgentMachine {
   std::string local_address_;        // of the link
   std::optional<Endpoint> linked_to_;  // likewise; nullopt: there was none yet
   TimePoint answered_at_{};            // what the rendezvous has answered last was sent then
+  Clock::duration stood_still_{};      // this process did, in this round: zero where it didn't
   std::chrono::milliseconds keep_alive_{0};
   TimePoint joined_at_{};   // when the last Join was sent
   bool join_said_ = false;  // on this connection

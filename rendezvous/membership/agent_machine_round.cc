@@ -4,6 +4,7 @@
 #include "rendezvous/membership/agent_machine.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/endpoint.h"
 
@@ -122,6 +123,7 @@ void AgentMachine::hear(const StartRound& start) {
   patience_until_.reset();  // between rounds each wait is news
   round_ = start.round;
   failed_ = false;
+  stood_still_ = {};
   recorded_ = false;
   if (is_overdue() && !start.in_place) {
     return decline("nothing was heard of the rendezvous for its keep-alive time");
@@ -215,7 +217,16 @@ void AgentMachine::hear(const JobEnd& end) {
   awaiting_job_end_ = false;
   end_lease();
   exit_ = agent_action::Exit{end, false};
+  exit_->verdict.reason = after_standstill(end.reason);
   stop_in_order();
+}
+
+// What others saw of this node came of that.
+std::string AgentMachine::after_standstill(const std::string& reason) const {
+  const double seconds = std::chrono::duration<double>(stood_still_).count();
+  if (seconds == 0) return reason;
+  return concat("this ddprun stood still for ", std::lround(seconds * 10) / 10.0,
+                " s (stopped by a signal, or its machine was paused); then: ", reason);
 }
 
 void AgentMachine::hear(const Refused& refused) {
@@ -226,7 +237,7 @@ void AgentMachine::hear(const Refused& refused) {
   if (!session_.empty()) stop_workers(options_.fence_grace);
   JobEnd end;
   end.exit_code = refused.exit_code;
-  end.reason = refused.message;
+  end.reason = after_standstill(refused.message);
   decide_here(std::move(end));
 }
 
@@ -394,6 +405,10 @@ void AgentMachine::end_lease() {
 
 void AgentMachine::fence() {
   if (workers_ == Workers::kNone) return;
+  constexpr std::chrono::seconds kLate{1};
+  if (const auto silence = now_ - answered_at_; silence > keep_alive_ + kLate) {
+    stood_still_ = silence;  // else it would have been noticed earlier
+  }
   tell(LogLevel::kWarning,
        "nothing was heard of the rendezvous for its keep-alive time; "
        "stopping the workers of this node");

@@ -155,6 +155,7 @@ void each_json(Self& report, Fields& fields) {
   fields.time("quiet_ms", report.quiet);
   fields.time("limit_ms", report.limit);
   fields.time("limit_if_blocked_ms", report.limit_if_blocked);
+  fields.time("unmoved_ms", report.unmoved);
   if (fields.wants("limit_if_working_ms", report.limit_if_working)) {
     fields.time("limit_if_working_ms", *report.limit_if_working);
   }
@@ -292,6 +293,7 @@ void each_json(Self& leave, Fields& fields) {
   fields.shown("reason", leave.reason);
   fields.number("exit_code", leave.exit_code, 0, 255);
   fields.boolean("alone", leave.alone);
+  fields.boolean("everyone", leave.everyone);
 }
 
 template <MaybeConst<Stalled> Self, typename Fields>

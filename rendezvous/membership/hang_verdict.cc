@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
+#include <string_view>
 
 #include "common/exit_codes.h"
 #include "common/log.h"
@@ -124,6 +126,62 @@ struct Choice {
   bool waits_for_nobody = false;  // everybody is in the same collective, or in an earlier one
 };
 
+// Functions in which a rank waits for other ranks: process groups' and their stores'.
+constexpr std::string_view kRankWaits[] = {"c10d::", "gloo::", "nccl", "MPI_",
+                                           "distributed_c10d.py"};
+// In which it waits for its device, where NCCL's operations may be under way, or work of its own.
+constexpr std::string_view kDeviceWaits[] = {
+    "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy",
+    "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize"};
+
+// The innermost frame of a foreign rank's stack with one of these names; null: there is none.
+const std::string* frame_with(const RankReport& report, std::span<const std::string_view> names) {
+  if (!report.foreign) return nullptr;
+  for (const std::string& frame : report.frames) {
+    for (const std::string_view name : names) {
+      if (frame.find(name) != std::string::npos) return &frame;
+    }
+  }
+  return nullptr;
+}
+
+const std::string* wait_in_stack(const RankReport& report) {
+  const std::string* const wait = frame_with(report, kRankWaits);
+  return wait != nullptr ? wait : frame_with(report, kDeviceWaits);
+}
+
+// Whether stacks show that ranks of a job without pages wait for others: some do and some don't, or
+// all do, not for their devices alone.
+bool stacks_prove_a_wait(const std::vector<InspectedRank>& ranks) {
+  bool some_wait = false, some_do_not = false, some_wait_for_ranks = false;
+  for (const InspectedRank& rank : ranks) {
+    if (!rank.report.foreign) return false;
+    const bool waits = wait_in_stack(rank.report) != nullptr;
+    (waits ? some_wait : some_do_not) = true;
+    some_wait_for_ranks |= frame_with(rank.report, kRankWaits) != nullptr;
+  }
+  return ranks.size() > 1 && some_wait && (some_do_not || some_wait_for_ranks);
+}
+
+bool waits_for_others(const RankReport& report) {
+  return report.in_collective() || wait_in_stack(report) != nullptr;
+}
+
+// Since when a rank that waits for others is known to: for the longest of them.
+milliseconds longest_wait(const std::vector<InspectedRank>& ranks) {
+  milliseconds wait{0};
+  for (const InspectedRank& rank : ranks) {
+    if (wait_in_stack(rank.report) != nullptr) wait = std::max(wait, rank.report.quiet);
+  }
+  return wait;
+}
+
+// When a rank is reported. Stacks that show who waits for whom are proof enough to tell of a
+// foreign one earlier.
+milliseconds limit_of(const RankReport& report, bool is_proven) {
+  return report.foreign && is_proven ? std::min(report.limit, kWaitedForLimit) : report.limit;
+}
+
 // Those of `from` whose value is the least, if that tells them from the others.
 template <typename Value>
 std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value value) {
@@ -178,7 +236,7 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
   const bool foreign = all.empty();
   for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
   for (const std::size_t i : all) {
-    if (!report(i).in_collective()) outside.push_back(i);
+    if (!waits_for_others(report(i))) outside.push_back(i);
   }
   const bool inside = outside.empty();
   const bool is_alone = all.size() == 1 && !someone_is_silent;
@@ -227,7 +285,7 @@ std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ra
     const bool may = !report.limit_if_working || report.quiet < *report.limit_if_working;
     const bool counts = report.foreign == ranks[suspect].report.foreign;
     if (i != suspect && counts && may && report.activity == RankActivity::kWorks &&
-        !report.in_collective()) {
+        !waits_for_others(report)) {
       return i;
     }
   }
@@ -261,14 +319,20 @@ std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& 
 
 // Until the suspect has been quiet for its limit; where nobody in particular is suspected, until
 // every rank has. nullopt: it is over.
-std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice) {
+std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice,
+                                      bool is_proven) {
   const auto& ranks = inspected.ranks;
   const RankReport& suspect = ranks[choice.suspect].report;
-  milliseconds left = suspect.limit - suspect.quiet;
+  milliseconds left = limit_of(suspect, is_proven) - suspect.quiet;
+  if (is_proven && choice.outlier) {
+    // One that computes and moves nothing for as long as others wait for it.
+    left = std::min(left,
+                    limit_of(suspect, is_proven) - std::min(suspect.unmoved, longest_wait(ranks)));
+  }
   for (const InspectedRank& rank : ranks) {
     const bool counts = !choice.outlier && !choice.waits_for_nobody &&
-                        rank.report.foreign == suspect.foreign && !rank.report.in_collective();
-    if (counts) left = std::max(left, rank.report.limit - rank.report.quiet);
+                        rank.report.foreign == suspect.foreign && !waits_for_others(rank.report);
+    if (counts) left = std::max(left, limit_of(rank.report, is_proven) - rank.report.quiet);
   }
   if (left.count() <= 0) return std::nullopt;
   return left;
@@ -281,6 +345,7 @@ std::string place_of(const RankReport& report) {
     return concat(report.collective.empty() ? "collective" : report.collective, " #",
                   report.collectives_begun);
   }
+  if (const std::string* wait = wait_in_stack(report)) return *wait;
   if (!report.foreign && report.phase != "train" && !report.phase.empty()) {
     const std::string inside = report.call.empty() ? "" : ", " + report.call;
     return report.phase + inside;
@@ -295,9 +360,11 @@ HangFinding compare_ranks(const Inspected& inspected) {
   const auto& ranks = inspected.ranks;
   const bool has_pages = std::any_of(ranks.begin(), ranks.end(),
                                      [](const auto& rank) { return !rank.report.foreign; });
+  const bool is_proven = stacks_prove_a_wait(ranks);
   const bool stalled = std::any_of(ranks.begin(), ranks.end(), [&](const InspectedRank& rank) {
     if (rank.report.activity == RankActivity::kStopped) return true;
-    return rank.report.quiet >= rank.report.limit && !(has_pages && rank.report.foreign);
+    return rank.report.quiet >= limit_of(rank.report, is_proven) &&
+           !(has_pages && rank.report.foreign);
   });
   if (!stalled) {
     finding.text = concat("no hang: every rank makes progress again", unseen_text(inspected));
@@ -305,46 +372,57 @@ HangFinding compare_ranks(const Inspected& inspected) {
   }
   const Choice choice = choose_outlier(ranks, !inspected.silent_nodes.empty());
   finding.outlier = choice.outlier;
-  finding.quiet = ranks[choice.suspect].report.quiet;
-  const int num_seen = static_cast<int>(ranks.size()) + inspected.num_finished;
-  finding.everyone_blocked = num_seen >= inspected.world_size &&
-                             std::all_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
-                               return rank.report.activity == RankActivity::kBlocked &&
-                                      rank.report.quiet >= rank.report.limit;
-                             });
-  const std::string others = others_text(inspected, choice.outlier);
-  const std::string unseen = unseen_text(inspected);
   const auto& suspect = ranks[choice.suspect];
   const RankReport& report = suspect.report;
+  // It goes on, but does nothing that the others could see.
+  const bool is_waited_for =
+      is_proven && choice.outlier && report.quiet < limit_of(report, is_proven);
+  finding.quiet = is_waited_for ? std::max(report.quiet, longest_wait(ranks)) : report.quiet;
+  const int num_seen = static_cast<int>(ranks.size()) + inspected.num_finished;
+  finding.everyone_blocked =
+      num_seen >= inspected.world_size &&
+      std::all_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
+        const RankReport& each = rank.report;
+        return wait_in_stack(each) != nullptr ||
+               (each.activity == RankActivity::kBlocked && each.quiet >= each.limit);
+      });
+  const std::string others = others_text(inspected, choice.outlier);
+  const std::string unseen = unseen_text(inspected);
   const std::string sentence =
-      !choice.outlier ? concat(others, " for ", tenths_text(report.quiet))
+      !choice.outlier ? concat(others, " for ", tenths_text(finding.quiet))
                       : concat(others, others.empty() ? "" : "; ", name_of(suspect), " ",
-                               whereabouts(report), " for ", tenths_text(report.quiet));
+                               whereabouts(report), " for ", tenths_text(finding.quiet));
   finding.lines = evidence(suspect);
   if (!choice.outlier) finding.lines.insert(finding.lines.begin(), "of " + name_of(suspect) + ":");
   if (choice.outlier) finding.operation = missing_from(inspected, *choice.outlier);
   if (!finding.operation.empty()) finding.lines.insert(finding.lines.begin(), finding.operation);
 
   const auto other = other_that_works(ranks, choice.suspect);
-  const bool works = !choice.waits_for_nobody && report.activity == RankActivity::kWorks;
+  const bool works =
+      is_waited_for || (!choice.waits_for_nobody && report.activity == RankActivity::kWorks);
   if (report.activity == RankActivity::kStopped) {
     finding.kind = HangKind::kStopped;
     finding.text = concat(name_of(suspect), " is stopped (state ", report.state,
                           "), not hung; the others wait: ", others, unseen);
-  } else if (const auto left = time_left(inspected, choice)) {
-    finding.text = concat("no hang: ", sentence, ", and may take ",
-                          tenths_text(report.quiet + *left), " (phase ", report.phase, ")", unseen);
+  } else if (const auto left = time_left(inspected, choice, is_proven)) {
+    finding.text =
+        concat("no hang: ", sentence, ", and may take ", tenths_text(finding.quiet + *left),
+               " (phase ", report.phase, ")", unseen);
     finding.again_in = std::max(kLeastPause, *left);
   } else if (works || other) {
     const RankReport& worker = works ? report : ranks[*other].report;
     finding.kind = HangKind::kWorks;
     finding.text =
-        concat("no progress: ", sentence, works ? "" : "; " + name_of(ranks[*other]) + " goes on",
-               ", working (", worker.cpu_percent, " % CPU", worker.work.empty() ? "" : ", ",
-               worker.work, ")");
-    if (const auto may = worker.limit_if_working) {
-      finding.text += ", may take " + tenths_text(*may);
-      finding.again_in = pause_until(worker.quiet, *may);
+        concat("no progress: ", sentence, works ? "" : "; " + name_of(ranks[*other]) + " goes on");
+    if (is_waited_for) {
+      finding.text += ": it computes, and reads and writes nothing";
+    } else {
+      finding.text += concat(", working (", worker.cpu_percent, " % CPU",
+                             worker.work.empty() ? "" : ", ", worker.work, ")");
+      if (const auto may = worker.limit_if_working) {
+        finding.text += ", may take " + tenths_text(*may);
+        finding.again_in = pause_until(worker.quiet, *may);
+      }
     }
     if (works && report.limit_if_working && report.quiet >= *report.limit_if_working) {
       finding.kind = HangKind::kHung;

@@ -52,7 +52,8 @@ struct HangFinding {
   std::chrono::milliseconds quiet{0};          // the suspect's
   bool ripe = false;                           // kHung for so long that it may be acted upon
   std::chrono::milliseconds acted_upon_at{0};  // kHung or kWorks, not ripe: quiet for so long
-  bool everyone_blocked = false;  // every rank of the job was seen, and none computes or moves data
+  // Every rank of the job was seen, and none computes or moves data but to wait for others.
+  bool everyone_blocked = false;
 };
 
 HangFinding compare_ranks(const Inspected& inspected);

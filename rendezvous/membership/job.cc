@@ -200,9 +200,14 @@ void Job::handle(Node& node, const WorkersStopped& message, TimePoint now, Actio
 void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) {
   const bool before_first_round = state_.phase == JobPhase::kForming && state_.round == 0;
   if (is_member(node) && !before_first_round && !node.excluded) {
-    if (message.alone) return leave_alone(node, message, now, out);
+    if (message.alone || goes_on_without(node, message)) {
+      return leave_alone(node, message, now, out);
+    }
     end(after_leave(state_, node, message), RoundEnd::kNodeLeft, now, out);
     return;
+  }
+  if (message.everyone && node.left && !ended()) {
+    return end(after_leave(state_, node, message), RoundEnd::kNodeLeft, now, out);
   }
   log(out, LogLevel::kInfo, concat(describe(node), " left: ", message.reason));
   push(node, after_leave(state_, node, message), out);

@@ -86,6 +86,7 @@ class Job {
   void handle(Node& node, const WorkersLeft& message, TimePoint now, Actions& out);
   void handle(Node& node, const Preempted& message, TimePoint now, Actions& out);
   void handle(Node& node, const Leave& message, TimePoint now, Actions& out);
+  bool goes_on_without(const Node& node, const Leave& message) const;
   void leave_alone(Node& node, const Leave& message, TimePoint now, Actions& out);
   void handle(Node& node, const RecordsWanted& message, TimePoint now, Actions& out);
   void handle(Node& node, const CutOff& message, TimePoint now, Actions& out);

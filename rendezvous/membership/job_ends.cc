@@ -186,7 +186,17 @@ void Job::handle(Node& node, const WorkerRequest& message, TimePoint now, Action
              state_.verdict_after_stop ? state_.verdict_after_stop->reason : what, now, out);
 }
 
-// Likewise, but its agent stops its workers by itself, and they count until its connection ends.
+// A job that runs with fewer nodes, too, needs this one no more than it needs a lost one.
+bool Job::goes_on_without(const Node& node, const Leave& message) const {
+  const JobSettings& settings = state_.settings;
+  if (message.everyone || settings.min_nodes == settings.max_nodes || serves_rendezvous(node)) {
+    return false;
+  }
+  return nodes_left(state_) > settings.min_nodes;
+}
+
+// As a node that asks to be left out, but its agent stops its workers by itself, and they count
+// until its connection ends.
 void Job::leave_alone(Node& node, const Leave& message, TimePoint now, Actions& out) {
   push(node, after_leave(state_, node, message), out);
   const bool works = node.phase == NodePhase::kStarting || node.phase == NodePhase::kRunning;

@@ -231,12 +231,13 @@ struct Preempted {
   std::chrono::milliseconds notice{60'000};  // until the workers must have gone
 };
 
-// The agent ends by its own will (a signal); exit_code is what it will exit with. The job ends with
-// it, or, where only this node goes, goes on as after the loss of a node.
+// The agent ends by its own will (a signal); exit_code is what it will exit with. An elastic job
+// with enough other nodes goes on as after the loss of a node, any other ends with it.
 struct Leave {
   std::string reason;
   int exit_code = 0;
-  bool alone = false;  // only this node
+  bool alone = false;     // only this node, whatever the job is
+  bool everyone = false;  // the job is to end: a second signal
 };
 
 // An operation of a worker's communicators expired, or the ranks called different ones: what each

@@ -86,7 +86,8 @@ struct RankReport {
   // Likewise, while it works; nullopt: as long as it likes.
   std::optional<std::chrono::milliseconds> limit_if_working;
   RankActivity activity = RankActivity::kBlocked;
-  int cpu_percent = 0;              // of one core, since it went quiet
+  std::chrono::milliseconds unmoved{0};  // since it last read or wrote a byte
+  int cpu_percent = 0;                   // of one core, since it went quiet
   std::string work;                 // likewise: "GPU 98 %, 3.1 MB/s over sockets"; may be empty
   std::string state;                // "S"
   std::string wchan;                // where in the kernel; may be empty
@@ -96,6 +97,10 @@ struct RankReport {
 
   bool in_collective() const { return !foreign && collectives_begun > collectives_done; }
 };
+
+// Others of a job wait for a foreign rank, as their stacks show: it is told of after so long, where
+// its limit isn't less. Longer than a usual checkpoint or first compilation.
+inline constexpr std::chrono::milliseconds kWaitedForLimit{56'000};
 
 // Times of one rank's steps: medians of the last ones, microseconds.
 struct RankStepTime {

@@ -54,13 +54,6 @@ JobEnd retryable(const JobState& job, std::string reason) {
   return end_of(job, static_cast<int>(ExitCode::kRetryable), std::move(reason));
 }
 
-// Those that can be in the next round, if their connections come back.
-std::ptrdiff_t nodes_left(const JobState& job) {
-  return std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
-    return !entry.second.gone && !entry.second.excluded;
-  });
-}
-
 // Or others are waited for.
 bool enough_are_left(const JobState& job, std::ptrdiff_t left) {
   return left >= job.settings.min_nodes || job.timeouts.replacement.count() > 0;
@@ -157,6 +150,12 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
   JobEnd end = end_of(job, code, std::move(reason));
   if (names_a_rank(failure)) end.first_failure = failure;
   return end;
+}
+
+std::ptrdiff_t nodes_left(const JobState& job) {
+  return std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
+    return !entry.second.gone && !entry.second.excluded;
+  });
 }
 
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened) {

@@ -60,6 +60,8 @@ JobEnd excluded(const JobState& job, const Node& node);
 std::optional<JobEnd> after_preemption(const JobState& job, const std::string& what_happened,
                                        bool takes_rendezvous);
 JobEnd after_time_limit(const JobState& job, const std::string& what_happened);
+// Nodes that can be in the next round, if their connections come back; spares are among them.
+std::ptrdiff_t nodes_left(const JobState& job);
 // What a node that was warned is told as its end, while the job goes on.
 JobEnd preempted(const JobState& job, const Node& node);
 

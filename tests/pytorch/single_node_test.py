@@ -46,6 +46,13 @@ class SingleNode(harness.Job):
         self.assertEqual(done.returncode, 1, self.transcript)
         self.assertIn("ValueError: a number that is not one", done.stderr, self.transcript)
 
+    def test_the_rank_that_the_others_wait_for_in_a_collective_is_told_with_its_stack(self):
+        done = self.run_job("--standalone", "--nproc_per_node=3", "--hang-timeout=foreign=2s", harness.job("hang"))
+        self.assertEqual(done.returncode, 0, self.transcript)
+        self.assertRegex(done.stderr, r"hang: 2 ranks in c10d::\S+.*; rank 1 \(node 0, .*\) in clock_nanosleep\(\) for [2-7]\.\d s")
+        self.assertIn("py-spy in PATH would show the lines of Python", done.stderr)
+        self.assertRegex(done.stderr, r"no progress: 2 ranks in c10d::\S+.*; rank 1 .* for \d\.\d s: it computes")
+
 
 if __name__ == "__main__":
     harness.main()

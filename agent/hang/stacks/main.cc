@@ -54,7 +54,8 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
                                });
   for (const pid_t pid : pids) {
     if (!ddprun::agent::is_python(pid)) continue;
-    print(pid, "python", ddprun::agent::python_stack(pid, kMaxPythonFrames), "");
+    const ddprun::agent::PythonStack stack = ddprun::agent::python_stack(pid, kMaxPythonFrames);
+    print(pid, "python", stack.frames, stack.note);
   }
   ::_exit(0);
 }

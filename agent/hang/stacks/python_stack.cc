@@ -40,7 +40,7 @@ std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_fra
   return frames;
 }
 
-std::vector<std::string> python_stack(pid_t pid, std::size_t max_frames) {
+PythonStack python_stack(pid_t pid, std::size_t max_frames) {
   std::string text;
   try {
     Pipe pipe = make_pipe();
@@ -58,9 +58,10 @@ std::vector<std::string> python_stack(pid_t pid, std::size_t max_frames) {
     }
     pipe.read_end.reset();
     ::waitpid(child.pid, nullptr, 0);
-  } catch (const Error&) {  // no py-spy here
+  } catch (const Error&) {
+    return {{}, "py-spy in PATH would show the lines of Python, too: pip install py-spy"};
   }
-  return parse_py_spy(text, max_frames);
+  return {parse_py_spy(text, max_frames), ""};
 }
 
 }  // namespace ddprun::agent

@@ -50,9 +50,13 @@ void native_stacks(const std::vector<pid_t>& pids, std::size_t max_frames,
 // Whether the program of `pid` is called python….
 bool is_python(pid_t pid);
 
-// Of the main thread, innermost first: "load (train.py:12)"; at most `max_frames`. Empty: there is
-// no py-spy, or it found nothing. Waits until py-spy ends; it dies with this process.
-std::vector<std::string> python_stack(pid_t pid, std::size_t max_frames);
+struct PythonStack {
+  std::vector<std::string> frames;  // innermost first: "load (train.py:12)"; empty: none was found
+  std::string note;                 // where there is no py-spy: that it would show more
+};
+
+// The main thread's, at most `max_frames`. Waits until py-spy ends; it dies with this process.
+PythonStack python_stack(pid_t pid, std::size_t max_frames);
 
 // What `py-spy dump` prints.
 std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_frames);

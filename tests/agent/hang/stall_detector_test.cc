@@ -299,23 +299,25 @@ TEST_CASE("StallDetector: a foreign worker is stalled when it neither computes n
   Node node;
   for (auto& sample : node.samples) sample->words.reset();
   // The background threads of rank 0 wake up now and then; rank 1 computes a little.
-  node.pass(10min, [&] {
+  node.pass(57s, [&] {
     node.process(0).cpu += 500us;
     node.process(1).cpu += 3ms;
   });
-  node.look();
   REQUIRE(node.said.size() == 1);
   CHECK(node.said[0].first == 0);
+  CHECK(node.view(0).limit == 10min);
   CHECK_FALSE(node.view(0).words.has_value());
 }
 
-TEST_CASE("StallDetector: one byte in ten minutes is a foreign worker's sign of life") {
+TEST_CASE("StallDetector: one byte a minute is a foreign worker's sign of life") {
   Node node;
   for (auto& sample : node.samples) sample->words.reset();
-  node.pass(9min);
+  node.pass(55s);
   for (const std::size_t rank : {0, 1}) ++node.process(rank).bytes;
-  node.pass(9min);
+  node.pass(55s, [&] { node.process(1).cpu += 50ms; });
   CHECK(node.said.empty());
+  CHECK(node.view(1).quiet < 1s);
+  CHECK(node.view(1).unmoved >= 54s);
 }
 
 TEST_CASE("StallDetector: a rank that ended is not stalled, and asks for no look at its family") {

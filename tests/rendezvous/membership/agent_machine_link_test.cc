@@ -134,6 +134,26 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
 }
 
+TEST_CASE("AgentMachine: one that stood still itself says so before what came of it") {
+  AgentNode node;
+  node.run();
+  const bool stood_still = GENERATE(true, false);
+  node.now += stood_still ? 14s : 5500ms;
+  node(agent_event::LinkDown{true, "silence"});
+  node(agent_event::WorkersGone{1});
+  node(agent_event::StoreBound{4001});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  node.hear(Refused{"given up as lost", 75}, false);
+  const std::string reason = node.last<agent_action::Exit>()->verdict.reason;
+  if (stood_still) {
+    CHECK(reason ==
+          "this ddprun stood still for 14 s (stopped by a signal, or its machine was "
+          "paused); then: given up as lost");
+  } else {
+    CHECK(reason == "given up as lost");
+  }
+}
+
 TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' clock") {
   AgentNode node;
   node.run();

@@ -67,6 +67,7 @@ RankReport full_report() {
   report.quiet = std::chrono::milliseconds(6200);
   report.limit = std::chrono::milliseconds(5000);
   report.limit_if_blocked = std::chrono::milliseconds(50000);
+  report.unmoved = std::chrono::milliseconds(700);
   report.limit_if_working = std::chrono::milliseconds(60000);
   report.activity = RankActivity::kWorks;
   report.cpu_percent = 97;
@@ -117,6 +118,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       Preempted{},
       Leave{"received SIGINT", 130},
       Leave{"the connection to its launcher was lost", 75, true},
+      Leave{"received SIGINT again", 130, false, true},
       Stalled{4, full_report()},
       Inspection{4, 2, {full_report(), foreign}},
       times,

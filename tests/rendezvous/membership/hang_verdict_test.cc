@@ -89,6 +89,68 @@ TEST_CASE("compare_ranks: the operation that the others wait in for the outlier"
   CHECK(compare_ranks(inspected).operation.empty());
 }
 
+// Four ranks of a program that knows nothing of ddprun; their stacks show that three wait.
+Inspected foreign_ranks() {
+  Inspected inspected = waiting_ranks(4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    RankReport& each = report(inspected, i);
+    each.foreign = true;
+    each.quiet = each.unmoved = 57s;
+    each.limit = each.limit_if_blocked = 10min;
+    each.limit_if_working.reset();
+    each.frames = {"pthread_cond_wait", "c10d::Work::wait(std::chrono::milliseconds)", "main"};
+  }
+  report(inspected, 2).frames = {"clock_nanosleep", "time_sleep", "main"};
+  return inspected;
+}
+
+TEST_CASE(
+    "compare_ranks: three foreign ranks wait in a process group for the fourth for a minute") {
+  Inspected inspected = foreign_ranks();
+  HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kHung);
+  CHECK(finding.outlier == std::size_t{2});
+  CHECK(finding.text ==
+        "hang: 3 ranks in c10d::Work::wait(std::chrono::milliseconds); rank 2 (node 1, gpu02, pid "
+        "102) in clock_nanosleep for 57.0 s");
+  CHECK(!acts_upon(finding, inspected, HangAction::kRestart));  // not before its limit
+  for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 0s;
+  report(inspected, 2).quiet = 10min;
+  for (const std::size_t i : {0, 1, 3}) {  // NCCL's ranks spin
+    report(inspected, i).frames = {"0x7f00 (libcuda.so.1)", "cudaStreamSynchronize", "main"};
+    report(inspected, i).activity = RankActivity::kWorks;
+  }
+  finding = compare_ranks(inspected);
+  CHECK(finding.outlier == std::size_t{2});
+  CHECK(!acts_upon(finding, inspected, HangAction::kDefault));
+  CHECK(acts_upon(finding, inspected, HangAction::kRestart));
+}
+
+TEST_CASE(
+    "compare_ranks: a foreign rank that computes while others wait is told, not one that writes") {
+  Inspected inspected = foreign_ranks();
+  RankReport& busy = report(inspected, 2);
+  busy.quiet = 0s;
+  const HangFinding finding = compare_ranks(inspected);
+  CHECK(finding.kind == HangKind::kWorks);
+  CHECK_THAT(finding.text, Contains("in clock_nanosleep for 57.0 s: it computes"));
+  busy.unmoved = 3s;  // a checkpoint
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+}
+
+TEST_CASE("compare_ranks: foreign ranks that wait alike, or for nobody, have their whole limit") {
+  Inspected inspected = foreign_ranks();
+  for (std::size_t i = 0; i < 4; ++i) report(inspected, i).frames = {"cudaDeviceSynchronize"};
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+  for (std::size_t i = 0; i < 4; ++i) report(inspected, i).frames = {"epoll_wait"};
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+  report(inspected, 0).frames = {"accept"};
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+  inspected = foreign_ranks();
+  for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 50s;  // a first compilation
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+}
+
 TEST_CASE("compare_ranks: a rank that waits is a victim, however long it has been quiet") {
   Inspected inspected = one_outside();
   for (const std::size_t rank : {0, 5, 7}) report(inspected, rank).quiet = 60s;

@@ -91,6 +91,33 @@ TEST_CASE("Leaving alone: the others go on, once the workers of who left are gon
   CHECK(j.table.status().front().node_losses == 1);
 }
 
+TEST_CASE("Leaving alone: a signal at one node of an elastic job, a second one ends all") {
+  Script j(3, 0);
+  j.settings.min_nodes = 1;
+  for (const char* name : {"1", "2", "3"}) j.join(name);
+  j.says("2", Leave{"received SIGTERM", 143});
+  REQUIRE(j.last<JobEnd>("2") != nullptr);
+  CHECK(j.last<JobEnd>("2")->exit_code == 143);
+  CHECK(j.last<JobEnd>("1") == nullptr);
+  SECTION("the others go on") {
+    j.says("1", WorkersStopped{1, 1001});
+    j.says("3", WorkersStopped{1, 1001});
+    j.closes("2");
+    j.wait_alive(31s);
+    CHECK(j.round("1") == 2);
+    CHECK(j.round("3") == 2);
+  }
+  SECTION("a second signal") {
+    j.says("2", Leave{.reason = "received SIGTERM again", .exit_code = 143, .everyone = true});
+    j.says("1", WorkersStopped{1, 1001});
+    j.says("3", WorkersStopped{1, 1001});
+    j.closes("2");
+    j.wait(0ms);
+    REQUIRE(j.last<JobEnd>("1") != nullptr);
+    CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("left: received SIGTERM again"));
+  }
+}
+
 TEST_CASE("Leaving alone: with too few others it is the job's end, and the node is named") {
   Script j(2, 5);
   for (const char* name : {"1", "2"}) j.join(name);

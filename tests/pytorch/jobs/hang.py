@@ -1,0 +1,21 @@
+"""Rank 1 sleeps, then computes, while the others wait for it in an all_reduce."""
+import time
+
+import torch
+import torch.distributed as dist
+
+SECONDS = 7
+
+
+def compute():
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        pass
+
+
+dist.init_process_group("gloo")
+for pause in (lambda: None, lambda: time.sleep(SECONDS), compute):
+    if dist.get_rank() == 1:
+        pause()
+    dist.all_reduce(torch.ones(1))
+dist.destroy_process_group()
