@@ -174,6 +174,19 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
   return pages::fetch_from_leader(options, all);
 }
 
+pages::Page EndpointFlags::fetch_document() const {
+  pages::FetchOptions options = options_for("/");
+  options.is_patient = false;
+  std::string standbys;
+  for (const Endpoint& endpoint : endpoints()) {
+    options.endpoint = endpoint;
+    pages::Page page = pages::fetch(options);
+    if (!page.is_standby) return page;
+    standbys += (standbys.empty() ? "" : ", ") + to_string(endpoint);
+  }
+  throw Error(ErrorCode::kUnavailable, "no rendezvous leads: standbys answered at " + standbys);
+}
+
 std::string EndpointFlags::fetch_of_this_host(pages::FetchOptions options,
                                               const std::vector<Endpoint>& endpoints) {
   options.is_patient = false;

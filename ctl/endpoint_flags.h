@@ -46,6 +46,9 @@ class EndpointFlags {
   // a word meanwhile.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
+  // What a browser shows at "/", of who leads, and its policy. Throws likewise.
+  pages::Page fetch_document() const;
+
   // Whom to follow, and with what a connection proves itself. Throw Error(kInvalidArgument) as
   // fetch_page() does where a flag or its file is wrong.
   std::vector<Endpoint> endpoints() const;

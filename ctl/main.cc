@@ -41,6 +41,9 @@ constexpr std::pair<const char*, const char*> kCommands[] = {
     {"jobs", "List the jobs of a rendezvous, live ones and those that are over."},
     {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal."},
     {"top", "Follow the jobs of a rendezvous as they run, in a terminal (docs/top.md)."},
+    {"open",
+     "Serve the status page of a rendezvous with a token or certificates to a browser on this "
+     "machine, until Ctrl-C (docs/status-page.md)."},
     {"submit",
      "Submit a job to Slurm, Kubernetes, hosts that ssh reaches, or standing agents "
      "(docs/submit.md)."},
@@ -101,6 +104,7 @@ int main(int argc, char** argv) {
   std::vector<std::unique_ptr<ctl::Command>> commands;
   commands.push_back(ctl::make_job_commands(app));
   commands.push_back(ctl::make_top_command(app));
+  commands.push_back(ctl::make_open_command(app));
   commands.push_back(ctl::make_submit_command(app));
   commands.push_back(ctl::make_report_command(app));
   commands.push_back(ctl::make_make_certs_command(app));

@@ -31,7 +31,7 @@ packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15
 packages_kubernetes=(kubernetes-client)
 packages_prometheus=(prometheus)  # a Go program: it needs nothing of what the package depends on
 # Schemas of Kubernetes' objects, and JobSet's: what `ddprunctl submit` makes is checked against them.
-wheels_full=(kubernetes-validate kubeflow-trainer-api)
+wheels_full=(kubernetes-validate kubeflow-trainer-api jax)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }

@@ -130,6 +130,10 @@ void add_security_options(CLI::App& app, DaemonFlags& flags) {
                  "Only agents that have this file's content (16 bytes or more) are served; mode "
                  "600, or 640 if it is root's")
       ->envname(env::kTokenFile);
+  app.add_option(
+      "--scrape-token-file", flags.scrape_token_file,
+      "With --token-file: who sends this file's content as a bearer token, as Prometheus "
+      "does, may read /metrics and the other pages; over TLS, or on loopback");
   app.add_option("--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
   app.add_option("--tls-key", flags.tls.key, "Its key (PEM), mode 600");
   app.add_option("--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");
@@ -172,6 +176,9 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
     if (const auto wrong = token_variable_problem(current_environment()); !wrong.empty()) {
       return wrong;
     }
+  }
+  if (app.count("--scrape-token-file") > 0 && flags.token_file.empty()) {
+    return "--scrape-token-file: without --token-file everybody may read the pages";
   }
   if (flags.state_directory && flags.state_directory->empty()) {
     return "--state-dir: no directory given";

@@ -16,7 +16,7 @@ namespace ddprun::rendezvous {
 
 struct DaemonFlags {
   Endpoint listen;  // host empty: all interfaces
-  std::string token_file;
+  std::string token_file, scrape_token_file;
   bool is_insecure = false;  // beyond loopback without a token and TLS
   std::optional<std::string> state_directory;
   journal::Durability durability = journal::Durability::kProcess;

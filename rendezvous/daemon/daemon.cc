@@ -143,7 +143,7 @@ class Daemon::Impl {
  public:
   Impl(boost::asio::io_context& io, DaemonOptions options)
       : options_(std::move(options)),
-        security_{options_.token, options_.tls},
+        security_{options_.token, options_.scrape_token, options_.tls},
         io_(io),
         waiting_pages_(options_.waiting_pages),
         watchers_(std::make_shared<Watchers>(io, options_.watchers, watched())) {}
@@ -384,6 +384,7 @@ class Daemon::Impl {
     options.is_tls = is_tls;
     options.token = security_.token;
     options.door = door_;
+    options.scrape_token = security_.scrape_token;
     options.takes_gangs = options_.has_gangs;
     options.takes_uploads = options_.has_gangs && !security_.token && beyond_loopback_.empty();
     options.upgraded = [this, number](HttpSession&, HttpSession::Peer peer, const auto& frames,

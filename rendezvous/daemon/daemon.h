@@ -31,6 +31,7 @@ namespace ddprun::rendezvous {
 // As DaemonOptions have them.
 struct PortSecurity {
   std::shared_ptr<const Secret> token;
+  std::shared_ptr<const Secret> scrape_token{};
   security::TlsContext tls;
 };
 
@@ -56,6 +57,8 @@ struct DaemonOptions {
   bool watch_output = true;            // they are told what ranks print
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
+  // Who shows it as a bearer token reads pages, as Prometheus can; with `token`. Null: nobody does.
+  std::shared_ptr<const Secret> scrape_token{};
   security::TlsContext tls;         // null: off. Else only probes are answered without it
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Of stores behind proxies and on the port; in all: and as many agents as connections.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/socket.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/http/browser.h"
@@ -15,8 +16,8 @@ namespace {
 constexpr std::uint64_t kMaxBodyBytes = 1024;  // which nobody looks at
 constexpr char kAgentPath[] = "/v1/agent";
 constexpr char kNoBrowser[] =
-    "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl top "
-    "--token-file=PATH\" shows its jobs";
+    "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl open "
+    "--token-file=PATH\" shows it this page, \"ddprunctl top\" a terminal its jobs";
 
 // What orchestrators ask, which have no token and no certificate.
 bool is_probe(std::string_view path) { return path == kHealthPath || path == kReadyPath; }
@@ -159,12 +160,26 @@ void HttpSession::admit(std::string_view target) {
                                     {request.method, target, binding}, Clock::now());
 }
 
+// A token that is sent as it is, as Prometheus sends it, is told to nobody on the way.
+bool HttpSession::may_read(std::string_view target) {
+  const http::Request& request = exchange_.request;
+  const std::string_view authorization = request.fields["Authorization"];
+  if (!options_.scrape_token || request.method != "GET" || target == kWatchPath ||
+      !security::is_bearer(authorization, *options_.scrape_token)) {
+    return false;
+  }
+  if (options_.is_tls || peer_address(exchange_.wire.socket().native_handle()).is_loopback())
+    return true;
+  admission_.reason = "a bearer token without TLS is taken on loopback alone";
+  return false;
+}
+
 // Else it has answered.
 bool HttpSession::is_admitted(std::string_view target) {
-  if (!options_.door || is_probe(path_of(target))) return true;
+  if (!options_.door || is_probe(path_of(target)) || may_read(target)) return true;
   const http::Request& request = exchange_.request;
   if (request.method == "GET") {
-    admit(target);
+    if (admission_.reason.empty()) admit(target);
   } else if (admission_.admitted && !options_.door->is_body(admission_, request.body)) {
     admission_ = {};
     admission_.reason = "its body is not the one that its proof is for";

@@ -59,6 +59,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bool is_tls = false;                       // the connection begins with TLS
     std::shared_ptr<const Secret> token;       // who upgrades is to prove it has it; null: needn't
     std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but probes
+    std::shared_ptr<const Secret> scrape_token{};  // with door: whoever shows it may GET pages
     // Set and not nullopt: it stands by. All but probes, kStatusPath and kMetricsPath is answered
     // with 503. The string: HOST:PORT of who leads, "" where that is not known.
     std::function<std::optional<std::string>()> stands_by;
@@ -89,6 +90,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void answer_page(std::string_view target);
   void answer_watcher();
   const char* refusal_of_browser(std::optional<Peer> peer);
+  bool may_read(std::string_view target);
   bool is_admitted(std::string_view target);
   void admit(std::string_view target);
   void respond(unsigned status, Page page);

@@ -113,6 +113,7 @@ class Served {
     rendezvous::DaemonOptions options = flags.daemon;
     rendezvous::PortSecurity security = port_security();
     options.token = std::move(security.token);
+    options.scrape_token = std::move(security.scrape_token);
     options.tls = std::move(security.tls);
     std::optional<rendezvous::KeptJobs> kept;
     if (flags.state_directory) kept.emplace(*flags.state_directory, flags.durability);
@@ -150,6 +151,9 @@ class Served {
     rendezvous::PortSecurity security;
     if (!flags_.token_file.empty()) {
       security.token = Secret::from_flag("--token-file", flags_.token_file);
+    }
+    if (!flags_.scrape_token_file.empty()) {
+      security.scrape_token = Secret::from_flag("--scrape-token-file", flags_.scrape_token_file);
     }
     if (flags_.tls.any()) security.tls = security::make_server_context(flags_.tls);
     return security;

@@ -137,7 +137,8 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
   if (answer.fields.has(security::kTlsHeader)) refuse(options, "wants TLS: give --tls-ca");
   const unsigned status = answer.status;
   if (status == 200 || status == 201 || (options.wants_refusals && status >= 400 && status < 500)) {
-    return {answer.body, status, false, "", ""};
+    return {answer.body, status, false,
+            "",          "",     std::string(field(answer, "Content-Security-Policy"))};
   }
   if (answer.status == http::kServiceUnavailable && answer.fields.has(membership::kStandbyHeader)) {
     const auto leader = parse_endpoint(field(answer, membership::kStandbyHeader), 0);

@@ -33,6 +33,7 @@ struct Page {
   bool is_standby = false;  // it has no such page: one of several, and another one leads
   std::string leader;       // then: HOST:PORT as far as it knows; empty: it doesn't
   std::string from;         // who answered: HOST:PORT
+  std::string policy = {};  // its Content-Security-Policy, of a page for browsers
 };
 
 // Error(kProtocol): `from`, HOST:PORT, is somebody else, or of another version, as `what` shows.

@@ -94,6 +94,15 @@ Mac prove_answer(const Secret& token, const HttpNonce& nonce, const Nonce& of_cl
 
 }  // namespace
 
+bool is_bearer(std::string_view authorization, const Secret& secret) {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!authorization.starts_with(kScheme)) return false;
+  const std::string_view given = authorization.substr(kScheme.size());
+  const std::span<const std::uint8_t> wanted = secret.bytes();
+  return given.size() == wanted.size() &&
+         ::CRYPTO_memcmp(given.data(), wanted.data(), wanted.size()) == 0;
+}
+
 Mac hmac_sha256(std::span<const std::uint8_t> key, std::string_view text) {
   Mac mac;
   unsigned int size = 0;

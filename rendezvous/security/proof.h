@@ -85,6 +85,9 @@ class RendezvousProof {
   const Nonce nonce_;
 };
 
+// Whether an Authorization header is "Bearer SECRET" (RFC 6750); takes as long whatever it holds.
+bool is_bearer(std::string_view authorization, const Secret& secret);
+
 // HMAC-SHA256. For rendezvous/security alone.
 Mac hmac_sha256(std::span<const std::uint8_t> key, std::string_view text);
 

@@ -18,12 +18,13 @@ CONFIGURATION = """global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
 scrape_configs:
 - job_name: ddprun
   static_configs: [{{targets: {targets}}}]
-"""
+{more}"""
 
 
-def page(port, accept=None, path="/metrics"):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.TIMEOUT)
-    connection.request("GET", path, headers={"Accept": accept} if accept else {})
+def page(port, accept=None, path="/metrics", bearer=None, method="GET", host="127.0.0.1"):
+    connection = http.client.HTTPConnection(host, port, timeout=harness.TIMEOUT)
+    headers = {"Accept": accept, "Authorization": bearer and f"Bearer {bearer}"}
+    connection.request(method, path, headers={name: value for name, value in headers.items() if value})
     answer = connection.getresponse()
     return answer.status, answer.getheader("Content-Type"), answer.read().decode()
 
@@ -46,13 +47,13 @@ class Case(harness.Case):
         if not PROMETHEUS or not PROMTOOL:
             self.skipTest("no Prometheus here (scripts/setup.sh full)")
 
-    def prometheus(self, *ports):
-        """A Prometheus that scrapes them; its own port."""
+    def prometheus(self, *ports, more=""):
+        """A Prometheus that scrapes them; its own port. `more`: lines of its scrape configuration."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         configuration = os.path.join(directory, "prometheus.yml")
         with open(configuration, "w", encoding="utf-8") as file:
-            file.write(CONFIGURATION.format(targets=json.dumps([f"127.0.0.1:{port}" for port in ports])))
+            file.write(CONFIGURATION.format(targets=json.dumps([f"127.0.0.1:{port}" for port in ports]), more=more))
         own = harness.free_port()
         self.start(f"--config.file={configuration}", f"--storage.tsdb.path={directory}/data",
                    f"--web.listen-address=127.0.0.1:{own}", "--log.level=error", program=PROMETHEUS)

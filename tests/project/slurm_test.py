@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """configs/train.sbatch under a real Slurm (tests/support/slurm.py) of two nodes."""
+import importlib.util
 import os
 import re
 import sys
@@ -62,6 +63,15 @@ class Batch(unittest.TestCase):
         for rank in range(4):
             self.assertIn(f"rank {rank} of 4 on node{rank // 2}", done.stdout)
         self.assertIn("--nnodes=2, those of the Slurm step", done.stdout)
+
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here: scripts/setup.sh full")
+    def test_jax_finds_its_processes_within_a_step(self):
+        done = self.slurm.run("srun", "-N2", "--ntasks-per-node=1", "env", "JAX_PLATFORMS=cpu",
+                              f"PYTHONPATH={os.path.join(SOURCE, 'python')}", os.path.join(BIN, "ddprun"), "--nproc_per_node=1",
+                              "--no-python", sys.executable, os.path.join(SOURCE, "tests/python/jax_worker.py"))
+        self.assertEqual(done.returncode, 0, done.stdout + self.slurm.logs())
+        for rank in (0, 1):
+            self.assertIn(f"process {rank} of 2: [0.0, 1.0]", done.stdout)
 
     def test_a_job_that_may_go_on_is_queued_again(self):
         code, output = self.submit('echo "run ${SLURM_RESTART_COUNT:-0} of rank $RANK with $1"\n'

@@ -3,6 +3,7 @@
 """GET /metrics of a daemon: its page, Prometheus' own checks of it, and a real Prometheus."""
 import os
 import shutil
+import socket
 import sys
 import tempfile
 
@@ -61,6 +62,45 @@ class Metrics(prometheus.Case):
             secret.flush()
             port = self.served(f"--token-file={secret.name}")
             self.assertEqual(page(port)[0], 401)
+
+    def test_a_real_prometheus_reads_it_by_a_bearer_token_of_its_own(self):
+        self.need_prometheus()
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        files = {}
+        for name in ("jobs", "scrapes"):
+            files[name] = os.path.join(directory, name)
+            with open(os.open(files[name], os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
+                f.write(name * 8)
+        port = self.served(f"--token-file={files['jobs']}", f"--scrape-token-file={files['scrapes']}")
+        scraper = self.prometheus(port, more=f"  authorization: {{credentials_file: {files['scrapes']}}}\n")
+        self.await_value(scraper, "up", 1)
+        self.assertEqual(page(port, bearer="scrapes" * 8, path="/v1/jobs")[0], 200)
+        for refused in ({"bearer": "jobs" * 8}, {"bearer": "scrapes" * 7}, {"bearer": "scrapes" * 8, "path": "/v1/watch"}):
+            self.assertEqual(page(port, **refused)[0], 401, refused)
+        self.assertNotEqual(page(port, bearer="scrapes" * 8, method="POST", path="/v1/gangs")[0], 200)
+
+    def test_a_bearer_token_that_others_could_read_on_the_way_is_refused(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))
+            except OSError:
+                self.skipTest("this machine has no address but loopback")
+            own = probe.getsockname()[0]
+        with tempfile.NamedTemporaryFile("w") as secret:
+            secret.write("0123456789abcdef0123456789abcdef")
+            secret.flush()
+            port = harness.free_port()
+            self.start(f"--listen={own}:{port}", f"--token-file={secret.name}", f"--scrape-token-file={secret.name}",
+                       program=harness.DDPRUND)
+
+            def refused():
+                try:
+                    return page(port, bearer="0123456789abcdef" * 2, host=own)
+                except ConnectionRefusedError:
+                    return None
+            harness.wait_until(refused, "ddprund serves")
+            self.assertEqual(refused()[0::2], (401, "a bearer token without TLS is taken on loopback alone\n"))
 
     def test_a_job_of_two_nodes_as_a_real_prometheus_sees_it(self):
         self.need_prometheus()

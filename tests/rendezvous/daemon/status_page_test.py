@@ -4,6 +4,7 @@
 
 With DDPRUN_SCREENSHOTS=DIRECTORY it leaves pictures there.
 """
+import http.client
 import json
 import os
 import re
@@ -63,6 +64,31 @@ class StatusPage(harness.Case):
         harness.wait_until(lambda: os.path.exists(path), f"rank {rank} runs in round {round_number}")
         with open(path, encoding="utf-8") as file:
             return int(file.read())
+
+    def test_ddprunctl_open_shows_one_browser_the_page_of_a_rendezvous_with_a_token(self):
+        token = self.write(self.scratch(), "token", "0123456789abcdef" * 2, mode=0o600)
+        port = harness.free_port()
+        self.ddprund(f"--listen=127.0.0.1:{port}", f"--token-file={token}")
+        opened = self.start("open", f"--rdzv-endpoint=127.0.0.1:{port}", f"--token-file={token}", program=harness.DDPRUNCTL)
+        address = opened.stdout.readline().split()[1]
+        own = int(re.search(r":(\d+)/", address)[1])
+
+        def answer(path, **fields):
+            connection = http.client.HTTPConnection("127.0.0.1", own, timeout=harness.TIMEOUT)
+            connection.request("GET", path, headers=fields)
+            return connection.getresponse().status
+
+        self.assertEqual(answer("/"), 403)
+        self.assertEqual(answer(address.partition(str(own))[2], Host="evil.example"), 403)
+        page = self.browser.page()
+        page.open(address)
+        page.wait("document.querySelector('#connection').innerText === 'live'", "it is connected")
+        self.assertIn("No job is here", page.text())
+        self.assertEqual(page.value("location.href"), f"http://127.0.0.1:{own}/")
+        self.assertEqual(answer(address.partition(str(own))[2]), 403, "the address is good once")
+        self.assertEqual(answer("/", Cookie="ddprun=" + "0" * 32), 403)
+        opened.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(opened).returncode, 128 + signal.SIGINT)
 
     def test_a_job_of_two_nodes_that_loses_a_worker(self):
         port = harness.free_port()

@@ -513,7 +513,7 @@ TEST_CASE("Status page: not where a token is wanted, one line says how to look")
   options.token = ddprun::test::secret_of("correct horse battery staple");
   ServedDaemon served(options);
   CHECK_THAT(served.exchange(kAskPage), Contains("401 Unauthorized") &&
-                                            Contains("ddprunctl top --token-file=PATH") &&
+                                            Contains("ddprunctl open --token-file=PATH") &&
                                             !Contains("<html"));
   CHECK_THAT(served.exchange(upgrade_request()), Contains("401 Unauthorized"));
 }

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ddprunctl open`: the status page of a rendezvous for a browser, which can't prove a token. On
+// loopback, for who opens the address that is printed, once: then a cookie says that it is the same
+// browser. What it asks is asked of the rendezvous with this side's proof (docs/security.md).
+#include <CLI/App.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/random_id.h"
+#include "ctl/commands.h"
+#include "ctl/endpoint_flags.h"
+#include "rendezvous/http/browser.h"
+#include "rendezvous/http/exchange.h"
+#include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/membership/link_connector.h"
+
+namespace ddprun::ctl {
+namespace {
+
+using boost::asio::ip::tcp;
+using membership::ConnectFailure, membership::FrameStream, membership::LinkConnector;
+
+constexpr char kWatchPath[] = "/v1/watch";
+constexpr std::chrono::seconds kRequestLimit{10};
+constexpr std::size_t kMostVisits = 64;
+
+// What a browser's connections share.
+class Door {
+ public:
+  Door(const EndpointFlags& endpoint, std::string host)
+      : endpoint_(endpoint), security_(endpoint.security()), host_(std::move(host)) {}
+
+  std::string address() const { return concat("http://", host_, "/?once=", once_); }
+  const std::string& cookie() const { return cookie_; }
+  const EndpointFlags& endpoint() const { return endpoint_; }
+  const membership::LinkSecurity& security() const { return security_; }
+
+  // A page of another name that leads here is none of ours.
+  bool is_named_so(const http::Request& request) const { return request.fields["Host"] == host_; }
+  // The address that was printed, for the first time.
+  bool opens(const http::Request& request) {
+    if (once_.empty() || request.target != "/?once=" + once_) return false;
+    once_.clear();
+    return true;
+  }
+  bool knows(const http::Request& request) const {
+    return once_.empty() &&
+           request.fields["Cookie"].find("ddprun=" + cookie_) != std::string_view::npos;
+  }
+
+ private:
+  const EndpointFlags& endpoint_;
+  const membership::LinkSecurity security_;
+  const std::string host_;
+  std::string once_ = random_id();
+  const std::string cookie_ = random_id();
+};
+
+// One connection of a browser.
+class Visit : public std::enable_shared_from_this<Visit> {
+ public:
+  using Ended = std::function<void(const std::shared_ptr<Visit>&)>;
+
+  Visit(boost::asio::io_context& io, tcp::socket socket, Door& door, Ended ended)
+      : io_(io),
+        door_(door),
+        exchange_(security::Wire(std::move(socket))),
+        timer_(io),
+        ended_(std::move(ended)) {}
+
+  void start() {
+    timer_.expires_after(kRequestLimit);
+    timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+      if (!error) self->exchange_.wire.close();
+    });
+    exchange_.async_read(
+        [](const http::Request&) {
+          return http::ServerExchange::Limit{0, 0};
+        },
+        [self = shared_from_this()](boost::system::error_code error) {
+          self->timer_.cancel();
+          error ? self->end() : self->answer();
+        });
+  }
+
+ private:
+  void answer() {
+    const http::Request& request = exchange_.request;
+    http::Fields fields;
+    if (!door_.is_named_so(request) || request.method != "GET") {
+      return respond(http::kForbidden, std::move(fields), "this is for one browser\n");
+    }
+    if (door_.opens(request)) {
+      fields.add("Location", "/");
+      fields.add("Set-Cookie",
+                 concat("ddprun=", door_.cookie(), "; HttpOnly; SameSite=Strict; Path=/"));
+      return respond(303, std::move(fields), "");
+    }
+    if (!door_.knows(request)) {
+      return respond(http::kForbidden, std::move(fields),
+                     "the address that ddprunctl open prints is good once, for one browser; "
+                     "start it again for another one\n");
+    }
+    if (request.target == kWatchPath && request.is_upgrade && http::is_same_origin(request)) {
+      return watch();
+    }
+    if (request.target != "/") return respond(http::kNotFound, std::move(fields), "try /\n");
+    try {  // takes moments; nobody else is served meanwhile
+      const pages::Page page = door_.endpoint().fetch_document();
+      fields.add("Content-Type", "text/html; charset=utf-8");
+      fields.add("Content-Security-Policy", page.policy);
+      fields.add("X-Content-Type-Options", "nosniff");
+      fields.add("Referrer-Policy", "no-referrer");
+      fields.add("Cache-Control", "no-store");
+      respond(http::kOk, std::move(fields), page.body);
+    } catch (const Error& error) {
+      respond(http::kServiceUnavailable, std::move(fields), concat(error.what(), "\n"));
+    }
+  }
+
+  void respond(unsigned status, http::Fields fields, std::string body) {
+    if (!fields.has("Content-Type")) fields.add("Content-Type", "text/plain; charset=utf-8");
+    exchange_.async_answer({status, std::move(fields), std::move(body)},
+                           [self = shared_from_this()](boost::system::error_code) { self->end(); });
+  }
+
+  // Of several endpoints the one that leads is followed.
+  void watch() {
+    turns_.begin(0);
+    attempt();
+  }
+
+  void attempt() {
+    connector_ = std::make_unique<LinkConnector>(
+        io_, door_.endpoint().endpoints()[turns_.current()], door_.security(), kWatchPath,
+        LinkConnector::Door::kRequest);
+    connector_->attempt(
+        Clock::now() + turns_.attempt_limit(),
+        {.opened = [self = shared_from_this()](const auto& frames) { self->opened(frames); },
+         .failed =
+             [self = shared_from_this()](const ConnectFailure& failure) {
+               if (!self->turns_.failed(failure)) return self->attempt();
+               self->respond(http::kServiceUnavailable, {}, concat(self->turns_.failures(), "\n"));
+             }});
+  }
+
+  void opened(const std::shared_ptr<FrameStream>& rendezvous) {
+    rendezvous_ = rendezvous;
+    browser_ = std::make_shared<FrameStream>(
+        std::move(exchange_.wire),
+        FrameStream::Limits{.max_queued_bytes = LinkConnector::kMaxStateBytes});
+    browser_->async_accept(exchange_.request, {},
+                           [self = shared_from_this()](boost::system::error_code error) {
+                             error ? self->end() : self->pass_on();
+                           });
+  }
+
+  void pass_on() {
+    const auto relay = [self = shared_from_this()](FrameStream& to) {
+      FrameStream::Handlers handlers;
+      handlers.frame = [&to](std::string_view text) { to.send(std::string(text)); };
+      handlers.ended = [self](const std::string&) { self->end(); };
+      return handlers;
+    };
+    browser_->start(relay(*rendezvous_));
+    rendezvous_->start(relay(*browser_));
+  }
+
+  void end() {
+    timer_.cancel();
+    for (auto* frames : {&browser_, &rendezvous_}) {
+      if (*frames) (*frames)->close();
+    }
+    if (const Ended ended = std::exchange(ended_, nullptr)) ended(shared_from_this());
+  }
+
+  boost::asio::io_context& io_;
+  Door& door_;
+  http::ServerExchange exchange_;
+  boost::asio::steady_timer timer_;
+  Ended ended_;
+  membership::EndpointTurns turns_{door_.endpoint().endpoints()};
+  std::unique_ptr<LinkConnector> connector_;
+  std::shared_ptr<FrameStream> browser_, rendezvous_;  // second owners: their operations
+};
+
+class OpenCommand : public Command {
+ public:
+  explicit OpenCommand(CLI::App& app) : Command(app, "open"), endpoint_(*command_) {}
+
+  // 128 and the signal that ends it. Throws as EndpointFlags::fetch_page().
+  int run() const override {
+    endpoint_.fetch_page("/v1/status");  // what is wrong is said before a browser shows it
+    boost::asio::io_context io(1);
+    boost::asio::signal_set signals(io, SIGINT, SIGTERM, SIGHUP);
+    int signal = 0;
+    signals.async_wait([&](boost::system::error_code error, int number) {
+      if (error) return;
+      signal = number;
+      io.stop();
+    });
+    tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
+    Door door(endpoint_, concat("127.0.0.1:", acceptor.local_endpoint().port()));
+    std::set<std::shared_ptr<Visit>> visits;
+    std::function<void()> accept = [&] {
+      acceptor.async_accept([&](boost::system::error_code error, tcp::socket socket) {
+        if (error == boost::asio::error::operation_aborted) return;
+        if (!error && visits.size() < kMostVisits) {
+          const auto visit = std::make_shared<Visit>(
+              io, std::move(socket), door,
+              [&visits](const std::shared_ptr<Visit>& each) { visits.erase(each); });
+          visits.insert(visit);
+          visit->start();
+        }
+        accept();
+      });
+    };
+    accept();
+    if (const int code = print_or_tell(
+            concat("open ", door.address(), "\nin a browser on this machine; Ctrl-C ends it\n"));
+        code != 0) {
+      return code;
+    }
+    io.run();
+    return exit_status_for_signal(signal);
+  }
+
+ private:
+  EndpointFlags endpoint_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_open_command(CLI::App& app) {
+  return std::make_unique<OpenCommand>(app);
+}
+
+}  // namespace ddprun::ctl

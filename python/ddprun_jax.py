@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""jax.distributed under ddprun.
+
+    import jax
+    import ddprun_jax
+    jax.distributed.initialize()
+
+The import adds a ClusterEnv (jax/_src/clusters/cluster.py), so that initialize() needs no argument.
+It comes before Slurm's and the like: within a Slurm step these see one process per node. One file
+beside ddprun.py; needs JAX alone.
+"""
+import os
+import socket
+import struct
+
+from jax._src.clusters.cluster import ClusterEnv
+
+# PyTorch's store protocol, as far as it is needed here: docs/store.md.
+_VALIDATE, _SET, _GET, _WAIT = 0, 1, 3, 6
+_MAGIC = 0x3C85F7CE
+
+
+def _bytes(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+class _Store:
+    """The round's store, for one key."""
+
+    def __init__(self, timeout):
+        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        self.socket = socket.create_connection(address, timeout)
+        self.socket.sendall(struct.pack("<BI", _VALIDATE, _MAGIC))
+
+    def set(self, key, value):
+        self.socket.sendall(bytes([_SET]) + _bytes(key) + _bytes(value))
+
+    def get(self, key):
+        """Waits until it is there."""
+        self.socket.sendall(bytes([_WAIT]) + struct.pack("<Q", 1) + _bytes(key))
+        self._read(1)
+        self.socket.sendall(bytes([_GET]) + _bytes(key))
+        return self._read(struct.unpack("<Q", self._read(8))[0])
+
+    def _read(self, size):
+        data = b""
+        while len(data) < size:
+            part = self.socket.recv(size - len(data))
+            if not part:
+                raise OSError("ddprun's store ended the connection")
+            data += part
+        return data
+
+
+class DdprunCluster(ClusterEnv):
+    name = "ddprun"
+
+    @classmethod
+    def is_env_present(cls):
+        return "DDPRUN_ROUND" in os.environ and "MASTER_PORT" in os.environ
+
+    @classmethod
+    def get_coordinator_address(cls, timeout_secs=None, override_coordinator_port=None):
+        """Process 0 takes a free port and tells it to the others."""
+        key = b"ddprun/%s/jax/coordinator" % os.environ["DDPRUN_ROUND"].encode()
+        store = _Store(timeout_secs or 300)
+        with store.socket:
+            if cls.get_process_id() == 0:
+                port = override_coordinator_port or cls._free_port()
+                host = os.environ.get("DDPRUN_MASTER_NODE_ADDR") or os.environ["MASTER_ADDR"]
+                host = "[%s]" % host if ":" in host else host
+                store.set(key, ("%s:%s" % (host, port)).encode())
+            return store.get(key).decode()
+
+    @staticmethod
+    def _free_port():
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return probe.getsockname()[1]
+
+    @classmethod
+    def get_process_count(cls):
+        return int(os.environ["WORLD_SIZE"])
+
+    @classmethod
+    def get_process_id(cls):
+        return int(os.environ["RANK"])
+
+    @classmethod
+    def get_local_process_id(cls):
+        return int(os.environ["LOCAL_RANK"])
+
+
+# The first one that is present is taken; a subclass is added as the last one.
+ClusterEnv._cluster_types.remove(DdprunCluster)
+ClusterEnv._cluster_types.insert(0, DdprunCluster)
