@@ -22,6 +22,7 @@
 #include "common/parsed_number.h"
 #include "common/text_parts.h"
 #include "common/unique_fd.h"
+#include "common/written_json.h"
 
 namespace ddprun::agent {
 namespace {
@@ -73,7 +74,7 @@ std::string further_fields(boost::json::object root) {
     root.erase("message");
   }
   if (root.empty()) return {};
-  std::string text = boost::json::serialize(root);
+  std::string text = written_json(root);
   return text.size() <= membership::kMaxErrorFieldsBytes ? text : "";
 }
 

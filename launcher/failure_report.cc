@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
@@ -17,6 +16,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/signal_names.h"
+#include "common/written_json.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -244,7 +244,7 @@ std::string error_file_text(const membership::WorkerFailure& failure) {
   extra["py_callstack"] = stack;
   extra["timestamp"] = std::to_string(failure.ended_at);
   message["errorCode"] = failure.signal_number != 0 ? -failure.signal_number : failure.exit_code;
-  return boost::json::serialize(root) + "\n";
+  return written_json(root) + "\n";
 }
 
 std::string leave_error_file(const std::string& path, const membership::WorkerFailure& failure) {

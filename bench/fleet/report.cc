@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <cstdio>
 #include <vector>
+
+#include "common/written_json.h"
 
 namespace ddprun::bench {
 namespace {
@@ -75,7 +76,7 @@ void print_json(const EmulationOptions& options, const EmulationResult& result) 
   if (times.daemon_bytes_per_agent > 0) {
     object["daemon_bytes_per_agent"] = times.daemon_bytes_per_agent;
   }
-  std::printf("%s\n", boost::json::serialize(object).c_str());
+  std::printf("%s\n", written_json(object).c_str());
 }
 
 void print_violation(const EmulationOptions& options, const EmulationResult& result) {

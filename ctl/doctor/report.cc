@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 #include <iomanip>
 #include <sstream>
 #include <utility>
 
 #include "common/json.h"
 #include "common/log.h"
+#include "common/written_json.h"
 #include "ctl/doctor/judge.h"
 #include "ctl/number_texts.h"
 
@@ -215,7 +215,7 @@ std::string gate_line(const Report& report, Verdict from) {
   return line.empty() ? "" : one_line(line) + "\n";
 }
 
-std::string to_json(const Report& report) { return json::serialize(report_object(report)) + "\n"; }
+std::string to_json(const Report& report) { return written_json(report_object(report)) + "\n"; }
 
 std::string list_of_checks(const std::vector<const Check*>& checks) {
   std::ostringstream list;
@@ -298,7 +298,7 @@ std::string nodes_json(const Report& report, const NodesFacts& nodes) {
   }
   page["nodes"] = std::move(all);
   page["pairs"] = std::move(pairs);
-  return json::serialize(page) + "\n";
+  return written_json(page) + "\n";
 }
 
 }  // namespace ddprun::doctor

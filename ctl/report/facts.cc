@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
 #include <numeric>
 
 #include "common/log.h"
 #include "common/wall_time.h"
+#include "common/written_json.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::report {
@@ -351,7 +351,7 @@ std::string facts_json(const Record& record, const Facts& facts) {
   }
   all["sources"] = std::move(sources);
   all["passed_over"] = texts(record.passed_over);
-  return json::serialize(all) + "\n";
+  return written_json(all) + "\n";
 }
 
 }  // namespace ddprun::report

@@ -2,10 +2,10 @@
 #include "ctl/report/report_page.h"
 
 #include <algorithm>
-#include <boost/json/serialize.hpp>
 #include <utility>
 
 #include "common/log.h"
+#include "common/written_json.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::report {
@@ -81,7 +81,7 @@ std::string plots_of(const std::vector<Chart>& charts) {
   boost::json::object plots;
   for (const Chart& chart : charts) plots[chart.id] = chart.plot;
   std::string html = "<script type=\"application/json\" id=\"charts\">";
-  for (const char letter : boost::json::serialize(plots)) {
+  for (const char letter : written_json(plots)) {
     html += letter == '<' ? "\\u003c" : std::string(1, letter);
   }
   return html + "</script>\n";

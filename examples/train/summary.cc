@@ -16,6 +16,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/written_json.h"
 
 namespace ddprun::train {
 namespace {
@@ -154,7 +155,7 @@ std::string to_json(const Summary& summary) {
                                    {"loading_seconds", summary.loading_seconds},
                                    {"wall_seconds", summary.wall_seconds},
                                    {"epochs", std::move(epochs)}};
-  return boost::json::serialize(object) + "\n";
+  return written_json(object) + "\n";
 }
 
 std::string describe_loading(const Summary& summary, int num_threads) {

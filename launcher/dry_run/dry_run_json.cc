@@ -3,9 +3,10 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <limits>
 #include <string_view>
+
+#include "common/written_json.h"
 
 #include "rendezvous/membership/json_fields.h"
 
@@ -126,7 +127,10 @@ std::string to_json(const DryRun& run) {
                                        : gate == DoctorGate::kFail ? "fail"
                                                                    : "warn");
   json::object limits;
-  for (const NamedLimit& limit : limits_of(run.config)) limits[limit.option] = or_null(limit.value);
+  for (const auto& [option, value, is_time] : limits_of(run.config)) {
+    limits[option] =
+        value && !is_time ? json::value(static_cast<std::int64_t>(*value)) : or_null(value);
+  }
   object["limits"] = std::move(limits);
   object["worker_limits"] = limits_object(run);
   object["log_directory"] = or_null(run.run_directory);
@@ -135,12 +139,12 @@ std::string to_json(const DryRun& run) {
   object["forwarded"] = list(run.forwarded);
   object["notes"] = list(run.notes);
   // One node after the other: thousands of them at once would need much memory.
-  std::string result = json::serialize(object);
+  std::string result = written_json(object);
   result.pop_back();
   result += ",\"nodes\":[";
   std::string_view separator;
   for (const NodeDryRun& node : run.nodes) {
-    result.append(separator) += json::serialize(to_object(node));
+    result.append(separator) += written_json(to_object(node));
     separator = ",";
   }
   return result += "]}\n";

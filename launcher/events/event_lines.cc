@@ -5,7 +5,6 @@
 #include <bit>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <chrono>
 #include <cmath>
 #include <iterator>
@@ -13,6 +12,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/signal_names.h"
+#include "common/written_json.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/verdicts.h"
 
@@ -128,7 +128,7 @@ class EventLines::Line {
     for (const auto& [name, value] : others) object_[name] = value;
     return *this;
   }
-  std::string text() const { return json::serialize(object_) + "\n"; }
+  std::string text() const { return written_json(object_) + "\n"; }
 
  private:
   json::object object_;
@@ -281,7 +281,7 @@ void EventLog::worker_failed(const membership::WorkerFailure& failure, Clock::ti
   if (pids_.empty() && worker.pid > 0) write("START", &started, "", std::nullopt);
   json::object error;
   error["message"] = failure.note.empty() ? "<NONE>" : failure.note;
-  write("FAILED", &worker, json::serialize(error), std::nullopt);
+  write("FAILED", &worker, written_json(error), std::nullopt);
 }
 
 void EventLog::ended(const membership::JobEnd& verdict, Clock::time_point now) {
@@ -335,7 +335,7 @@ void EventLog::write(const char* state, const Worker* worker, const std::string&
     inner["exit_code"] = one(has_ended ? json::value(*worker->exit_code) : none);
     inner["worker_pid"] = one(has_ended ? json::value(worker->pid) : none);
   }
-  metadata["metadata"] = json::serialize(inner);
+  metadata["metadata"] = written_json(inner);
   metadata["agent_restarts"] = round_.restart_count;
   metadata["duration_ms"] = duration_ms ? json::value(*duration_ms) : none;
   json::object event;
@@ -343,7 +343,7 @@ void EventLog::write(const char* state, const Worker* worker, const std::string&
   event["source"] = worker ? "WORKER" : "AGENT";
   event["timestamp"] = 0;
   event["metadata"] = std::move(metadata);
-  write_(json::serialize(event) + "\n");
+  write_(written_json(event) + "\n");
 }
 
 }  // namespace ddprun::launcher

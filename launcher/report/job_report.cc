@@ -7,7 +7,6 @@
 
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <filesystem>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/signal_names.h"
+#include "common/written_json.h"
 #include "launcher/failure_report.h"
 #include "launcher/terminal_text.h"
 #include "rendezvous/membership/json_fields.h"
@@ -206,7 +206,7 @@ std::string JobReport::text(const membership::JobEnd& verdict, bool local, int n
   here["rounds"] = std::move(rounds);
   here["flight_recorders"] = texts_of(flight_recorders, flight_recorders.size());
   out["written_by"] = std::move(here);
-  return json::serialize(out) + "\n";
+  return written_json(out) + "\n";
 }
 
 ReportFile::ReportFile(std::string path) : path_(std::move(path)) {

@@ -2,11 +2,11 @@
 #include "rendezvous/daemon/daemon_status.h"
 
 #include <boost/json/array.hpp>
-#include <boost/json/serialize.hpp>
 #include <cmath>
 #include <utility>
 
 #include "common/log.h"
+#include "common/written_json.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/ledger.h"
@@ -293,7 +293,7 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
   all["finished"] = std::move(over);
   all["journal"] = nullptr;
   if (keeping) all["journal"] = keeping_object(*keeping);
-  return json::serialize(all) + "\n";
+  return written_json(all) + "\n";
 }
 
 std::string status_to_json(const DaemonStatus& status) {
@@ -328,7 +328,7 @@ std::string status_to_json(const DaemonStatus& status) {
     all["journal"] = keeping_object(*status.keeping);
     all["journal"].as_object()["path"] = status.journal_path;
   }
-  return json::serialize(all) + "\n";
+  return written_json(all) + "\n";
 }
 
 std::string metrics_to_text(const DaemonMetrics& all, metrics::Format format) {

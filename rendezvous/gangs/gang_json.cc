@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <exception>
 #include <limits>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/utf8.h"
+#include "common/written_json.h"
 #include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/row_fields.h"
 
@@ -214,7 +214,7 @@ std::string gang_to_json(const GangSpec& spec) { return membership::row_of(spec)
 std::string gang_page(const GangQueue& queue, const GangQueue::Gang& gang) {
   JsonWriter page;
   page.object("gang", news_of(queue, gang));
-  return boost::json::serialize(page.take()) + "\n";
+  return written_json(page.take()) + "\n";
 }
 
 std::string gangs_page(const GangQueue& queue) {
@@ -224,7 +224,7 @@ std::string gangs_page(const GangQueue& queue) {
   boost::json::object page;
   page["gangs"] = std::move(gangs);
   page["nodes"] = std::move(nodes);
-  return boost::json::serialize(page) + "\n";
+  return written_json(page) + "\n";
 }
 
 std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
@@ -232,7 +232,7 @@ std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
   JsonWriter page;
   page.object("gang", news_of(queue, gang));
   page.objects("output", output, output.size());
-  return boost::json::serialize(page.take()) + "\n";
+  return written_json(page.take()) + "\n";
 }
 
 std::string no_gang_text(std::string_view id) { return concat("there is no gang ", id); }

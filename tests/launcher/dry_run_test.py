@@ -55,6 +55,8 @@ class DryRunCase(harness.Case):
         done = self.ddprun("--dry-run", "--json", *args, **more)
         self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(done.stdout.count("\n"), 1, done.text)
+        self.assertRegex(done.stdout, r'"max-restarts":\d+,')
+        self.assertNotRegex(done.stdout, r"[:,\[]-?[\d.]+E")  # no 1E-3
         return json.loads(done.stdout)
 
     def shown(self, *args, **more):

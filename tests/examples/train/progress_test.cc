@@ -116,7 +116,7 @@ TEST_CASE("summary: JSON has the last epoch's accuracy on top") {
   summary.epochs.push_back({.epoch = 1, .test_accuracy = 0.25});
   summary.epochs.push_back({.epoch = 2, .test_accuracy = 0.5});
   const std::string json = to_json(summary);
-  CHECK(json.find(R"("test_accuracy":5E-1,"first_step":1,"last_step":0,"compress":"none")") !=
+  CHECK(json.find(R"("test_accuracy":0.5,"first_step":1,"last_step":0,"compress":"none")") !=
         std::string::npos);
   CHECK(json.find("\"epoch\":2") != std::string::npos);
 }

@@ -446,8 +446,8 @@ TEST_CASE("Watch: what only gets older is no change, a node's next reading is on
   keeping.in_trouble += 1s;
   const WatchedJobs after = said();
   CHECK(after.key == before.key);
-  CHECK_THAT(after.json, Contains("\"age_seconds\":1E0") && Contains("\"trouble_seconds\":6E0") &&
-                             Contains(R"("lasting":{"phase":"running","seconds":1E0})"));
+  CHECK_THAT(after.json, Contains("\"age_seconds\":1.0") && Contains("\"trouble_seconds\":6.0") &&
+                             Contains(R"("lasting":{"phase":"running","seconds":1.0})"));
   keeping.trouble = "the disk is gone";
   CHECK(said().key != before.key);
   keeping.trouble = "the disk is full";

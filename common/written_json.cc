@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/written_json.h"
+
+#include <boost/json/serialize.hpp>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+
+namespace ddprun {
+namespace {
+
+// Very large and very small ones keep their power of ten.
+std::string decimal_text(double number) {
+  constexpr double kLeast = 1e-6, kMost = 1e17;
+  char digits[64];
+  const double size = std::fabs(number);
+  const bool is_plain = size == 0 || (size >= kLeast && size < kMost);
+  const auto end = is_plain
+                       ? std::to_chars(digits, std::end(digits), number, std::chars_format::fixed)
+                       : std::to_chars(digits, std::end(digits), number);
+  std::string text(digits, end.ptr);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace
+
+std::string written_json(const boost::json::value& value) {
+  const std::string text = boost::json::serialize(value);
+  std::string result;
+  result.reserve(text.size());
+  std::size_t copied = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      while (text[++i] != '"') i += text[i] == '\\' ? 1 : 0;
+    } else if (text[i] == 'E') {  // Boost writes each double with one, and nothing else
+      const std::size_t begin = text.find_last_of("[{,:", i) + 1;
+      double number = 0;
+      const auto end = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+      result.append(text, copied, begin - copied).append(decimal_text(number));
+      copied = static_cast<std::size_t>(end.ptr - text.data());
+      i = copied - 1;
+    }
+  }
+  return result.append(text, copied);
+}
+
+}  // namespace ddprun

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON for people, files and scripts. Pure.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <string>
+
+namespace ddprun {
+
+// `value` as text, as boost::json::serialize() has it, but with numbers as people write them:
+// 0.001, not 1E-3. A decimal number that is whole keeps a digit after its point.
+std::string written_json(const boost::json::value& value);
+
+}  // namespace ddprun
