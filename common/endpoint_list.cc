@@ -40,6 +40,7 @@ EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) 
   for (std::size_t i = 0; i < num_parts; ++i) {
     const std::string part(take_part(text));
     const auto endpoint = parse_endpoint(part, default_port);
+    if (const std::string wrong = port_problem(part); !wrong.empty()) return refused(wrong);
     if (!endpoint || endpoint->host.empty()) {
       return refused(num_parts == 1 ? concat("wants ", kForm)
                                     : concat("\"", part, "\" is not ", kForm));
@@ -55,6 +56,19 @@ EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) 
     list.endpoints.push_back(*endpoint);
   }
   return list;
+}
+
+std::string port_problem(std::string_view text) {
+  const std::string_view port = text.substr(std::min(text.rfind(':'), text.size()));
+  const bool is_number =
+      port.size() > 1 && port.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  // An IPv6 address without brackets has no port.
+  const std::string host(text.substr(0, text.size() - port.size()));
+  const bool has_port = host.find(':') == std::string::npos || host.ends_with(']');
+  if (!is_number || !has_port || parse_endpoint(text, 0) || !parse_endpoint(host + ":1", 0)) {
+    return {};
+  }
+  return concat("port ", port.substr(1), " is above 65535");
 }
 
 EndpointList parse_servers(std::string_view text, std::uint16_t default_port) {

@@ -29,4 +29,7 @@ EndpointList parse_servers(std::string_view text, std::uint16_t default_port);
 // The inverse: "a:29400,b:29400".
 std::string to_string(const std::vector<Endpoint>& endpoints);
 
+// "port 99999 is above 65535" where that is what is wrong with `text`, as HOST:PORT; else empty.
+std::string port_problem(std::string_view text);
+
 }  // namespace ddprun

@@ -12,7 +12,7 @@ namespace ddprun::ctl {
 
 // Empty: nobody says it.
 struct ConfiguredEndpoint {
-  std::string rdzv_endpoint, token_file, tls_ca, tls_cert, tls_key;
+  std::string rdzv_endpoint = {}, token_file = {}, tls_ca = {}, tls_cert = {}, tls_key = {};
 };
 
 // What `given` leaves empty is as the strongest file says that has it. What else is in them is

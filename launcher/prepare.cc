@@ -21,6 +21,7 @@
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/secret.h"
+#include "common/text_parts.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/num_workers.h"
 #include "launcher/report/job_report.h"
@@ -139,8 +140,9 @@ void fix_ranks(Preparation& result) {
   LaunchConfig& config = result.plan.config;
   if (config.min_nodes != config.max_nodes) {
     result.notes.push_back(concat("--nnodes=", config.min_nodes, ":", config.max_nodes, " means ",
-                                  config.max_nodes, " nodes where their ranks are fixed (",
-                                  result.plan.rendezvous.origin, ")"));
+                                  counted(config.max_nodes, "node"),
+                                  " where their ranks are fixed (", result.plan.rendezvous.origin,
+                                  ")"));
     config.min_nodes = config.max_nodes;
   }
   if (config.static_timeout.count() > 0) config.rendezvous_timeout = config.static_timeout;

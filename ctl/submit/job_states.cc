@@ -5,7 +5,6 @@
 #include <array>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <csignal>
 #include <iomanip>
 #include <sstream>
@@ -13,6 +12,8 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "common/text_parts.h"
+#include "common/written_json.h"
 
 namespace ddprun::submit {
 
@@ -75,7 +76,7 @@ std::string ranks_of_row(const RankRow& row) {
     return row.first_global_rank ? concat("ranks from ", *row.first_global_rank, " on")
                                  : "ranks by its workers";
   }
-  if (!row.first_global_rank) return concat(*row.num_workers, " workers");
+  if (!row.first_global_rank) return counted(*row.num_workers, "worker");
   const int last = *row.first_global_rank + *row.num_workers - 1;
   if (*row.num_workers == 1) return concat("rank ", last);
   return concat("ranks ", *row.first_global_rank, "-", last);
@@ -170,14 +171,12 @@ std::string state_text(const JobState& state) {
 std::string states_json(const std::vector<JobState>& states) {
   json::array jobs;
   for (const JobState& state : states) jobs.push_back(to_object(state));
-  return json::serialize(json::object{{"jobs", std::move(jobs)}}) + "\n";
+  return written_json(json::object{{"jobs", std::move(jobs)}}) + "\n";
 }
 
-std::string state_json(const JobState& state) { return json::serialize(to_object(state)) + "\n"; }
+std::string state_json(const JobState& state) { return written_json(to_object(state)) + "\n"; }
 
-std::string id_json(const std::string& id) {
-  return json::serialize(json::object{{"id", id}}) + "\n";
-}
+std::string id_json(const std::string& id) { return written_json(json::object{{"id", id}}) + "\n"; }
 
 std::string plan_text(const Plan& plan) {
   std::ostringstream text;
@@ -198,11 +197,11 @@ std::string plan_json(const std::string& place, const Plan& plan) {
                                  {"first_global_rank", number_value(row.first_global_rank)},
                                  {"num_workers", number_value(row.num_workers)}});
   }
-  return json::serialize(json::object{{"to", place},
-                                      {"how", plan.how},
-                                      {"text", plan.text},
-                                      {"ranks", std::move(ranks)},
-                                      {"notes", texts_array(plan.notes)}}) +
+  return written_json(json::object{{"to", place},
+                                   {"how", plan.how},
+                                   {"text", plan.text},
+                                   {"ranks", std::move(ranks)},
+                                   {"notes", texts_array(plan.notes)}}) +
          "\n";
 }
 

@@ -96,7 +96,7 @@ class NodesScheduler : public Scheduler {
                       to_string(find_queue_(job.nodes).client.endpoints.front()),
                       ", with the values of the variables");
     plan.text = gangs::gang_to_json(spec) + "\n";
-    plan.ranks = rank_map(job, "node # of the gang");
+    plan.ranks = rank_map(job, "node # of the job");
     plan.notes = rank_notes(job);
     plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
     return plan;
@@ -227,7 +227,8 @@ class NodesScheduler : public Scheduler {
     if (!news) {
       throw known_ == id
           ? Error(ErrorCode::kPeerLost, pages::GangClient::forgotten_text(id))
-          : Error(ErrorCode::kInvalidArgument, "the ddprund refused: " + gangs::no_gang_text(id));
+          : Error(ErrorCode::kInvalidArgument, concat("the ddprund knows no job nodes:", id,
+                                                      "; ddprunctl jobs --to=nodes lists yours"));
     }
     known_ = id;
     return *std::move(news);

@@ -85,7 +85,7 @@ class JobPanel {
     if (!first.empty()) add_text(kPlain, 4, "first: " + first);
     add_text(kPlain, 6, text(said_, "summary"));
     const std::string names = names_text(texts(said_, "nodes"), 16);
-    add_text(kDim, 6, concat(whole(said_, "num_nodes"), " nodes: ", names));
+    add_text(kDim, 6, concat(count_text(whole(said_, "num_nodes"), "node"), ": ", names));
     return std::move(lines_);
   }
 
@@ -164,7 +164,7 @@ class JobPanel {
                           count_text(most, "node"))};
     const json::array& rounds = list(said_, "rounds");
     if (text(said_, "phase") != "forming" && !rounds.empty()) {
-      facts.push_back(whole_text(whole(rounds.back(), "world_size")) + " ranks");
+      facts.push_back(count_text(whole(rounds.back(), "world_size"), "rank"));
     }
     if (const auto ettr = number(said_, "ettr")) facts.push_back("ETTR " + percent_text(*ettr));
     facts.push_back(budget("failures", "failures", "max_restarts"));

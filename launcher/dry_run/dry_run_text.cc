@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/shell_words.h"
+#include "common/text_parts.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -162,11 +163,9 @@ class Printer {
 
   std::string size_text() const {
     const LaunchConfig& config = run_.config;
-    std::string text = config.min_nodes == config.max_nodes
-                           ? std::to_string(config.max_nodes)
-                           : concat(config.min_nodes, " to ", config.max_nodes);
-    text += config.max_nodes == 1 ? " node" : " nodes";
-    if (config.spares > 0) text += concat(" and ", config.spares, " spares");
+    std::string text = counted(config.max_nodes, "node");
+    if (config.min_nodes != config.max_nodes) text = concat(config.min_nodes, " to ", text);
+    if (config.spares > 0) text += " and " + counted(config.spares, "spare");
     const auto& nodes = run_.nodes;
     const bool are_alike = std::all_of(nodes.begin(), nodes.end(), [&](const NodeDryRun& node) {
       return node.num_workers == nodes.front().num_workers;
@@ -174,7 +173,7 @@ class Printer {
     if (!nodes.front().num_workers) {
       text += ", workers: --nproc-per-node=" + run_.config.nproc_per_node + " of each host";
     } else if (are_alike) {
-      text += concat(" x ", *nodes.front().num_workers, " workers");
+      text += " x " + counted(*nodes.front().num_workers, "worker");
     }
     if (run_.world_size) text += concat(" = ", *run_.world_size);
     return text;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "common/endpoint_list.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/socket.h"
@@ -191,6 +192,7 @@ std::string parse_metrics(std::string_view text, std::optional<Endpoint>& to) {
   to.reset();
   if (text == "off") return {};
   const auto endpoint = parse_endpoint(text, 0), other = parse_endpoint(text, 1);
+  if (std::string wrong = port_problem(text); !wrong.empty()) return wrong;
   if (!endpoint || endpoint->port != other->port) {
     return "wants HOST:PORT, :PORT (on all interfaces) or off";
   }

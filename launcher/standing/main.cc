@@ -32,6 +32,7 @@
 #include "common/service_manager.h"
 #include "common/signal_names.h"
 #include "common/standard_streams.h"
+#include "common/text_parts.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/standing/gang_output.h"
 #include "launcher/standing/gang_process.h"
@@ -267,7 +268,7 @@ class StandingAgent {
   void began(Part& part) {
     part.has_begun = true;
     ++counts_.begun;
-    log_info("gang ", part.held.gang, " begins, ", part.held.slots, " slots");
+    log_info("gang ", part.held.gang, " begins, ", counted(part.held.slots, "slot"));
     link_->send(gangs::PartStarted{part.held.gang});
   }
 
@@ -367,7 +368,7 @@ class StandingAgent {
           if (part.process) part.process->signal(SIGKILL);
         }
       } else {
-        log_info("stopping: ", signal_name(number), ", ", parts_.size(), " gangs");
+        log_info("stopping: ", signal_name(number), ", ", counted(parts_.size(), "gang"));
         leave();
       }
       wait_for_signal();

@@ -92,7 +92,7 @@ void GangPages::submit(const HttpSession::Request& request, HttpSession::Answer 
   const Verdict verdict = hub_->submit(std::move(spec), *owner);
   switch (verdict) {
     case Verdict::kOther:
-      return answer(refusal_page(409, concat("there is another gang ", id)));
+      return answer(refusal_page(409, concat("there is another job nodes:", id)));
     case Verdict::kFull:
       return answer(refusal_page(429, "the queue is full: cancel gangs, or wait"));
     case Verdict::kTaken:
@@ -110,7 +110,7 @@ void GangPages::cancel(const GangQueue::Gang& gang, const HttpSession::Request& 
   if (mark != std::string::npos) {  // the kernel says whose it is
     const std::int64_t uid = std::stoll(gang.state.owner.substr(mark + 1));
     if (!hub_->owner_of(gang.state.user, uid, request.socket)) {
-      return answer(refusal_page(403, concat("gang ", gang.state.id, " is ", gang.state.user,
+      return answer(refusal_page(403, concat("job nodes:", gang.state.id, " is ", gang.state.user,
                                              "'s: only its user can cancel it")));
     }
   }

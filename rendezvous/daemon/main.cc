@@ -31,6 +31,7 @@
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
+#include "common/text_parts.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/daemon.h"
@@ -293,7 +294,7 @@ std::string status_of(const Served& served) {
   }
   if (!served.daemon().leads()) return addresses + "; stands by";
   const std::size_t num_jobs = served.daemon().live_jobs().size();
-  return concat(addresses, "; ", num_jobs, num_jobs == 1 ? " job" : " jobs");
+  return concat(addresses, "; ", counted(num_jobs, "job"));
 }
 
 // A terminal that closes sends it, too: it never ends jobs.

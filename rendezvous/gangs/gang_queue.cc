@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/parsed_number.h"
+#include "common/text_parts.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::gangs {
@@ -122,8 +123,8 @@ std::string GangQueue::waits_for(const Gang& gang) const {
   const GangState& state = gang.state;
   const auto fitting = GangPlacing(nodes_, gangs_).fitting(state);
   const std::string wanted =
-      concat(size_text(state), " nodes of ", state.user, " with ",
-             state.slots == 0 ? "all" : std::to_string(state.slots), " slots free");
+      concat(counted(size_text(state), "node"), " of ", state.user, " with ",
+             state.slots == 0 ? "all slots" : counted(state.slots, "slot"), " free");
   if (static_cast<int>(fitting.size()) < state.min_nodes) {
     return concat("waits for ", wanted, "; there are ", fitting.size(),
                   " that are large enough, were they free");
@@ -161,9 +162,10 @@ GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, Ga
   state.exit_code = kNoExitCode;
   state.submitted = time.wall_ms;
   gang.spec = std::move(spec);
-  out.push_back(gang_action::Log{
-      LogLevel::kInfo, concat("gang ", state.id, " of ", state.user, " is queued: ",
-                              size_text(state), " nodes, ", state.workers, " workers on each")});
+  out.push_back(gang_action::Log{LogLevel::kInfo,
+                                 concat("gang ", state.id, " of ", state.user,
+                                        " is queued: ", counted(size_text(state), "node"), ", ",
+                                        counted(state.workers, "worker"), " on each")});
   begin_gangs(time, out);
   return Verdict::kTaken;
 }
@@ -563,9 +565,9 @@ void GangQueue::restore(const journal::Rows& rows, GangTime time, GangActions& o
     }
   }
   if (num_live_ > 0) {
-    out.push_back(gang_action::Log{LogLevel::kInfo,
-                                   concat("goes on with ", num_live_, " gangs; their nodes have ",
-                                          options_.node_grace.count() / 1000, " s to come back")});
+    out.push_back(gang_action::Log{
+        LogLevel::kInfo, concat("goes on with ", counted(num_live_, "gang"), "; their nodes have ",
+                                options_.node_grace.count() / 1000, " s to come back")});
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/endpoint_list.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -40,7 +41,8 @@ HaUrl parse_ha_url(std::string_view text) {
     const std::string_view host = hosts.substr(0, comma);
     const auto endpoint = parse_endpoint(host, kEtcdPort);
     if (!endpoint || endpoint->host.empty() || endpoint->port == 0) {
-      refuse(text, concat("\"", host, "\" is no HOST or HOST:PORT"));
+      const std::string wrong = port_problem(host);
+      refuse(text, wrong.empty() ? concat("\"", host, "\" is no HOST or HOST:PORT") : wrong);
     }
     if (std::ranges::find(url.endpoints, *endpoint) != url.endpoints.end()) {
       refuse(text, concat(host, " is named twice"));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/text_parts.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/keep_alive.h"
@@ -339,8 +340,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     reset();
     const bool is_alone = connectors_.size() == 1;
     emit(agent_event::LinkFailed{concat(
-        "can't reach the rendezvous at ", turns_.names(), ": tried ", num_attempts_,
-        num_attempts_ == 1 ? " time in " : " times in ", time_text(Clock::now() - begun_),
+        "can't reach the rendezvous at ", turns_.names(), ": tried ",
+        counted(num_attempts_, "time"), " in ", time_text(Clock::now() - begun_),
         "; last: ", turns_.failures(), ". Check that ",
         is_alone ? "ddprun or ddprund runs on that host with this endpoint and that the port "
                    "is open"

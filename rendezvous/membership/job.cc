@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/text_parts.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/ledger.h"
@@ -64,7 +65,8 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
   }
   log(out, LogLevel::kInfo,
       concat("goes on after a restart of the rendezvous: ", to_string(state_.phase), ", round ",
-             state_.round, "; its ", num_returning_, " nodes have ",
+             state_.round, "; its ", counted(num_returning_, "node"),
+             num_returning_ == 1 ? " has " : " have ",
              std::chrono::ceil<std::chrono::milliseconds>(until - now).count(),
              " ms to come back"));
   const bool live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
@@ -282,7 +284,7 @@ void Job::start_round(const std::vector<NodeId>& order, bool in_place, TimePoint
   const int world_size = messages.begin()->second.world_size;
   log(out, LogLevel::kInfo,
       concat("round ", state_.round, in_place ? " goes on in place on " : " starts on ",
-             order.size(), " nodes with ", world_size, " workers"));
+             counted(order.size(), "node"), " with ", counted(world_size, "worker")));
   out.push_back(action::RoundStarted{state_.run_id, state_.round,
                                      store_is_at_endpoint(state_.settings),
                                      state_.ledger.in_phase(now)});

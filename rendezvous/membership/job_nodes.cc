@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/text_parts.h"
 #include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/verdicts.h"
 
@@ -69,7 +70,8 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   index(node);
   keep_earlier(presence_check_, now + state_.timeouts.keep_alive);
   welcome(node, now, out);
-  log(out, LogLevel::kInfo, concat(describe(node), " joined with ", join.num_workers, " workers"));
+  log(out, LogLevel::kInfo,
+      concat(describe(node), " joined with ", counted(join.num_workers, "worker")));
   if (!warning.empty()) {
     log(out, LogLevel::kWarning, warning);
     tell(node, Waiting{0, 0, warning, false}, out);

@@ -9,11 +9,15 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/signal_names.h"
+#include "common/text_parts.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/job_settings.h"
 
 namespace ddprun::membership {
 namespace {
+
+// "2 nodes", "1:4 nodes": what the job was to have.
+std::string wanted_nodes(const JobState& job) { return counted(nnodes_text(job.settings), "node"); }
 
 constexpr std::size_t kMaxNamedNodes = 8;
 
@@ -140,8 +144,8 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
   if (code == 0) code = 1;  // an agent that calls success a failure must not end the job with 0
   std::string reason = describe(failure);
   if (!enough_nodes) {
-    reason += concat("; with the excluded nodes out, ", left, " of ", nnodes_text(job.settings),
-                     " nodes are left");
+    reason +=
+        concat("; with the excluded nodes out, ", left, " of ", wanted_nodes(job), " are left");
   } else if (restarts_left) {
     reason += "; a restart doesn't mend that";
   } else if (job.settings.max_restarts > 0) {
@@ -161,12 +165,13 @@ std::ptrdiff_t nodes_left(const JobState& job) {
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened) {
   const auto left = nodes_left(job);
   if (!enough_are_left(job, left)) {
-    return retryable(job, concat(what_happened, "; ", left, " of ", nnodes_text(job.settings),
-                                 " nodes are left and there is no spare"));
+    return retryable(job, concat(what_happened, "; ", left, " of ", wanted_nodes(job),
+                                 " are left and there is no spare"));
   }
   if (job.node_losses > job.settings.max_node_losses) {
-    return retryable(job, concat(what_happened, "; the job lost nodes ", job.node_losses,
-                                 " times, --max-node-losses is ", job.settings.max_node_losses));
+    return retryable(
+        job, concat(what_happened, "; the job lost nodes ", counted(job.node_losses, "time"),
+                    ", --max-node-losses is ", job.settings.max_node_losses));
   }
   return std::nullopt;
 }
@@ -198,8 +203,8 @@ std::chrono::milliseconds join_restart_delay(int vain_restarts) {
 }
 
 std::string exclusion_reason(const JobState& job, int first_failures) {
-  return concat("its workers were the first to fail ", first_failures,
-                " times (--exclude-after=", job.settings.exclude_after, ")");
+  return concat("its workers were the first to fail ", counted(first_failures, "time"),
+                " (--exclude-after=", job.settings.exclude_after, ")");
 }
 
 std::string exclusion_reason(const WorkerRequest& request) {
@@ -215,10 +220,10 @@ std::optional<JobEnd> after_preemption(const JobState& job, const std::string& w
     why = left == 0 ? "; it is the job's only node"
                     : "; its ddprun serves the rendezvous, without which no other node can go on";
   } else if (!enough_are_left(job, left)) {
-    why = concat("; ", left, " of ", nnodes_text(job.settings), " nodes are left");
+    why = concat("; ", left, " of ", wanted_nodes(job), " are left");
   } else if (job.preemptions > job.settings.max_preemptions) {
-    why = concat("; the job was preempted ", job.preemptions, " times, --max-preemptions is ",
-                 job.settings.max_preemptions);
+    why = concat("; the job was preempted ", counted(job.preemptions, "time"),
+                 ", --max-preemptions is ", job.settings.max_preemptions);
   } else {
     return std::nullopt;
   }
@@ -258,18 +263,17 @@ JobEnd join_timeout(const JobState& job) {
                            ? "the same --master-addr and --master-port, and its own --node-rank, "
                              "on each of the others"
                            : "the same --rdzv-endpoint and --rdzv-id on the others";
-  return retryable(job,
-                   concat("only ", came, " of ", nnodes_text(job.settings), " nodes came to job ",
-                          job.run_id, " within ", seconds_text(job.timeouts.join), ": ",
-                          names(job, [](const Node& node) { return node.connection.has_value(); }),
-                          "; start ddprun with ", advice));
+  return retryable(
+      job, concat("only ", came, " of ", wanted_nodes(job), " came to job ", job.run_id, " within ",
+                  seconds_text(job.timeouts.join), ": ",
+                  names(job, [](const Node& node) { return node.connection.has_value(); }),
+                  "; start ddprun with ", advice));
 }
 
 JobEnd replacement_timeout(const JobState& job, const std::string& what_happened) {
   return retryable(
-      job,
-      concat(what_happened, "; ", nodes_left(job), " of ", nnodes_text(job.settings),
-             " nodes are left and no other came within ", seconds_text(job.timeouts.replacement)));
+      job, concat(what_happened, "; ", nodes_left(job), " of ", wanted_nodes(job),
+                  " are left and no other came within ", seconds_text(job.timeouts.replacement)));
 }
 
 JobEnd start_timeout(const JobState& job) {
@@ -339,7 +343,7 @@ Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseco
   }
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(longest).count();
   const std::string here =
-      concat(have_nodes, have_nodes == 1 ? " node is here" : " nodes are here");
+      concat(counted(have_nodes, "node"), have_nodes == 1 ? " is here" : " are here");
   if (have_nodes >= job.settings.max_nodes) {
     waiting.note = concat(here, "; the next round begins in ", seconds, " s");
   } else if (job.round > 0) {
@@ -376,9 +380,9 @@ std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
   }
   if (num_here < places || (one_of_them && !no_spares)) return std::nullopt;
   if (fixed) return port_in_use(job, join, facts);
-  return refused_usage(concat("job ", job.run_id, " already has ", num_here, " of ", places,
-                              " nodes: it is in use by ", holder_text(*holder, join),
-                              "; for a new job give another --rdzv-id"));
+  return refused_usage(concat(
+      "job ", job.run_id, " already has ", num_here, " of ", counted(places, "node"),
+      ": it is in use by ", holder_text(*holder, join), "; for a new job give another --rdzv-id"));
 }
 
 Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts& facts) {
@@ -392,12 +396,11 @@ Waiting spare_note(const JobState& job, int num_members, int num_spares) {
   waiting.spare = true;
   const std::string max = std::to_string(job.settings.max_nodes);
   if (num_members < job.settings.max_nodes) {
-    waiting.note =
-        concat("job ", job.run_id, " runs on ", num_members, num_members == 1 ? " node" : " nodes",
-               "; this one comes in with the next round");
+    waiting.note = concat("job ", job.run_id, " runs on ", counted(num_members, "node"),
+                          "; this one comes in with the next round");
   } else if (num_spares <= job.settings.spares) {
-    waiting.note = concat("job ", job.run_id, " has its ", max, " nodes; ready as spare (",
-                          num_spares, " of ", job.settings.spares, ")");
+    waiting.note = concat("job ", job.run_id, " has its ", counted(max, "node"),
+                          "; ready as spare (", num_spares, " of ", job.settings.spares, ")");
   } else {
     waiting.note = concat("job ", job.run_id, " already has ", max, " of ", max,
                           "; waiting as spare; for a new job give --rdzv-id");

@@ -88,9 +88,9 @@ std::optional<gangs::GangNews> GangClient::logs(const std::string& id,
 }
 
 std::string GangClient::forgotten_text(const std::string& id) {
-  return concat("the ddprund knows no gang ", id,
-                " any more: it began anew without what it had kept (--state-dir), and its agents "
-                "end the gang's processes; or the gang ended longer ago than --keep-finished");
+  return concat("the ddprund no longer knows job nodes:", id,
+                ": it began anew without what it had kept (--state-dir), and its agents end the "
+                "job's processes; or the job ended longer ago than --keep-finished");
 }
 
 std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {

@@ -220,7 +220,7 @@ flags = ["--shutdown-timeout=5"]
                 self.assertEqual(done.returncode, 75, done.text)
                 self.assertEqual(done.stderr.count(f"{who} answered with something that isn't ddprund's: "), 1, done.text)
                 self.assertIn('HTTP 404, "<html>no \\x1b page"; ', done.stderr)
-                self.assertIn(f"the ddprund knows no gang {gang['id']} any more", done.stderr)
+                self.assertIn(f"the ddprund no longer knows job nodes:{gang['id']}", done.stderr)
                 self.assertNotIn("left to itself", done.stderr)
 
     def test_a_warning_has_the_name_of_who_speaks(self):
@@ -307,7 +307,8 @@ flags = ["--shutdown-timeout=5"]
     def test_what_the_queue_does_not_know(self):
         done = self.ddprunctl("status", "nodes:none", *self.flags)
         self.assertEqual(done.returncode, 2, done.text)
-        self.assertIn("no gang none", done.stderr)
+        self.assertIn("the ddprund knows no job nodes:none", done.stderr)
+        self.assertNotIn("gang", done.stderr)
 
     def test_an_id_that_can_be_none_is_not_asked_for(self):
         for bad in ("nodes:a b", "nodes:x HTTP/1.0\r\nX: y", "nodes:x/logs", "nodes:"):

@@ -192,7 +192,7 @@ class Elastic(harness.HostsCase):
         done = self.finish_all(owner, other, spare)
         self.assertEqual([each.returncode for each in done], [75, 0, 0], self.transcript)
         self.assertEqual(done[0].stderr.count("serving it until the job is over"), 1, self.transcript)
-        self.assertIn("first to fail 1 times (--exclude-after=1)", done[0].stderr)
+        self.assertIn("first to fail 1 time (--exclude-after=1)", done[0].stderr)
 
     def test_an_excluded_node_serves_the_rendezvous_until_the_job_is_over(self):
         self.excluded_owner(lambda i: [f"--rdzv-endpoint={self.hosts[0].address}:{PORT}"])

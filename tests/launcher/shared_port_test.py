@@ -53,7 +53,7 @@ class SharedPort(Base):
     def test_a_second_job_of_one_node_under_the_same_id_is_refused(self):
         flags = [self.endpoint, "--rdzv-id=j"]
         said = self.refused(self.hold(*flags), *flags)
-        self.assertIn("job j already has 1 of 1 nodes", said)
+        self.assertIn("job j already has 1 of 1 node", said)
         self.assertIn("give another --rdzv-id", said)
 
     def test_two_jobs_of_one_node_on_one_port_do_not_need_each_other(self):

@@ -115,7 +115,7 @@ class OneHost(StandingCase):
         self.assertIn("first runs", one.stdout.readline())
         second, script = self.hold("second")
         two = self.submit("--nproc_per_node=2", *SH, script)
-        self.await_line(two, "is queued, 0 before it: waits for 1 nodes")
+        self.await_line(two, "is queued, 0 before it: waits for 1 node of")
         three = self.submit("--nproc_per_node=1", *SH, "echo third")
         self.await_line(three, "is queued, 1 before it")
         self.let_go(first)
@@ -268,7 +268,7 @@ class OneHost(StandingCase):
         self.ddprund_again()
         done = self.finish(job)
         self.assertEqual(done.returncode, 75, done.text)
-        self.assertIn(f"the ddprund knows no gang {gang} any more", done.stderr)
+        self.assertIn(f"the ddprund no longer knows job nodes:{gang}", done.stderr)
         self.assertNotIn("left to itself", done.stderr)
 
     def test_what_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
@@ -476,7 +476,7 @@ class OneHost(StandingCase):
             taken.listen()
             port = taken.getsockname()[1]
             for value, what in ((f"127.0.0.1:{port}", "in use by"), ("192.0.2.1:1", "is not an address of this machine"),
-                                ("127.0.0.1", "wants HOST:PORT"), ("9410", "wants HOST:PORT"), ("", "TEXT missing")):
+                                ("127.0.0.1", "wants HOST:PORT"), ("9410", "wants HOST:PORT"), ("", "PORT|off missing")):
                 with self.subTest(value):
                     done = self.finish(self.new_agent("n1", 1, f"--metrics={value}"))
                     self.check_one_line(done, "ddprun-agent: --metrics", value, what)
@@ -494,7 +494,7 @@ class OneHost(StandingCase):
         told = [entry["MESSAGE"] for entry in place.entries("_COMM=ddprun-agent", "PRIORITY=6")]
         self.assertIn("ddprun-agent: node n1 of ", told[0])
         about = [line for line in told if f"gang {gang} " in line]
-        self.assertEqual(about, [f"ddprun-agent: gang {gang} begins, 1 slots", f"ddprun-agent: gang {gang} has ended with 3"])
+        self.assertEqual(about, [f"ddprun-agent: gang {gang} begins, 1 slot", f"ddprun-agent: gang {gang} has ended with 3"])
         refused = place.start(AGENT, "--slots=none", f"--rdzv-endpoint={self.endpoint}", env=harness.environment())
         self.assertEqual(refused.wait(harness.TIMEOUT), 2)
         self.assertIn("--slots=none", place.entries("_COMM=ddprun-agent", "PRIORITY=3")[-1]["MESSAGE"])
@@ -775,7 +775,7 @@ class Strangers(StandingCase):
         self.assertEqual(status, 201, text)
         gang = json.loads(text)["gang"]
         self.assertEqual(gang["phase"], "queued")
-        self.assertIn("nodes of somebody", gang["reason"])
+        self.assertIn("node of somebody with 1 slot free", gang["reason"])
         self.assertEqual(self.request("DELETE", "/v1/gangs/stranger")[0], 200)
 
     def test_what_is_no_gang_is_refused_with_the_reason(self):

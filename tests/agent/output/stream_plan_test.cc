@@ -60,7 +60,7 @@ TEST_CASE("stream plan: a single worker has the console itself") {
 TEST_CASE("stream plan: under the name torchrun several have the console itself, too") {
   PlanFixture f;
   f.options.inherit = true;
-  f.options.prefix_template = "> ";  // of tee'd streams only
+  f.options.prefix_template.emplace("> ");  // of tee'd streams only
   CHECK(f.ways() == "inherit lines()");
   f.scene.stderr_is_terminal = true;
   CHECK(f.ways() == "inherit inherit");

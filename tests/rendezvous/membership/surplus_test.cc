@@ -46,7 +46,7 @@ TEST_CASE("Surplus: a job of one node has no spare that nobody asked for") {
   Surplus j(1);
   j.join("1");
   CHECK_THAT(j.refusal(j.late_join()),
-             Contains("job job already has 1 of 1 nodes: it is in use by ddprun, pid 0 on 1, which "
+             Contains("job job already has 1 of 1 node: it is in use by ddprun, pid 0 on 1, which "
                       "runs train; for a new job give another --rdzv-id"));
   SECTION("what is about to go, or lost its connection, keeps no place") {
     SECTION("warned") { j.says("1", Preempted{Preempted::Kind::kNode, "got SIGUSR1", 60s}); }
