@@ -16,17 +16,21 @@ function(ddprun_man_page name section flag)
   install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 endfunction()
 
-function(ddprun_completions)
+# Further arguments: of each install().
+function(ddprun_completions program)
   if(DDPRUN_SANITIZE)
     return()
   endif()
   set(folder ${CMAKE_BINARY_DIR}/share/completions)
-  ddprun_printed(ddprun --print-completion=bash ${folder}/ddprun)
-  ddprun_printed(ddprun --print-completion=zsh ${folder}/_ddprun)
-  ddprun_printed(ddprun --print-completion=fish ${folder}/ddprun.fish)
-  install(FILES ${folder}/ddprun DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-  install(FILES ${folder}/_ddprun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-  install(FILES ${folder}/ddprun.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  foreach(each bash:${program}:bash-completion/completions zsh:_${program}:zsh/site-functions
+               fish:${program}.fish:fish/vendor_completions.d)
+    string(REPLACE : ";" each ${each})
+    list(GET each 0 shell)
+    list(GET each 1 file)
+    list(GET each 2 place)
+    ddprun_printed(${program} --print-completion=${shell} ${folder}/${file})
+    install(FILES ${folder}/${file} DESTINATION ${CMAKE_INSTALL_DATADIR}/${place} ${ARGN})
+  endforeach()
 endfunction()
 
 # FILE is what `PROGRAM FLAG` prints.

@@ -62,7 +62,7 @@ std::string to_roff(const ManPage& page) {
       roff += ".TP\n.B " + escaped(head) + "\n" + body(text);
     }
   }
-  return roff;
+  return roff + ".PP\n" + escaped(kDocsPlace) + "\n";
 }
 
 }  // namespace ddprun

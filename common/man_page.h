@@ -24,6 +24,11 @@ struct ManPage {
   std::vector<ManSection> sections;
 };
 
+// The end of each manual page and help text: they name pages as docs/NAME.md.
+inline constexpr char kDocsPlace[] =
+    "The pages docs/NAME.md are in share/doc/ddprun below the directory that ddprun is installed "
+    "in (/usr).";
+
 std::string to_roff(const ManPage& page);
 
 // The options of a program that CLI11 reads: those that --help shows, in its order. App: CLI::App,

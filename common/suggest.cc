@@ -37,7 +37,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+std::string nearest_to(std::string_view word, const std::vector<std::string>& candidates) {
   if (word.size() > kMostCompared) return "";
   const std::string wanted = normalised(word);
   const std::string* best = nullptr;
@@ -55,7 +55,12 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   }
   const std::size_t limit = std::max<std::size_t>(1, wanted.size() / 3);
   if (!best || best_distance > limit) return "";
-  return " (did you mean " + *best + "?)";
+  return *best;
+}
+
+std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_to(word, candidates);
+  return nearest.empty() ? "" : " (did you mean " + nearest + "?)";
 }
 
 std::string shown_word(std::string_view word) {

@@ -16,8 +16,13 @@
 #pragma pop_macro("TOML_UNREACHABLE")
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "common/error.h"
 #include "common/log.h"
 
 namespace ddprun {
@@ -28,5 +33,37 @@ inline std::string toml_trouble(const toml::parse_error& error) {
   return concat("it is no TOML here, at column ", error.source().begin.column, ": ",
                 one_line(error.description()));
 }
+
+// All that is wrong in one file.
+class TomlProblems {
+ public:
+  explicit TomlProblems(const std::string& path) : path_(one_line(path)) {}
+
+  void add(const toml::source_region& where, const std::string& what) {
+    lines_.emplace_back(where.begin.line,
+                        concat(path_, ":", where.begin.line, ": ", one_line(what)));
+  }
+  // Not of one line.
+  void add(const std::string& what) { lines_.emplace_back(0, path_ + ": " + one_line(what)); }
+
+  // Throws Error(kInvalidArgument), a line for each in the order of the file, where there are any.
+  void throw_any() {
+    constexpr std::size_t kMost = 100;
+    if (lines_.empty()) return;
+    std::ranges::stable_sort(lines_, {}, [](const auto& line) { return line.first; });
+    std::vector<std::string> shown;
+    for (std::size_t i = 0; i < std::min(lines_.size(), kMost); ++i) {
+      shown.push_back(lines_[i].second);
+    }
+    if (lines_.size() > kMost) {
+      shown.push_back(concat(path_, ": … and ", lines_.size() - kMost, " more"));
+    }
+    throw Error(ErrorCode::kInvalidArgument, listed(shown, "\n"));
+  }
+
+ private:
+  std::string path_;
+  std::vector<std::pair<std::uint32_t, std::string>> lines_;  // line number, what is wrong
+};
 
 }  // namespace ddprun

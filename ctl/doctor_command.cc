@@ -21,6 +21,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -344,6 +345,7 @@ class DoctorCommand : public Command {
             "--tier", tier_,
             "quick: this node; standard: all nodes of a job, and the ways between them; full: "
             "their collectives, too")
+        ->type_name("quick|standard|full")
         ->capture_default_str();
     command_->add_option("--hosts", hosts_,
                          "Run on these hosts, over ssh: as ddprun --hosts; --tier=standard");
@@ -381,7 +383,8 @@ class DoctorCommand : public Command {
     try {
       return look();
     } catch (const Error& error) {
-      say(error.what());
+      std::istringstream lines(error.what());
+      for (std::string line; std::getline(lines, line);) say(line);
       return kDoctorUnknown;
     }
   }

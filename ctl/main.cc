@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/completion.h"
 #include "common/ending.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_page.h"
+#include "common/parse_problems.h"
 #include "common/standard_streams.h"
-#include "common/suggest.h"
 #include "ctl/commands.h"
 #include "rendezvous/security/tls.h"
 
@@ -98,8 +99,11 @@ int main(int argc, char** argv) {
   CLI::App app("ddprunctl: submits jobs, looks at ddprun's rendezvous, checks nodes", "ddprunctl");
   app.set_version_flag("--version", "ddprunctl " DDPRUN_VERSION);
   app.require_subcommand(0, 1);
+  app.footer(kDocsPlace);
   bool print_man = false;
+  std::string shell;
   app.add_flag("--print-man", print_man, "Print the manual page, for man -l -");
+  add_completion(app, shell);
   for (const auto& [name, description] : kCommands) app.add_subcommand(name, description);
   std::vector<std::unique_ptr<ctl::Command>> commands;
   commands.push_back(ctl::make_job_commands(app));
@@ -125,14 +129,16 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const auto chosen = app.get_subcommands();
     const CLI::App& parsed = chosen.empty() ? app : *chosen.front();
-    const bool is_unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-    const std::string what =
-        is_unexpected ? unexpected_text(parsed, app.remaining(true).front()) : error.what();
     const std::string command = chosen.empty() ? "" : " " + parsed.get_name();
-    const int code = fail(what + " (see ddprunctl" + command + " --help)");
-    return doctor.chosen() ? ctl::kDoctorUnknown : code;
+    for (const std::string& what : parse_problems<CLI::ExtrasError>(app, error, parsed)) {
+      ctl::say(what + " (see ddprunctl" + command + " --help)");
+    }
+    return doctor.chosen() ? ctl::kDoctorUnknown : static_cast<int>(ExitCode::kUsage);
   }
   if (print_man) return ctl::print_or_tell(to_roff(man_page(app)));
+  if (!shell.empty()) {
+    return ctl::print_or_tell(completion_script(completed_program(app), shell));
+  }
   if (app.get_subcommands().empty()) return fail("which command? See ddprunctl --help");
   try {
     const auto chosen =

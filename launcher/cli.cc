@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/cli.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 #include <sstream>
+#include <utility>
 
 #include "common/env_names.h"
 #include "common/error.h"
@@ -16,91 +15,100 @@
 namespace ddprun::launcher {
 namespace {
 
+// Other launchers' names of flags, and ours.
+constexpr std::pair<const char*, const char*> kElsewhere[] = {
+    {"-n", "nproc-per-node"},
+    {"-np", "nproc-per-node"},
+    {"--np", "nproc-per-node"},
+    {"--nprocs", "nproc-per-node"},
+    {"--num-processes", "nproc-per-node"},
+    {"--num-gpus", "nproc-per-node"},
+    {"--gpus-per-node", "nproc-per-node"},
+    {"--ntasks-per-node", "nproc-per-node"},
+    {"-N", "nnodes"},
+    {"--num-nodes", "nnodes"},
+    {"--num-machines", "nnodes"},
+    {"--machine-rank", "node-rank"},
+    {"--main-process-ip", "master-addr"},
+    {"--main-process-port", "master-port"},
+    {"--machinefile", "hostfile"},
+};
+
 // What argv says: values of options, PROGRAM and its arguments.
 class ArgumentParser {
  public:
-  explicit ArgumentParser(std::vector<std::string> args) : args_(std::move(args)) {
-    app_.set_help_flag();
-    for (const Option& option : option_table()) add(option);
+  // Adds to `problems` all flags that are unknown, and all that lack a value or have one too many.
+  ArgumentParser(const std::vector<std::string>& args, std::vector<std::string>& problems)
+      : args_(args) {
+    for (std::size_t i = 0; i < args.size(); ++i) {
+      const std::string& arg = args[i];
+      program_at_ = i;
+      if (arg == "--") {
+        program_at_ = i + 1;
+        return;
+      }
+      if (arg.size() < 2 || arg[0] != '-') return;
+      const std::string flag = arg[1] == '-' ? arg : without_letter(arg);
+      const std::size_t equals = flag.find('=');
+      const std::string name = flag.substr(0, equals);
+      const Option* option = named(name);
+      if (option == nullptr) {
+        const Option* meant = nearest(name);
+        problems.push_back("unknown flag " + name +
+                           (meant == nullptr ? "" : " (did you mean --" + meant->name + "?)") +
+                           "; flags of the program come after its name");
+        // The flag that was meant has a value: the next word, then.
+        if (equals == std::string::npos && meant != nullptr && !meant->is_switch()) ++i;
+        continue;
+      }
+      if (equals != std::string::npos) {
+        take(*option, flag.substr(equals + 1), problems);
+      } else if (option->is_switch()) {
+        take(*option, arg == "-h" ? kShort : "true", problems);
+      } else if (++i < args.size()) {
+        take(*option, args[i], problems);
+      } else {
+        problems.push_back(name + ": wants a value, " + option->value);
+      }
+    }
+    program_at_ = args.size();
   }
 
-  // Adds to `problems`.
-  OptionValues parse(std::vector<std::string>& problems) {
-    OptionValues values;
-    program_at_ = find_program(problems);
-    if (!problems.empty()) return values;
-    std::vector<std::string> flags;
-    for (std::size_t i = 0; i < program_at_; ++i) {
-      const std::string& arg = args_[i];
-      if (arg == "--") continue;
-      const bool is_empty = arg.starts_with("--") && arg.find('=') + 1 == arg.size();
-      flags.push_back(is_empty ? arg.substr(0, arg.size() - 1) : arg);
-      if (is_empty) flags.emplace_back();
-    }
-    std::reverse(flags.begin(), flags.end());  // CLI11 reads from the back
-    try {
-      app_.parse(std::move(flags));
-    } catch (const CLI::ConversionError& error) {  // the switches' only one
-      problems.push_back(std::string(error.what()) + ": this flag takes no value");
-    } catch (const CLI::ParseError& error) {
-      problems.emplace_back(error.what());
-    }
-    for (const auto& [name, option] : options_) {
-      if (option->count() == 0) continue;
-      std::string text = option->results().back();
-      const Option& known = *find_option(name);
-      if (known.repeats) text = joined(option->results(), known.separator);
-      values.set(name, {std::move(text), OptionValues::kCommandLine});
-    }
-    return values;
-  }
+  static constexpr char kShort[] = "short";  // --help as -h asks for it
 
-  // Index of PROGRAM, or the number of arguments. Known after parse().
+  const OptionValues& values() const { return values_; }
+  // Index of PROGRAM, or the number of arguments.
   std::size_t program_at() const { return program_at_; }
 
- private:
-  static std::string joined(const std::vector<std::string>& values, char separator) {
-    std::string text = values.front();
-    for (std::size_t i = 1; i < values.size(); ++i) text += separator + values[i];
-    return text;
-  }
-
-  void add(const Option& option) {
-    std::string names = "--" + option.name;
-    if (underscored(option.name) != option.name) names += ",--" + underscored(option.name);
-    if (option.letter != 0) names += std::string(",-") + option.letter;
-    CLI::Option* added = option.is_switch() ? app_.add_flag(names, switches_[option.name])
-                                            : app_.add_option(names, texts_[option.name]);
-    added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    options_[option.name] = added;
-  }
-
-  // An unknown flag before PROGRAM is a problem, an abbreviated one is written out.
-  std::size_t find_program(std::vector<std::string>& problems) {
-    for (std::size_t i = 0; i < args_.size(); ++i) {
-      std::string& arg = args_[i];
-      if (arg == "--") return i + 1;
-      if (arg.size() < 2 || arg[0] != '-') return i;
-      if (arg[1] != '-') arg = without_letter(arg);
-      const std::size_t equals = arg.find('=');
-      std::string name = arg.substr(0, equals);
-      const CLI::Option* option = app_.get_option_no_throw(name);
-      if (!option) {
-        const std::string whole = written_out(name);
-        option = app_.get_option_no_throw(whole);
-        if (option) arg.replace(0, name.size(), whole);
-      }
-      if (!option) {
-        problems.push_back("unknown flag " + name + did_you_mean(name, flag_names()) +
-                           "; flags of the program come after its name");
-        return i;
-      }
-      if (equals != std::string::npos || option->get_items_expected_max() == 0) continue;
-      if (++i == args_.size()) {  // its value
-        problems.push_back(name + ": wants a value, " + find_option(name.substr(2))->value);
+  // torchrun's flags of size and place that stand behind PROGRAM, where none of that name is
+  // before it: most likely they were meant for ddprun.
+  std::vector<std::string> misplaced() const {
+    std::vector<std::string> words;
+    for (std::size_t i = program_at_ + 1; i < args_.size() && args_[i] != "--"; ++i) {
+      if (!args_[i].starts_with("--")) continue;
+      const std::string word = args_[i].substr(0, args_[i].find('='));
+      const Option* option = find_option(word.substr(2));
+      if (option != nullptr && says_where(*option) && !values_.has(option->name)) {
+        words.push_back(word);
       }
     }
-    return args_.size();
+    return words;
+  }
+
+ private:
+  void take(const Option& option, std::string text, std::vector<std::string>& problems) {
+    if (option.is_switch() && text != kShort && !parse_switch(text)) {
+      return problems.push_back("--" + option.name + "=" + text + ": this flag takes no value");
+    }
+    const OptionValue* before = values_.find(option.name);
+    if (option.repeats && before != nullptr) text = before->text + option.separator + text;
+    values_.set(option.name, {std::move(text), OptionValues::kCommandLine});
+  }
+
+  static bool says_where(const Option& option) {
+    static const std::string size = size_options().front().group;
+    static const std::string place = meeting_options().front().group;
+    return is_torchruns(option) && (option.group == size || option.group == place);
   }
 
   // "-r" → "--redirects", "-r3" and "-r=3" → "--redirects=3"; what is none of ours as it is.
@@ -114,34 +122,36 @@ class ArgumentParser {
     return arg;
   }
 
-  // "--nproc" → "--nproc-per-node": the only flag of torchrun's that begins so, which has
-  // abbreviations, too; else the only one of ours; else "".
-  static std::string written_out(const std::string& name) {
-    if (!name.starts_with("--") || name.size() == 2) return {};
+  // "--nproc" → nproc-per-node: the only flag of torchrun's that begins so, which has
+  // abbreviations, too; else the only one of ours; else nullptr.
+  static const Option* named(const std::string& name) {
+    if (!name.starts_with("--") || name.size() == 2) return nullptr;
+    if (const Option* whole = find_option(name.substr(2))) return whole;
     for (const bool torchruns_only : {true, false}) {
-      std::vector<std::string> found;
+      std::vector<const Option*> found;
       for (const Option& option : option_table()) {
         if (torchruns_only && !is_torchruns(option)) continue;
         if (underscored(option.name).starts_with(underscored(name.substr(2)))) {
-          found.push_back("--" + option.name);
+          found.push_back(&option);
         }
       }
       if (found.size() == 1) return found.front();
     }
-    return {};
+    return nullptr;
   }
 
-  static std::vector<std::string> flag_names() {
+  // The option that an unknown flag is most likely meant for, or nullptr.
+  static const Option* nearest(const std::string& name) {
+    for (const auto& [theirs, ours] : kElsewhere) {
+      if (underscored(name) == underscored(theirs)) return find_option(ours);
+    }
     std::vector<std::string> names;
-    for (const Option& option : option_table()) names.push_back("--" + option.name);
-    return names;
+    for (const Option& option : option_table()) names.push_back(option.name);
+    return find_option(nearest_to(name, names));
   }
 
-  std::vector<std::string> args_;
-  CLI::App app_;
-  std::map<std::string, CLI::Option*> options_;
-  std::map<std::string, std::string> texts_;
-  std::map<std::string, bool> switches_;
+  const std::vector<std::string>& args_;
+  OptionValues values_;
   std::size_t program_at_ = 0;
 };
 
@@ -220,16 +230,12 @@ CommandLine printed(const std::string& flag, const std::string& value, std::stri
   return result;
 }
 
-}  // namespace
-
-CommandLine parse_command_line(const std::vector<std::string>& args, const Environment& environment,
-                               const LoadConfigFiles& load, std::optional<SchedulerStep> step) {
-  CommandLine result;
-  result.step = std::move(step);
-  ArgumentParser parser(args);
-  const OptionValues typed = parser.parse(result.problems);
-  if (!result.problems.empty()) return result;
-  if (typed.has("help")) return text_only(help_text());
+// The text that is asked for in place of a job; nullopt: none. --show-config is not here: it reads
+// files first.
+std::optional<CommandLine> asked_text(const OptionValues& typed) {
+  if (const OptionValue* help = typed.find("help")) {
+    return text_only(help->text == ArgumentParser::kShort ? short_help_text() : help_text());
+  }
   if (typed.has("version")) return text_only(version_text());
   if (const OptionValue* shell = typed.find("print-completion")) {
     return printed("--print-completion=", shell->text, completion_script(shell->text),
@@ -237,6 +243,28 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
   }
   if (const OptionValue* page = typed.find("print-man")) {
     return printed("--print-man=", page->text, man_page(page->text), "ddprun or ddprun.toml");
+  }
+  return std::nullopt;
+}
+
+// --nproc_per_node=4 behind PROGRAM, most often a slip.
+void warn_of_misplaced(const std::vector<std::string>& flags, LaunchConfig& config) {
+  if (flags.empty()) return;
+  config.notes.push_back(concat("warning: ", listed(flags), " after ", shown_word(config.program),
+                                flags.size() == 1 ? " goes" : " go",
+                                " to that program; ddprun's own flags come before it"));
+}
+
+}  // namespace
+
+CommandLine parse_command_line(const std::vector<std::string>& args, const Environment& environment,
+                               const LoadConfigFiles& load, std::optional<SchedulerStep> step) {
+  CommandLine result;
+  result.step = std::move(step);
+  const ArgumentParser parser(args, result.problems);
+  const OptionValues& typed = parser.values();
+  if (result.problems.empty()) {
+    if (auto asked = asked_text(typed)) return *std::move(asked);
   }
   OptionValues values;
   if (load) {
@@ -247,13 +275,14 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
     } catch (const Error& error) {
       std::istringstream lines(error.what());
       for (std::string line; std::getline(lines, line);) result.problems.push_back(line);
-      return result;
     }
     values.add_files(result.files);
   }
   values.add_environment(environment);
   values.add(typed);
-  if (result.step) {
+  // Else an option that somebody meant may be missing: only single values are looked at.
+  const bool is_whole = result.problems.empty();
+  if (result.step && is_whole) {
     std::string problem = add_nodes_of(*result.step, values, result.config.notes);
     if (!problem.empty()) result.problems.push_back(std::move(problem));
   }
@@ -268,9 +297,11 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
     const auto program = args.begin() + static_cast<std::ptrdiff_t>(parser.program_at());
     config.program = *program;
     config.program_args.assign(program + 1, args.end());
+    warn_of_misplaced(parser.misplaced(), config);
   }
   values.apply(config, result.problems);
   apply_rdzv_conf(values, config, result.problems);
+  if (!is_whole) return result;
   settle(values, config, result.problems);
   for (std::string& note : unknown_variables(environment)) config.notes.push_back(std::move(note));
   if (result.action == CommandLine::Action::kRun) {

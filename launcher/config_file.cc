@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/config_file.h"
 
-#include <algorithm>
-
 #include "common/config_texts.h"
 #include "common/error.h"
 #include "common/log.h"
@@ -15,23 +13,12 @@ namespace {
 
 // What is wrong with one key.
 struct Complaint {
-  int line = 0;
+  toml::source_region where;
   std::string what;
 };
 
 [[noreturn]] void complain(const toml::source_region& where, const std::string& what) {
-  throw Complaint{static_cast<int>(where.begin.line), what};
-}
-
-// In the order of the file.
-[[noreturn]] void refuse_all(const std::string& path, std::vector<Complaint> complaints) {
-  std::ranges::stable_sort(complaints, {}, &Complaint::line);
-  std::string text;
-  for (const Complaint& each : complaints) {
-    text +=
-        concat(text.empty() ? "" : "\n", one_line(path), ":", each.line, ": ", one_line(each.what));
-  }
-  throw Error(ErrorCode::kInvalidArgument, text);
+  throw Complaint{where, what};
 }
 
 std::string string_in(const toml::node& node, const std::string& what) {
@@ -88,21 +75,21 @@ void take(const toml::key& key, const toml::node& node, ConfigFile& config) {
 ConfigFile parse_config_file(std::string_view text, const std::string& path) {
   ConfigFile config;
   config.path = path;
+  TomlProblems problems(path);
   toml::table table;
   try {
     table = toml::parse(text, path);
   } catch (const toml::parse_error& error) {
-    refuse_all(path, {{static_cast<int>(error.source().begin.line), toml_trouble(error)}});
+    problems.add(error.source(), toml_trouble(error));
   }
-  std::vector<Complaint> complaints;
   for (const auto& [key, node] : table) {
     try {
       take(key, node, config);
     } catch (const Complaint& wrong) {
-      complaints.push_back(wrong);
+      problems.add(wrong.where, wrong.what);
     }
   }
-  if (!complaints.empty()) refuse_all(path, std::move(complaints));
+  problems.throw_any();
   return config;
 }
 

@@ -15,11 +15,6 @@ namespace {
 
 constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 
-[[noreturn]] void refuse(const std::string& path, const toml::source_region& where,
-                         const std::string& what) {
-  throw Error(ErrorCode::kInvalidArgument, concat(path, ":", where.begin.line, ": ", what));
-}
-
 std::vector<std::string> known_keys() {
   std::vector<std::string> keys;
   for (const Threshold& each : threshold_table()) keys.emplace_back(each.key);
@@ -28,37 +23,38 @@ std::vector<std::string> known_keys() {
 
 constexpr char kSkip[] = "skip";
 
-void take_skip(const toml::node& node, const std::string& path, Thresholds& thresholds) {
+void take_skip(const toml::node& node, TomlProblems& problems, Thresholds& thresholds) {
   const toml::array* names = node.as_array();
-  if (names == nullptr) refuse(path, node.source(), "skip wants names of checks: [\"gpu_xid\"]");
-  for (const toml::node& each : *names) {
-    const auto name = each.value<std::string>();
-    if (!name) refuse(path, each.source(), "skip wants names of checks: [\"gpu_xid\"]");
-    thresholds.skip_too(*name);
+  const bool are_texts = names && (names->empty() || names->is_homogeneous<std::string>());
+  if (!are_texts) {
+    return problems.add(node.source(), "skip wants names of checks: [\"gpu_xid\"]");
   }
+  for (const toml::node& each : *names) thresholds.skip_too(*each.value<std::string>());
 }
 
-void take(const toml::table& table, const std::string& start, const std::string& path,
+void take(const toml::table& table, const std::string& start, TomlProblems& problems,
           Thresholds& thresholds) {
   const std::vector<std::string> known = known_keys();
   for (const auto& [name, node] : table) {
     const std::string key = start + std::string(name.str());
     if (key == kSkip) {
-      take_skip(node, path, thresholds);
+      take_skip(node, problems, thresholds);
       continue;
     }
     if (const toml::table* inner = node.as_table()) {
-      take(*inner, key + ".", path, thresholds);
+      take(*inner, key + ".", problems, thresholds);
       continue;
     }
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      refuse(path, name.source(), "unknown key " + one_line(key) + did_you_mean(key, known));
+      problems.add(name.source(), "unknown key " + shown_word(key) + did_you_mean(key, known));
+      continue;
     }
     const auto number = node.is_number() ? node.value<double>() : std::nullopt;
     if (!number || !(*number >= 0)) {
-      refuse(path, node.source(), key + " wants a number of 0 or more");
+      problems.add(node.source(), key + " wants a number of 0 or more");
+    } else {
+      thresholds.set(key, *number);
     }
-    thresholds.set(key, *number);
   }
 }
 
@@ -115,11 +111,13 @@ double Thresholds::at(const std::string& key) const {
 
 Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
   Thresholds thresholds;
+  TomlProblems problems(path);
   try {
-    take(toml::parse(text, path), "", path, thresholds);
+    take(toml::parse(text, path), "", problems, thresholds);
   } catch (const toml::parse_error& error) {
-    refuse(path, error.source(), toml_trouble(error));
+    problems.add(error.source(), toml_trouble(error));
   }
+  problems.throw_any();
   return thresholds;
 }
 

@@ -378,7 +378,6 @@ std::vector<JobKey> keys_of_places() {
 #undef FIELD
 
 constexpr std::size_t kMostJobFileBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostLines = 100;  // that are told of what is wrong
 
 const std::vector<JobKey>& job_keys() {
   static const std::vector<JobKey> keys = [] {
@@ -410,21 +409,8 @@ class JobReader {
     }
   }
 
-  void refuse(const std::string& what) { lines_.emplace_back(0, job_.path + ": " + what); }
-
-  void throw_if_refused() {
-    if (lines_.empty()) return;
-    std::stable_sort(lines_.begin(), lines_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::string all;
-    for (std::size_t i = 0; i < std::min(lines_.size(), kMostLines); ++i) {
-      all += (all.empty() ? "" : "\n") + lines_[i].second;
-    }
-    if (lines_.size() > kMostLines) {
-      all += concat("\n", job_.path, ": … and ", lines_.size() - kMostLines, " more");
-    }
-    throw Error(ErrorCode::kInvalidArgument, all);
-  }
+  void refuse(const std::string& what) { problems_.add(what); }
+  void throw_if_refused() { problems_.throw_any(); }
 
  private:
   void take_value(const JobKey& known, const std::string& key, const toml::node& node) {
@@ -443,7 +429,7 @@ class JobReader {
   }
 
   void refuse(const toml::source_region& where, const std::string& what) {
-    lines_.emplace_back(where.begin.line, concat(job_.path, ":", where.begin.line, ": ", what));
+    problems_.add(where, what);
   }
 
   static const JobKey* find_key(const std::string& name) {
@@ -472,7 +458,7 @@ class JobReader {
   }
 
   JobFile& job_;
-  std::vector<std::pair<std::uint32_t, std::string>> lines_;  // line number, what is wrong
+  TomlProblems problems_{job_.path};
 };
 
 // Flags of ddprun with which it prints something in place of a job, also shortened: what is

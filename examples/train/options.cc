@@ -7,17 +7,19 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "common/completion.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/parse_problems.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
-#include "common/suggest.h"
 #include "worker_sdk/core/mesh.h"
 
 namespace ddprun::train {
@@ -353,11 +355,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
       "train");
   app.option_defaults()->always_capture_default();
   app.failure_message([](const CLI::App* parsed, const CLI::Error& error) {
-    const bool is_unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
-    return concat("train: ",
-                  is_unexpected ? unexpected_text(*parsed, parsed->remaining().front())
-                                : std::string(error.what()),
-                  " (train --help lists all)\n");
+    const std::string end = " (train --help lists all)\n";
+    return concat(
+        "train: ",
+        listed(parse_problems<CLI::ExtrasError>(*parsed, error, *parsed), end + "train: "), end);
   });
   app.add_option("--data", options.data_dir,
                  "Directory with MNIST's four files, gzipped or plain (default: shipped digits)")
@@ -460,9 +461,16 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_status) {
   app.add_option("--json", options.json_file, "Rank 0 writes a summary here")
       ->type_name("FILE")
       ->default_str("");
+  std::string shell;
+  add_completion(app, shell);
   try {
     refuse_empty_values(argc, argv);
     app.parse(argc, argv);
+    if (!shell.empty()) {
+      std::cout << completion_script(completed_program(app), shell);
+      exit_status = static_cast<int>(ExitCode::kOk);
+      return std::nullopt;
+    }
     optimizer_flags.settle();
     if (options.amp == AmpChoice::kFp16 && uneven_inputs == "join") {
       refuse("--amp",

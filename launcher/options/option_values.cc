@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "common/env_names.h"
+#include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/suggest.h"
 #include "launcher/options/option_table.h"
@@ -122,10 +123,8 @@ std::vector<std::string> unknown_variables(const Environment& environment) {
     });
     if (typed != table.end()) {
       lines.push_back(name + " means nothing: --" + typed->name + " is for the command line");
-    } else if (const std::string similar = did_you_mean(rest, variables); !similar.empty()) {
-      const std::size_t at = similar.find("mean ") + 5;
-      lines.push_back(name + " means nothing" + similar.substr(0, at) + prefix +
-                      similar.substr(at));
+    } else if (const std::string similar = nearest_to(rest, variables); !similar.empty()) {
+      lines.push_back(concat(name, " means nothing (did you mean ", prefix, similar, "?)"));
     }
   }
   return lines;

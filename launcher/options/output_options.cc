@@ -181,7 +181,7 @@ std::vector<Option> other_options() {
        kOtherGroup, nothing, 0, true},
       {"print-man", "ddprun|ddprun.toml", "", "the manual page, for man -l -", kOtherGroup, nothing,
        0, true},
-      {"help", "", "", "this text", kOtherGroup, nothing, 'h', true},
+      {"help", "", "", "this text; -h: the most used flags", kOtherGroup, nothing, 'h', true},
       {"version", "", "", "version, and what is built in", kOtherGroup, nothing, 0, true},
   };
 }

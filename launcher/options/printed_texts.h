@@ -12,8 +12,9 @@
 
 namespace ddprun::launcher {
 
-// --help and --version.
+// --help, -h (one screen) and --version.
 std::string help_text();
+std::string short_help_text();
 std::string version_text();
 
 // --print-man: of "ddprun" or "ddprun.toml", in roff; empty: another page.

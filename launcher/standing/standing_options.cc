@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "common/completion.h"
 #include "common/duration.h"
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
@@ -12,10 +13,10 @@
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_page.h"
+#include "common/parse_problems.h"
 #include "common/process_facts.h"
 #include "common/secret.h"
 #include "common/standard_streams.h"
-#include "common/suggest.h"
 #include "launcher/config_file.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/num_workers.h"
@@ -25,7 +26,8 @@ namespace ddprun::launcher {
 namespace {
 
 struct StandingTexts {
-  std::string endpoint, slots = "auto", name, log_dir, keep_output = "30d", metrics = "off", config;
+  std::string endpoint, slots = "auto", name, log_dir, keep_output = "30d", metrics = "off", config,
+                        shell;
   bool print_man = false;
 };
 
@@ -70,22 +72,26 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   add("--tls-ca", options.tls.ca, "Authority of its certificate (PEM)");
   add("--tls-cert", options.tls.cert, "This side's certificate (PEM), if it wants one");
   add("--tls-key", options.tls.key, "Its key (PEM), mode 600");
-  add("--slots", texts.slots,
-      "N|auto|gpu|cpu: how many workers run here at once; auto: one per GPU, else per CPU")
+  add("--slots", texts.slots, "How many workers run here at once; auto: one per GPU, else per CPU")
+      ->type_name("N|auto|gpu|cpu")
       ->capture_default_str();
   add("--name", texts.name, "What this node is called; default: the host's name");
   add("--log-dir", texts.log_dir,
-      "DIRECTORY for what jobs print; default: $STATE_DIRECTORY, else ~/.local/state/ddprun");
-  add("--keep-output", texts.keep_output,
-      "DURATION|forever: what a job printed is removed so long after it last did")
+      "Where what jobs print goes; default: $STATE_DIRECTORY, else ~/.local/state/ddprun")
+      ->type_name("DIRECTORY");
+  add("--keep-output", texts.keep_output, "What a job printed is removed so long after it last did")
+      ->type_name("DURATION|forever")
       ->capture_default_str();
   add("--metrics", texts.metrics,
-      "[HOST]:PORT|off: serve this agent's metrics for Prometheus there; :PORT = on all "
-      "interfaces; 0 = any free one")
+      "Serve this agent's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free "
+      "one")
+      ->type_name("[HOST]:PORT|off")
       ->capture_default_str();
   add("--config", texts.config, "FILE that is read beside ddprun.toml");
   app.add_flag("--verbose", options.verbose, "More log lines");
   app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
+  add_completion(app, texts.shell);
+  app.footer(kDocsPlace);
 }
 
 // What a file says, where no flag and no variable does.
@@ -174,14 +180,20 @@ StandingCommandLine parse_standing_command_line(int argc, char** argv,
     std::ostringstream text;
     app.exit(asked, text, text);
     return {std::nullopt, print_what_was_asked("ddprun-agent", text.str())};
-  } catch (const CLI::ExtrasError&) {
-    return standing_failure(
-        concat(unexpected_text(app, app.remaining().front()), " (see ddprun-agent --help)"));
   } catch (const CLI::ParseError& error) {
-    return standing_failure(concat(error.what(), " (see ddprun-agent --help)"));
+    StandingCommandLine failed;
+    for (const std::string& what : parse_problems<CLI::ExtrasError>(app, error, app)) {
+      failed = standing_failure(concat(what, " (see ddprun-agent --help)"));
+    }
+    return failed;
   }
   if (texts.print_man) {
     return {std::nullopt, print_what_was_asked("ddprun-agent", to_roff(standing_man_page(app)))};
+  }
+  if (!texts.shell.empty()) {
+    return {std::nullopt,
+            print_what_was_asked("ddprun-agent",
+                                 ddprun::completion_script(completed_program(app), texts.shell))};
   }
   try {
     add_config_files(load_config_files(texts.config, environment), options, texts);

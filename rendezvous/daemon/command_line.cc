@@ -6,15 +6,17 @@
 #include <sstream>
 #include <vector>
 
+#include "common/completion.h"
 #include "common/duration.h"
+#include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
 #include "common/man_page.h"
+#include "common/parse_problems.h"
 #include "common/secret.h"
 #include "common/standard_streams.h"
-#include "common/suggest.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -29,14 +31,14 @@ CommandLine fail(const std::string& message) {
   return ends_with(ExitCode::kUsage);
 }
 
-CommandLine fail_unknown(const CLI::App& app, const std::string& word) {
-  const std::string flag = word.substr(0, word.find('='));
-  if (flag == "--standby" || flag == "--standby-of") {
-    return fail(flag +
+// Words for --standby and --standby-of, which made two ddprunds a pair.
+std::optional<std::string> what_of_old_flag(const std::string& problem) {
+  constexpr std::string_view kUnknown = "unknown flag ";
+  if (!problem.starts_with(concat(kUnknown, "--standby"))) return std::nullopt;
+  const std::string flag = problem.substr(kUnknown.size());
+  return concat(flag.substr(0, flag.find(' ')),
                 " is gone: several ddprunds share an etcd, --ha=etcd://HOST:PORT,.../PREFIX "
                 "(docs/ha.md)");
-  }
-  return fail(unexpected_text(app, word) + (word.starts_with('-') ? " (see ddprund --help)" : ""));
 }
 
 ManPage man_page(const CLI::App& app) {
@@ -77,6 +79,7 @@ struct Texts {
   std::optional<std::string> ha;
   std::string ha_lease = "3s";
   bool print_man = false;
+  std::string shell;
 };
 
 void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
@@ -89,6 +92,7 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
   app.add_option("--durability", texts.durability,
                  "What --state-dir outlives: process = the end of ddprund; disk = that of the "
                  "machine, too (an fsync per decision)")
+      ->type_name("process|disk")
       ->capture_default_str();
   app.add_option("--keep-finished", texts.keep_finished,
                  "How long ddprunctl jobs shows a job that is over, DURATION (3600, 90m, 1d) from "
@@ -101,8 +105,9 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
       ->type_name("DURATION")
       ->capture_default_str();
   app.add_option("--watch-output", texts.watch_output,
-                 "on|off: whether who watches a job (the page at /, ddprunctl top) can see the "
+                 "Whether who watches a job (the page at /, ddprunctl top) can see the "
                  "last lines that its ranks print (docs/status-page.md)")
+      ->type_name("on|off")
       ->capture_default_str();
   const auto add_limits = [&](const char* flag, StoreLimits& limits, const char* help) {
     const auto set = [flag, &limits](const std::vector<std::string>& values) {
@@ -163,6 +168,11 @@ void add_ha_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
   app.add_option("--ha-key", flags.ha_tls.key, "Its key (PEM), mode 600");
 }
 
+std::string not_host_port(const std::string& text) {
+  const std::string wrong = port_problem(text);
+  return wrong.empty() ? "\"" + text + "\" is not HOST:PORT" : wrong;
+}
+
 // Empty, or what is wrong.
 std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Texts& texts) {
   if (!texts.listen.empty() && texts.listen.find_first_not_of("0123456789") == std::string::npos) {
@@ -216,7 +226,7 @@ std::string wrong_with(const CLI::App& app, const DaemonFlags& flags, const Text
   }
   const auto name = parse_endpoint(flags.ha_name, 0);
   if (!flags.ha_name.empty() && (!name || name->host.empty() || name->port == 0)) {
-    return "--ha-name: \"" + flags.ha_name + "\" is not HOST:PORT";
+    return "--ha-name: " + not_host_port(flags.ha_name);
   }
   return {};
 }
@@ -235,6 +245,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   app.option_defaults()->multi_option_policy();
   app.add_flag("--verbose", flags.verbose, "Log at debug level");
   app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
+  add_completion(app, texts.shell);
+  app.footer(kDocsPlace);
   app.set_version_flag("--version", "ddprund " DDPRUN_VERSION);
   try {
     app.parse(argc, argv);
@@ -242,16 +254,22 @@ CommandLine parse_command_line(int argc, char** argv) {
     std::ostringstream text;
     app.exit(asked, text, text);
     return {std::nullopt, print_what_was_asked("ddprund", text.str())};
-  } catch (const CLI::ExtrasError&) {
-    return fail_unknown(app, app.remaining().front());
   } catch (const CLI::ParseError& error) {
-    return fail(std::string(error.what()) + " (see ddprund --help)");
+    CommandLine failed;
+    for (const std::string& what : parse_problems<CLI::ExtrasError>(app, error, app)) {
+      failed = fail(what_of_old_flag(what).value_or(what + " (see ddprund --help)"));
+    }
+    return failed;
   }
   if (texts.print_man) {
     return {std::nullopt, print_what_was_asked("ddprund", to_roff(man_page(app)))};
   }
+  if (!texts.shell.empty()) {
+    return {std::nullopt, print_what_was_asked(
+                              "ddprund", completion_script(completed_program(app), texts.shell))};
+  }
   const auto endpoint = parse_endpoint(texts.listen, kDefaultRendezvousPort);
-  if (!endpoint) return fail("--listen: \"" + texts.listen + "\" is not HOST:PORT");
+  if (!endpoint) return fail("--listen: " + not_host_port(texts.listen));
   if (const std::string wrong = wrong_with(app, flags, texts); !wrong.empty()) return fail(wrong);
   flags.listen = *endpoint;
   flags.durability =

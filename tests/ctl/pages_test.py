@@ -310,6 +310,8 @@ class Pages(harness.Case):
                             ("jobs now", 'takes no argument, got "now" (see ddprunctl jobs --help)')):
             with self.subTest(words=words):
                 self.refused(self.ddprunctl(*words.split()), 2, line)
+        done = self.ddprunctl("status", "--jsn", "--tokenfile=x")
+        self.assertEqual((done.returncode, done.stderr.count("unknown flag"), done.stderr.count("\n")), (2, 2, 2), done.text)
 
     def test_a_script_that_still_calls_emulate_is_told_where_it_went(self):
         for args in (("emulate",), ("emulate", "--agents=2", "--json")):

@@ -29,6 +29,11 @@ class BadInput(harness.Case):
         self.assertIn("unknown flag --nproc_per_noed (did you mean --nproc-per-node?)",
                       self.refused("--nproc_per_noed=2", "true"))
 
+    def test_a_flag_behind_the_program_is_warned_of(self):
+        done = self.ddprun("--standalone", "echo", "--nproc_per_node=2")
+        self.assertEqual((done.returncode, done.stdout), (0, "--nproc_per_node=2\n"), done.text)
+        self.assertIn("warning: --nproc_per_node after echo goes to that program", done.stderr)
+
     def test_hang_flags(self):
         self.assertIn("--hang-action=kill: must be restart, report or off",
                       self.refused("--standalone", "--hang-action=kill", "true"))
@@ -151,6 +156,8 @@ class BadInput(harness.Case):
                            ("--local-addr=a b", "host name or an address"),
                            ("--master-addr=10.0.0.1:5", "host name or an address, no port"),
                            ("--rdzv-endpoint=:::", "HOST:PORT"),
+                           ("--rdzv-endpoint=a:99999", "port 99999 is above 65535"),
+                           ("--metrics=:99999", "port 99999 is above 65535"),
                            ("--rdzv-endpoint=a\nb", "HOST:PORT"),
                            ("--rdzv-id=" + "9" * 1025, "at most 1024 bytes"),
                            ("--role=a\x1bb", "control characters"),

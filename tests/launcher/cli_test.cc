@@ -215,6 +215,40 @@ TEST_CASE("command line: an unknown flag is named, with a suggestion") {
   CHECK_THAT(only_problem({"--zzz", "x"}), !Contains("did you mean"));
 }
 
+TEST_CASE("command line: all unknown flags are told, and all values that are wrong") {
+  const auto load = [](const std::string&) -> std::vector<ConfigFile> {
+    return {parse_config_file("zz = 1\nyy = 1", "f")};
+  };
+  const CommandLine line = parse_command_line(
+      {"--max_restrats", "2", "--zzz", "--standalone=x", "--nnodes=0", "--rdzv-id"}, {}, load);
+  REQUIRE(line.problems.size() == 7);
+  const char* const wanted[] = {"unknown flag --max_restrats ",
+                                "unknown flag --zzz;",
+                                "--standalone=x: this flag takes no value",
+                                "--rdzv-id: wants a value, ID",
+                                "f:1: unknown key zz",
+                                "f:2: unknown key yy",
+                                "--nnodes=0: wants N or MIN:MAX"};
+  for (int i = 0; i < 7; ++i) CHECK_THAT(line.problems[i], StartsWith(wanted[i]));
+}
+
+TEST_CASE("command line: other launchers' names of flags are told ddprun's") {
+  for (const char* flag : {"-n", "-np", "--nprocs", "--num_processes", "--num-gpus"}) {
+    CHECK_THAT(only_problem({flag, "4", "x"}), Contains("did you mean --nproc-per-node?"));
+  }
+  CHECK_THAT(only_problem({"-N", "4", "x"}), Contains("did you mean --nnodes?"));
+  CHECK_THAT(only_problem({"--main_process_port=1", "x"}), Contains("--master-port?"));
+}
+
+TEST_CASE("command line: flags of ddprun's that stand after PROGRAM are warned of") {
+  const auto notes = [](const Args& args) { return parse(args).config.notes; };
+  CHECK(notes({"train.py", "--nproc_per_node=4", "--config=x", "--nnodes", "2"}) ==
+        Args{"warning: --nproc_per_node, --nnodes after train.py go to that program; ddprun's own "
+             "flags come before it"});
+  CHECK(notes({"--nnodes=1", "train.py", "--nnodes=2"}).empty());
+  CHECK(notes({"--", "sh", "-c", "x", "--", "--nnodes=2"}).empty());
+}
+
 TEST_CASE("command line: a flag may be abbreviated, as torchrun has it") {
   CHECK(parse({"--nproc", "2", "x"}).config.nproc_per_node == "2");
   CHECK(parse({"--max_r=2", "x"}).config.max_restarts == 2);  // torchrun's only one
@@ -355,13 +389,21 @@ TEST_CASE("command line: --show-config has every value, who gave it, and reads b
 }
 
 TEST_CASE("command line: --help starts with examples, --version has the version") {
-  for (const char* flag : {"--help", "-h"}) {
-    const CommandLine line = parse({flag});
-    CHECK(line.action == CommandLine::Action::kPrintText);
-    CHECK(line.text.find("Examples:") < line.text.find("Usage:"));
-    CHECK_THAT(line.text, Contains("--nproc-per-node N|auto|gpu|cpu"));
-  }
+  const CommandLine line = parse({"--help"});
+  CHECK(line.action == CommandLine::Action::kPrintText);
+  CHECK(line.text.find("Examples:") < line.text.find("Usage:"));
+  CHECK_THAT(line.text, Contains("--nproc-per-node N|auto|gpu|cpu"));
   CHECK_THAT(parse({"--version"}).text, StartsWith("ddprun " DDPRUN_VERSION));
+}
+
+TEST_CASE("command line: -h is one screen") {
+  const std::string text = parse({"-h"}).text;
+  CHECK_THAT(text, Contains("Usage:") && Contains("--nproc-per-node N|auto|gpu|cpu"));
+  CHECK(std::count(text.begin(), text.end(), '\n') <= 24);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    CHECK(line.size() <= 80 + 2);  // "…" has three bytes
+  }
 }
 
 TEST_CASE("command line: --preflight, given and empty it is none, whatever a file says") {

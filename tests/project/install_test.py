@@ -3,6 +3,7 @@
 """`cmake --install` puts down everything that a job needs: the installed ddprun runs one."""
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,25 @@ import runner  # noqa: E402
 import skips  # noqa: E402
 PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "man/man5/ddprun.toml.5",
            "bash-completion/completions/ddprun", "zsh/site-functions/_ddprun",
-           "fish/vendor_completions.d/ddprun.fish")
+           "fish/vendor_completions.d/ddprun.fish", "bash-completion/completions/ddprunctl",
+           "zsh/site-functions/_ddprun-agent", "fish/vendor_completions.d/ddprund.fish", "doc/ddprun/configs/job.toml")
+
+
+def named_pages_are_there(prefix):
+    """Each docs/NAME.md of which a help text or a manual page speaks, where these say that it is."""
+    place = os.path.join(prefix, "share/doc/ddprun")
+    named = {"docs/launcher.md"}
+    for words in (["ddprun", "--help"], ["ddprun", "--print-man=ddprun"], ["ddprund", "--help"], ["ddprun-agent", "--help"],
+                  ["ddprunctl", "--help"], ["ddprunctl", "doctor", "--help"], ["ddprunctl", "--print-man"]):
+        text = subprocess.run([os.path.join(prefix, "bin", words[0]), *words[1:]], capture_output=True, text=True, timeout=30,
+                              check=True).stdout.replace("\\-", "-")
+        if "share/doc/ddprun" not in text:
+            print(words, "doesn't say where docs/ is")
+            return False
+        named.update(re.findall(r"docs/[a-z-]+\.md", text))
+    missing = [name for name in sorted(named) if not os.path.exists(os.path.join(place, name))]
+    print("missing:", missing)
+    return len(named) > 10 and not missing
 
 
 def main():
@@ -33,6 +52,7 @@ def main():
         ran = job.returncode == 0 and job.stdout.count("worker") == 2
         if os.path.isdir(os.path.join(os.path.dirname(BIN), "share")):  # not where sanitizers are built in
             ran = ran and all(os.path.getsize(os.path.join(prefix, "share", name)) > 0 for name in PRINTED)
+            ran = ran and named_pages_are_there(prefix)
         with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
             ran = ran and f"ExecStart={prefix}/bin/ddprund " in unit.read()
         with open(os.path.join(prefix, "share/ddprun/grafana/ddprun.json"), encoding="utf-8") as dashboard:

@@ -86,11 +86,19 @@ class Completions(unittest.TestCase):
         for name in ("alpha.py", "beta.toml"):
             open(os.path.join(self.directory, name), "w").close()
 
-    def script(self, shell):
+    def script(self, shell, *names):
+        """Of ddprun, and of `names`."""
         path = os.path.join(self.directory, "." + shell)
         with open(path, "w") as file:
-            file.write(output(program("ddprun"), f"--print-completion={shell}"))
+            for name in ("ddprun", *names):
+                file.write(output(program(name), f"--print-completion={shell}"))
         return path
+
+    @staticmethod
+    def others():
+        """Programs that have commands, or none; train where it is built."""
+        names = ["ddprunctl", "ddprund", "ddprun-agent", "train"]
+        return [name for name in names if os.path.exists(program(name))]
 
     def check(self, complete):
         """`complete(line)`: the words that the shell offers at its end."""
@@ -101,17 +109,30 @@ class Completions(unittest.TestCase):
         self.assertEqual(complete("ddprun -m --nnodes 2 alp"), {"alpha.py"})
         self.assertEqual(complete("ddprun --nnodes 2 alpha.py bet"), {"beta.toml"})
         self.assertEqual(complete("ddprun alpha.py --max-rest"), set())
+        self.assertEqual(complete("ddprun --nproc_"), {"--nproc_per_node"})
+        self.assertEqual(complete("ddprun --nproc_per_node 2 --on_jo"), {"--on_join"})
+        self.assertEqual(complete("ddprunctl doc"), {"doctor"})
+        self.assertEqual(complete("ddprunctl doctor --ti"), {"--tier", "--timeout"})
+        self.assertEqual(complete("ddprunctl doctor --tier st"), {"standard"})
+        self.assertEqual(complete("ddprunctl submit --dry"), {"--dry-run"})
+        self.assertEqual(complete("ddprunctl jobs --dry"), set())
+        self.assertEqual(complete("ddprunctl submit bet"), {"beta.toml"})
+        self.assertEqual(complete("ddprund --durability di"), {"disk"})
+        self.assertEqual(complete("ddprund --stat"), {"--state-dir"})
+        self.assertEqual(complete("ddprun-agent --slots a"), {"auto"})
+        if "train" in self.others():
+            self.assertEqual(complete("train --schedule cos"), {"cosine"})
 
     def test_bash(self):
         need(self, "bash")
-        path = self.script("bash")
+        path = self.script("bash", *self.others())
 
         def complete(line):
             words = line.split()
             code = (f"source {path}; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
                     "compopt() { [ \"$1\" != -o ] || [ \"$2\" != default ] || "
                     "COMPREPLY=($(compgen -f -- \"${COMP_WORDS[COMP_CWORD]}\")); }; "
-                    "_ddprun; printf '%s\\n' \"${COMPREPLY[@]}\"")
+                    "_" + words[0] + "; printf '%s\\n' \"${COMPREPLY[@]}\"")
             return set(output("bash", "--norc", "-c", code, cwd=self.directory).split())
 
         self.check(complete)
@@ -124,7 +145,7 @@ class Completions(unittest.TestCase):
 
     def test_fish(self):
         need(self, "fish")
-        path = self.script("fish")
+        path = self.script("fish", *self.others())
 
         def complete(line):
             lines = output("fish", "--no-config", "-c", f"source {path}; complete -C '{line}'", cwd=self.directory,
@@ -136,7 +157,7 @@ class Completions(unittest.TestCase):
     def test_zsh(self):
         """In a terminal: zsh completes nowhere else."""
         need(self, "zsh")
-        path = self.script("zsh")
+        path = self.script("zsh", *self.others())
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.directory)
@@ -159,6 +180,13 @@ class Completions(unittest.TestCase):
         read_until("ready")
         for typed, completed in (("ddprun --standal\t", "ddprun --standalone "),
                                  ("ddprun --on-join=re\t", "--on-join=restart"),
+                                 ("ddprun --nproc_\t", "--nproc_per_node"),
+                                 ("ddprun --nproc_per_node 2 bet\t", "2 beta.toml"),
+                                 ("ddprunctl doc\t", "ddprunctl doctor"),
+                                 ("ddprunctl doctor --tier=st\t", "--tier=standard"),
+                                 ("ddprunctl submit bet\t", "submit beta.toml"),
+                                 ("ddprund --durability=di\t", "--durability=disk"),
+                                 ("ddprun-agent --slots=a\t", "--slots=auto"),
                                  ("ddprun --nnodes 2 alp\t", "alpha.py"),
                                  ("ddprun --nnodes 2 alpha.py bet\t", "beta.toml")):
             os.write(terminal, typed.encode())

@@ -26,7 +26,8 @@ PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin
           "/usr/lib/systemd/system/ddprund.service", "/usr/lib/systemd/system/ddprund.socket",
           "/usr/lib/systemd/system/ddprun-agent@.service", "/usr/share/man/man8/ddprun-agent.8.gz",
           "/usr/share/ddprun/grafana/ddprun.json", "/usr/share/ddprun/kubernetes/ddprund.yaml",
-          "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright")
+          "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright", "/usr/share/doc/ddprun/docs/launcher.md",
+          "/usr/share/bash-completion/completions/ddprunctl")
 
 # $1: a folder of ours, $2: the packages'. The script for the new root comes on stdin.
 IN_OVERLAY = """set -e

@@ -49,6 +49,9 @@ TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line")
   CHECK_THAT(refusal("open_files.warn = nan"), Contains("wants a number"));
   CHECK_THAT(refusal("[open_files\n"), Contains("doctor.toml:1: "));
   CHECK_THAT(refusal("open_files = 3"), Contains("unknown key open_files"));
+  CHECK_THAT(refusal("a = 1\nopen_files.warn = -1\nb = 1"),
+             Contains("doctor.toml:1: unknown key a\ndoctor.toml:2: open_files.warn wants") &&
+                 Contains("\ndoctor.toml:3: unknown key b"));
 }
 
 TEST_CASE("doctor: checks are chosen by name and by group, and each has a name of its own") {
@@ -104,6 +107,8 @@ TEST_CASE("doctor: the gate's line has what is as bad as it says, the worst firs
 TEST_CASE("doctor: a file of thresholds may leave checks out") {
   const auto thresholds = Thresholds::parse("skip = [\"mtu\", \"gpu\"]", "doctor.toml");
   CHECK(thresholds.skip() == "mtu,gpu");
+  CHECK(Thresholds::parse("skip = []", "doctor.toml").skip().empty());
+  CHECK_THAT(refusal("skip = [1]"), Contains("skip wants names"));
   CHECK_THAT(refusal("skip = \"mtu\""), Contains("doctor.toml:1: skip wants names of checks"));
   CHECK_THAT(refusal("skip = [1]"), Contains("skip wants names of checks"));
 }

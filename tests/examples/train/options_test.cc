@@ -130,3 +130,10 @@ TEST_CASE("Options of train: wrong usage is one line that names the flag, and 2"
     CHECK(said.size() < 300);
   }
 }
+
+TEST_CASE("Options of train: all unknown flags are told, a line for each") {
+  const std::string said = refusal("--epochz=2 --zzz");
+  CHECK_THAT(said,
+             test::Contains("train: unknown flag --epochz (did you mean --epochs?) (train ") &&
+                 test::Contains("\ntrain: unknown flag --zzz (train "));
+}

@@ -98,6 +98,16 @@ class CommandLine(harness.Case):
     def test_an_unknown_flag_gets_a_suggestion(self):
         self.assertIn("unknown flag --lisen (did you mean --listen?)", self.refused("--lisen=x:1"))
 
+    def test_all_unknown_flags_are_told(self):
+        done = self.ended("--lisen=x:1", "--zzz", "--verbos")
+        self.assertEqual(done.returncode, 2, done.text)
+        self.assertEqual([line.split()[3] for line in done.stderr.splitlines()], ["--lisen", "--zzz", "--verbos"])
+
+    def test_a_port_that_is_none_is_said(self):
+        for flag in ("--listen=:99999", "--ha-name=a:99999", "--ha=etcd://a:99999/x"):
+            flags = ["--ha=etcd://a:1/x", flag] if flag.startswith("--ha-name") else [flag]
+            self.assertIn("port 99999 is above 65535", self.refused(*flags))
+
     def test_an_argument_is_refused(self):
         self.assertIn('takes no argument, got "x:1"', self.refused("x:1"))
 

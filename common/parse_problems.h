@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The faults of a command line that CLI11 has read, in ddprun's words. App: CLI::App, which the
+// program that has one includes. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/suggest.h"
+
+namespace ddprun {
+
+// The fault of `word`, which stands on the command line of `app`, and which CLI11 can't place.
+template <typename App>
+std::string unexpected_text(const App& app, const std::string& word) {
+  std::vector<std::string> known;
+  if (word.starts_with('-')) {
+    const std::string flag = word.substr(0, word.find('='));
+    for (const auto* option : app.get_options()) known.push_back(option->get_name());
+    return "unknown flag " + shown_word(flag) + did_you_mean(flag, known);
+  }
+  for (const auto* command : app.get_subcommands({})) known.push_back(command->get_name());
+  if (!known.empty()) return "unknown command " + shown_word(word) + did_you_mean(word, known);
+  bool takes_some = false;
+  for (const auto* option : app.get_options()) takes_some |= option->get_positional();
+  return (takes_some ? "one argument too many: \"" : "takes no argument, got \"") +
+         shown_word(word) + "\"";
+}
+
+// All faults of a command line that CLI11 refused with `error`: each unknown flag, then what CLI11
+// says, which is the first fault alone. `parsed`: `app`, or its command that was given. Extras:
+// CLI::ExtrasError.
+template <typename Extras, typename App, typename Error>
+std::vector<std::string> parse_problems(const App& app, const Error& error, const App& parsed) {
+  std::vector<std::string> problems;
+  const std::vector<std::string> words = app.remaining(true);
+  for (const std::string& word : words) {
+    if (word.starts_with('-')) problems.push_back(unexpected_text(parsed, word));
+  }
+  const bool is_unexpected = dynamic_cast<const Extras*>(&error) != nullptr;
+  if (!is_unexpected) problems.emplace_back(error.what());
+  if (problems.empty()) problems.push_back(unexpected_text(parsed, words.front()));
+  return problems;
+}
+
+}  // namespace ddprun
