@@ -177,6 +177,16 @@ bool LineMux::drop(LineSource& source, std::size_t num_bytes, bool whole_line) {
 
 // `tail` ends with the newline.
 void LineMux::put_line(LineSource& source, std::string_view tail) {
+  // An answer to a prompt ended the terminal's line: drawn anew, the prompt would be there twice.
+  const bool goes_on = progress_ == &source && progress_shown_ && progress_is_whole_ &&
+                       source.held.find('\r') == std::string::npos &&
+                       tail.find('\r') == std::string_view::npos;
+  if (goes_on) {
+    progress_ = nullptr;
+    progress_shown_ = false;
+    source.held.clear();
+    open_ = &source;
+  }
   if (terminal_) forget_progress(source);
   if (!drop(source, tail.size(), true)) {
     if (open_ != &source) begin_line(source);
@@ -260,8 +270,10 @@ std::string& LineMux::finish_batch(int columns) {
   if (progress_ && !progress_shown_ && !open_) {
     const std::string line = progress_->prefix + std::string(visible_text(progress_->held));
     const std::size_t width = columns > 1 ? static_cast<std::size_t>(columns - 1) : line.size();
-    output_.append(cut_to_width(line, width));
+    const std::string shown = cut_to_width(line, width);
+    output_.append(shown);
     progress_shown_ = true;
+    progress_is_whole_ = shown.size() == line.size();
   }
   return output_;
 }

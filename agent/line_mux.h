@@ -109,6 +109,7 @@ class LineMux {
   const LineSource* open_ = nullptr;      // whose unfinished line ends the output, if any
   const LineSource* progress_ = nullptr;  // whose unfinished line is to be shown
   bool progress_shown_ = false;
+  bool progress_is_whole_ = false;  // shown, and not cut to the terminal's width
 
   const LineSource* owner_ = nullptr;  // of the output, while its long line lasts; then also open_
   bool released_ = false;              // see take_released()

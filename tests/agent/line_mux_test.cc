@@ -283,6 +283,32 @@ TEST_CASE("LineMux: on a terminal rank 0's prompt is shown before its newline") 
   CHECK(f.batch() == "[0] (Pdb) ");
 }
 
+TEST_CASE("LineMux: on a terminal what comes after the answer to a prompt doesn't draw it again") {
+  Fixture f(true);
+  f.feed(f.zero, "(Pdb) ");
+  CHECK(f.batch() == "[0] (Pdb) ");
+  f.feed(f.zero, "5\n(Pdb) ");  // "p x" was typed, and shown by the terminal, as is its newline
+  CHECK(f.batch() == "5\n[0] (Pdb) ");
+  f.feed(f.one, "x\n");
+  CHECK(f.batch() == "\r\x1b[K[1] x\n[0] (Pdb) ");
+  f.end(f.zero);
+  CHECK(f.batch() == "\n");
+  f.feed(f.zero, "a prompt that is too long for its line: ");
+  CHECK(f.batch(10) == "[0] a pro");
+  f.feed(f.zero, "yes\n");
+  CHECK(f.batch(10) == "\r\x1b[K[0] a prompt that is too long for its line: yes\n");
+}
+
+TEST_CASE("LineMux: a dropped line leaves no part of a prompt's behind") {
+  Fixture f(true);
+  f.feed(f.zero, "(Pdb) ");
+  f.batch();
+  f.mux.set_dropping(true);
+  f.feed(f.zero, "5\n");
+  CHECK(f.batch() == "\n");
+  CHECK(f.mux.num_dropped_lines() == 1);
+}
+
 TEST_CASE("LineMux: hours of a progress bar need no memory") {
   Fixture f(true);
   for (int i = 0; i < 100'000; ++i) {
