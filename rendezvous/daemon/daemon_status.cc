@@ -178,6 +178,7 @@ void write_seconds(TextWriter& out, const membership::PhaseSeconds& seconds) {
   out.sample({{"phase", "running"}}, seconds.running);
   out.sample({{"phase", "detect"}}, seconds.detect);
   out.sample({{"phase", "stop"}}, seconds.stop);
+  out.sample({{"phase", "delay"}}, seconds.delay);
   out.single("ddprun_job_redone_seconds_total", Type::kCounter,
              "Of phase running, what steps cost that a later round did again.", seconds.redone);
 }

@@ -368,7 +368,7 @@ void Job::round_stopped_if_all(TimePoint now, Actions& out) {
   if (state_.phase != JobPhase::kStopping || num_members(NodePhase::kStopping) > 0) return;
   state_.deadlines.stop.reset();
   name_round_failures();
-  state_.ledger.stopped(now);
+  state_.ledger.stopped(now, state_.deadlines.backoff);
   if (state_.verdict_after_stop) {
     const std::uint64_t step = state_.ledger.rounds().back().last_step;
     if (state_.was_preempted && step > 0) say_step(step, state_.verdict_after_stop->reason);

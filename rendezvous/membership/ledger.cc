@@ -66,6 +66,8 @@ void Ledger::close_phase(double PhaseSeconds::*phase, TimePoint now) {
 
 void Ledger::started(RoundRecord record, std::vector<std::string> members, TimePoint now) {
   std::sort(members.begin(), members.end());
+  // Its cause is the round before.
+  if (!rounds_.empty()) close_phase(&PhaseSeconds::delay, delay_end(now));
   record.came = without(members, members_);
   record.went = without(members_, members);
   members_ = std::move(members);
@@ -136,7 +138,9 @@ double PhaseSeconds::*Ledger::phase_member() const {
 
 PhaseSeconds Ledger::total_until(TimePoint now) const {
   PhaseSeconds all = total_;
-  all.*phase_member() += in_phase(now);
+  const double delay = in_phase(delay_end(now));
+  all.delay += delay;
+  all.*phase_member() += in_phase(now) - delay;
   return all;
 }
 
@@ -167,9 +171,15 @@ void Ledger::name_cause(std::string cause) {
   ++version_;
 }
 
-void Ledger::stopped(TimePoint now) {
+Ledger::TimePoint Ledger::delay_end(TimePoint now) const {
+  if (phase_ != Phase::kRendezvous) return phase_began_;
+  return std::max(phase_began_, std::min(delayed_until_, now));
+}
+
+void Ledger::stopped(TimePoint now, std::optional<TimePoint> delayed_until) {
   if (phase_ != Phase::kStop) return;
   close_phase(&PhaseSeconds::stop, now);
+  delayed_until_ = delayed_until.value_or(now);
   phase_ = Phase::kRendezvous;
 }
 
@@ -183,6 +193,7 @@ std::string Ledger::summary() const {
                 "); lost: ", seconds_text(total_.detect), " noticing, ", seconds_text(total_.stop),
                 " stopping, ", seconds_text(total_.rendezvous), " waiting for nodes, ",
                 seconds_text(total_.spawn), " starting workers",
+                part(total_.delay, " in delays of a crash loop"),
                 part(total_.first_step, " until the first step"),
                 part(total_.redone, " in steps that were done again"));
 }

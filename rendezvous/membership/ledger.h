@@ -19,15 +19,16 @@ namespace ddprun::membership {
 
 // Seconds of a round's phases, in the order in which they come.
 struct PhaseSeconds {
-  double rendezvous = 0;  // the previous round is stopped (or the job began) → members are chosen
+  double rendezvous = 0;  // the previous round is over (or the job began) → members are chosen
   double spawn = 0;       // → all workers run
   double first_step = 0;  // → every node has finished a step (where they report it)
   double running = 0;     // → the event that ended the round
   double redone = 0;      // taken from `running`: its last steps, which a later round did again
   double detect = 0;      // → the rendezvous knew of it
   double stop = 0;        // → no worker is left
+  double delay = 0;       // → a crash loop's delay is over: the next round may begin
 
-  double lost() const { return rendezvous + spawn + first_step + redone + detect + stop; }
+  double lost() const { return rendezvous + spawn + first_step + redone + detect + stop + delay; }
   // Running ÷ all: the effective training time ratio. nullopt: there is none yet.
   std::optional<double> ettr() const;
   PhaseSeconds& operator+=(const PhaseSeconds& other);
@@ -40,7 +41,8 @@ inline constexpr std::array kPhases = {std::pair("rendezvous", &PhaseSeconds::re
                                        std::pair("running", &PhaseSeconds::running),
                                        std::pair("redone", &PhaseSeconds::redone),
                                        std::pair("detect", &PhaseSeconds::detect),
-                                       std::pair("stop", &PhaseSeconds::stop)};
+                                       std::pair("stop", &PhaseSeconds::stop),
+                                       std::pair("delay", &PhaseSeconds::delay)};
 
 struct RoundRecord {
   std::uint64_t round = 0;
@@ -75,7 +77,8 @@ class Ledger {
   // cost there, by that round's own pace, was lost.
   void first_step(std::uint64_t step, TimePoint now);
   void over(const std::string& cause, Clock::duration detect, TimePoint now);
-  void stopped(TimePoint now);
+  // `delayed_until`: the next round doesn't begin before it.
+  void stopped(TimePoint now, std::optional<TimePoint> delayed_until = {});
   // From any node, before stopped(): the largest step that the round finished.
   void last_step(std::uint64_t step);
   // Of the round that is being stopped; before stopped().
@@ -126,6 +129,7 @@ class Ledger {
     fields("reports_steps", ledger.reports_steps_);
     fields("phase", ledger.phase_);
     fields("phase_began", ledger.phase_began_);
+    fields("delayed_until", ledger.delayed_until_);
   }
 
  private:
@@ -133,6 +137,8 @@ class Ledger {
   friend Phase last_of(Phase) { return Phase::kStop; }
   bool is_live() const;
   void count_redone(std::uint64_t first_step);
+  // The end of the delay, as far as it is over, where this is the time between two rounds.
+  TimePoint delay_end(TimePoint now) const;
   // The time since the phase began goes to `phase` of the last round; the next one begins.
   void close_phase(double PhaseSeconds::*phase, TimePoint now);
 
@@ -143,6 +149,7 @@ class Ledger {
   bool reports_steps_ = false;  // some round did
   Phase phase_ = Phase::kRendezvous;
   TimePoint phase_began_;
+  TimePoint delayed_until_{};  // kRendezvous: a crash loop's delay
   std::uint64_t version_ = 0;
 };
 

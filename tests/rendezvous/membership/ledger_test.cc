@@ -64,6 +64,27 @@ TEST_CASE("Ledger: an end can't have come before the phase began") {
   CHECK(ledger.rounds()[0].seconds.detect == 1);
 }
 
+TEST_CASE("Ledger: a crash loop's delay is no waiting for nodes") {
+  const Clock::time_point begin{1h};
+  Ledger ledger(begin);
+  ledger.started(record(1), {"a"}, begin);
+  ledger.over("failed", 0s, begin + 1s);
+  ledger.stopped(begin + 2s, begin + 6s);
+  CHECK(ledger.total_until(begin + 5s).delay == 3);
+  CHECK(ledger.total_until(begin + 8s).delay == 4);
+  CHECK(ledger.total_until(begin + 8s).rendezvous == 2);  // a node came later than that
+  ledger.started(record(2), {"a"}, begin + 9s);
+  CHECK(ledger.rounds()[0].seconds.delay == 4);
+  CHECK(ledger.rounds()[1].seconds.rendezvous == 3);
+  CHECK(ledger.total_until(begin + 9s).delay == 4);
+  ledger.over("failed", 0s, begin + 9s);
+  CHECK_THAT(ledger.summary(),
+             Contains("3.00 s waiting for nodes") && Contains("4.00 s in delays of a crash loop"));
+  ledger.stopped(begin + 9s, begin + 60s);
+  ledger.started(record(3), {"a"}, begin + 10s);  // all have come anew, say
+  CHECK(ledger.total().delay == 5);
+}
+
 TEST_CASE("Ledger: old rounds are forgotten, their seconds are not") {
   const Clock::time_point begin{1h};
   Ledger ledger(begin);

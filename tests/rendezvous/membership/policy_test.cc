@@ -36,6 +36,10 @@ TEST_CASE("Policy: the second of two quick failures waits, and each further one 
   CHECK(j.round("1") == 3);
   j.wait(1ms);
   CHECK(j.round("1") == 4);
+  const JobStatus status = j.table.status().front();
+  CHECK(status.seconds.delay == Approx(3));
+  CHECK(status.rounds[1].seconds.delay == Approx(1));  // the round that caused it has it
+  CHECK(status.seconds.rendezvous == Approx(0));
 }
 
 TEST_CASE("Policy: a round that lived for a minute is no crash loop") {
