@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <csignal>
 #include <utility>
 
 #include "common/error.h"
@@ -310,7 +311,11 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
       [this](const action::Lease& lease) {
         if (workers_) workers_->lease(lease.until);
       },
-      [this](const action::RequestStop& request) { request_stop(Clock::now() + request.notice); },
+      [this](const action::RequestStop& request) {
+        leave_before_ = Clock::now() + request.notice;
+        leave_signal_ = request.signal_number != 0 ? request.signal_number : SIGUSR1;
+        ask_to_leave();
+      },
       [this](const action::StopWorkers& stop) { stop_workers(stop); },
       [this](const action::RoundOver& over) {
         if (events_.round_over) events_.round_over(over);
@@ -511,11 +516,10 @@ std::vector<CommunicatorState> NodeAgent::communicators(int local_rank) const {
   return pages_.communicators(local_rank);
 }
 
-void NodeAgent::request_stop(Clock::time_point until) {
-  leave_before_ = until;
+void NodeAgent::ask_to_leave() {
   if (spawn_later_) return;  // their pages come with them
-  pages_.request_stop(StopRequest::kPreemption, until);
-  if (workers_) workers_->ask_to_leave();
+  pages_.request_stop(StopRequest::kPreemption, *leave_before_);
+  if (workers_) workers_->ask_to_leave(leave_signal_);
 }
 
 void NodeAgent::stop_workers(const action::StopWorkers& stop) {

@@ -236,7 +236,7 @@ class NodeAgent {
   void tell_progress() const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
   void read_tail(const membership::agent_action::ReadTail& wanted);
-  void request_stop(Clock::time_point until);
+  void ask_to_leave();  // leave_before_ is set
   void stop_workers(const membership::agent_action::StopWorkers& stop);
   WorkerGroupEvents group_events(std::uint64_t round);
   void all_run(std::uint64_t round);
@@ -266,6 +266,7 @@ class NodeAgent {
   bool stop_later_ = false;                            // likewise: WorkersGone is due
   std::string unfit_;                                  // as start() had it
   std::optional<Clock::time_point> leave_before_;      // set: round_'s workers are to leave
+  int leave_signal_ = 0;                               // by which those that handle it are told
   std::unique_ptr<HangMonitor> monitor_;  // of workers_, while they are not being stopped
   std::uint64_t round_ = 0;               // of workers_
   int node_rank_ = -1;

@@ -94,7 +94,7 @@ void NodeAgent::parked_gone() {
   parked_.reset();
   if (const auto round = std::exchange(spawn_later_, std::nullopt)) {
     start_workers(*round);
-    if (leave_before_) request_stop(*leave_before_);
+    if (leave_before_) ask_to_leave();
   } else if (std::exchange(stop_later_, false)) {
     workers_gone(round_);
   }

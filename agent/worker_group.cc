@@ -127,7 +127,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
   std::vector<pid_t> pids() const;
   void signal(int signal_number);
-  void ask_to_leave();
+  void ask_to_leave(int signal_number);
   void close();
 
  private:
@@ -314,9 +314,9 @@ void WorkerGroup::Impl::signal(int signal_number) {
 }
 
 // A second warning would find their handlers at work.
-void WorkerGroup::Impl::ask_to_leave() {
+void WorkerGroup::Impl::ask_to_leave(int signal_number) {
   if (std::exchange(leaving_allowed_, true) || !warden_ || warden_gone_ || kill_at_) return;
-  warden_->request(RequestType::kWarn, SIGUSR1);
+  warden_->request(RequestType::kWarn, signal_number);
 }
 
 void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank,
@@ -620,7 +620,7 @@ bool WorkerGroup::look(int global_rank, const std::function<void(LastOutput)>& d
   return impl_->look(global_rank, done);
 }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
-void WorkerGroup::ask_to_leave() { impl_->ask_to_leave(); }
+void WorkerGroup::ask_to_leave(int signal_number) { impl_->ask_to_leave(signal_number); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

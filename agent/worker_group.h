@@ -138,8 +138,8 @@ class WorkerGroup {
   std::vector<pid_t> pids() const;
 
   // The workers are asked to leave: from now on one that exits with 75 has left in order, no
-  // failure. The first call sends SIGUSR1 to those that have a handler for it (docs/warden.md).
-  void ask_to_leave();
+  // failure. The first call sends the signal to those that have a handler for it (docs/warden.md).
+  void ask_to_leave(int signal_number);
 
   // Forwards a signal to every live worker's process group.
   void signal(int signal_number);

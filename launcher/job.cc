@@ -125,7 +125,8 @@ class PreemptionWatch {
       if (error) return;
       wait_for_signal();
       if (std::exchange(warned_, true)) return;
-      warn_({membership::Preempted::Kind::kNode, "got " + signal_name(number), options_.notice});
+      warn_({membership::Preempted::Kind::kNode, "got " + signal_name(number), options_.notice,
+             signal_for_workers(number)});
     });
   }
 
@@ -159,6 +160,7 @@ class NodeJob {
         io_(1),
         service_(io_, std::move(manager)),
         signals_(io_),
+        halts_(io_),
         patience_(io_),
         lifeline_(io_),
         console_(io_, console_options()) {
@@ -168,6 +170,7 @@ class NodeJob {
       const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
       if (!nohup) signals_.add(number);
     }
+    if (plan_.config.max_nodes > 1 && !is_ignored(SIGTSTP)) halts_.add(SIGTSTP);
     std::vector<UniqueFd> metrics_listeners;
     if (plan_.config.metrics) metrics_listeners = bind_metrics(*plan_.config.metrics);
     if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
@@ -197,6 +200,7 @@ class NodeJob {
   int run() {
     if (!claim_.note.empty()) tell(LogLevel::kInfo, claim_.note);
     wait_for_signal();
+    wait_for_halt();
     wait_for_abandonment();
     plan_.config.preflight_doctor == DoctorGate::kOff ? run_preflight() : run_doctor();
     service_.ready([this] { return status(); });
@@ -400,6 +404,20 @@ class NodeJob {
       if (error) return;
       wait_for_signal();
       got_signal(number);
+    });
+  }
+
+  // Ctrl-Z. This process gives the node's signs of life: stopped, it would be lost to the job.
+  // Alone on its job it stops as any program does.
+  void wait_for_halt() {
+    halts_.async_wait([this](const boost::system::error_code& error, int) {
+      if (error) return;
+      wait_for_halt();
+      tell(
+          LogLevel::kWarning,
+          concat("got SIGTSTP (Ctrl-Z): this node goes on, for the others would take a stopped one "
+                 "for lost (kill -STOP ",
+                 ::getpid(), " stops it all the same)"));
     });
   }
 
@@ -625,6 +643,7 @@ class NodeJob {
   boost::asio::io_context io_;
   rendezvous::Service service_;
   boost::asio::signal_set signals_;
+  boost::asio::signal_set halts_;  // SIGTSTP, with several nodes
   boost::asio::steady_timer patience_;
   boost::asio::posix::stream_descriptor lifeline_;  // under a channel only
   agent::Console console_;

@@ -86,6 +86,10 @@ std::string resolve_time_limit(PreemptionOptions& options, const Environment& en
   return {};
 }
 
+int signal_for_workers(int number) {
+  return contains(HandledSignals().numbers, number) ? SIGUSR1 : number;
+}
+
 std::string parse_handled_signals(std::string_view text, HandledSignals& handled) {
   HandledSignals result;
   result.text = text;

@@ -174,6 +174,7 @@ struct Prewarm {};
 struct RequestStop {
   std::uint64_t round = 0;
   std::chrono::milliseconds notice{0};
+  int signal_number = 0;  // as in Preempt
 };
 // The signal, after `grace` SIGKILL → WorkersGone. May come again, with less; the first one's
 // signal counts.

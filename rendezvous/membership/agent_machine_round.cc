@@ -176,7 +176,7 @@ void AgentMachine::hear(const Preempt& preempt) {
   tell(LogLevel::kWarning,
        concat("preemption: ", preempt.reason, "; workers are asked to leave within ",
               preempt.notice.count() / 1000.0, " s"));
-  emit(agent_action::RequestStop{round_, preempt.notice});
+  emit(agent_action::RequestStop{round_, preempt.notice, preempt.signal_number});
 }
 
 void AgentMachine::hear(const StopRound& stop) {

@@ -278,6 +278,12 @@ void each_json(Self& request, Fields& fields) {
   fields.number("exit_code", request.exit_code, 1, 255);
 }
 
+template <typename Self, typename Fields>
+void each_signal(Self& message, Fields& fields) {
+  if (!fields.wants("signal", message.signal_number > 0)) return;
+  fields.number("signal", message.signal_number, 0, 127);
+}
+
 template <MaybeConst<Preempted> Self, typename Fields>
 void each_json(Self& message, Fields& fields) {
   using Kind = Preempted::Kind;
@@ -286,6 +292,7 @@ void each_json(Self& message, Fields& fields) {
   if constexpr (Fields::kReads) message.kind = is_time_limit ? Kind::kTimeLimit : Kind::kNode;
   fields.shown("reason", message.reason);
   fields.time("notice_ms", message.notice);
+  each_signal(message, fields);
 }
 
 template <MaybeConst<Leave> Self, typename Fields>
@@ -378,6 +385,7 @@ void each_json(Self& message, Fields& fields) {
   fields.counter("round", message.round);
   fields.shown("reason", message.reason);
   fields.time("notice_ms", message.notice);
+  each_signal(message, fields);
 }
 
 template <MaybeConst<StopRound> Self, typename Fields>

@@ -243,7 +243,7 @@ void Job::handle(Node& node, const Preempted& message, TimePoint now, Actions& o
       std::chrono::duration_cast<std::chrono::milliseconds>(*state_.deadlines.preempt - now);
   for (const auto& [id, member] : state_.nodes) {
     if (!is_member(member) || member.gone) continue;
-    push(state_.nodes.edit(id), Preempt{state_.round, what, left}, out);
+    push(state_.nodes.edit(id), Preempt{state_.round, what, left, message.signal_number}, out);
   }
 }
 

@@ -229,6 +229,7 @@ struct Preempted {
   Kind kind = Kind::kNode;
   std::string reason;                        // "got SIGUSR1"
   std::chrono::milliseconds notice{60'000};  // until the workers must have gone
+  int signal_number = 0;                     // as in Preempt
 };
 
 // The agent ends by its own will (a signal); exit_code is what it will exit with. An elastic job
@@ -348,6 +349,7 @@ struct Preempt {
   std::uint64_t round = 0;
   std::string reason;
   std::chrono::milliseconds notice{0};
+  int signal_number = 0;  // to pass on to the workers that handle it; 0: SIGUSR1
 };
 
 // The round is over: stop the workers, then say WorkersStopped. With `keep`: those that ask for it

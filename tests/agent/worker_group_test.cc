@@ -325,7 +325,7 @@ TEST_CASE("worker group: exit code 75 is a worker that left, where that was aske
   GroupFixture fixture;
   fixture.start_shells({"exit 75", "exit 0"});
   SECTION("asked for") {
-    fixture.group->ask_to_leave();
+    fixture.group->ask_to_leave(SIGUSR1);
     REQUIRE(fixture.wait_for([&] { return fixture.num_all_left > 0; }));
     CHECK(fixture.failures.empty());
     CHECK(fixture.num_all_succeeded == 0);
@@ -346,15 +346,15 @@ TEST_CASE("worker group: a warning reaches those that handle it, once, and harms
   const std::string waits = "until [ -e " + go + " ]; do sleep 0.02; done; ";
   // A shell's trap runs when its command has ended; `wait` ends at once.
   const auto handles = [](const std::string& name) {
-    return "trap 'echo warned " + name + "; exit 75' USR1; echo up; sleep 600 & wait";
+    return "trap 'echo warned " + name + "; exit 75' USR2; echo up; sleep 600 & wait";
   };
   fixture.start_shells({
       handles("itself"),
       "sh -c \"" + handles("below") + "\"; exit $?",  // a wrapper that has no handler
       "echo up; " + waits + "echo lives; exit 75",
-      "trap '' USR1; echo up; " + waits + "exit 75",
+      "trap '' USR2; echo up; " + waits + "exit 75",
       // What it has left behind is no worker; before, it is one's.
-      "(trap 'echo wrong' USR1; while kill -0 $$ 2>/dev/null; do sleep 0.02; done; echo up; "
+      "(trap 'echo wrong' USR2; while kill -0 $$ 2>/dev/null; do sleep 0.02; done; echo up; "
       "while :; do sleep 0.02; done) & exit 0",
   });
   const auto count = [&](const std::string& word) {
@@ -364,8 +364,8 @@ TEST_CASE("worker group: a warning reaches those that handle it, once, and harms
     return found;
   };
   REQUIRE(fixture.wait_for([&] { return count("up\n") == 5; }));
-  fixture.group->ask_to_leave();
-  fixture.group->ask_to_leave();
+  fixture.group->ask_to_leave(SIGUSR2);
+  fixture.group->ask_to_leave(SIGUSR2);
   REQUIRE(fixture.wait_for([&] { return count("warned") == 2; }));
   std::ofstream(go).put('x');
   REQUIRE(fixture.wait_for([&] { return fixture.num_all_left > 0; }));

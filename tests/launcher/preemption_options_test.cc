@@ -28,6 +28,14 @@ TEST_CASE("preemption: signals, notice and time limit, or what is wrong with the
   CHECK_THAT(parse_time_limit("0", options), Contains("wants a duration"));
 }
 
+TEST_CASE("preemption: workers get the signal that came, unless it would mean a stop to them") {
+  CHECK(signal_for_workers(SIGUSR1) == SIGUSR1);
+  CHECK(signal_for_workers(SIGUSR2) == SIGUSR2);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+    CHECK(signal_for_workers(number) == SIGUSR1);
+  }
+}
+
 TEST_CASE("preemption: --time-limit=auto is Slurm's end of the job") {
   PreemptionOptions options;
   CHECK(parse_time_limit("auto", options).empty());

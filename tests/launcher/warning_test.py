@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A warning (SIGUSR1 to ddprun, --time-limit) is passed on as SIGUSR1 to the workers that have a handler for it."""
+"""A warning (--preemption-signals, --time-limit) is passed on to the workers that have a handler for its signal."""
 import os
 import signal
 import sys
 
 import harness
 
-# Says when it is ready, counts SIGUSR1, and leaves with 75 when $GO is there.
+# Says when it is ready, counts its signal (SIGUSR1 unless it is given another one), and leaves with 75 when $GO is there.
 HANDLER = """
 import os, signal, sys, time
 count = 0
@@ -15,7 +15,7 @@ def warned(*_):
     global count
     count += 1
     print("warned", os.environ["RANK"], count, flush=True)
-signal.signal(signal.SIGUSR1, warned)
+signal.signal(signal.Signals[sys.argv[1] if len(sys.argv) > 1 else "SIGUSR1"], warned)
 child = os.fork()  # as a data loader: it has its parent's handler, and is the parent's business
 if child == 0:
     signal.signal(signal.SIGUSR1, lambda *_: print("child", flush=True))
@@ -66,6 +66,35 @@ class Warning_(harness.Case):
         everything = "\n".join(seen) + done.stdout
         self.assertNotIn("warned 0 2", everything)
         self.assertNotIn("child", everything)
+
+    def test_the_workers_of_all_nodes_get_the_signal_that_came(self):
+        port = harness.free_port()
+        nodes = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}",
+                            "--preemption-signals=SIGUSR1,SIGUSR2", "--no-python", sys.executable, self.script, "SIGUSR2",
+                            GO=self.go) for rank in (0, 1)]
+        for rank, node in enumerate(nodes):
+            self.lines(node, f"ready {rank}")
+        nodes[1].send_signal(signal.SIGUSR2)
+        for rank, node in enumerate(nodes):
+            self.lines(node, f"warned {rank} 1")
+        self.let_go()
+        for node in nodes:
+            self.assertEqual(self.finish(node).returncode, 75)
+
+    def test_control_z_does_not_cost_the_job_a_node(self):
+        port = harness.free_port()
+        nodes = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}",
+                            "--keep-alive-timeout=0.5", "--no-python", "sh", "-c",
+                            'echo ready $RANK; until [ -e "$GO" ]; do sleep 0.02; done', GO=self.go) for rank in (0, 1)]
+        for rank, node in enumerate(nodes):
+            self.lines(node, f"ready {rank}")
+        for node in nodes:
+            node.send_signal(signal.SIGTSTP)
+            self.await_line(node, "got SIGTSTP", "goes on")
+        self.let_go()
+        for node in nodes:
+            done = self.finish(node)
+            self.assertEqual(done.returncode, 0, done.text)
 
     def test_before_the_time_limit(self):
         process = self.start("--standalone", "--time-limit=30", "--preemption-notice=29", "--no-python", sys.executable,

@@ -206,9 +206,10 @@ TEST_CASE("AgentMachine: a warning is said, workers that are asked to leave do s
   CHECK(node.said<Preempted>()->reason == "got SIGUSR1");
   node.hear(Preempt{7, "another round's", 60s});
   CHECK(node.last<agent_action::RequestStop>() == nullptr);
-  node.hear(Preempt{1, "node 1 got SIGUSR1", 60s});
+  node.hear(Preempt{1, "node 1 got SIGUSR2", 60s, SIGUSR2});
   REQUIRE(node.last<agent_action::RequestStop>() != nullptr);
   CHECK(node.last<agent_action::RequestStop>()->notice == 60s);
+  CHECK(node.last<agent_action::RequestStop>()->signal_number == SIGUSR2);
   CHECK(node.last<agent_action::StopWorkers>() == nullptr);
   node(agent_event::WorkersLeft{1});
   CHECK(node.said<WorkersLeft>() != nullptr);

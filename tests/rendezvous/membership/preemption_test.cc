@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warnings: nodes that are about to be taken away, and time limits.
 #include <algorithm>
+#include <csignal>
 
 #include "tests/rendezvous/membership/script.h"
 
@@ -75,6 +76,12 @@ TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the st
     CHECK_THAT(j.last<JobEnd>(name)->reason,
                Contains("preempted at step 41: node 1") && Contains("1 of 2 nodes are left"));
   }
+}
+
+TEST_CASE("Preemption: every node is told which signal it was") {
+  PreemptedJob j(2, 1);
+  j.says("2", Preempted{kNode, "got SIGUSR2", 60s, SIGUSR2});
+  for (const char* name : {"1", "2"}) CHECK(j.last<Preempt>(name)->signal_number == SIGUSR2);
 }
 
 TEST_CASE("Preemption: workers that don't leave are stopped when the notice is over") {
