@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "agent/output/log_tree.h"
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
@@ -137,6 +138,17 @@ std::string memory_line(const std::vector<std::string>& lines) {
   return {};
 }
 
+// As if a worker had failed for it. Readers of error files want a call stack: ddprun's own would
+// say nothing to its user.
+membership::WorkerFailure ddpruns_own(const membership::JobEnd& verdict) {
+  membership::WorkerFailure failure;
+  failure.note = verdict.reason.empty() ? "the job failed" : one_line(verdict.reason);
+  failure.traceback = {"ddprun: " + failure.note};
+  failure.exit_code = verdict.exit_code;
+  failure.ended_at = std::time(nullptr);
+  return failure;
+}
+
 // `name` of `parent`, made where there is no such object.
 boost::json::object& object_in(boost::json::object& parent, const char* name) {
   boost::json::value& value = parent[name];
@@ -247,13 +259,15 @@ std::string error_file_text(const membership::WorkerFailure& failure) {
   return written_json(root) + "\n";
 }
 
-std::string leave_error_file(const std::string& path, const membership::WorkerFailure& failure) {
-  const std::string text = error_file_text(failure);
+std::string leave_error_file(const Environment& environment, const membership::JobEnd& verdict) {
+  const auto path = find_variable(environment, env::kErrorFile);
+  if (!path || verdict.exit_code == 0) return {};
+  const std::string text = error_file_text(verdict.first_failure.value_or(ddpruns_own(verdict)));
   if (text.empty()) return {};
-  std::ofstream file(path, std::ios::trunc);
+  std::ofstream file(*path, std::ios::trunc);
   file << text << std::flush;
   if (file) return {};
-  return "the failure could not be written to " + path + ": " + errno_text(errno);
+  return "the failure could not be written to " + *path + ": " + errno_text(errno);
 }
 
 }  // namespace ddprun::launcher

@@ -610,9 +610,9 @@ class NodeJob {
          records_->ended(exit, agent_->node_rank(), agent_->flight_recorders())) {
       tell(LogLevel::kWarning, problem);
     }
-    const auto own_file = find_variable(plan_.environment, env::kErrorFile);
-    if (own_file && exit.verdict.first_failure) {
-      const std::string problem = leave_error_file(*own_file, *exit.verdict.first_failure);
+    // The launcher on whose behalf it runs knows more of what was decided here, and may end later.
+    if (!plan_.channel || !exit.local) {
+      const std::string problem = leave_error_file(plan_.environment, exit.verdict);
       if (!problem.empty()) tell(LogLevel::kWarning, problem);
     }
     if (!exit.verdict.summary.empty()) tell(LogLevel::kInfo, exit.verdict.summary);

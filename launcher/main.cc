@@ -21,6 +21,7 @@
 #include "common/standard_streams.h"
 #include "launcher/cli.h"
 #include "launcher/dry_run/dry_run.h"
+#include "launcher/failure_report.h"
 #include "launcher/gangs/gang_request.h"
 #include "launcher/hosts/channel_agent.h"
 #include "launcher/hosts/fleet_plan.h"
@@ -41,7 +42,14 @@ int refuse(const std::vector<std::string>& problems, ExitCode code = ExitCode::k
     const auto prefix = journal_prefix(LogLevel::kError);
     write_to_stderr(complete ? problem : concat(prefix, "ddprun: ", one_line(problem), "\n"));
   }
-  return static_cast<int>(code);
+  membership::JobEnd verdict;
+  verdict.exit_code = static_cast<int>(code);
+  for (const std::string& problem : problems) {
+    verdict.reason += (verdict.reason.empty() ? "" : "; ") + problem;
+  }
+  const std::string problem = leave_error_file(current_environment(), verdict);
+  if (!problem.empty()) log_warning(problem);
+  return verdict.exit_code;
 }
 
 // Text that was asked for in place of a job. A reader that closes early ("| head") has had enough.

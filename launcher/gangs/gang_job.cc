@@ -20,6 +20,7 @@
 #include "common/log.h"
 #include "common/secret.h"
 #include "common/signal_names.h"
+#include "launcher/failure_report.h"
 #include "launcher/hosts/own_lines.h"
 #include "launcher/terminal_text.h"
 #include "rendezvous/pages/gang_client.h"
@@ -152,7 +153,7 @@ class GangJob {
         client_(bounded(std::move(client), service_)),
         lost_timeout_(lost_timeout) {}
 
-  // Returns ddprun's exit status. Throws Error: it is refused.
+  // Returns ddprun's exit status, 0 or with failure(). Throws Error: it is refused.
   int run() {
     take_gang_signals();
     if (submit() == Next::kLeave) return exit_status_;
@@ -160,6 +161,10 @@ class GangJob {
       if (look_at_signals() == Next::kLeave || follow() == Next::kLeave) return exit_status_;
     }
     return finish();
+  }
+
+  std::string failure() const {
+    return num_signals > 0 ? "got " + signal_name(first_signal) : failure_;
   }
 
  private:
@@ -188,7 +193,7 @@ class GangJob {
         return Next::kLeave;
       }
       if (deadline.expired()) {
-        log_error(lost_why_);
+        log_error(failure_ = lost_why_);
         if (may_be_there) log_warning("gang ", request_.spec.id, " may have been submitted");
         exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
         return Next::kLeave;
@@ -241,16 +246,17 @@ class GangJob {
     if (!is_known) return forgotten();
     if (is_answered) return show_taken();
     if (Clock::now() - *lost_since_ < lost_timeout_) return Next::kGoOn;
-    log_error("the ddprund is away for ", lost_timeout_.count() / 1000, " s: ", lost_why_,
-              "; gang ", request_.spec.id,
-              " is left to itself (ddprunctl status nodes:", request_.spec.id, ")");
+    failure_ = concat("the ddprund is away for ", lost_timeout_.count() / 1000, " s: ", lost_why_,
+                      "; gang ", request_.spec.id,
+                      " is left to itself (ddprunctl status nodes:", request_.spec.id, ")");
+    log_error(failure_);
     exit_status_ = static_cast<int>(ExitCode::kRendezvousUnreachable);
     return Next::kLeave;
   }
 
   // It runs no more, or won't for long: that ddprund has its agents end what it doesn't know.
   Next forgotten() {
-    log_error(pages::GangClient::forgotten_text(request_.spec.id));
+    log_error(failure_ = pages::GangClient::forgotten_text(request_.spec.id));
     if (num_signals == 0) exit_status_ = static_cast<int>(ExitCode::kRetryable);
     return Next::kLeave;
   }
@@ -336,10 +342,10 @@ class GangJob {
     }
     for (const std::string& trouble : reader_.troubles()) log_warning(trouble);
     const gangs::GangState& state = reader_.state();
+    failure_ = concat("gang ", state.id, " has ended with ", state.exit_code);
     if (!state.reason.empty()) {
-      const std::string line =
-          concat("gang ", state.id, " has ended with ", state.exit_code, ": ", state.reason);
-      state.exit_code == 0 ? log_warning(line) : log_error(line);
+      failure_ += ": " + state.reason;
+      state.exit_code == 0 ? log_warning(failure_) : log_error(failure_);
     }
     if (has_cancelled_) return exit_status_for_signal(first_signal);
     return state.exit_code;
@@ -358,6 +364,7 @@ class GangJob {
   std::size_t before_ = 0;
   std::optional<Clock::time_point> lost_since_;
   std::string lost_why_;
+  std::string failure_;  // how it ended, for the error file
   bool has_cancelled_ = false;
   int num_signals_said_ = 0;    // before it was said that it is cancelled
   bool has_no_reader_[3] = {};  // by descriptor: nothing more is written there
@@ -373,9 +380,15 @@ int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager man
   if (!config.token_file.empty())
     client.token = Secret::from_flag("--token-file", config.token_file);
   if (config.tls.any()) client.tls = security::make_client_context(config.tls);
-  return std::make_unique<GangJob>(std::move(request), std::move(client),
-                                   config.rendezvous_lost_timeout, std::move(manager))
-      ->run();
+  const auto job = std::make_unique<GangJob>(std::move(request), std::move(client),
+                                             config.rendezvous_lost_timeout, std::move(manager));
+  const int exit_status = job->run();
+  membership::JobEnd verdict;
+  verdict.exit_code = exit_status;
+  verdict.reason = job->failure();
+  const std::string problem = leave_error_file(current_environment(), verdict);
+  if (!problem.empty()) log_warning(problem);
+  return exit_status;
 }
 
 }  // namespace ddprun::launcher

@@ -328,6 +328,8 @@ class HostsJob : private FleetActions {
       verdict.exit_code = exit_code;
       verdict.reason = reason;
       last_words_ = failure_report(verdict, {.program = {}, .local = true});
+      const std::string problem = leave_error_file(from_strings(environment_), verdict);
+      if (!problem.empty()) say(LogLevel::kWarning, problem);
     }
     io_.stop();
   }

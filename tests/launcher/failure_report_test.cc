@@ -3,12 +3,16 @@
 
 #include <boost/json/parse.hpp>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
 
 using namespace ddprun;
 using namespace ddprun::launcher;
 using ddprun::test::Contains;
+using ddprun::test::TempDirectory;
 
 namespace {
 
@@ -59,6 +63,28 @@ TEST_CASE("own error file: as torchrun leaves it, where the worker left a traceb
       "\n");
   failure.signal_number = SIGSEGV;
   CHECK_THAT(error_file_text(failure), Contains(R"("errorCode":-11)"));
+}
+
+TEST_CASE("own error file: where no worker is at fault it has ddprun's reason") {
+  const TempDirectory directory;
+  const Environment environment{{"TORCHELASTIC_ERROR_FILE", directory.path("own.json")}};
+  membership::JobEnd verdict;
+  CHECK(leave_error_file(environment, verdict).empty());
+  CHECK_FALSE(std::filesystem::exists(directory.path("own.json")));
+  verdict.exit_code = 75;
+  verdict.reason = "node 1 was\nlost";
+  CHECK(leave_error_file({}, verdict).empty());
+  REQUIRE(leave_error_file(environment, verdict).empty());
+  std::ifstream file(directory.path("own.json"));
+  const auto root = boost::json::parse(file).as_object();
+  const auto& message = root.at("message").as_object();
+  CHECK(message.at("message") == "node 1 was\\nlost");
+  CHECK(message.at("errorCode") == 75);
+  CHECK(message.at("extraInfo").at("py_callstack") == "ddprun: node 1 was\\nlost\n");
+  CHECK(message.at("extraInfo").at("timestamp").is_string());
+  CHECK_THAT(
+      leave_error_file({{"TORCHELASTIC_ERROR_FILE", directory.path("no/own.json")}}, verdict),
+      Contains("could not be written to"));
 }
 
 TEST_CASE("own error file: what an ErrorHandler added stays, what is no JSON object doesn't") {

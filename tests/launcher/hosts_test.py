@@ -189,9 +189,12 @@ class Failures(HostsCase):
 
     def test_a_host_that_is_down_is_named(self):
         self.hosts[2].kill()
-        done = self.outcome("node[0-2]", "sleep", "600")
+        own = os.path.join(self.scratch(), "own.json")
+        done = self.outcome("node[0-2]", "sleep", "600", TORCHELASTIC_ERROR_FILE=own)
         self.assertEqual(done.returncode, 75, done.text)
         self.assertRegex(done.stderr, r"node2: ssh ended with 255: .*Connection refused")
+        with open(own, encoding="utf-8") as f:
+            self.assertIn("node2: ssh ended with 255", f.read())
         self.await_quiet(self.hosts[0], self.hosts[1])
 
     def test_a_host_that_is_silent_is_given_up_in_time(self):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ddprun on one node: success, failure, restarts, output, signals, and what is left afterwards."""
+import json
 import os
 import random
 import re
@@ -293,6 +294,28 @@ class Failure(harness.Case):
         self.assertEqual(done.returncode, 4, done.text)
         self.assertIn("ValueError: too warm", done.stderr)
         self.assertEqual(os.listdir(folder), [])
+
+    def test_what_ddprun_itself_failed_of_is_in_its_own_error_file(self):
+        own = os.path.join(self.scratch(), "own.json")
+
+        def message():
+            with open(own, encoding="utf-8") as f:
+                return json.load(f)["message"]
+
+        self.ddprun("--nnodes=0", "--max-restarts=x", "true", TORCHELASTIC_ERROR_FILE=own)
+        self.assertEqual(message()["errorCode"], 2)
+        self.assertIn("--nnodes", message()["message"])
+        self.assertIn("--max-restarts", message()["message"])
+        self.ddprun("--nnodes=2", "--rdzv-endpoint=127.0.0.2:1", "--rdzv-conf=is_host=0", "--rendezvous-timeout=0.1",
+                    "true", TORCHELASTIC_ERROR_FILE=own)
+        self.assertEqual(message()["errorCode"], 69)
+        self.assertIn("127.0.0.2:1", message()["message"])
+        # It says it to another ddprun, too.
+        done = self.ddprun("--standalone", "sh", "-c", f"{harness.DDPRUN} /no/such/program; exit 3",
+                           TORCHELASTIC_ERROR_FILE=own)
+        self.assertEqual(done.returncode, 3, done.text)
+        self.assertIn("program not found", message()["message"])
+        self.assertIn("note      /no/such/program", done.stderr.replace("program not found: ", ""), done.text)
 
     def test_restarts_until_it_works(self):
         done = self.ddprun("--standalone", "--nproc_per_node=2", "--max-restarts=3", "sh", "-c",

@@ -260,7 +260,8 @@ class OneHost(StandingCase):
         daemon = self.queue()  # without a --state-dir
         self.agent("n1", slots=1)
         _, script = self.hold("held")
-        job = self.submit(*SH, script)
+        own = os.path.join(self.place, "own.json")
+        job = self.submit(*SH, script, TORCHELASTIC_ERROR_FILE=own)
         self.assertIn("held runs", job.stdout.readline())
         gang = self.gang_of(job)
         daemon.kill()
@@ -268,7 +269,10 @@ class OneHost(StandingCase):
         self.ddprund_again()
         done = self.finish(job)
         self.assertEqual(done.returncode, 75, done.text)
-        self.assertIn(f"the ddprund no longer knows job nodes:{gang}", done.stderr)
+        said = f"the ddprund no longer knows job nodes:{gang}"
+        with open(own, encoding="utf-8") as f:
+            self.assertIn(said, f.read())
+        self.assertIn(said, done.stderr)
         self.assertNotIn("left to itself", done.stderr)
 
     def test_what_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
