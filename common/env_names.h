@@ -97,7 +97,8 @@ inline constexpr char kPetPrefix[] = "PET_";
 inline constexpr char kOwnPrefix[] = "DDPRUN_";            // likewise, and stronger
 inline constexpr char kTokenFile[] = "DDPRUN_TOKEN_FILE";  // a path; also of ddprund, ddprunctl
 inline constexpr char kConfig[] = "DDPRUN_CONFIG";
-inline constexpr char kShutdownTimeout[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";  // torchrun's
+inline constexpr char kShutdownTimeout[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";         // torchrun's
+inline constexpr char kExitBarrierTimeout[] = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT";  // likewise
 inline constexpr char kLogLevel[] = "LOGLEVEL";  // likewise: DEBUG, INFO, WARNING, ERROR, CRITICAL
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
 inline constexpr char kPath[] = "PATH";
@@ -115,6 +116,7 @@ inline constexpr char kSubmittedAs[] = "DDPRUN_SUBMITTED_AS";
 
 // Slurm's, of the step that ddprun runs in.
 inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";
+inline constexpr char kSlurmJobNumNodes[] = "SLURM_JOB_NUM_NODES";  // of all steps
 inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
 inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
 inline constexpr char kSlurmStepNumTasks[] = "SLURM_STEP_NUM_TASKS";

@@ -2,6 +2,7 @@
 #include "launcher/cli.h"
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 #include <utility>
 
@@ -168,13 +169,15 @@ void settle(const OptionValues& given, LaunchConfig& config, std::vector<std::st
   }
 }
 
+bool decides_nodes(const OptionValues& values) {
+  constexpr std::array kOptions = {"nnodes", "standalone", "hosts", "hostfile", "standing-agents"};
+  return std::ranges::any_of(kOptions, [&](const char* name) { return values.has(name); });
+}
+
 // --nnodes where nobody gave it: all that the scheduler gave, less those that wait as spares.
 // Returns the problem, empty: none.
 std::string add_nodes_of(const SchedulerStep& step, OptionValues& values,
                          std::vector<std::string>& notes) {
-  for (const char* decides : {"nnodes", "standalone", "hosts", "hostfile"}) {
-    if (values.has(decides)) return {};
-  }
   // Each node by itself would run the whole job.
   if (!step.problem.empty() && step.one_each && !step.may_be_alone) {
     return step.problem +
@@ -282,9 +285,13 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
   values.add(typed);
   // Else an option that somebody meant may be missing: only single values are looked at.
   const bool is_whole = result.problems.empty();
-  if (result.step && is_whole) {
+  const bool is_open = is_whole && !decides_nodes(values);
+  if (result.step && is_open) {
     std::string problem = add_nodes_of(*result.step, values, result.config.notes);
     if (!problem.empty()) result.problems.push_back(std::move(problem));
+  } else if (is_open) {
+    std::string note = idle_nodes_note(environment, args);
+    if (!note.empty()) result.config.notes.push_back(std::move(note));
   }
   if (typed.has("show-config")) {
     result.text = show_config(values, environment, result.files);

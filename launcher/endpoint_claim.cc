@@ -58,11 +58,25 @@ Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
 }
 
 // Without it a node can't even reach itself.
-void check_loopback_is_up() {
-  if (loopback_is_up()) return;
+void check_loopback(const std::vector<SocketAddress>& addresses) {
+  if (!loopback_is_up()) {
+    throw Error(ErrorCode::kUnavailable,
+                "the loopback interface is down, over which this node's processes meet: "
+                "ip link set lo up");
+  }
+  const std::vector<InterfaceAddress> own = interface_addresses();
+  const auto is_there = [&](const SocketAddress& wanted) {
+    return std::ranges::any_of(own, [&](const InterfaceAddress& each) {
+      return each.address.is_loopback() &&
+             each.address.storage.ss_family == wanted.storage.ss_family;
+    });
+  };
+  if (addresses.empty() || own.empty() || std::ranges::any_of(addresses, is_there)) return;
+  const std::string address = addresses.front().host_text();
   throw Error(ErrorCode::kUnavailable,
-              "the loopback interface is down, over which this node's processes meet: "
-              "ip link set lo up");
+              concat("the loopback interface has no address ", address,
+                     ", over which this node's processes meet: ip address add ", address,
+                     address.find(':') == address.npos ? "/8" : "/128", " dev lo"));
 }
 
 std::vector<UniqueFd> take(const RendezvousPlan& plan, bool everywhere,
@@ -112,7 +126,7 @@ EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline
   }
   if (!owner.ours) return claim;
   const auto is_loopback = [](const SocketAddress& address) { return address.is_loopback(); };
-  if (std::ranges::all_of(owner.addresses, is_loopback)) check_loopback_is_up();
+  if (std::ranges::all_of(owner.addresses, is_loopback)) check_loopback(owner.addresses);
   if (owner.on_loopback) claim.connect_to.host = "127.0.0.1";
   const auto bind = [&] { claim.listeners = take(plan, owner.everywhere, owner.addresses); };
   try {

@@ -59,6 +59,8 @@ void find_workers(Preparation& result, const std::string& argv0) {
   }
 }
 
+constexpr char kMemory[] = "/dev/shm";
+
 // A typo that shows nothing at all would look like a program that hangs.
 void note_missing_ranks(Preparation& result, const OptionValues& given) {
   const int num_workers = result.plan.num_workers;
@@ -123,6 +125,7 @@ void check_fitness(Preparation& result) {
       .program = plan.program.argv.front(),
       .script = plan.program.script,
       .directories = {temporary_directory(plan.environment)},  // where sockets can go, too
+      .uses_memory = runtime_directory(plan.environment) == kMemory,
       .num_workers = plan.num_workers,
       .num_gpus = counts_gpus(plan.config.nproc_per_node) ? agent::num_listed_gpus() : 0};
   for (const auto& problem : check_node(plan.needs, gather_node_facts(plan.needs))) {
@@ -278,7 +281,6 @@ std::string temporary_directory(const Environment& environment) {
 }
 
 std::string runtime_directory(const Environment& environment) {
-  constexpr char kMemory[] = "/dev/shm";
   const bool is_chosen = find_variable(environment, env::kTmpdir).has_value();
   const bool use_memory = !is_chosen && ::access(kMemory, W_OK | X_OK) == 0;
   return use_memory ? kMemory : temporary_directory(environment);

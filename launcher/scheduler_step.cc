@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/nodelist.h"
 #include "common/process_facts.h"
+#include "common/shell_words.h"
 #include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {
@@ -132,6 +133,20 @@ std::optional<SchedulerStep> scheduler_step(const SchedulerFacts& facts) {
   if (auto step = slurm_step(facts.environment)) return step;
   if (auto job = pbs_job(facts)) return job;
   return indexed_job(facts);
+}
+
+std::string idle_nodes_note(const Environment& environment,
+                            const std::vector<std::string>& arguments) {
+  const auto job = find_variable(environment, env::kSlurmJobId);
+  const bool is_step = find_variable(environment, env::kSlurmStepNodelist).has_value();
+  const auto num_nodes = number_in(environment, env::kSlurmJobNumNodes);
+  if (!job || is_step || num_nodes.value_or(1) < 2) return {};
+  if (find_variable(environment, env::kRunId)) return {};
+  std::string line = concat("srun --nodes=", *num_nodes, " --ntasks-per-node=1 ddprun");
+  for (const std::string& word : arguments) line.append(1, ' ').append(shell_quoted(word));
+  return concat("this machine alone, though Slurm job ", *job, " has ", *num_nodes,
+                " nodes: without srun there is nobody on the others. On all of them: ", line,
+                " (--nnodes=1 says that one is meant)");
 }
 
 std::optional<SchedulerStep> own_scheduler_step(const Environment& environment) {

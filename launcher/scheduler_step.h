@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/environment.h"
 
@@ -35,6 +36,12 @@ struct SchedulerFacts {
 // nullopt: no scheduler that is known started this process, or a ddprun did, whose worker it is.
 // Pure.
 std::optional<SchedulerStep> scheduler_step(const SchedulerFacts& facts);
+
+// In a batch script, or a shell, of a Slurm job of several nodes, without srun: "this machine
+// alone, though Slurm job 77 has 2 nodes: …", and how to start ddprun's `arguments` on all of them.
+// Empty: this process is in no such place. Pure.
+std::string idle_nodes_note(const Environment& environment,
+                            const std::vector<std::string>& arguments);
 
 // scheduler_step() of this process.
 std::optional<SchedulerStep> own_scheduler_step(const Environment& environment);

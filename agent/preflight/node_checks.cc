@@ -172,6 +172,12 @@ std::vector<NodeProblem> check_node(const NodeNeeds& needs, const NodeFacts& fac
   Problems problems;
   check_program(facts, problems);
   for (const DirectoryFacts& directory : facts.directories) {
+    // As in a container whose root can only be read: many programs want no temporary file.
+    if (directory.error == EROFS && needs.uses_memory && facts.shared_memory.error == 0) {
+      check_directory("directory", directory, "a program that wants one needs TMPDIR=/dev/shm, say",
+                      NodeVerdict::kSaid, problems);
+      continue;
+    }
     check_directory("directory", directory, "make room, or set TMPDIR to another one",
                     verdict_on(directory), problems);
   }

@@ -15,6 +15,7 @@ struct NodeNeeds {
   std::string program;                   // the file to execute
   std::string script;                    // the file that it reads; empty: none
   std::vector<std::string> directories;  // that files are made in
+  bool uses_memory = false;              // ddprun's own files are in /dev/shm
   int num_workers = 1;
   int num_gpus = 0;  // listed ones; 0: the job didn't count any
 };

@@ -77,6 +77,11 @@ class ListReader {
     std::size_t colon = item.rfind(':');
     const bool is_in_brackets = item.find(']', std::min(colon, item.size())) != item.npos;
     if (is_in_brackets) colon = item.npos;
+    // Whether the last part is the address' or a number of slots can't be told.
+    if (colon != item.npos && item.find('[') == item.npos && item.find(':') != colon) {
+      const std::string_view host = item.substr(item.rfind('@') + 1);
+      refuse_list(where, quoted(item), ": an IPv6 address stands in brackets, as in [", host, "]");
+    }
     if (colon != std::string_view::npos) {
       const int told = read_slots(item.substr(colon + 1), where + ": " + quoted(item), "slots");
       if (slots != 0 && slots != told) {

@@ -64,6 +64,14 @@ void OptionValues::add_environment(const Environment& environment) {
   if (const auto value = find_variable(environment, env::kShutdownTimeout)) {
     set("shutdown-timeout", {*value, env::kShutdownTimeout});
   }
+  // A torchrun that has waited for so long goes, and its job with it only where it serves the
+  // store; here the job ends. A shorter time than the default's is therefore not taken.
+  if (const auto value = find_variable(environment, env::kExitBarrierTimeout)) {
+    const auto time = parse_seconds(*value);
+    if (!time || *time > LaunchConfig().exit_barrier_timeout) {
+      set("exit-barrier-timeout", {*value, env::kExitBarrierTimeout});
+    }
+  }
   for (const std::string prefix : {env::kPetPrefix, env::kOwnPrefix}) {
     for (const Option& option : option_table()) {
       if (option.only_typed) continue;

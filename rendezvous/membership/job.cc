@@ -483,7 +483,7 @@ void Job::tick(TimePoint now, Actions& out) {
       state_.deadlines.join.reset();
     } else {
       const bool is_first = state_.round == 0 || state_.timeouts.replacement.count() == 0;
-      end(is_first ? join_timeout(state_)
+      end(is_first ? join_timeout(state_, waiting_hint_)
                    : replacement_timeout(state_, state_.ledger.rounds().back().cause),
           RoundEnd::kTimeout, now, out);
     }

@@ -255,7 +255,7 @@ JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave) {
 
 JobEnd all_succeeded(const JobState& job) { return end_of(job, 0, {}); }
 
-JobEnd join_timeout(const JobState& job) {
+JobEnd join_timeout(const JobState& job, const std::string& hint) {
   const auto came = std::count_if(job.nodes.begin(), job.nodes.end(), [](const auto& entry) {
     return entry.second.connection.has_value();
   });
@@ -267,7 +267,7 @@ JobEnd join_timeout(const JobState& job) {
       job, concat("only ", came, " of ", wanted_nodes(job), " came to job ", job.run_id, " within ",
                   seconds_text(job.timeouts.join), ": ",
                   names(job, [](const Node& node) { return node.connection.has_value(); }),
-                  "; start ddprun with ", advice));
+                  hint.empty() ? concat("; start ddprun with ", advice) : ". " + hint));
 }
 
 JobEnd replacement_timeout(const JobState& job, const std::string& what_happened) {

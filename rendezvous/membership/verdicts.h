@@ -70,7 +70,8 @@ JobEnd after_leave(const JobState& job, const Node& node, const Leave& leave);
 JobEnd all_succeeded(const JobState& job);
 
 // Deadlines that passed; each names who is missing.
-JobEnd join_timeout(const JobState& job);
+// `hint`: what may be wrong, or empty.
+JobEnd join_timeout(const JobState& job, const std::string& hint);
 JobEnd start_timeout(const JobState& job);
 JobEnd stop_timeout(const JobState& job, std::chrono::milliseconds waited);
 JobEnd exit_barrier_timeout(const JobState& job);

@@ -261,6 +261,13 @@ class BadInput(harness.Case):
         done = self.finish(self.start("--net", harness.DDPRUN, "true", program="unshare"), timeout=20)
         self.check_one_line(done, "the loopback interface is down", "ip link set lo up")
 
+    def test_without_127_0_0_1_it_says_so_at_once(self):
+        bare = ["unshare", "--net", "sh", "-c", 'ip link set lo up && ip address del 127.0.0.1/8 dev lo && exec "$@"', "sh"]
+        if subprocess.run([*bare, "true"], capture_output=True).returncode != 0:
+            self.skipTest("no network name spaces")
+        done = self.finish(self.start(*bare[1:], harness.DDPRUN, "true", program=bare[0]), timeout=20)
+        self.check_one_line(done, "has no address 127.0.0.1", "ip address add 127.0.0.1/8 dev lo")
+
     def test_a_config_file_that_is_wrong_is_named_with_its_line(self):
         folder = self.scratch()
         path = self.write(folder, "ddprun/ddprun.toml", "\nrdzv_endpont = 'x'\n")

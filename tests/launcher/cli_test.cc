@@ -136,6 +136,8 @@ TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
   CHECK_THAT(only_problem({"--rdzv-conf=a=1,", "x"}), Contains("is not KEY=VALUE"));
   CHECK_THAT(only_problem({"--rdzv-conf==1", "x"}), Contains("is not KEY=VALUE"));
   CHECK_THAT(only_problem({"--rdzv-conf=store_type=file", "x"}), Contains("must be tcp"));
+  CHECK_THAT(only_problem({"--rdzv-conf=join_timeout=\"600\"", "x"}),
+             Contains("join_timeout=\"600\": wants a number of seconds"));
   CHECK(parse({"--rdzv-conf=timeout=9", "x"}).config.static_timeout == 9s);
   CHECK(parse({"--rdzv-conf=timeout=9,join_timeout=8", "x"}).config.static_timeout == 0s);
   CHECK(
@@ -164,6 +166,19 @@ TEST_CASE("command line: torchrun's own variable for the shutdown time-out") {
   const Environment theirs = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
   CHECK(parse_command_line({"x"}, theirs).config.shutdown_timeout == 5s);
   CHECK(parse_command_line({"--shutdown-timeout=6", "x"}, theirs).config.shutdown_timeout == 6s);
+}
+
+TEST_CASE("command line: torchrun's own variable for the exit barrier makes it longer") {
+  const auto barrier = [](const char* value, const Args& args) {
+    const Environment theirs = {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", value}};
+    return parse_command_line(args, theirs).config.exit_barrier_timeout;
+  };
+  CHECK(barrier("7200", {"x"}) == 2h);
+  CHECK(barrier("30", {"x"}) == 1h);
+  CHECK(barrier("7200", {"--exit-barrier-timeout=6", "x"}) == 6s);
+  const Environment wrong = {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "long"}};
+  CHECK_THAT(parse_command_line({"x"}, wrong).problems.at(0),
+             Contains("TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT=long: wants a number of seconds"));
 }
 
 TEST_CASE("command line: --signals-to-handle wins against the warnings by default") {

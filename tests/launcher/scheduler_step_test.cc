@@ -47,6 +47,30 @@ TEST_CASE("scheduler: no variables, or those of half a step, are none") {
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "1"}}, "laptop"));
 }
 
+TEST_CASE("scheduler: a batch script of several nodes, without srun, is told what starts on all") {
+  const Environment batch = {{"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NUM_NODES", "2"}};
+  const auto notes = [](std::vector<std::string> args, const Environment& environment) {
+    return parse_command_line(args, environment).config.notes;
+  };
+  CHECK(notes({"--nproc-per-node=4", "train", "--lr=1 2"}, batch) ==
+        std::vector<std::string>{
+            "this machine alone, though Slurm job 77 has 2 nodes: without srun there is nobody on "
+            "the others. On all of them: srun --nodes=2 --ntasks-per-node=1 ddprun "
+            "--nproc-per-node=4 train '--lr=1 2' (--nnodes=1 says that one is meant)"});
+  for (const char* decides : {"--nnodes=1", "--standalone", "--hosts=n1,n2"}) {
+    CHECK(notes({decides, "train"}, batch).empty());
+  }
+  Environment other = batch;
+  other["SLURM_JOB_NUM_NODES"] = "1";
+  CHECK(notes({"train"}, other).empty());
+  other = batch;
+  other["TORCHELASTIC_RUN_ID"] = "x";  // a worker's own
+  CHECK(notes({"train"}, other).empty());
+  other = batch;
+  other["SLURM_STEP_NODELIST"] = "n1";  // a step, of one node, say
+  CHECK(notes({"train"}, other).empty());
+}
+
 TEST_CASE("scheduler: Slurm's step") {
   const SchedulerStep step = *step_of(kSlurmStep, "anything");
   CHECK(step.name == "Slurm step 77.0");

@@ -73,6 +73,17 @@ class Batch(unittest.TestCase):
         for rank in (0, 1):
             self.assertIn(f"process {rank} of 2: [0.0, 1.0]", done.stdout)
 
+    def test_a_batch_script_without_srun_is_told_what_starts_on_all_nodes(self):
+        output = os.path.join(self.directory, "job.log")
+        done = self.slurm.run("sbatch", "--wait", "-N2", "--output", output, "--chdir", self.directory, "--wrap",
+                              os.path.join(BIN, "ddprun") + " --no-python sh -c 'echo world $WORLD_SIZE'", timeout=60)
+        with open(output) as f:
+            text = f.read()
+        self.assertEqual(done.returncode, 0, text + self.slurm.logs())
+        self.assertIn("world 1\n", text)
+        self.assertRegex(text, r"though Slurm job \d+ has 2 nodes: .* srun --nodes=2 --ntasks-per-node=1 ddprun "
+                               r"--no-python sh -c 'echo world \$WORLD_SIZE'")
+
     def test_a_job_that_may_go_on_is_queued_again(self):
         code, output = self.submit('echo "run ${SLURM_RESTART_COUNT:-0} of rank $RANK with $1"\n'
                                    '[ "$SLURM_RESTART_COUNT" = 1 ] || exit 75\n')

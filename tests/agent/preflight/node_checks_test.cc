@@ -78,6 +78,13 @@ TEST_CASE("node checks: a directory that takes no file, or is full") {
   facts.directories.front().error = EROFS;
   CHECK_THAT(only_problem(facts, "directory"),
              Contains("no file can be made in /tmp: Read-only file system"));
+  CHECK(check_node(two_workers(), facts).front().verdict == NodeVerdict::kUnfit);
+  NodeNeeds in_memory = two_workers();
+  in_memory.uses_memory = true;  // a container whose root can only be read
+  CHECK(check_node(in_memory, facts).front().verdict == NodeVerdict::kSaid);
+  CHECK_THAT(to_text(check_node(in_memory, facts)), Contains("TMPDIR=/dev/shm"));
+  facts.shared_memory.error = EROFS;
+  CHECK(check_node(in_memory, facts).front().verdict == NodeVerdict::kUnfit);
   facts = fit();
   facts.directories.front().free_bytes = 4096;
   CHECK_THAT(only_problem(facts, "directory"), Contains("/tmp is full: 4096 bytes are free"));

@@ -422,6 +422,14 @@ TEST_CASE("Machine: those who wait are told who was refused, and why") {
   CHECK(j.last<Waiting>("1")->note ==
         "waiting for nodes: 1 of 2 are here. 2 (10.0.0.2) was refused: " +
             j.last<Refused>("2")->message);
+  Script late(2);
+  late.timeouts.join = 2s;
+  late.join("1");
+  late.join("2", other);
+  late.wait_alive(2s);
+  REQUIRE(late.last<JobEnd>("1") != nullptr);
+  CHECK_THAT(late.last<JobEnd>("1")->reason,
+             Contains("(10.0.0.1). 2 (10.0.0.2) was refused: ") && !Contains("start ddprun with"));
   j.agents["2"] = {};
   j.join("2");
   CHECK(j.round("1") == 1);
