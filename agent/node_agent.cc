@@ -237,10 +237,10 @@ void NodeAgent::on_first_step(std::uint64_t round, int local_rank, const FirstSt
   handle(event::FirstStepDone{{round, smallest}});
 }
 
-void NodeAgent::signal(int number) {
+void NodeAgent::signal(int number, bool is_users) {
   if (farewell_) return std::exchange(farewell_, nullptr)();
   if (gpus_) gpus_->give_up();
-  handle(event::Signal{number});
+  handle(event::Signal{number, is_users});
 }
 
 void NodeAgent::abandon(const std::string& reason, int number) {

@@ -183,7 +183,7 @@ class NodeAgent {
   void start(const std::string& unfit = "");
 
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
-  void signal(int number);
+  void signal(int number, bool is_users = true);
 
   // Whoever started this ddprun from elsewhere is gone: this node leaves, its workers are stopped
   // by signal `number`, and the job goes on if it can.

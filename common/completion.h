@@ -12,7 +12,7 @@ namespace ddprun {
 struct CompletedFlag {
   std::string name;  // "on-join"
   char letter = 0;   // 0: none
-  // What it takes, as --help shows it; empty: nothing. Words in small letters between "|" are
+  // Its value, as --help shows it; empty: nothing. Words in small letters between "|" are
   // offered; files for FILE and PATH, directories for DIR.
   std::string value;
   std::string help;  // one line
@@ -72,7 +72,7 @@ void add_completion(App& app, std::string& shell) {
   const std::function<std::string(const std::string&)> check = [](const std::string& text) {
     return completion_script({}, text).empty() ? text + " is not bash, zsh, fish or tcsh" : "";
   };
-  app.add_option("--print-completion", shell, "What that shell needs to complete flags")
+  app.add_option("--print-completion", shell, "Print what that shell needs to complete flags")
       ->type_name("bash|zsh|fish|tcsh")
       ->check(check, "");
 }

@@ -17,12 +17,37 @@ void add(std::string_view text, Environment& environment) {
 }
 
 // The other host, its login and its terminal have their own.
-constexpr std::array<std::string_view, 30> kOwnNames = {
-    "_",       "COLUMNS",   "DISPLAY",  "GPG_AGENT_INFO", "GPG_TTY",    "HISTFILE",
-    "HOME",    "HOST",      "HOSTNAME", "HOSTTYPE",       "KRB5CCNAME", "LINES",
-    "LOGNAME", "LS_COLORS", "MACHTYPE", "MAIL",           "OLDPWD",     "OSTYPE",
-    "PS1",     "PWD",       "SHELL",    "SHLVL",          "SSH_TTY",    "STY",
-    "TEMP",    "TERMCAP",   "TMP",      "TMPDIR",         "USER",       "WINDOWID"};
+constexpr std::array<std::string_view, 31> kOwnNames = {"_",
+                                                        "COLUMNS",
+                                                        "DISPLAY",
+                                                        "GPG_AGENT_INFO",
+                                                        "GPG_TTY",
+                                                        "HISTFILE",
+                                                        "HOME",
+                                                        "HOST",
+                                                        "HOSTNAME",
+                                                        "HOSTTYPE",
+                                                        "KRB5CCNAME",
+                                                        "LINES",
+                                                        "LOGNAME",
+                                                        "LS_COLORS",
+                                                        "MACHTYPE",
+                                                        "MAIL",
+                                                        "OLDPWD",
+                                                        "OSTYPE",
+                                                        "PS1",
+                                                        "PWD",
+                                                        "SHELL",
+                                                        "SHLVL",
+                                                        "SSH_TTY",
+                                                        "STY",
+                                                        "TEMP",
+                                                        "TERMCAP",
+                                                        "TMP",
+                                                        "TMPDIR",
+                                                        "USER",
+                                                        "WINDOWID",
+                                                        "TORCHELASTIC_ERROR_FILE"};
 constexpr std::array<std::string_view, 13> kOwnPrefixes = {
     "BASH_", "DBUS_", "DESKTOP_", "DDPRUN_",  "PET_",       "SESSION_", "SSH_",
     "TERM_", "TMUX",  "VTE_",     "WAYLAND_", "XAUTHORITY", "XDG_"};

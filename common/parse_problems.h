@@ -33,13 +33,17 @@ std::string unexpected_text(const App& app, const std::string& word) {
 template <typename Extras, typename App, typename Error>
 std::vector<std::string> parse_problems(const App& app, const Error& error, const App& parsed) {
   std::vector<std::string> problems;
-  const std::vector<std::string> words = app.remaining(true);
+  std::vector<std::string> words = app.remaining(true);
+  std::erase(words, "--");  // CLI11's mark
   for (const std::string& word : words) {
     if (word.starts_with('-')) problems.push_back(unexpected_text(parsed, word));
   }
   const bool is_unexpected = dynamic_cast<const Extras*>(&error) != nullptr;
   if (!is_unexpected) problems.emplace_back(error.what());
-  if (problems.empty()) problems.push_back(unexpected_text(parsed, words.front()));
+  if (problems.empty() && !words.empty()) {
+    problems.push_back(unexpected_text(parsed, words.front()));
+  }
+  if (problems.empty()) problems.emplace_back(error.what());
   return problems;
 }
 

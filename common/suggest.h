@@ -14,7 +14,7 @@ namespace ddprun {
 // kMostCompared bytes none is.
 inline constexpr std::size_t kMostCompared = 64;
 std::string nearest_to(std::string_view word, const std::vector<std::string>& candidates);
-// Likewise, as " (did you mean X?)", or "".
+// The same as " (did you mean X?)", or "".
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
 // A word that somebody made up, as messages have it: one line, of its first 80 bytes alone.

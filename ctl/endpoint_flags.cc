@@ -177,14 +177,21 @@ std::string EndpointFlags::fetch_page(const std::string& target) const {
 pages::Page EndpointFlags::fetch_document() const {
   pages::FetchOptions options = options_for("/");
   options.is_patient = false;
-  std::string standbys;
+  options.timeout = std::chrono::seconds(2);
+  std::string answers;
   for (const Endpoint& endpoint : endpoints()) {
     options.endpoint = endpoint;
-    pages::Page page = pages::fetch(options);
-    if (!page.is_standby) return page;
-    standbys += (standbys.empty() ? "" : ", ") + to_string(endpoint);
+    std::string what = to_string(endpoint) + " is a standby";
+    try {
+      pages::Page page = pages::fetch(options);
+      if (!page.is_standby) return page;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInvalidArgument) throw;
+      what = error.what();
+    }
+    answers += (answers.empty() ? "" : "; ") + what;
   }
-  throw Error(ErrorCode::kUnavailable, "no rendezvous leads: standbys answered at " + standbys);
+  throw Error(ErrorCode::kUnavailable, "no rendezvous leads: " + answers);
 }
 
 std::string EndpointFlags::fetch_of_this_host(pages::FetchOptions options,

@@ -46,7 +46,8 @@ class EndpointFlags {
   // a word meanwhile.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
-  // What a browser shows at "/", of who leads, and its policy. Throws likewise.
+  // The page for browsers of who leads, and its policy. Each endpoint has 2 s to answer. Throws
+  // Error(kInvalidArgument) where a flag or the token is wrong, else Error(kUnavailable).
   pages::Page fetch_document() const;
 
   // Whom to follow, and with what a connection proves itself. Throw Error(kInvalidArgument) as

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ddprunctl open`: the status page of a rendezvous for a browser, which can't prove a token. On
-// loopback, for who opens the address that is printed, once: then a cookie says that it is the same
-// browser. What it asks is asked of the rendezvous with this side's proof (docs/security.md).
+// `ddprunctl open`: the status page of a rendezvous for a browser, which can't prove a token. It is
+// served on loopback, to who opens the address that is printed, once. Then a cookie says that it is
+// the same browser. The rendezvous is asked with this side's proof (docs/security.md).
 #include <CLI/App.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -35,14 +35,14 @@ constexpr char kWatchPath[] = "/v1/watch";
 constexpr std::chrono::seconds kRequestLimit{10};
 constexpr std::size_t kMostVisits = 64;
 
-// What a browser's connections share.
+// All connections share it.
 class Door {
  public:
   Door(const EndpointFlags& endpoint, std::string host)
       : endpoint_(endpoint), security_(endpoint.security()), host_(std::move(host)) {}
 
   std::string address() const { return concat("http://", host_, "/?once=", once_); }
-  const std::string& cookie() const { return cookie_; }
+  std::string cookie() const { return concat("ddprun=", cookie_); }
   const EndpointFlags& endpoint() const { return endpoint_; }
   const membership::LinkSecurity& security() const { return security_; }
 
@@ -55,8 +55,7 @@ class Door {
     return true;
   }
   bool knows(const http::Request& request) const {
-    return once_.empty() &&
-           request.fields["Cookie"].find("ddprun=" + cookie_) != std::string_view::npos;
+    return once_.empty() && request.fields["Cookie"].find(cookie()) != std::string_view::npos;
   }
 
  private:
@@ -102,10 +101,11 @@ class Visit : public std::enable_shared_from_this<Visit> {
       return respond(http::kForbidden, std::move(fields), "this is for one browser\n");
     }
     if (door_.opens(request)) {
-      fields.add("Location", "/");
-      fields.add("Set-Cookie",
-                 concat("ddprun=", door_.cookie(), "; HttpOnly; SameSite=Strict; Path=/"));
-      return respond(303, std::move(fields), "");
+      // A redirection would be part of the visit from elsewhere, which gets no such cookie.
+      fields.add("Set-Cookie", concat(door_.cookie(), "; HttpOnly; SameSite=Strict; Path=/"));
+      fields.add("Content-Type", "text/html; charset=utf-8");
+      return respond(http::kOk, std::move(fields),
+                     "<!doctype html><meta http-equiv=refresh content='0;url=/'>");
     }
     if (!door_.knows(request)) {
       return respond(http::kForbidden, std::move(fields),
@@ -116,7 +116,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
       return watch();
     }
     if (request.target != "/") return respond(http::kNotFound, std::move(fields), "try /\n");
-    try {  // takes moments; nobody else is served meanwhile
+    try {  // nobody else is served meanwhile
       const pages::Page page = door_.endpoint().fetch_document();
       fields.add("Content-Type", "text/html; charset=utf-8");
       fields.add("Content-Security-Policy", page.policy);
@@ -135,7 +135,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
                            [self = shared_from_this()](boost::system::error_code) { self->end(); });
   }
 
-  // Of several endpoints the one that leads is followed.
+  // The endpoint that leads is followed.
   void watch() {
     turns_.begin(0);
     attempt();
@@ -210,8 +210,13 @@ class OpenCommand : public Command {
       signal = number;
       io.stop();
     });
-    tcp::acceptor acceptor(io, tcp::endpoint(boost::asio::ip::address_v4::loopback(), 0));
-    Door door(endpoint_, concat("127.0.0.1:", acceptor.local_endpoint().port()));
+    // A browser sends cookies to all ports of an address: one of its own has no other server.
+    const RandomBytes random = random_bytes();
+    const boost::asio::ip::address_v4 own(
+        {127, random[0], random[1], static_cast<unsigned char>(1 + random[2] % 254)});
+    tcp::acceptor acceptor(io, tcp::endpoint(own, 0));
+    boost::asio::steady_timer again(io);
+    Door door(endpoint_, concat(own.to_string(), ":", acceptor.local_endpoint().port()));
     std::set<std::shared_ptr<Visit>> visits;
     std::function<void()> accept = [&] {
       acceptor.async_accept([&](boost::system::error_code error, tcp::socket socket) {
@@ -223,7 +228,10 @@ class OpenCommand : public Command {
           visits.insert(visit);
           visit->start();
         }
-        accept();
+        again.expires_after(std::chrono::milliseconds(error ? 100 : 0));  // no descriptor is left
+        again.async_wait([&](boost::system::error_code stopped) {
+          if (!stopped) accept();
+        });
       });
     };
     accept();

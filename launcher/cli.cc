@@ -20,7 +20,6 @@ namespace {
 constexpr std::pair<const char*, const char*> kElsewhere[] = {
     {"-n", "nproc-per-node"},
     {"-np", "nproc-per-node"},
-    {"--np", "nproc-per-node"},
     {"--nprocs", "nproc-per-node"},
     {"--num-processes", "nproc-per-node"},
     {"--num-gpus", "nproc-per-node"},
@@ -304,7 +303,8 @@ CommandLine parse_command_line(const std::vector<std::string>& args, const Envir
     const auto program = args.begin() + static_cast<std::ptrdiff_t>(parser.program_at());
     config.program = *program;
     config.program_args.assign(program + 1, args.end());
-    warn_of_misplaced(parser.misplaced(), config);
+    // The launcher of a job of several hosts has said it once.
+    if (!environment.contains(env::kUnderChannel)) warn_of_misplaced(parser.misplaced(), config);
   }
   values.apply(config, result.problems);
   apply_rdzv_conf(values, config, result.problems);

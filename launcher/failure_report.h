@@ -42,9 +42,9 @@ boost::json::object further_fields(const membership::WorkerFailure& failure);
 // either. Pure.
 std::string error_file_text(const membership::WorkerFailure& failure);
 
-// Writes how a job failed to the file that whoever started ddprun names (TORCHELASTIC_ERROR_FILE of
-// `environment`): error_file_text() of the worker at fault; where none is, the verdict's reason in
-// the same shape. Nothing for exit code 0. Returns what went wrong; empty: nothing.
+// Writes how a job failed to the file that TORCHELASTIC_ERROR_FILE of `environment` names. That is
+// error_file_text() of the worker at fault. Where none is, it is the verdict's reason in the same
+// shape. Nothing for exit code 0. Returns what went wrong; empty: nothing.
 std::string leave_error_file(const Environment& environment, const membership::JobEnd& verdict);
 
 }  // namespace ddprun::launcher

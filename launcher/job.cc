@@ -170,7 +170,8 @@ class NodeJob {
       const bool nohup = number == SIGHUP && is_ignored(SIGHUP);
       if (!nohup) signals_.add(number);
     }
-    if (plan_.config.max_nodes > 1 && !is_ignored(SIGTSTP)) halts_.add(SIGTSTP);
+    if ((plan_.config.max_nodes > 1 || plan_.config.spares > 0) && !is_ignored(SIGTSTP))
+      halts_.add(SIGTSTP);
     std::vector<UniqueFd> metrics_listeners;
     if (plan_.config.metrics) metrics_listeners = bind_metrics(*plan_.config.metrics);
     if (!claim_.listeners.empty()) serve_rendezvous(std::move(claim_.listeners));
@@ -421,20 +422,24 @@ class NodeJob {
     });
   }
 
-  void got_signal(int number) {
+  // `is_users`: not one that stands for the end of the channel.
+  void got_signal(int number, bool is_users = true) {
     if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
     if (!signalled_) {
       signalled_ = true;
       service_.stopping();
+      const bool goes_on_elsewhere =
+          plan_.config.min_nodes < plan_.config.max_nodes && daemon_ == nullptr;
       tell(LogLevel::kWarning,
            concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
                   plan_.config.shutdown_timeout.count() / 1000.0,
-                  " s); a second signal kills them now"));
+                  " s); a second signal kills them now",
+                  goes_on_elsewhere ? ", and ends the job on the other nodes" : ""));
     } else {
       tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
     }
     preflight_.reset();  // its warden kills it
-    agent_->signal(number);
+    agent_->signal(number, is_users);
   }
 
   // The job goes on without this node if it can; not where its rendezvous is here.
@@ -446,7 +451,7 @@ class NodeJob {
                          [this](const boost::system::error_code& error) {
                            if (error) return;
                            const int number = plan_.channel->stop_signal;
-                           if (exit_ || signalled_ || daemon_) return got_signal(number);
+                           if (exit_ || signalled_ || daemon_) return got_signal(number, false);
                            signalled_ = true;
                            preflight_.reset();
                            agent_->abandon("the connection to its launcher was lost", number);

@@ -69,6 +69,7 @@ int say(const DryRun& run, bool as_json) {
 // One shell for all nodes.
 int run_from_here(const CommandLine& line, const Environment& environment, ServiceManager manager) {
   FleetPlan plan = plan_fleet(line, environment);
+  for (const std::string& note : line.config.notes) log_info(note);
   for (const std::string& note : plan.notes) log_info(note);
   if (line.config.dry_run) {
     return say(dry_run_of_hosts(plan, line.config.json), line.config.json);

@@ -36,8 +36,9 @@ std::string parse_time_limit(std::string_view text, PreemptionOptions& options);
 std::string resolve_time_limit(PreemptionOptions& options, const Environment& environment,
                                std::int64_t now);
 
-// What workers that handle it get for a warning by `number`: that signal. For one that means a stop
-// to programs (SIGTERM, SIGINT, SIGHUP, SIGQUIT) it is SIGUSR1: a warning is no stop yet.
+// The signal that workers with a handler get for a warning by `number`: that one. For one that
+// means a stop to programs (SIGTERM, SIGINT, SIGHUP, SIGQUIT) it is SIGUSR1: a warning is no stop
+// yet.
 int signal_for_workers(int number);
 
 struct HandledSignals {

@@ -54,6 +54,7 @@ class _Store:
 
 class DdprunCluster(ClusterEnv):
     name = "ddprun"
+    _calls = 0
 
     @classmethod
     def is_env_present(cls):
@@ -62,7 +63,8 @@ class DdprunCluster(ClusterEnv):
     @classmethod
     def get_coordinator_address(cls, timeout_secs=None, override_coordinator_port=None):
         """Process 0 takes a free port and tells it to the others."""
-        key = b"ddprun/%s/jax/coordinator" % os.environ["DDPRUN_ROUND"].encode()
+        cls._calls += 1  # after a shutdown() there is another coordinator
+        key = b"ddprun/%s/jax/coordinator%d" % (os.environ["DDPRUN_ROUND"].encode(), cls._calls)
         store = _Store(timeout_secs or 300)
         with store.socket:
             if cls.get_process_id() == 0:

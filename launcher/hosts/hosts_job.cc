@@ -323,11 +323,12 @@ class HostsJob : private FleetActions {
     for (Node& node : nodes_) kill(node);  // what still holds one
     exit_code_ = exit_code;
     last_words_ = last_words;
-    if (!reason.empty()) {
-      membership::JobEnd verdict;
-      verdict.exit_code = exit_code;
-      verdict.reason = reason;
-      last_words_ = failure_report(verdict, {.program = {}, .local = true});
+    membership::JobEnd verdict;
+    verdict.exit_code = exit_code;
+    verdict.reason = reason;
+    if (!reason.empty()) last_words_ = failure_report(verdict, {.program = {}, .local = true});
+    if (exit_code != 0) {
+      if (reason.empty()) verdict.reason = one_line(last_words);
       const std::string problem = leave_error_file(from_strings(environment_), verdict);
       if (!problem.empty()) say(LogLevel::kWarning, problem);
     }

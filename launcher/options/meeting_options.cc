@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/env_names.h"
 #include "common/environment.h"
 #include "common/suggest.h"
 #include "common/trimmed.h"
@@ -247,7 +248,9 @@ void apply_rdzv_conf(const OptionValues& given, LaunchConfig& config,
     apply_limit("join_timeout", &LaunchConfig::rendezvous_timeout, config, problems);
   }
   for (const TimeLimit& limit : time_limits()) {
-    if (!given.has(limit.option)) {
+    // torchrun's own variable gives way to its key, which somebody typed.
+    const OptionValue* const value = given.find(limit.option);
+    if (value == nullptr || value->origin == env::kExitBarrierTimeout) {
       apply_limit(underscored(limit.option), limit.field, config, problems);
     }
   }

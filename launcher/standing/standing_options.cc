@@ -79,7 +79,8 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   add("--log-dir", texts.log_dir,
       "Where what jobs print goes; default: $STATE_DIRECTORY, else ~/.local/state/ddprun")
       ->type_name("DIRECTORY");
-  add("--keep-output", texts.keep_output, "What a job printed is removed so long after it last did")
+  add("--keep-output", texts.keep_output,
+      "How long after its last line the output of a job is removed")
       ->type_name("DURATION|forever")
       ->capture_default_str();
   add("--metrics", texts.metrics,

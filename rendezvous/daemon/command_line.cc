@@ -138,7 +138,7 @@ void add_security_options(CLI::App& app, DaemonFlags& flags) {
   app.add_option(
       "--scrape-token-file", flags.scrape_token_file,
       "With --token-file: who sends this file's content as a bearer token, as Prometheus "
-      "does, may read /metrics and the other pages; over TLS, or on loopback");
+      "does, may read /metrics, /v1/status and /v1/jobs; over TLS, or on loopback");
   app.add_option("--tls-cert", flags.tls.cert, "Serve TLS 1.3 alone, with this certificate (PEM)");
   app.add_option("--tls-key", flags.tls.key, "Its key (PEM), mode 600");
   app.add_option("--tls-ca", flags.tls.ca, "The authority of the clients' certificates (PEM)");

@@ -57,7 +57,7 @@ struct DaemonOptions {
   bool watch_output = true;            // they are told what ranks print
   // Agents prove that they have it, and there is no store on the port. Null: all are taken.
   std::shared_ptr<const Secret> token;
-  // Who shows it as a bearer token reads pages, as Prometheus can; with `token`. Null: nobody does.
+  // With `token`: a bearer token, as Prometheus shows it, that reads three pages. Null: none does.
   std::shared_ptr<const Secret> scrape_token{};
   security::TlsContext tls;         // null: off. Else only probes are answered without it
   store::StoreServerOptions store;  // of the plain store and of static rounds

@@ -274,10 +274,11 @@ std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
     for (const membership::RoundRecord& record : job.rounds)
       rounds.push_back(membership::round_record_object(record));
     entry["rounds"] = std::move(rounds);
-    entry["seconds"] = membership::phase_seconds_object(job.seconds);
+    const auto lasting = job.lasting_at(now.at);
+    entry["seconds"] = membership::phase_seconds_object(lasting.before);
     for (const auto& [name, phase] : membership::kPhases) {
-      if (phase != job.lasting) continue;
-      const std::chrono::duration<double> lasted = now.at - job.lasts_since;
+      if (phase != lasting.phase) continue;
+      const std::chrono::duration<double> lasted = now.at - lasting.since;
       entry["lasting"] = json::object{{"phase", name}, {"seconds", std::max(lasted.count(), 0.0)}};
     }
     if (const auto ettr = shown_ettr(job, now)) entry["ettr"] = *ettr;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/log.h"
-#include "common/socket.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/http/browser.h"
@@ -164,12 +163,15 @@ void HttpSession::admit(std::string_view target) {
 bool HttpSession::may_read(std::string_view target) {
   const http::Request& request = exchange_.request;
   const std::string_view authorization = request.fields["Authorization"];
-  if (!options_.scrape_token || request.method != "GET" || target == kWatchPath ||
+  const std::string_view path = path_of(target);
+  const bool is_readable = path == kMetricsPath || path == kStatusPath || path == "/v1/jobs";
+  if (!options_.scrape_token || request.method != "GET" || !is_readable ||
       !security::is_bearer(authorization, *options_.scrape_token)) {
     return false;
   }
-  if (options_.is_tls || peer_address(exchange_.wire.socket().native_handle()).is_loopback())
+  if (options_.is_tls || http::is_over_loopback(exchange_.wire.socket().native_handle())) {
     return true;
+  }
   admission_.reason = "a bearer token without TLS is taken on loopback alone";
   return false;
 }

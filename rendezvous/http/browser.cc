@@ -35,6 +35,8 @@ std::string_view without_port(std::string_view host) {
 
 // False where it has been closed meanwhile: nobody gets the answer then. An address of IPv4 on a
 // listener of both families is a mapped one.
+}  // namespace
+
 bool is_over_loopback(int socket) {
   try {
     return local_address(socket).is_loopback();
@@ -42,8 +44,6 @@ bool is_over_loopback(int socket) {
     return false;
   }
 }
-
-}  // namespace
 
 bool is_of_browser(const Request& request) {
   return request.fields.has("Origin") || request.fields.has("Sec-Fetch-Site");

@@ -29,6 +29,9 @@ bool is_of_form(const Request& request);
 bool names_this_machine(const Request& request, std::string_view own_name);
 bool names_this_machine(const Request& request);  // by gethostname(2)
 
+// Both ends of a connection are on this machine, by its addresses; false where it has ended.
+bool is_over_loopback(int socket);
+
 // The request came over loopback, by a Host that names another machine. `socket`: its connection.
 bool is_rebound(const Request& request, int socket);
 

@@ -103,6 +103,7 @@ struct WorkersNotKept {
 // SIGINT, SIGTERM, … at ddprun itself.
 struct Signal {
   int number = 0;
+  bool is_users = true;  // false: it stands for the end of who started this ddprun from elsewhere
 };
 // Whoever started this ddprun from elsewhere is gone: the node leaves the job, which goes on if it
 // can. `number`: the signal for its workers.

@@ -42,7 +42,9 @@ void AgentMachine::on(const agent_event::Signal& event) {
     return;
   }
   if (signalled_ || exit_) {
-    if (link_ == Link::kUp) {  // the job may go on without this node
+    // The job may go on without this node. A terminal that goes may send two signals at once.
+    constexpr std::chrono::seconds kSecondThoughts{1};
+    if (link_ == Link::kUp && event.is_users && left_at_ && now_ >= *left_at_ + kSecondThoughts) {
       say(Leave{.reason = concat("received ", signal_name(event.number), " again"),
                 .exit_code = exit_status_for_signal(event.number),
                 .everyone = true});
@@ -51,6 +53,7 @@ void AgentMachine::on(const agent_event::Signal& event) {
     stop_workers(std::chrono::milliseconds{0});
     return;
   }
+  if (event.is_users) left_at_ = now_;
   leave({"received " + signal_name(event.number), exit_status_for_signal(event.number)},
         event.number);
 }

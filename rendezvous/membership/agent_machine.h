@@ -255,6 +255,7 @@ class AgentMachine {
   std::string local_address_;        // of the link
   std::optional<Endpoint> linked_to_;  // likewise; nullopt: there was none yet
   TimePoint answered_at_{};            // what the rendezvous has answered last was sent then
+  std::optional<TimePoint> left_at_;   // by a signal of the user's
   Clock::duration stood_still_{};      // this process did, in this round: zero where it didn't
   std::chrono::milliseconds keep_alive_{0};
   TimePoint joined_at_{};   // when the last Join was sent

@@ -221,7 +221,7 @@ void AgentMachine::hear(const JobEnd& end) {
   stop_in_order();
 }
 
-// What others saw of this node came of that.
+// The others' words about this node follow: its own standstill came before.
 std::string AgentMachine::after_standstill(const std::string& reason) const {
   const double seconds = std::chrono::duration<double>(stood_still_).count();
   if (seconds == 0) return reason;

@@ -126,45 +126,51 @@ struct Choice {
   bool waits_for_nobody = false;  // everybody is in the same collective, or in an earlier one
 };
 
-// Functions in which a rank waits for other ranks: process groups' and their stores'.
-constexpr std::string_view kRankWaits[] = {"c10d::", "gloo::", "nccl", "MPI_",
-                                           "distributed_c10d.py"};
+// Functions in which a rank waits for other ranks: process groups' and their stores'. The last ones
+// begin a symbol: a script's name may hold them, too.
+constexpr std::string_view kRankWaits[] = {"c10d::", "gloo::", "distributed_c10d.py"};
+constexpr std::string_view kRankWaitsAtBegin[] = {"nccl", "pnccl", "MPI_", "PMPI_"};
 // In which it waits for its device, where NCCL's operations may be under way, or work of its own.
 constexpr std::string_view kDeviceWaits[] = {
     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy",
     "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize"};
 
-// The innermost frame of a foreign rank's stack with one of these names; null: there is none.
-const std::string* frame_with(const RankReport& report, std::span<const std::string_view> names) {
-  if (!report.foreign) return nullptr;
-  for (const std::string& frame : report.frames) {
-    for (const std::string_view name : names) {
-      if (frame.find(name) != std::string::npos) return &frame;
-    }
-  }
-  return nullptr;
+bool waits_for_ranks(std::string_view frame) {
+  const auto is_in = [&](std::string_view name) { return frame.find(name) != frame.npos; };
+  const auto begins = [&](std::string_view name) { return frame.starts_with(name); };
+  return std::ranges::any_of(kRankWaits, is_in) || std::ranges::any_of(kRankWaitsAtBegin, begins);
 }
 
+bool waits_for_device(std::string_view frame) {
+  return std::ranges::any_of(kDeviceWaits,
+                             [&](std::string_view name) { return frame.find(name) != frame.npos; });
+}
+
+// The innermost frame in which a foreign rank waits for ranks, else for its device; null: there is
+// none. A rank that trains waits for its device most of the time, and reads its data meanwhile.
 const std::string* wait_in_stack(const RankReport& report) {
-  const std::string* const wait = frame_with(report, kRankWaits);
-  return wait != nullptr ? wait : frame_with(report, kDeviceWaits);
+  if (!report.foreign) return nullptr;
+  auto found = std::ranges::find_if(report.frames, waits_for_ranks);
+  if (found == report.frames.end() && report.unmoved >= std::min(report.limit, kWaitedForLimit)) {
+    found = std::ranges::find_if(report.frames, waits_for_device);
+  }
+  return found == report.frames.end() ? nullptr : &*found;
 }
 
 // Whether stacks show that ranks of a job without pages wait for others: some do and some don't, or
-// all do, not for their devices alone.
+// all do, not for their devices alone. A rank whose stack isn't there may be either.
 bool stacks_prove_a_wait(const std::vector<InspectedRank>& ranks) {
   bool some_wait = false, some_do_not = false, some_wait_for_ranks = false;
   for (const InspectedRank& rank : ranks) {
-    if (!rank.report.foreign) return false;
-    const bool waits = wait_in_stack(rank.report) != nullptr;
-    (waits ? some_wait : some_do_not) = true;
-    some_wait_for_ranks |= frame_with(rank.report, kRankWaits) != nullptr;
+    if (!rank.report.foreign || rank.report.frames.empty()) return false;
+    (wait_in_stack(rank.report) != nullptr ? some_wait : some_do_not) = true;
+    some_wait_for_ranks |= std::ranges::any_of(rank.report.frames, waits_for_ranks);
   }
   return ranks.size() > 1 && some_wait && (some_do_not || some_wait_for_ranks);
 }
 
-bool waits_for_others(const RankReport& report) {
-  return report.in_collective() || wait_in_stack(report) != nullptr;
+bool waits_for_others(const RankReport& report, bool is_proven) {
+  return report.in_collective() || (is_proven && wait_in_stack(report) != nullptr);
 }
 
 // Since when a rank that waits for others is known to: for the longest of them.
@@ -221,7 +227,8 @@ std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
 }
 
 // `ranks` are not empty.
-Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_silent) {
+Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_silent,
+                      bool is_proven) {
   const auto report = [&](std::size_t i) -> const RankReport& { return ranks[i].report; };
   std::vector<std::size_t> stopped, all, outside;  // all: that write a page, if any does
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -236,7 +243,7 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
   const bool foreign = all.empty();
   for (std::size_t i = 0; foreign && i < ranks.size(); ++i) all.push_back(i);
   for (const std::size_t i : all) {
-    if (!waits_for_others(report(i))) outside.push_back(i);
+    if (!waits_for_others(report(i), is_proven)) outside.push_back(i);
   }
   const bool inside = outside.empty();
   const bool is_alone = all.size() == 1 && !someone_is_silent;
@@ -279,13 +286,13 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
 // Some rank other than the suspect works on something outside a collective, and may: the suspect
 // may just wait for it, in whatever way. nullopt: none does.
 std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ranks,
-                                            std::size_t suspect) {
+                                            std::size_t suspect, bool is_proven) {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const RankReport& report = ranks[i].report;
     const bool may = !report.limit_if_working || report.quiet < *report.limit_if_working;
     const bool counts = report.foreign == ranks[suspect].report.foreign;
     if (i != suspect && counts && may && report.activity == RankActivity::kWorks &&
-        !waits_for_others(report)) {
+        !waits_for_others(report, is_proven)) {
       return i;
     }
   }
@@ -317,6 +324,19 @@ std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& 
   return std::max(left, kLeastPause);
 }
 
+// Until the first of the foreign ranks that an agent spoke of early is at its limit; nullopt: none
+// is.
+std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks) {
+  std::optional<milliseconds> least;
+  for (const InspectedRank& rank : ranks) {
+    const RankReport& report = rank.report;
+    if (!report.foreign || report.quiet < kWaitedForLimit || report.quiet >= report.limit) continue;
+    const milliseconds left = std::max(report.limit - report.quiet, kLeastPause);
+    least = std::min(least.value_or(left), left);
+  }
+  return least;
+}
+
 // Until the suspect has been quiet for its limit; where nobody in particular is suspected, until
 // every rank has. nullopt: it is over.
 std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice,
@@ -331,7 +351,8 @@ std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& 
   }
   for (const InspectedRank& rank : ranks) {
     const bool counts = !choice.outlier && !choice.waits_for_nobody &&
-                        rank.report.foreign == suspect.foreign && !waits_for_others(rank.report);
+                        rank.report.foreign == suspect.foreign &&
+                        !waits_for_others(rank.report, is_proven);
     if (counts) left = std::max(left, limit_of(rank.report, is_proven) - rank.report.quiet);
   }
   if (left.count() <= 0) return std::nullopt;
@@ -367,10 +388,13 @@ HangFinding compare_ranks(const Inspected& inspected) {
            !(has_pages && rank.report.foreign);
   });
   if (!stalled) {
-    finding.text = concat("no hang: every rank makes progress again", unseen_text(inspected));
+    finding.again_in = until_limit(ranks);
+    finding.text = concat(finding.again_in ? "no hang: no stack shows that others wait for a rank"
+                                           : "no hang: every rank makes progress again",
+                          unseen_text(inspected));
     return finding;
   }
-  const Choice choice = choose_outlier(ranks, !inspected.silent_nodes.empty());
+  const Choice choice = choose_outlier(ranks, !inspected.silent_nodes.empty(), is_proven);
   finding.outlier = choice.outlier;
   const auto& suspect = ranks[choice.suspect];
   const RankReport& report = suspect.report;
@@ -381,9 +405,9 @@ HangFinding compare_ranks(const Inspected& inspected) {
   const int num_seen = static_cast<int>(ranks.size()) + inspected.num_finished;
   finding.everyone_blocked =
       num_seen >= inspected.world_size &&
-      std::all_of(ranks.begin(), ranks.end(), [](const InspectedRank& rank) {
+      std::all_of(ranks.begin(), ranks.end(), [is_proven](const InspectedRank& rank) {
         const RankReport& each = rank.report;
-        return wait_in_stack(each) != nullptr ||
+        return (is_proven && each.unmoved >= each.limit && wait_in_stack(each) != nullptr) ||
                (each.activity == RankActivity::kBlocked && each.quiet >= each.limit);
       });
   const std::string others = others_text(inspected, choice.outlier);
@@ -397,7 +421,7 @@ HangFinding compare_ranks(const Inspected& inspected) {
   if (choice.outlier) finding.operation = missing_from(inspected, *choice.outlier);
   if (!finding.operation.empty()) finding.lines.insert(finding.lines.begin(), finding.operation);
 
-  const auto other = other_that_works(ranks, choice.suspect);
+  const auto other = other_that_works(ranks, choice.suspect, is_proven);
   const bool works =
       is_waited_for || (!choice.waits_for_nobody && report.activity == RankActivity::kWorks);
   if (report.activity == RankActivity::kStopped) {

@@ -208,7 +208,7 @@ void Job::handle(Node& node, const Leave& message, TimePoint now, Actions& out) 
     end(after_leave(state_, node, message), RoundEnd::kNodeLeft, now, out);
     return;
   }
-  if (message.everyone && node.left && !ended()) {
+  if (message.everyone && node.left_by_signal && !ended()) {
     return end(after_leave(state_, node, message), RoundEnd::kNodeLeft, now, out);
   }
   log(out, LogLevel::kInfo, concat(describe(node), " left: ", message.reason));
@@ -518,11 +518,23 @@ PhaseSeconds Job::seconds(TimePoint now) const {
 
 std::optional<double> JobStatus::ettr_at(Clock::time_point now) const {
   if (rounds.empty()) return std::nullopt;
-  PhaseSeconds all = seconds;
-  if (lasting != nullptr) {
-    all.*lasting += std::max(std::chrono::duration<double>(now - lasts_since).count(), 0.0);
+  auto [its_phase, since, all] = lasting_at(now);
+  if (its_phase != nullptr) {
+    all.*its_phase += std::max(std::chrono::duration<double>(now - since).count(), 0.0);
   }
   return all.ettr();
+}
+
+JobStatus::Lasting JobStatus::lasting_at(Clock::time_point now) const {
+  Lasting now_lasts{lasting, lasts_since, seconds};
+  if (lasting != &PhaseSeconds::rendezvous || delayed_until <= lasts_since) return now_lasts;
+  if (now < delayed_until) {
+    now_lasts.phase = &PhaseSeconds::delay;
+  } else {
+    now_lasts.before.delay += std::chrono::duration<double>(delayed_until - lasts_since).count();
+    now_lasts.since = delayed_until;
+  }
+  return now_lasts;
 }
 
 JobStatus Job::status() const {
@@ -543,6 +555,7 @@ JobStatus Job::status() const {
   if (!state_.verdict) {
     status.lasting = state_.ledger.phase_member();
     status.lasts_since = state_.ledger.phase_began();
+    status.delayed_until = state_.ledger.delayed_until();
   }
   status.hang = state_.last_hang;
   if (state_.phase == JobPhase::kRunning) status.stragglers = find_stragglers();

@@ -204,6 +204,7 @@ void Job::leave_alone(Node& node, const Leave& message, TimePoint now, Actions& 
     return lose(node.id, false, message.reason, now, out);
   }
   node.left = true;
+  node.left_by_signal = !message.alone;
   set_excluded(node, true);
   if (state_.phase != JobPhase::kRunning) return;
   ++state_.node_losses;

@@ -103,6 +103,7 @@ class Ledger {
   // Where the time of the phase that lasts goes.
   double PhaseSeconds::*phase_member() const;
   TimePoint phase_began() const { return phase_began_; }
+  TimePoint delayed_until() const { return delayed_until_; }
   // Of what is over.
   std::optional<double> ettr() const { return total_.ettr(); }
   // One line for people, of a job of several rounds: "3 rounds; workers ran 94.2 of 95.0 s (99.2

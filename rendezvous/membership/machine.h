@@ -163,6 +163,13 @@ struct JobStatus {
   // The phase that lasts, which counts in it from then on; null: none does.
   double PhaseSeconds::*lasting = nullptr;
   Clock::time_point lasts_since{};
+  Clock::time_point delayed_until{};  // a rendezvous is a crash loop's delay until then
+  struct Lasting {
+    double PhaseSeconds::*phase = nullptr;
+    Clock::time_point since{};
+    PhaseSeconds before;  // `seconds`, with a delay that is over
+  };
+  Lasting lasting_at(Clock::time_point now) const;
   // With that, as if it ended now; nullopt before the first round.
   std::optional<double> ettr_at(Clock::time_point now) const;
   std::optional<HangStatus> hang;          // the last verdict that was news

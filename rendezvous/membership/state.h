@@ -59,6 +59,7 @@ struct Node {
   bool preempted = false;  // excluded, for now only: it was warned
   bool excluded = false;   // its key is in JobState::excluded: goes when the round is stopped
   bool left = false;       // excluded, and ended by its user while its workers were being stopped
+  bool left_by_signal = false;  // and a second signal there ends the job; not kept
   int kept = 0;      // kStopping: so many of its workers wait for a round that goes on in place
   int in_place = 0;  // of its workers, that are in the live round; 0: all that it starts
   // In the live round, as it said last.

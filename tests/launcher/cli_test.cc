@@ -176,6 +176,7 @@ TEST_CASE("command line: torchrun's own variable for the exit barrier makes it l
   CHECK(barrier("7200", {"x"}) == 2h);
   CHECK(barrier("30", {"x"}) == 1h);
   CHECK(barrier("7200", {"--exit-barrier-timeout=6", "x"}) == 6s);
+  CHECK(barrier("7200", {"--rdzv-conf=exit_barrier_timeout=60", "x"}) == 60s);
   const Environment wrong = {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", "long"}};
   CHECK_THAT(parse_command_line({"x"}, wrong).problems.at(0),
              Contains("TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT=long: wants a number of seconds"));

@@ -141,8 +141,12 @@ class Jobs(HostsCase):
         self.assertEqual(found, [f"{r}/1//a b=c///{os.getcwd()}/" for r in (0, 1)], done.text)
 
     def test_one_result_and_one_report(self):
-        done = self.outcome("node[0-2]", "--max-restarts=1", "sh", "-c", '[ $RANK = 2 ] && exit 7; exec sleep 600')
+        own = os.path.join(self.scratch(), "own.json")
+        done = self.outcome("node[0-2]", "--max-restarts=1", "sh", "-c", '[ $RANK = 2 ] && exit 7; exec sleep 600',
+                            TORCHELASTIC_ERROR_FILE=own)
         self.assertEqual(done.returncode, 7, done.text)
+        with open(own, encoding="utf-8") as f:
+            self.assertRegex(f.read(), r'the first failure was rank 2.*"errorCode": ?"?7')
         self.assertEqual(done.stderr.count("sh FAILED: the first failure was rank 2"), 1, done.text)
         self.assertEqual(done.stderr.count("ddprun exits with 7"), 1, done.text)
         self.assertTrue(done.stderr.rstrip().endswith("-"), "the report is the last thing on screen")

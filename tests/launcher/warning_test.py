@@ -84,7 +84,7 @@ class Warning_(harness.Case):
     def test_control_z_does_not_cost_the_job_a_node(self):
         port = harness.free_port()
         nodes = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}",
-                            "--keep-alive-timeout=0.5", "--no-python", "sh", "-c",
+                            "--no-python", "sh", "-c",
                             'echo ready $RANK; until [ -e "$GO" ]; do sleep 0.02; done', GO=self.go) for rank in (0, 1)]
         for rank, node in enumerate(nodes):
             self.lines(node, f"ready {rank}")

@@ -22,11 +22,13 @@ namespace autograd = torch::autograd;
 
 void DdpBase::Impl::on_gradient(std::size_t index) {
   if (index >= parameters_.size()) {  // a sparse one: its turn comes in end_backward()
+    const NamedTensor& its = sparse_[index - parameters_.size()];
+    if (checks_nan_ && its.tensor.grad().defined()) check_no_nan(its.tensor.grad(), its.name);
     if (averages_) end_backward_later();
     return;
   }
   const bool defined = parameters_[index].mutable_grad().defined();
-  if (defined && checks_nan_) check_no_nan(index);
+  if (defined && checks_nan_) check_no_nan(parameters_[index].grad(), names_[index]);
   if (!averages_) {
     if (defined) usage_->on_local_gradient(index);
     return;
@@ -42,12 +44,12 @@ void DdpBase::Impl::on_gradient(std::size_t index) {
   if (is_complete) reducer_->mark_ready(index);
 }
 
-void DdpBase::Impl::check_no_nan(std::size_t index) {
+void DdpBase::Impl::check_no_nan(const at::Tensor& gradient, const std::string& name) {
   const c10::NoGradGuard no_grad;
-  const at::Tensor& gradient = parameters_[index].mutable_grad();
-  if (gradient.layout() != c10::kStrided || !at::isnan(gradient).any().item<bool>()) return;
+  const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+  if (values.layout() != c10::kStrided || !at::isnan(values).any().item<bool>()) return;
   const Error error(ErrorCode::kInvalidArgument,
-                    concat("the gradient of ", names_[index], " on rank ", communicator_.rank(),
+                    concat("the gradient of ", name, " on rank ", communicator_.rank(),
                            " has NaN, before it is averaged"));
   communicator_.abort(error.what());
   throw error;

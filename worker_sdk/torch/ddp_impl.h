@@ -78,7 +78,7 @@ class DdpBase::Impl {
   void check_nobody_averages() const;
   void install_hook(std::size_t index, const at::Tensor& parameter);
   void on_gradient(std::size_t index);
-  void check_no_nan(std::size_t index);
+  void check_no_nan(const at::Tensor& gradient, const std::string& name);
   void check_still_as_wrapped() const;
   void check_shards_are_used() const;
   void before_sending(std::size_t number);

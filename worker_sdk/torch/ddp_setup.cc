@@ -218,7 +218,9 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   for (std::size_t index = 0; index < parameters_.size(); ++index) {
     install_hook(index, parameters_[index]);
   }
-  for (const NamedTensor& each : sparse_) install_hook(parameters_.size(), each.tensor);
+  for (std::size_t i = 0; i < sparse_.size(); ++i) {
+    install_hook(parameters_.size() + i, sparse_[i].tensor);
+  }
 }
 
 DdpBase::Impl::~Impl() {

@@ -157,7 +157,8 @@ class DdpBase {
   // are formed once.
   void set_gradient_order(const std::vector<std::string>& names);
 
-  // The parameters whose gradients are averaged, in bucket_plan()'s numbering.
+  // The parameters whose gradients are averaged in buckets, in bucket_plan()'s numbering. Those
+  // with sparse gradients are not among them.
   const std::vector<at::Tensor>& parameters() const;
 
   // The memory of the buckets, padding (zeros) included. Moves where bucket_plan() changes.
@@ -170,9 +171,10 @@ class DdpBase {
   // Call before a forward that does not go through forward() or operator(): sends buffers, and
   // once, in the second averaged iteration, forms the final buckets: gradients then lie elsewhere.
   // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
-  // wrapped (the message names it), the backward before threw, or a rank has run out of inputs
-  // where a join ends then; with DdpOptions::zero, there is no ShardedOptimizer, or averages were
-  // not forgotten since (zero_grad()). Else the communicator's errors.
+  // wrapped, or, as the first two forwards see, added or replaced (the message names it), the
+  // backward before threw, or a rank has run out of inputs where a join ends then; with
+  // DdpOptions::zero, there is no ShardedOptimizer, or averages were not forgotten since
+  // (zero_grad()). Else the communicator's errors.
   void before_forward();
 
   // Call after such a forward, with all tensors that the loss may be made from, of any shape, where
@@ -202,8 +204,11 @@ class DdpBase {
 //
 // Every parameter that requires a gradient must get one in each backward (unless DdpOptions say
 // otherwise); backward throws Error(kInvalidArgument) naming those that got none. Parameters are
-// frozen, cast, moved, added or replaced before wrapping, not after: the next forward refuses one
-// that was cast, moved or unfrozen. After a backward that threw it throws, too: leave the program.
+// frozen, cast, moved, added or replaced before wrapping, not after: the next forward refuses it by
+// name. Sparse gradients, of Embedding and EmbeddingBag layers, are averaged when the backward is
+// over. Error(kUnsupported) from backward: a gradient with a graph of its own (create_graph), of
+// another dtype than its parameter's, or sparse elsewhere or with DdpOptions::zero. After a
+// backward that threw it throws, too: leave the program.
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:

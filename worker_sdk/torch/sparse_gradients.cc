@@ -85,8 +85,8 @@ void average_sparse_gradient(at::Tensor& parameter, const std::string& name, dou
   const c10::NoGradGuard no_grad;
   at::Tensor& gradient = parameter.mutable_grad();
   if (gradient.defined()) {
-    if (gradient.is_sparse()) gradient = gradient.coalesce();
     check_plain_gradient(parameter, name, /*may_be_sparse=*/true);
+    if (gradient.is_sparse()) gradient = gradient.coalesce();
   }
   const at::Tensor count = at::full({1}, count_of(gradient), at::kLong).to(parameter.device());
   const at::Tensor counts = gathered(count, communicator).cpu();

@@ -15,8 +15,8 @@ namespace ddprun::torch_adapter {
 
 // Error(kUnsupported) naming `what` for dtypes that the communicators don't know.
 DType dtype_of(const at::TensorBase& tensor, const std::string& what);
-// Of a parameter, for its gradient. Error(kUnsupported) naming `what` for dtypes that can't be
-// averaged. A complex number is two of the dtype that this returns.
+// The dtype in which a parameter's gradient is averaged. Error(kUnsupported) naming `what` for
+// dtypes that can't be. A complex number is two of the dtype that this returns.
 DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what);
 // Whether the parameter's gradient, which is defined, is nothing but numbers of the parameter's
 // dtype. Error(kUnsupported) naming `name`: it has a graph of its own, has another dtype, or is

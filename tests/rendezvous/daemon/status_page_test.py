@@ -71,21 +71,21 @@ class StatusPage(harness.Case):
         self.ddprund(f"--listen=127.0.0.1:{port}", f"--token-file={token}")
         opened = self.start("open", f"--rdzv-endpoint=127.0.0.1:{port}", f"--token-file={token}", program=harness.DDPRUNCTL)
         address = opened.stdout.readline().split()[1]
-        own = int(re.search(r":(\d+)/", address)[1])
+        host, own, path = re.search(r"http://([0-9.]+):(\d+)(/.*)", address).groups()
 
         def answer(path, **fields):
-            connection = http.client.HTTPConnection("127.0.0.1", own, timeout=harness.TIMEOUT)
+            connection = http.client.HTTPConnection(host, int(own), timeout=harness.TIMEOUT)
             connection.request("GET", path, headers=fields)
             return connection.getresponse().status
 
         self.assertEqual(answer("/"), 403)
-        self.assertEqual(answer(address.partition(str(own))[2], Host="evil.example"), 403)
+        self.assertEqual(answer(path, Host="evil.example"), 403)
         page = self.browser.page()
         page.open(address)
         page.wait("document.querySelector('#connection').innerText === 'live'", "it is connected")
         self.assertIn("No job is here", page.text())
-        self.assertEqual(page.value("location.href"), f"http://127.0.0.1:{own}/")
-        self.assertEqual(answer(address.partition(str(own))[2]), 403, "the address is good once")
+        self.assertEqual(page.value("location.href"), f"http://{host}:{own}/")
+        self.assertEqual(answer(path), 403, "the address is good once")
         self.assertEqual(answer("/", Cookie="ddprun=" + "0" * 32), 403)
         opened.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(opened).returncode, 128 + signal.SIGINT)

@@ -136,9 +136,10 @@ TEST_CASE("AgentMachine: the first signal stops in order, the second by force") 
   CHECK(node.said<Leave>()->exit_code == 130);
   CHECK(node.last<agent_action::StopWorkers>()->grace == 30s);
   CHECK(node.last<agent_action::StopWorkers>()->signal_number == SIGINT);
-  CHECK(!node.said<Leave>()->everyone);
-  node(agent_event::Signal{SIGINT});
-  CHECK(node.said<Leave>()->everyone);
+  const bool is_users = GENERATE(true, false), is_late = GENERATE(true, false);
+  node.now += is_late ? 2s : 100ms;
+  node(agent_event::Signal{SIGINT, is_users});
+  CHECK(node.said<Leave>()->everyone == (is_users && is_late));
   CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
   node(agent_event::WorkersGone{1});
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 130);

@@ -119,11 +119,14 @@ TEST_CASE(
   for (const std::size_t i : {0, 1, 3}) {  // NCCL's ranks spin
     report(inspected, i).frames = {"0x7f00 (libcuda.so.1)", "cudaStreamSynchronize", "main"};
     report(inspected, i).activity = RankActivity::kWorks;
+    report(inspected, i).unmoved = 10min;
   }
   finding = compare_ranks(inspected);
   CHECK(finding.outlier == std::size_t{2});
   CHECK(!acts_upon(finding, inspected, HangAction::kDefault));
   CHECK(acts_upon(finding, inspected, HangAction::kRestart));
+  report(inspected, 0).unmoved = 1s;  // it reads its data: rank 2 is one that the others don't need
+  CHECK(!acts_upon(compare_ranks(inspected), inspected, HangAction::kRestart));
 }
 
 TEST_CASE(
@@ -146,6 +149,13 @@ TEST_CASE("compare_ranks: foreign ranks that wait alike, or for nobody, have the
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
   report(inspected, 0).frames = {"accept"};
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+  inspected = foreign_ranks();
+  report(inspected, 3).frames.clear();  // it may be the one
+  CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
+  CHECK(compare_ranks(inspected).again_in == std::chrono::milliseconds(10min - 57s));
+  inspected = foreign_ranks();
+  report(inspected, 0).frames = {"main (train_nccl.py:40)"};
+  CHECK_THAT(compare_ranks(inspected).text, Contains("2 ranks in c10d::Work"));
   inspected = foreign_ranks();
   for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 50s;  // a first compilation
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of many kinds: trained by DistributedDataParallel each ends bit for bit as replicas in one
-// process do whose gradients are averaged by hand, which is what PyTorch's defines itself to be
-// (https://docs.pytorch.org/docs/stable/notes/ddp.html). What can't be trained is refused by name.
-// equality_test.py and modes_test.py compare with PyTorch itself.
+// Models of many kinds, trained by DistributedDataParallel. Each ends bit for bit as replicas in one
+// process do whose gradients are averaged by hand. PyTorch's defines itself to be that
+// (https://docs.pytorch.org/docs/stable/notes/ddp.html); equality_test.py and modes_test.py compare
+// with it. A model that can't be trained is refused by name.
 #include <torch/torch.h>
 
 #include <functional>
@@ -359,6 +359,22 @@ std::vector<Model> all_models() {
          };
        }},
       {"a tied sparse embedding", tied_sparse},
+      {"nothing but a sparse embedding",
+       [](Net& net) -> Loss {
+         Embedding rows = net.register_module("rows", Embedding(sparse_rows()));
+         return [=](const Tensor& x, int) mutable {
+           return error_of_sine(rows->forward(indices_of(x)), x);
+         };
+       }},
+      {.name = "create_graph of a sparse embedding",
+       .build = [](Net& net) -> Loss {
+         Embedding rows = net.register_module("rows", Embedding(sparse_rows()));
+         return [=](const Tensor& x, int) mutable {
+           return error_of_sine(rows->forward(indices_of(x)), x);
+         };
+       },
+       .refusal = "the gradient of rows.weight has a graph of its own",
+       .creates_graph = true},
       {.name = "create_graph",
        .build = used_twice,
        .refusal = "the gradient of layer.bias has a graph of its own",
@@ -479,7 +495,7 @@ void check(const Model& model, Communicator& communicator) {
   }
 }
 
-// What comes to a model after it is wrapped.
+// Parameters that come to a model after it is wrapped.
 void check_late_parameters(Communicator& communicator) {
   const Model model{.name = "late", .build = one([] { return matrix(); }, times)};
   const std::shared_ptr<Net> net = make_net(model, 1);

@@ -113,9 +113,7 @@ void check_can_travel(const at::Tensor& tensor, const std::string& whose) {
 }
 
 // A dense tensor's memory; it must be contiguous and outlive the view.
-TensorView message_view(const at::Tensor& tensor) {
-  return view_of(tensor, "a stage's output");
-}
+TensorView message_view(const at::Tensor& tensor) { return view_of(tensor, "a stage's output"); }
 
 at::Tensor empty_note() {
   return at::empty({static_cast<std::int64_t>(kNoteNumbers)}, at::TensorOptions().dtype(at::kLong));
