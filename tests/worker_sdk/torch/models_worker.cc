@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of many kinds, trained by DistributedDataParallel. Each ends bit for bit as replicas in one
-// process do whose gradients are averaged by hand. PyTorch's defines itself to be that
+// Models of many kinds, trained by DistributedDataParallel. Each ends bit for bit as replicas in
+// one process do whose gradients are averaged by hand. PyTorch's defines itself to be that
 // (https://docs.pytorch.org/docs/stable/notes/ddp.html); equality_test.py and modes_test.py compare
 // with it. A model that can't be trained is refused by name.
 #include <torch/torch.h>
