@@ -85,7 +85,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     });
     exchange_.async_read(
         [](const http::Request&) {
-          return http::ServerExchange::Limit{0, 0};
+          return http::ServerExchange::Limit{0, http::kMaxHeaderBytes};
         },
         [self = shared_from_this()](boost::system::error_code error) {
           self->timer_.cancel();

@@ -82,7 +82,7 @@ class StatusPage(harness.Case):
         self.assertEqual(answer(path, Host="evil.example"), 403)
         page = self.browser.page()
         page.open(address)
-        page.wait("document.querySelector('#connection').innerText === 'live'", "it is connected")
+        page.wait("document.querySelector('#connection')?.innerText === 'live'", "it is connected")
         self.assertIn("No job is here", page.text())
         self.assertEqual(page.value("location.href"), f"http://{host}:{own}/")
         self.assertEqual(answer(path), 403, "the address is good once")
