@@ -37,8 +37,8 @@ def readme_loop():
 # it begins with "//", what stands before a block that is a part of a file.
 GIVEN = {
     ("sdk", 0): "ddprun::Communicator* comm, int peer",
-    ("loader", 0): "ddprun::Session* session, std::int64_t num_samples, ddprun::Loader<int>::Load read_batch, "
-                   "void train_step(int&)",
+    ("loader", 0): "ddprun::Session* session, std::int64_t num_samples, ddprun::Loader<Batch>::Load read_batch, "
+                   "void train_step(Batch&)",
     ("tensor-parallel", 0): "//",
     ("pipeline", 0): "torch::nn::Sequential layers, ddprun::Communicator* communicator, torch::Tensor x, torch::Tensor y, "
                      "torch::Tensor loss",
@@ -60,7 +60,8 @@ GIVEN = {
                  "torch::Tensor labels, torch::Tensor loss(torch::Tensor, torch::Tensor)",
     ("zero", 1): "ddprun::ShardedOptimizer& optimizer, ddprun::Checkpoint& checkpoint",
     ("spawn", 0): "//",
-    ("amp", 0): "torch::Device device, ddprun::Communicator* communicator, torch::Tensor images, torch::Tensor labels, "
+    ("amp", 0): "torch::Device device, std::unique_ptr<ddprun::Communicator> communicator, torch::Tensor images, "
+                "torch::Tensor labels, "
                 "ddprun::DistributedDataParallel<torch::nn::LinearImpl>& ddp, ddprun::FlatOptimizer& optimizer",
     ("inplace", 0): "int snapshot, void train(ddprun::Session&, ddprun::Communicator&, int)",
     ("train", 0): "ddprun::Session* session, std::uint64_t saved_step, std::uint64_t last_step, "
@@ -107,8 +108,6 @@ class FindPackage(unittest.TestCase):
         shutil.copytree(OUTSIDE, self.source)
         with open(os.path.join(self.source, "loop.cc"), "w", encoding="utf-8") as f:
             f.write(readme_loop() + '#include "pages.h"\n')
-        with open(os.path.join(self.source, "pages.h"), "w", encoding="utf-8") as f:
-            f.write("#include <torch/torch.h>\n" + code_of_pages())
 
     def install(self, build):
         prefix = os.path.join(self.directory, "prefix")
@@ -177,6 +176,12 @@ class FindPackage(unittest.TestCase):
         self.assertRegex(" ".join(said.split()), r"LibTorch-\d\S*-is-not-in-DDPRUN_TORCH_ROOT")
         shutil.rmtree(os.path.join(self.directory, "build"))
         self.check_lines_of_the_page(prefix)
+        include = os.path.join(prefix, "include")
+        headers = [os.path.relpath(os.path.join(folder, name), include)
+                   for folder, _, names in os.walk(include) for name in names]
+        with open(os.path.join(self.source, "pages.h"), "w", encoding="utf-8") as f:
+            f.writelines(f"#include <{header}>\n" for header in ["torch/torch.h", *sorted(headers)])
+            f.write("struct Batch {};\n" + code_of_pages())
         self.configure(prefix, "-DWITH_TORCH=ON")
         output = self.build_and_run("loop")
         for rank in (0, 1):
