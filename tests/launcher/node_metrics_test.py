@@ -168,7 +168,7 @@ class NodeMetrics(prometheus.Case):
         harness.wait_until(lambda: answers(port), "the page is there")
         for value, what in ((f"127.0.0.1:{port}", "in use by"), ("192.0.2.1:1", "is not an address of this machine"),
                             ("127.0.0.1", "wants HOST:PORT"), ("9410", "wants HOST:PORT"), ("", "--metrics"),
-                            ("127.0.0.1:65536", "wants HOST:PORT")):
+                            ("127.0.0.1:65536", "port 65536 is above 65535")):
             done = self.finish(self.start("--nnodes=1", f"--metrics={value}", "--no-python", "true"))
             self.assertEqual((done.returncode, done.stdout), (2, ""), done.text)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
