@@ -60,7 +60,9 @@ def run(script, scratch, environment, disk=None, memory="768M", timeout=200):
             with open(answer + ".log", encoding="utf-8", errors="replace") as f:
                 log = f.read()
         if not log:  # the kernel itself did not come up: this machine doesn't let it
-            raise Unavailable(f"{linux} does not run here: {said[-300:]}") from error
+            with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+                why = "it knows no CPU with AMX" if " amx_tile" in f.read() else said[-300:]
+            raise Unavailable(f"{linux} does not run here: {why}") from error
         raise AssertionError(f"no answer from the guest: {error}\n{said}\n{log}") from error
 
 
