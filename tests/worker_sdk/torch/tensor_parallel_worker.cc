@@ -374,8 +374,8 @@ void check_refused(Communicator& group) {
       error_of([&] { ColumnParallelConv2d(torch::nn::Conv2dOptions(n, n, 3).groups(n), group); }),
       "no groups");
   expect_contains(error_of([&] { scatter_to_region(torch::ones({2, 2 * n + 1}), group); }), text);
-  expect_contains(error_of([&] { gather_from_region(torch::ones({2}, torch::kLong), group); }),
-                  "dtype Long");
+  expect_contains(error_of([&] { gather_from_region(torch::ones({2}, torch::kShort), group); }),
+                  "dtype Short");
   Pair pair(Shape{}, group);
   expect_contains(error_of([&] {
                     pair(torch::ones({2, kIn + 1}));

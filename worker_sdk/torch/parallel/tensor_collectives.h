@@ -30,8 +30,8 @@ class PendingTensor {
   WorkPtr work_;
 };
 
-// All are collective: every rank has a tensor of the same sizes, of float32, float64, float16 or
-// bfloat16 (else Error(kUnsupported)).
+// All are collective: every rank has a tensor of the same sizes, of a dtype that communicators know
+// (else Error(kUnsupported)).
 
 // Under way when they return, unless they aren't `async`: for what else there is to compute
 // meanwhile. Without that the others are faster, they wake no thread.
