@@ -13,7 +13,7 @@ from train_test import DDPRUN, TRAIN, run
 # On a CPU with AVX-512 oneDNN takes other algorithms for smaller batches, whose sums differ in the fourth digit.
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 LAYOUTS = "dp4", "tp2xdp2", "pp2xdp2", "pp2xtp2"
-CLOSE = 1e-5  # of losses and accuracies: float32 sums in another order
+CLOSE = 5e-5  # of losses and accuracies: float32 sums in another order
 FLAGS = *checkpoints.FEW, "--threads=1", "--seed=3", "--optimizer=sgd", "--lr=0.02"
 
 
