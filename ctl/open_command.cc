@@ -93,6 +93,15 @@ class Visit : public std::enable_shared_from_this<Visit> {
         });
   }
 
+  // Closes the connection: nobody owns it any more when its operations have ended.
+  void end() {
+    timer_.cancel();
+    for (auto* frames : {&browser_, &rendezvous_}) {
+      if (*frames) (*frames)->close();
+    }
+    if (const Ended ended = std::exchange(ended_, nullptr)) ended(shared_from_this());
+  }
+
  private:
   void answer() {
     const http::Request& request = exchange_.request;
@@ -177,14 +186,6 @@ class Visit : public std::enable_shared_from_this<Visit> {
     rendezvous_->start(relay(*browser_));
   }
 
-  void end() {
-    timer_.cancel();
-    for (auto* frames : {&browser_, &rendezvous_}) {
-      if (*frames) (*frames)->close();
-    }
-    if (const Ended ended = std::exchange(ended_, nullptr)) ended(shared_from_this());
-  }
-
   boost::asio::io_context& io_;
   Door& door_;
   http::ServerExchange exchange_;
@@ -241,6 +242,7 @@ class OpenCommand : public Command {
       return code;
     }
     io.run();
+    for (const auto& visit : std::set(visits)) visit->end();
     return exit_status_for_signal(signal);
   }
 
