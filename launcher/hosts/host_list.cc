@@ -80,7 +80,8 @@ class ListReader {
     // Whether the last part is the address' or a number of slots can't be told.
     if (colon != item.npos && item.find('[') == item.npos && item.find(':') != colon) {
       const std::string_view host = item.substr(item.rfind('@') + 1);
-      refuse_list(where, quoted(item), ": an IPv6 address stands in brackets, as in [", host, "]");
+      const std::string shown = one_line(host.substr(0, 45));  // no address is longer
+      refuse_list(where, quoted(item), ": an IPv6 address stands in brackets, as in [", shown, "]");
     }
     if (colon != std::string_view::npos) {
       const int told = read_slots(item.substr(colon + 1), where + ": " + quoted(item), "slots");
