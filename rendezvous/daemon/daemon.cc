@@ -427,7 +427,7 @@ class Daemon::Impl {
       if (jobs_ && jobs_->gangs() != nullptr) jobs_->gangs()->ask(request, std::move(answer));
       return;  // it led when it was asked: the answer is dropped, and with it the session's wait
     }
-    if (path != "/v1/jobs") return answer(std::nullopt);
+    if (path != kJobsPath) return answer(std::nullopt);
     auto turn = waiting_pages_.admit(0);
     if (!turn) return answer(refused_page());
     jobs_->page().ask([this, answer = std::move(answer),

@@ -164,7 +164,7 @@ bool HttpSession::may_read(std::string_view target) {
   const http::Request& request = exchange_.request;
   const std::string_view authorization = request.fields["Authorization"];
   const std::string_view path = path_of(target);
-  const bool is_readable = path == kMetricsPath || path == kStatusPath || path == "/v1/jobs";
+  const bool is_readable = path == kMetricsPath || path == kStatusPath || path == kJobsPath;
   if (!options_.scrape_token || request.method != "GET" || !is_readable ||
       !security::is_bearer(authorization, *options_.scrape_token)) {
     return false;

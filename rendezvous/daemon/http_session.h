@@ -22,6 +22,7 @@ inline constexpr char kHealthPath[] = "/healthz";  // probes: it runs,
 inline constexpr char kReadyPath[] = "/readyz";    // and whoever joins is served
 inline constexpr char kStatusPath[] = "/v1/status";
 inline constexpr char kMetricsPath[] = "/metrics";
+inline constexpr char kJobsPath[] = "/v1/jobs";              // how each job stands
 inline constexpr char kRootPath[] = "/";                     // the status page,
 inline constexpr char kWatchPath[] = "/v1/watch";            // and what it follows
 inline constexpr char kServiceName[] = "ddprun-rendezvous";  // in it

@@ -18,9 +18,8 @@ DType dtype_of(const at::TensorBase& tensor, const std::string& what);
 // The dtype in which a parameter's gradient is averaged. Error(kUnsupported) naming `what` for
 // dtypes that can't be. A complex number is two of the dtype that this returns.
 DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what);
-// Whether the parameter's gradient, which is defined, is nothing but numbers of the parameter's
-// dtype. Error(kUnsupported) naming `name`: it has a graph of its own, has another dtype, or is
-// sparse.
+// Throws Error(kUnsupported) naming `name` where the parameter's gradient, which is defined, has a
+// graph of its own or another dtype, or is sparse and may not be.
 void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
                           bool may_be_sparse = false);
 Device comm_device_of(const at::TensorBase& tensor);
