@@ -53,7 +53,7 @@ def check(folder, text):
     wrong = sorted(name for name in found.keys() - may
                    if not any(each.endswith("*") and name.startswith(each[:-1]) for each in may))
     for name in wrong:
-        print(f"skipped, and not on the list of allowed skips: {name}: {found[name]}")
+        print(f"not allowed: {name}: {found[name]}")
     print(f"check_skips: {len(found)} skips, {len(wrong)} of them not allowed")
     return wrong
 

@@ -153,8 +153,9 @@ run_ctest() {
   "${ctest[@]}" -j $((jobs + 1)) "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
-  scripts/check_skips.py "build/$preset" tests/allowed_skips.txt ||
-    { why+=("$preset: a skip is not allowed"); skips=1; }
+  names=$(scripts/check_skips.py "build/$preset" tests/allowed_skips.txt) ||
+    { why+=("$preset: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$names" | on_one_line)"); skips=1; }
+  echo "$names"
   [ "$status" -ne 0 ] || return $skips
   names=$(failed_of "$preset")
   printf '\ntest: once more, alone: %s\n' "$(on_one_line <<<"$names")"

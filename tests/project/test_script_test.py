@@ -160,10 +160,10 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
 
     def test_a_skip_that_is_not_allowed_fails_the_run(self):
         with open(os.path.join(self.scripts, "check_skips.py"), "w") as f:
-            f.write("#!/bin/sh\necho 'skipped, and not on the list'; exit 1\n")
+            f.write("#!/bin/sh\necho 'not allowed: a: no root'; exit 1\n")
         status, output = self.run_asan(ctest="echo '100% tests passed, 0 tests failed out of 3'")
         self.assertEqual(status, 1, output)
-        self.assertIn("test: asan: a skip is not allowed\ntest: FAILED: asan;", output)
+        self.assertIn("test: asan: a skip is not allowed: a: no root;\ntest: FAILED: asan;", output)
 
     def test_a_part_over_its_budget_of_core_seconds_fails(self):
         spin = "sh -c 'ulimit -t 2; while :; do :; done'; echo '100% tests passed, 0 tests failed out of 3'"
