@@ -11,6 +11,7 @@ set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_VENDOR ddprun)
 # Before each package's own words.
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "launcher for distributed data-parallel training")
+# Nobody is reached there: who makes packages for others gives the own name, docs/packages.md.
 set(CPACK_PACKAGE_CONTACT "The ddprun authors <maintainers@ddprun.invalid>")
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_VERBATIM_VARIABLES ON)

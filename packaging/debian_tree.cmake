@@ -15,7 +15,7 @@ foreach(root IN LISTS packages)
   string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
   file(WRITE ${doc}/changelog "ddprun (${CPACK_PACKAGE_VERSION}) unstable; urgency=low
 
-  * What has changed: the commits' messages.
+  * First release.
 
  -- ${CPACK_PACKAGE_CONTACT}  ${date}
 ")

@@ -12,11 +12,11 @@
 #     --no-torch fetches no PyTorch: at minimal and gpu Debian packages only, then .venv is left alone
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
+# The wheels' versions and hashes are those of scripts/wheels/*.lock; a file with another hash is refused.
 # Touches only apt's packages, .venv and .cache here; uses sudo only where not root.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly kTorch=2.15.0
 level=minimal dry_run=no torch=yes
 
 # What each is for: docs/architecture.md, "Dependencies".
@@ -30,8 +30,6 @@ packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsew
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
 packages_kubernetes=(kubernetes-client)
 packages_prometheus=(prometheus)  # a Go program: it needs nothing of what the package depends on
-# Schemas of Kubernetes' objects, and JobSet's: what `ddprunctl submit` makes is checked against them.
-wheels_full=(kubernetes-validate kubeflow-trainer-api jax)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -42,7 +40,7 @@ for argument in "$@"; do
     minimal|checks|gpu|full|bench) level=$argument ;;
     --no-torch) torch=no ;;
     --dry-run) dry_run=yes ;;
-    -h|--help) sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) die "unknown argument '$argument' (minimal, checks, gpu, full, bench, --no-torch or --dry-run)" ;;
   esac
 done
@@ -69,39 +67,45 @@ missing_packages() {
   done
 }
 
-# Prints the requirements (pip's notation) that .venv lacks. Torch's own metadata decides which
-# versions: a CPU program needs only the CUDA runtime and CUPTI beside libtorch_cpu.so.
+# Prints the entries of the lock files, with their hashes, that .venv lacks at this level. All of them
+# where there is no .venv.
 missing_wheels() {
-  [ "$level" != checks ] || return 0
-  [ $torch = yes ] || has_all || return 0
-  if [ ! -x .venv/bin/python3 ]; then
-    if [ $torch = yes ]; then echo "torch==$kTorch"; else printf '%s\n' "${wheels_full[@]}"; fi
-    return
+  local locks=(scripts/wheels/torch.lock) only="" python=python3
+  case $level in
+    checks) return ;;
+    minimal) only="torch nvidia-cuda-runtime nvidia-cuda-cupti" ;;  # what libtorch_cpu.so loads
+    full|bench) locks+=(scripts/wheels/tests.lock) ;;
+  esac
+  if [ $torch = no ]; then
+    has_all || return 0
+    locks=(scripts/wheels/tests.lock)
   fi
-  .venv/bin/python3 - "$kTorch" "$level" $torch "${wheels_full[@]}" <<'PYTHON'
+  [ ! -x .venv/bin/python3 ] || python=.venv/bin/python3
+  "$python" - "$only" "${locks[@]}" <<'PYTHON'
 import importlib.metadata as metadata, re, sys
-wanted, level, torch, *wheels_full = sys.argv[1:]
-def version(name):
+only, *locks = sys.argv[1:]
+try:
+    from pip._vendor.packaging.markers import Marker
+except ImportError:  # a system without pip: its .venv will have one
+    Marker = None
+def is_wanted(name, marker):
+    return (not only or name in only.split()) and (not marker or not Marker or Marker(marker).evaluate())
+def is_here(name, version):
     try:
-        return metadata.version(name)
+        return sys.prefix != sys.base_prefix and metadata.version(name).split("+")[0] == version
     except metadata.PackageNotFoundError:
-        return None
-if torch == "no":
-    print("\n".join(name for name in wheels_full if not version(name)))
-elif (version("torch") or "").split("+")[0] != wanted:
-    print(f"torch=={wanted}")
-elif level == "minimal":
-    toolkit = next((r for r in metadata.requires("torch") if r.startswith("cuda-toolkit[")), None)
-    if toolkit and not (version("nvidia-cuda-runtime") and version("nvidia-cuda-cupti")):
-        print("cuda-toolkit[cudart,cupti]" + re.search(r"[=<>~!].*?(?=;|$)", toolkit)[0].strip())
-else:
-    needed = {re.match(r"[A-Za-z0-9._-]+", r)[0] for r in metadata.requires("torch")
-              if "extra ==" not in r} | {"numpy", "safetensors"}
-    if level != "gpu":
-        needed |= set(wheels_full)
-    print("\n".join(sorted(n for n in needed if not version(n))))
+        return False
+printed = set()  # some are in both files
+for lock in locks:
+    for entry in re.finditer(r"^(\S+)==(\S+)(?: ; (.*))? \\\n(?:    .*\n)+", open(lock).read(), re.M):
+        name, version, marker = entry.groups()
+        if name not in printed and is_wanted(name, marker) and not is_here(name, version):
+            print(entry[0], end="")
+            printed.add(name)
 PYTHON
 }
+
+names_of() { grep -o '^[^ ]*==[^ ]*' <<<"$1" | tr '\n' ' '; }
 
 install_packages() {
   say "installing Debian packages: $*"
@@ -140,8 +144,7 @@ make_venv() {
   die "python3 here cannot make virtual environments (modules venv and ensurepip)"
 }
 
-# What pip says on stderr is the complaint that the rest of torch's requirements is absent, which is
-# the purpose here, or pages of retries before the reason. On a terminal its stdout is the progress.
+# pip's stderr has pages of retries before the reason. On a terminal its stdout is the progress.
 pip_install() {
   local log why status=0 begin=$SECONDS
   local pip=(.venv/bin/python3 -m pip install --disable-pip-version-check)
@@ -154,36 +157,26 @@ pip_install() {
   if [ $status -ne 0 ]; then
     why=$(grep -m 1 -oE "\[(Errno|SSL)[^]]*\][^'\")]*" "$log" || grep -m 1 '^ERROR: ' "$log" ||
           tail -n 1 "$log")
-    die "pip could not install $*: ${why#ERROR: } (all of its output: $log)"
+    die "pip could not install the wheels: ${why#ERROR: } (all of its output: $log)"
   fi
   rm -f "$log"
-  [ -t 1 ] || say "pip has installed $* in $((SECONDS - begin)) s"
+  [ -t 1 ] || say "pip has installed them in $((SECONDS - begin)) s"
 }
 
 install_wheels() {
   make_venv
-  if [ $torch = no ]; then
-    say "installing into .venv: $(echo $wheels)"
-    pip_install "${wheels_full[@]}"
-    return
+  wheels=$(missing_wheels)
+  [ -n "$wheels" ] || return 0
+  local size="" more=()
+  if [ "$level" = minimal ]; then
+    size=" (about 500 MB to fetch)"
+    more=(--no-compile)  # the demo runs no Python of it
+  elif [ $torch = yes ]; then
+    size=" (up to 3 GB to fetch)"
   fi
-  if has_all || [ "$level" = gpu ]; then
-    say "installing into .venv: torch $kTorch with all of its wheels, numpy, safetensors (about 3 GB to fetch)"
-    pip_install "torch==$kTorch" "numpy>=2,<3" safetensors
-    ! has_all || pip_install "${wheels_full[@]}"
-    return
-  fi
-  if [[ $wheels == torch==* ]]; then
-    say "installing into .venv: torch $kTorch without its dependencies (about 500 MB to fetch)"
-    pip_install --no-deps --no-compile "torch==$kTorch"  # the demo runs no Python of it
-  fi
-  local rest
-  rest=$(missing_wheels)
-  if [ -n "$rest" ]; then
-    say "installing into .venv: $rest"
-    # shellcheck disable=SC2086  # one requirement per word
-    pip_install $rest
-  fi
+  say "installing into .venv$size: $(names_of "$wheels")"
+  # All that is wanted is in the lock files: pip needn't look for dependencies.
+  pip_install --no-deps "${more[@]}" --require-hashes --only-binary :all: -r <(echo "$wheels")
 }
 
 # The tests start PyTorch a hundred times. A third of such a start is Python's garbage collector, which runs
@@ -235,7 +228,7 @@ if [ ${#need_packages[@]} -eq 0 ] && [ -z "$wheels" ] && ! missing_unpacked; the
   exit 0
 fi
 [ ${#need_packages[@]} -eq 0 ] || say "missing Debian packages: ${need_packages[*]}"
-[ -z "$wheels" ] || say "missing in .venv: ${wheels//$'\n'/ }"
+[ -z "$wheels" ] || say "missing in .venv: $(names_of "$wheels")"
 ! missing_unpacked || say "missing in .cache: Slurm, kubectl or Prometheus, unpacked for tests (30 MB to fetch)"
 [ "$dry_run" = no ] || exit 1
 [ ${#need_packages[@]} -eq 0 ] || install_packages "${need_packages[@]}"
@@ -245,6 +238,6 @@ fi
 mapfile -t need_packages < <(missing_packages)
 wheels=$(missing_wheels)
 [ ${#need_packages[@]} -eq 0 ] || die "still missing after the installation: ${need_packages[*]}"
-[ -z "$wheels" ] || die "still missing in .venv after the installation: ${wheels//$'\n'/ }"
+[ -z "$wheels" ] || die "still missing in .venv after the installation: $(names_of "$wheels")"
 spare_collections
 say "done ($level)"

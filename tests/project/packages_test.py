@@ -29,6 +29,7 @@ PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin
           "/etc/ddprun/ddprun.toml", "/usr/share/doc/ddprun/copyright", "/usr/share/doc/ddprun/docs/launcher.md",
           "/usr/share/bash-completion/completions/ddprunctl")
 
+MAINTAINER = "Ada Lovelace <ada@example.org>"
 # $1: a folder of ours, $2: the packages'. The script for the new root comes on stdin.
 IN_OVERLAY = """set -e
 mount -t tmpfs none "$1"
@@ -60,7 +61,8 @@ class Packages(unittest.TestCase):
         directory = tempfile.TemporaryDirectory(prefix="ddprun-packages-")
         cls.addClassCleanup(directory.cleanup)
         cls.folder = directory.name
-        done = run(["cpack", "-G", "DEB", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", cls.folder])
+        done = run(["cpack", "-G", "DEB", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", cls.folder, "-D",
+                    f"CPACK_PACKAGE_CONTACT={MAINTAINER}"])
         if done.returncode != 0:
             raise AssertionError(done.stdout)
         cls.packages = sorted(name for name in os.listdir(cls.folder) if name.endswith(".deb"))
@@ -84,6 +86,10 @@ class Packages(unittest.TestCase):
         for name in ("ddprun", "libddprun-dev"):
             version = run(["dpkg-deb", "--field", self.package(name), "Version"]).stdout.strip()
             self.assertEqual(run([os.path.join(BIN, "ddprun"), "--version"]).stdout.split()[1], version)
+            self.assertEqual(run(["dpkg-deb", "--field", self.package(name), "Maintainer"]).stdout.strip(), MAINTAINER)
+            changelog = run(["sh", "-c", f"dpkg-deb --fsys-tarfile {self.package(name)} | "
+                                         f"tar -xO ./usr/share/doc/{name}/changelog.gz | gzip -d"]).stdout
+            self.assertIn(f" -- {MAINTAINER}  ", changelog)
 
     def test_lintian_finds_no_error(self):
         if not shutil.which("lintian"):
