@@ -150,10 +150,18 @@ class Page:
             raise Failed(f"{expression}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
+    def is_true(self, expression):
+        try:
+            return self.value(expression)
+        except Failed as error:
+            if "target navigated" in str(error):  # another document comes
+                return False
+            raise
+
     def wait(self, expression, what, seconds=SECONDS):
-        """Until it is true in the page."""
+        """Until it is true in the page, or in the one that follows it."""
         deadline = time.monotonic() + seconds
-        while not self.value(expression):
+        while not self.is_true(expression):
             if time.monotonic() > deadline:
                 raise Failed(f"not within {seconds} s: {what}; the page says:\n{self.text()}")
             self.browser.receive(time.monotonic() + 0.02)
