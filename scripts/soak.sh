@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills faults inplace leaders gang-worlds journal-kills memory train worlds repeat)
+names=(restarts fuzz kills faults inplace quiet leaders gang-worlds journal-kills memory train worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -66,6 +66,9 @@ row faults "kill -9 of a worker, warden, agent or ddprund of a job on 3 hosts at
 n=$(count 50)
 row inplace "kill -9 of a rank of a job under --recovery=inplace at a random moment, $n times: right result, no hang" $((120 + 10 * n)) \
   env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/in_place_test.py RandomKills
+n=$(count 60)
+row quiet "a job is often quiet for $n min (compilation, checkpoints, a debugger): no hang is told" $((300 + 60 * n)) \
+  "$python" -B tests/pytorch/quiet_hour_test.py "$n"
 n=$(count 1000)
 row leaders "kill -9 or a pause of a leader, a standby, a worker, warden or agent of a job on 3 hosts, $n times" \
   $((300 + 15 * n)) env DDPRUN_FAULT_KILLS="$n" "$python" -B tests/faults/ha_test.py
