@@ -68,7 +68,7 @@ inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
 inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
 // Words with commas between: "collectives" compares calls before NCCL's, "nan" looks for NaN in
-// gradients.
+// gradients, "times" measures NCCL's operations on the GPU.
 inline constexpr char kDebug[] = "DDPRUN_DEBUG";
 // For tests alone; a build without tests and bench doesn't read it
 // (worker_sdk/core/nccl/device_identity.h).

@@ -29,7 +29,9 @@ struct FakeCuda::FakeEvent {
     std::mutex mutex;
     std::condition_variable changed;
     bool passed = false;
+    std::chrono::steady_clock::time_point when;  // it passed
   };
+  bool is_timed = false;  // constant once it is made
   std::mutex mutex;
   std::shared_ptr<Mark> mark;  // Guarded by mutex; nullptr: never recorded
 };
@@ -255,9 +257,10 @@ nccl::CudaResult FakeCuda::stream_wait_event(nccl::Stream stream, nccl::Event ev
   return nccl::kCudaSuccess;
 }
 
-nccl::CudaResult FakeCuda::event_create(nccl::Event* event) {
+nccl::CudaResult FakeCuda::event_create(nccl::Event* event, bool is_timed) {
   if (const auto result = fault("event_create")) return result;
   auto created = std::make_shared<FakeEvent>();
+  created->is_timed = is_timed;
   *event = reinterpret_cast<nccl::Event>(created.get());
   std::lock_guard lock(mutex_);
   events_[*event] = std::move(created);
@@ -290,6 +293,7 @@ nccl::CudaResult FakeCuda::event_record(nccl::Event event, nccl::Stream stream) 
   enqueue(stream, [mark] {
     std::lock_guard lock(mark->mutex);
     mark->passed = true;
+    mark->when = std::chrono::steady_clock::now();
     mark->changed.notify_all();
   });
   return nccl::kCudaSuccess;
@@ -306,6 +310,21 @@ nccl::CudaResult FakeCuda::event_query(nccl::Event event) {
   if (!found->mark) return nccl::kCudaSuccess;
   std::lock_guard mark_lock(found->mark->mutex);
   return found->mark->passed ? nccl::kCudaSuccess : nccl::kCudaNotReady;
+}
+
+nccl::CudaResult FakeCuda::event_elapsed(float* milliseconds, nccl::Event begin, nccl::Event end) {
+  if (const auto result = fault("event_elapsed")) return result;
+  std::chrono::steady_clock::time_point when[2];
+  for (int i = 0; i < 2; ++i) {
+    const auto found = find_event(i == 0 ? begin : end);
+    std::lock_guard lock(found->mutex);
+    if (!found->is_timed || !found->mark) return kInvalidValue;
+    std::lock_guard mark_lock(found->mark->mutex);
+    if (!found->mark->passed) return nccl::kCudaNotReady;
+    when[i] = found->mark->when;
+  }
+  *milliseconds = std::chrono::duration<float, std::milli>(when[1] - when[0]).count();
+  return nccl::kCudaSuccess;
 }
 
 nccl::CudaResult FakeCuda::memory_allocate(void** data, std::size_t size_bytes) {

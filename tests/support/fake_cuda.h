@@ -69,10 +69,11 @@ class FakeCuda : public nccl::CudaApi {
   nccl::CudaResult stream_synchronize(nccl::Stream stream) override;
   nccl::CudaResult stream_wait_event(nccl::Stream stream, nccl::Event event) override;
   nccl::CudaResult stream_is_capturing(nccl::Stream stream, bool* is_capturing) override;
-  nccl::CudaResult event_create(nccl::Event* event) override;
+  nccl::CudaResult event_create(nccl::Event* event, bool is_timed) override;
   nccl::CudaResult event_destroy(nccl::Event event) override;
   nccl::CudaResult event_record(nccl::Event event, nccl::Stream stream) override;
   nccl::CudaResult event_query(nccl::Event event) override;
+  nccl::CudaResult event_elapsed(float* milliseconds, nccl::Event begin, nccl::Event end) override;
   nccl::CudaResult memory_allocate(void** data, std::size_t size_bytes) override;
   nccl::CudaResult memory_free(void* data) override;
   nccl::CudaResult memory_set(void* data, int byte, std::size_t size_bytes,

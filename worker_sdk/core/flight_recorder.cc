@@ -62,7 +62,7 @@ void FlightRecorder::start(Ticket ticket) {
   publish(number);
 }
 
-void FlightRecorder::end(Ticket ticket, OperationState state) {
+void FlightRecorder::end(Ticket ticket, OperationState state, std::chrono::nanoseconds on_device) {
   if (ticket == 0) return;
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
@@ -70,6 +70,7 @@ void FlightRecorder::end(Ticket ticket, OperationState state) {
   if (entry != nullptr) {
     entry->state = state;
     entry->ended_ns = now;
+    entry->on_device = on_device;
   }
   for (std::uint32_t number = 0; number < communicators_.size(); ++number) {
     Tracked& communicator = communicators_[number];

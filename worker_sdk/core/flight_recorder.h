@@ -5,6 +5,7 @@
 // memory is taken after the constructor.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -36,6 +37,7 @@ class FlightRecorder {
     OperationState state = OperationState::kScheduled;
     // 0: not yet.
     std::int64_t scheduled_ns = 0, started_ns = 0, ended_ns = 0;  // CLOCK_MONOTONIC
+    std::chrono::nanoseconds on_device{0};  // so long it took there; 0: it isn't known
   };
   struct CommunicatorName {
     std::string backend;
@@ -57,7 +59,9 @@ class FlightRecorder {
   // forgotten meanwhile (`capacity` later ones) is left alone.
   Ticket schedule(const OperationFacts& facts);
   void start(Ticket ticket);
-  void complete(Ticket ticket) { end(ticket, OperationState::kCompleted); }
+  void complete(Ticket ticket, std::chrono::nanoseconds on_device = {}) {
+    end(ticket, OperationState::kCompleted, on_device);
+  }
   void fail(Ticket ticket) { end(ticket, OperationState::kFailed); }
 
   // Writes the slots anew: their memory has changed.
@@ -69,7 +73,7 @@ class FlightRecorder {
 
  private:
   Entry* find(Ticket ticket);
-  void end(Ticket ticket, OperationState state);
+  void end(Ticket ticket, OperationState state, std::chrono::nanoseconds on_device = {});
   void publish(std::uint32_t communicator);
 
   OperationSlot* const slots_;

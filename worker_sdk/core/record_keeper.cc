@@ -63,7 +63,8 @@ std::string operation_object(const FlightRecorder::Entry& entry, std::int64_t of
                 to_string(entry.state), R"(","scheduled_ns":)",
                 time_value(entry.scheduled_ns, offset_ns), R"(,"started_ns":)",
                 time_value(entry.started_ns, offset_ns), R"(,"ended_ns":)",
-                time_value(entry.ended_ns, offset_ns), "}");
+                time_value(entry.ended_ns, offset_ns), R"(,"device_ns":)",
+                time_value(entry.on_device.count(), 0), "}");
 }
 
 // An errno; 0: done.

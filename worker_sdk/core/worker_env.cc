@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -47,13 +48,13 @@ class Reader {
     return std::nullopt;
   }
 
-  // Whether `word` is among its words; notes a problem where one of these is none of `known`.
-  bool has_word(const char* name, std::string_view word, const std::vector<std::string>& known) {
+  // Its words; notes a problem where one of them is none of `known`.
+  std::set<std::string> words(const char* name, const std::vector<std::string>& known) {
     const std::string value = text(name).value_or("");
-    bool found = false;
+    std::set<std::string> found;
     for (std::string_view rest = value; !rest.empty();) {
       const std::string each(take_until(rest, ","));
-      found = found || each == word;
+      found.insert(each);
       if (std::find(known.begin(), known.end(), each) != known.end()) continue;
       problem(name, "=\"", value, "\": \"", each, "\" is none of ", listed(known));
     }
@@ -113,7 +114,7 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   const auto restarts = reader.number(env::kRestartCount, 0, 1 << 30, 0);
   const auto round = reader.number(env::kRound, 1, 1 << 30, restarts.value_or(0) + 1);
   const auto recorded = reader.number(env::kFlightRecorderSize, 0, kMaxRecorded, 2'000);
-  const bool debug = reader.has_word(env::kDebug, "collectives", {"collectives", "nan"});
+  const auto debug = reader.words(env::kDebug, {"collectives", "nan", "times"});
   const auto port = reader.number(env::kMasterPort, 1, 65535, std::nullopt);
 
   WorkerEnv result;
@@ -139,7 +140,8 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   result.agent_socket = reader.text(env::kAgentSocket).value_or("");
   result.error_file = reader.text(env::kErrorFile).value_or("");
   result.num_recorded = *recorded;
-  result.debug_collectives = debug;
+  result.debug_collectives = debug.contains("collectives");
+  result.debug_times = debug.contains("times");
   result.recovers_in_place = reader.text(env::kRecovery) == "inplace";
   result.recorder_dir = reader.text(env::kFlightRecorderDir).value_or("");
   result.run_id = reader.text(env::kRunId).value_or("none");

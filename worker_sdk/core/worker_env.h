@@ -31,6 +31,7 @@ struct WorkerEnv {
   int num_recorded = 2'000;        // operations that the flight recorder holds; 0: it is off
   bool recovers_in_place = false;  // --recovery=inplace (docs/inplace.md)
   bool debug_collectives = false;  // DDPRUN_DEBUG=collectives
+  bool debug_times = false;        // DDPRUN_DEBUG=times
   std::string recorder_dir{};      // for its files; empty: beside the error file
 
   // Reads the variables that ddprun and torchrun set. Throws Error(kInvalidArgument) that lists

@@ -63,7 +63,7 @@ TEST_CASE("WorkerEnv: DDPRUN_TEST_GPU=shared puts every rank on device 0") {
   }
 }
 
-TEST_CASE("WorkerEnv: DDPRUN_DEBUG has the words collectives and nan, no other one will do") {
+TEST_CASE("WorkerEnv: DDPRUN_DEBUG has the words collectives, nan and times, no others") {
   Variables variables = torchrun_variables();
   CHECK_FALSE(read(variables).debug_collectives);
   variables[env::kDebug] = "";
@@ -72,8 +72,12 @@ TEST_CASE("WorkerEnv: DDPRUN_DEBUG has the words collectives and nan, no other o
   CHECK(read(variables).debug_collectives);
   variables[env::kDebug] = "nan,collectives";
   CHECK(read(variables).debug_collectives);
+  CHECK_FALSE(read(variables).debug_times);
+  variables[env::kDebug] = "times";
+  CHECK(read(variables).debug_times);
   variables[env::kDebug] = "nan,1";
-  CHECK(contains(error_of(variables), "DDPRUN_DEBUG=\"nan,1\": \"1\" is none of collectives, nan"));
+  CHECK(contains(error_of(variables),
+                 "DDPRUN_DEBUG=\"nan,1\": \"1\" is none of collectives, nan, times"));
 }
 
 TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the GPU's number") {

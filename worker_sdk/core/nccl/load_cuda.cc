@@ -120,8 +120,9 @@ class LoadedCuda : public CudaApi {
     return forget(result, cudaErrorStreamCaptureImplicit);
   }
 
-  CudaResult event_create(Event* event) override {
-    return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event), cudaEventDisableTiming);
+  CudaResult event_create(Event* event, bool is_timed) override {
+    return cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(event),
+                                    is_timed ? cudaEventDefault : cudaEventDisableTiming);
   }
   CudaResult event_destroy(Event event) override { return cudaEventDestroy(raw(event)); }
   CudaResult event_record(Event event, Stream stream) override {
@@ -130,6 +131,10 @@ class LoadedCuda : public CudaApi {
   CudaResult event_query(Event event) override {
     const Relaxed relaxed(cudaThreadExchangeStreamCaptureMode);
     return forget(cudaEventQuery(raw(event)), cudaErrorNotReady);
+  }
+  CudaResult event_elapsed(float* milliseconds, Event begin, Event end) override {
+    const Relaxed relaxed(cudaThreadExchangeStreamCaptureMode);
+    return cudaEventElapsedTime(milliseconds, raw(begin), raw(end));
   }
 
   // An answer that is no failure: else the thread's next user of cudaGetLastError takes it for one.
@@ -178,6 +183,7 @@ class LoadedCuda : public CudaApi {
   DDPRUN_CUDA(cudaEventDestroy, cudaError_t (*)(cudaEvent_t));
   DDPRUN_CUDA(cudaEventRecord, cudaError_t (*)(cudaEvent_t, cudaStream_t));
   DDPRUN_CUDA(cudaEventQuery, cudaError_t (*)(cudaEvent_t));
+  DDPRUN_CUDA(cudaEventElapsedTime, cudaError_t (*)(float*, cudaEvent_t, cudaEvent_t));
   DDPRUN_CUDA(cudaMalloc, cudaError_t (*)(void**, std::size_t));
   DDPRUN_CUDA(cudaFree, cudaError_t (*)(void*));
   DDPRUN_CUDA(cudaMemsetAsync, cudaError_t (*)(void*, int, std::size_t, cudaStream_t));

@@ -134,12 +134,15 @@ class CudaApi {
   // the legacy default stream, and a stream that waits for that one captures.
   virtual CudaResult stream_is_capturing(Stream stream, bool* is_capturing) = 0;
 
-  virtual CudaResult event_create(Event* event) = 0;  // no timing
+  // `is_timed`: event_elapsed() takes it. Recording one that isn't costs less.
+  virtual CudaResult event_create(Event* event, bool is_timed) = 0;
   virtual CudaResult event_destroy(Event event) = 0;
   virtual CudaResult event_record(Event event, Stream stream) = 0;
   // kCudaNotReady: work is still under way. Leaves alone what another thread captures, as do the
   // two of memory below.
   virtual CudaResult event_query(Event event) = 0;
+  // Between two that have passed. Leaves captures alone as well.
+  virtual CudaResult event_elapsed(float* milliseconds, Event begin, Event end) = 0;
 
   virtual CudaResult memory_allocate(void** data, std::size_t size_bytes) = 0;
   virtual CudaResult memory_free(void* data) = 0;

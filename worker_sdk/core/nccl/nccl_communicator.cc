@@ -118,7 +118,7 @@ class NcclCommunicator : public Communicator {
         options_(std::move(options)),
         failure_(std::make_shared<Failure>(options_.group.prefix())),
         gate_(std::move(gate)),
-        events_(std::make_shared<EventPool>(cuda_, options_.rank)),
+        events_(std::make_shared<EventPool>(cuda_, options_.rank, options_.time_operations)),
         caller_(std::make_shared<CallerStream>(options_.current_stream)),
         drain_(std::make_shared<StreamDrain>(cuda_, events_, failure_, caller_, options_)),
         number_(options_.progress
@@ -129,7 +129,7 @@ class NcclCommunicator : public Communicator {
     const int rank = options_.rank;
     try {
       check_cuda(*cuda_, cuda_->stream_create_high_priority(&stream_), rank, "cudaStreamCreate");
-      check_cuda(*cuda_, cuda_->event_create(&caller_ready_), rank, "cudaEventCreate");
+      check_cuda(*cuda_, cuda_->event_create(&caller_ready_, false), rank, "cudaEventCreate");
       check_cuda(*cuda_, cuda_->memory_allocate(&barrier_memory_, kBarrierBytes), rank,
                  "cudaMalloc");
       check_cuda(*cuda_, cuda_->memory_set(barrier_memory_, 0, kBarrierBytes, stream_), rank,
@@ -372,13 +372,22 @@ class NcclCommunicator : public Communicator {
     CudaResult ordered = cuda_->event_record(caller_ready_, caller_->on(options_.device));
     if (ordered == kCudaSuccess) ordered = cuda_->stream_wait_event(stream_, caller_ready_);
     if (ordered != kCudaSuccess) fail(cuda_error(*cuda_, ordered, rank, operations[0]->name()));
+    for (const OperationPtr& operation : operations) {
+      if (operation->begin() != nullptr && !captured) record(operation->begin(), *operation);
+    }
     call_nccl(operations, asked);
     for (const OperationPtr& operation : operations) {
-      const CudaResult recorded = cuda_->event_record(operation->event(), stream_);
-      if (recorded != kCudaSuccess) fail(cuda_error(*cuda_, recorded, rank, operation->name()));
+      record(operation->event(), *operation);
       captured ? operation->mark_captured() : operation->mark_launched();
     }
     return operations;
+  }
+
+  void record(Event event, const Operation& operation) {
+    const CudaResult result = cuda_->event_record(event, stream_);
+    if (result != kCudaSuccess) {
+      fail(cuda_error(*cuda_, result, options_.rank, operation.name()));
+    }
   }
 
   // An operation that the watchdog counts when it has ended, and sees where CUDA hangs.

@@ -53,6 +53,8 @@ struct NcclOptions {
 
   // wait() also blocks the calling thread until the result is there, so that errors come from it.
   bool blocking_wait = false;
+  // The flight recorder has each operation's time on the device: an event more for each.
+  bool time_operations = false;
 
   // How often a rank that waits long looks whether another one has given up, from this age of an
   // operation on; a healthy run never looks.

@@ -28,7 +28,7 @@ Event EventPool::take() {
     }
   }
   Event event = nullptr;
-  check_cuda(*cuda_, cuda_->event_create(&event), rank_, "cudaEventCreate");
+  check_cuda(*cuda_, cuda_->event_create(&event, is_timed_), rank_, "cudaEventCreate");
   return event;
 }
 
@@ -42,7 +42,8 @@ Operation::Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> e
       ticket_(ticket),
       timeout_(timeout),
       deadline_(Deadline::after(timeout)),
-      event_(events_->take()) {}
+      event_(events_->take()),
+      begin_(events_->is_timed() ? events_->take() : nullptr) {}
 
 std::string Operation::name() const {
   std::string text = concat("operation ", facts_.sequence, ", ");
@@ -60,6 +61,13 @@ void Operation::mark_captured() {
   std::lock_guard lock(mutex_);
   captured_.store(true, std::memory_order_release);
   if (state_ == State::kPending) state_ = State::kDone;
+}
+
+std::chrono::nanoseconds Operation::device_time() const {
+  float milliseconds = 0;
+  if (begin_ == nullptr || is_captured()) return {};
+  if (cuda_->event_elapsed(&milliseconds, begin_, event_) != kCudaSuccess) return {};
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
 }
 
 Operation::State Operation::poll() {

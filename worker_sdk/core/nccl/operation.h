@@ -67,7 +67,9 @@ class CallerStream {
 // Events of one device, reused. Must be used with that device selected. Any thread.
 class EventPool {
  public:
-  EventPool(std::shared_ptr<CudaApi> cuda, int rank) : cuda_(std::move(cuda)), rank_(rank) {}
+  // `is_timed`: operations are measured on the device.
+  EventPool(std::shared_ptr<CudaApi> cuda, int rank, bool is_timed = false)
+      : cuda_(std::move(cuda)), rank_(rank), is_timed_(is_timed) {}
 
   ~EventPool() {
     if (!is_left_) clear();
@@ -77,6 +79,7 @@ class EventPool {
   EventPool& operator=(const EventPool&) = delete;
 
   Event take();  // throws cuda_error
+  bool is_timed() const { return is_timed_; }
 
   void give_back(Event event) {
     std::lock_guard lock(mutex_);
@@ -95,6 +98,7 @@ class EventPool {
  private:
   const std::shared_ptr<CudaApi> cuda_;
   const int rank_;
+  const bool is_timed_;
   std::mutex mutex_;
   std::vector<Event> free_;  // Guarded by mutex_
   bool is_left_ = false;     // likewise
@@ -110,7 +114,10 @@ class Operation {
   Operation(std::shared_ptr<CudaApi> cuda, std::shared_ptr<EventPool> events,
             std::shared_ptr<Failure> failure, const OperationFacts& facts,
             std::chrono::milliseconds timeout, FlightRecorder::Ticket ticket = 0);
-  ~Operation() { events_->give_back(event_); }
+  ~Operation() {
+    events_->give_back(event_);
+    if (begin_ != nullptr) events_->give_back(begin_);
+  }
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
@@ -120,6 +127,8 @@ class Operation {
   // "operation 12, all_reduce of 256 float32 sum". Made when it is asked for: as long as a launch.
   std::string name() const;
   Event event() const { return event_; }
+  // To be recorded before the operation. Null: it isn't measured.
+  Event begin() const { return begin_; }
   Clock::time_point started() const { return started_; }
   Deadline deadline() const { return deadline_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
@@ -130,6 +139,10 @@ class Operation {
   // It is part of a CUDA graph: done, as far as anybody waits for it.
   void mark_captured();
   bool is_captured() const { return captured_.load(std::memory_order_acquire); }
+
+  // Where it is done: so long it took on the device, its wait for other ranks included. 0: it
+  // wasn't measured.
+  std::chrono::nanoseconds device_time() const;
 
   // Looks at the event. A CUDA error sets the communicator's failure. Any thread.
   State poll();
@@ -145,6 +158,7 @@ class Operation {
   const Clock::time_point started_ = Clock::now();
   const Deadline deadline_;
   const Event event_;
+  const Event begin_;
 
   std::atomic<bool> launched_{false};
   std::atomic<bool> captured_{false};

@@ -112,7 +112,7 @@ std::shared_ptr<Operation> Watchdog::oldest_pending() {
       options_.progress->collective_done();
       FlightRecorder& recorder = options_.progress->recorder();
       if (state == Operation::State::kDone) {
-        recorder.complete(oldest->ticket());
+        recorder.complete(oldest->ticket(), oldest->device_time());
       } else {
         recorder.fail(oldest->ticket());
         if (!last_oldest_) last_oldest_ = oldest;

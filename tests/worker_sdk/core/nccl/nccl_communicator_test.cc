@@ -12,6 +12,8 @@
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/exchange_checks.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
+#include "worker_sdk/core/flight_recorder.h"
+#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::test {
 namespace {
@@ -342,6 +344,33 @@ TEST_CASE("NcclCommunicator: a bad argument is named, and the communicator stays
     comm.all_reduce(array.view(), ReduceOp::kSum, {});
     expect(array.read() == values_of(0, 8), "it still works");
   });
+}
+
+TEST_CASE("NcclCommunicator: operations are measured on the device where that is asked for") {
+  const bool is_asked = GENERATE(false, true);
+  CAPTURE(is_asked);
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  constexpr milliseconds kLate{50};
+  std::vector<std::shared_ptr<WorkerProgress>> progress;
+  for (int rank = 0; rank < 2; ++rank) progress.push_back(std::make_shared<WorkerProgress>());
+  rig.run_with(
+      2,
+      [&](NcclOptions& options) {
+        options.progress = progress[static_cast<std::size_t>(options.rank)];
+        options.time_operations = is_asked;
+      },
+      [&](NcclCommunicator& comm, Stream stream) {
+        DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 8);
+        if (comm.rank() == 1) std::this_thread::sleep_for(kLate);  // it is what is measured
+        comm.all_reduce(array.view(), ReduceOp::kSum);
+      });
+  const auto first = progress[0]->recorder().entries().at(0);  // waits for rank 1
+  const auto late = progress[1]->recorder().entries().at(0);
+  CHECK(first.on_device >= late.on_device);
+  CHECK(first.on_device >= (is_asked ? kLate / 2 : milliseconds(0)));
+  CHECK(first.on_device <= std::chrono::nanoseconds(first.ended_ns - first.started_ns));
+  CHECK((late.on_device > milliseconds(0)) == is_asked);
 }
 
 TEST_CASE("NcclCommunicator: options that can't be are refused before anything happens") {

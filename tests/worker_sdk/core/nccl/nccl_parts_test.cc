@@ -142,8 +142,8 @@ TEST_CASE("FakeCuda: a captured graph runs in replay alone, with the streams tha
   nccl::Event ready = nullptr, done = nullptr;
   cuda.stream_create_high_priority(&caller);
   cuda.stream_create_high_priority(&own);
-  cuda.event_create(&ready);
-  cuda.event_create(&done);
+  cuda.event_create(&ready, false);
+  cuda.event_create(&done, false);
   bool is_capturing = true;
   cuda.stream_is_capturing(caller, &is_capturing);
   CHECK_FALSE(is_capturing);
