@@ -39,6 +39,7 @@ using membership::JsonFields;
 
 constexpr int kMaxDepth = 4;
 constexpr int kMaxWorkers = 1 << 20;
+constexpr std::int64_t kMostConnectingUs = 86'400'000'000;  // a day
 
 std::string line_of(const JsonFields& fields, const char* name, std::size_t max_bytes) {
   return one_line(clean_utf8(fields.text(name), max_bytes));
@@ -195,7 +196,12 @@ WorkerLine parse_worker_line(std::string_view line) {
                  fields.small("local_rank", 0, kMaxWorkers)};
   }
   if (type == "wait_for_place") return WaitForPlace{};
-  if (type == "first_step") return FirstStep{fields.counter("step")};
+  if (type == "first_step") {
+    // An SDK of before tells no more than the step.
+    return FirstStep{
+        fields.counter("step"),
+        fields.has("connecting_us") ? fields.integer("connecting_us", 0, kMostConnectingUs) : 0};
+  }
   if (type == "exclude_node") return ExcludeNode{line_of(fields, "reason", kMaxReasonBytes)};
   if (type == "stop_job") {
     return StopJob{line_of(fields, "reason", kMaxReasonBytes),

@@ -30,7 +30,8 @@ struct Hello {
 struct WaitForPlace {};
 // The worker's first step of the round is done.
 struct FirstStep {
-  std::uint64_t step = 0;  // its number in the job's own count; 0: it has none
+  std::uint64_t step = 0;          // its number in the job's own count; 0: it has none
+  std::int64_t connecting_us = 0;  // so long it took to make communicators
 };
 // The worker asks to go on without this node.
 struct ExcludeNode {

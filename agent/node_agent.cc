@@ -227,14 +227,17 @@ void NodeAgent::on_worker_line(std::uint64_t round, int local_rank, const Worker
 }
 
 void NodeAgent::on_first_step(std::uint64_t round, int local_rank, const FirstStep& first) {
-  first_steps_[local_rank] = first.step;
+  first_steps_[local_rank] = first;
   const auto num_ranks = ranks_.left.empty()
                              ? static_cast<std::size_t>(options_.environment.num_workers)
                              : ranks_.left.size();
   if (first_steps_.size() != num_ranks) return;
-  std::uint64_t smallest = first.step;  // 0, where one of them has no number
-  for (const auto& [rank, step] : first_steps_) smallest = std::min(smallest, step);
-  handle(event::FirstStepDone{{round, smallest}});
+  membership::FirstStep of_node{round, first.step};  // 0, where one of them has no number
+  for (const auto& [rank, each] : first_steps_) {
+    of_node.step = std::min(of_node.step, each.step);
+    of_node.connecting_us = std::max(of_node.connecting_us, each.connecting_us);
+  }
+  handle(event::FirstStepDone{of_node});
 }
 
 void NodeAgent::signal(int number, bool is_users) {

@@ -274,8 +274,8 @@ class NodeAgent {
   bool keeping_ = false;  // it is found out whether they can go on in place
   // Set: one has ended since it was to go on in place.
   std::optional<membership::WorkerFailure> late_failure_;
-  bool waiting_in_place_ = false;             // they are kept, the next round has not begun
-  std::map<int, std::uint64_t> first_steps_;  // of round_, by local rank, as they are said
+  bool waiting_in_place_ = false;         // they are kept, the next round has not begun
+  std::map<int, FirstStep> first_steps_;  // of round_, by local rank, as they are said
   AgentCounts counts_;
   std::optional<Clock::time_point> waiting_since_;  // set: no round, nor workers
   bool failed_here_ = false;                        // a worker of this node, in round_

@@ -63,14 +63,15 @@ class TimeGrid {
   std::size_t num_columns_ = 0;
 };
 
-inline constexpr std::size_t kNumPhases = 8;
+inline constexpr std::size_t kNumPhases = 9;
 // The rendezvous' ledger (docs/rendezvous.md, "Where the time went"), in a round's order.
 inline constexpr std::array<std::string_view, kNumPhases> kPhaseKeys = {
-    "rendezvous", "spawn", "first_step", "running", "redone", "detect", "stop", "delay"};
+    "rendezvous", "spawn",  "communicators", "first_step", "running",
+    "redone",     "detect", "stop",          "delay"};
 // As the status page names them.
 inline constexpr std::array<std::string_view, kNumPhases> kPhaseNames = {
-    "rendezvous", "start",    "first step", "training",
-    "done again", "noticing", "stopping",   "crash loop's delay"};
+    "rendezvous", "start",    "communicators", "first step",        "training",
+    "done again", "noticing", "stopping",      "crash loop's delay"};
 using PhaseSeconds = std::array<double, kNumPhases>;
 
 struct RoundFacts {

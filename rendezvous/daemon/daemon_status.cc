@@ -172,13 +172,9 @@ void write_rounds(TextWriter& out, const DaemonMetrics& all) {
 void write_seconds(TextWriter& out, const membership::PhaseSeconds& seconds) {
   out.family("ddprun_job_seconds_total", Type::kCounter,
              "What all jobs spent their time in; each second of a job counts once.");
-  out.sample({{"phase", "rendezvous"}}, seconds.rendezvous);
-  out.sample({{"phase", "spawn"}}, seconds.spawn);
-  out.sample({{"phase", "first_step"}}, seconds.first_step);
-  out.sample({{"phase", "running"}}, seconds.running);
-  out.sample({{"phase", "detect"}}, seconds.detect);
-  out.sample({{"phase", "stop"}}, seconds.stop);
-  out.sample({{"phase", "delay"}}, seconds.delay);
+  for (const auto& [name, phase] : membership::kPhases) {
+    if (phase != &membership::PhaseSeconds::redone) out.sample({{"phase", name}}, seconds.*phase);
+  }
   out.single("ddprun_job_redone_seconds_total", Type::kCounter,
              "Of phase running, what steps cost that a later round did again.", seconds.redone);
 }

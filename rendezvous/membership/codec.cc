@@ -257,6 +257,9 @@ template <MaybeConst<FirstStep> Self, typename Fields>
 void each_json(Self& message, Fields& fields) {
   fields.counter("round", message.round);
   fields.counter("step", message.step);
+  if (fields.wants("connecting_us", message.connecting_us > 0)) {
+    fields.number("connecting_us", message.connecting_us, 0, kMaxMicroseconds);
+  }
 }
 
 template <MaybeConst<WorkerRequest> Self, typename Fields>

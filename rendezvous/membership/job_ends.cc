@@ -157,7 +157,11 @@ void Job::handle(Node& node, const FirstStep& message, TimePoint now, Actions&) 
   state_.first_step =
       state_.num_stepped == 0 ? message.step : std::min(state_.first_step, message.step);
   state_.idle_rounds = 0;
-  if (++state_.num_stepped == num_members()) state_.ledger.first_step(state_.first_step, now);
+  const std::chrono::microseconds connecting(message.connecting_us);
+  state_.connecting =
+      state_.num_stepped == 0 ? connecting : std::max(state_.connecting, connecting);
+  if (++state_.num_stepped < num_members()) return;
+  state_.ledger.first_step(state_.first_step, state_.connecting, now);
 }
 
 // The live round ends because of `reason`, not as it should. Without a step done it counts; too

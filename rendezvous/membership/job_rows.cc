@@ -157,6 +157,7 @@ void each_field(Self& job, Fields& fields) {
   fields("round_nodes", job.round_nodes);
   fields("num_stepped", job.num_stepped);
   fields("first_step", job.first_step);
+  fields("connecting", job.connecting);
   fields("round_end", job.round_end);
   fields("preempting", job.preempting);
   fields("time_is_over", job.time_is_over);

@@ -85,8 +85,10 @@ void Ledger::running(TimePoint now) {
   phase_ = Phase::kRunning;
 }
 
-void Ledger::first_step(std::uint64_t step, TimePoint now) {
+void Ledger::first_step(std::uint64_t step, Clock::duration connecting, TimePoint now) {
   if (phase_ != Phase::kRunning) return;
+  close_phase(&PhaseSeconds::communicators,
+              phase_began_ + std::min(connecting, now - phase_began_));
   close_phase(&PhaseSeconds::first_step, now);
   rounds_.back().first_step = step;
   phase_ = Phase::kStepping;
@@ -194,6 +196,7 @@ std::string Ledger::summary() const {
                 " stopping, ", seconds_text(total_.rendezvous), " waiting for nodes, ",
                 seconds_text(total_.spawn), " starting workers",
                 part(total_.delay, " in delays of a crash loop"),
+                part(total_.communicators, " making communicators"),
                 part(total_.first_step, " until the first step"),
                 part(total_.redone, " in steps that were done again"));
 }

@@ -19,16 +19,19 @@ namespace ddprun::membership {
 
 // Seconds of a round's phases, in the order in which they come.
 struct PhaseSeconds {
-  double rendezvous = 0;  // the previous round is over (or the job began) → members are chosen
-  double spawn = 0;       // → all workers run
-  double first_step = 0;  // → every node has finished a step (where they report it)
-  double running = 0;     // → the event that ended the round
-  double redone = 0;      // taken from `running`: its last steps, which a later round did again
-  double detect = 0;      // → the rendezvous knew of it
-  double stop = 0;        // → no worker is left
-  double delay = 0;       // → a crash loop's delay is over: the next round may begin
+  double rendezvous = 0;     // the previous round is over (or the job began) → members are chosen
+  double spawn = 0;          // → all workers run
+  double communicators = 0;  // taken from `first_step`: communicators were made
+  double first_step = 0;     // → every node has finished a step (where they report it)
+  double running = 0;        // → the event that ended the round
+  double redone = 0;         // taken from `running`: its last steps, which a later round did again
+  double detect = 0;         // → the rendezvous knew of it
+  double stop = 0;           // → no worker is left
+  double delay = 0;          // → a crash loop's delay is over: the next round may begin
 
-  double lost() const { return rendezvous + spawn + first_step + redone + detect + stop + delay; }
+  double lost() const {
+    return rendezvous + spawn + communicators + first_step + redone + detect + stop + delay;
+  }
   // Running ÷ all: the effective training time ratio. nullopt: there is none yet.
   std::optional<double> ettr() const;
   PhaseSeconds& operator+=(const PhaseSeconds& other);
@@ -37,6 +40,7 @@ struct PhaseSeconds {
 
 inline constexpr std::array kPhases = {std::pair("rendezvous", &PhaseSeconds::rendezvous),
                                        std::pair("spawn", &PhaseSeconds::spawn),
+                                       std::pair("communicators", &PhaseSeconds::communicators),
                                        std::pair("first_step", &PhaseSeconds::first_step),
                                        std::pair("running", &PhaseSeconds::running),
                                        std::pair("redone", &PhaseSeconds::redone),
@@ -74,8 +78,9 @@ class Ledger {
   void running(TimePoint now);
   // Every node has finished its first step of the round; `step` is its number, 0: it has none. The
   // steps of the last round that told its last step, from this number on, are done again: what they
-  // cost there, by that round's own pace, was lost.
-  void first_step(std::uint64_t step, TimePoint now);
+  // cost there, by that round's own pace, was lost. `connecting`: how long the slowest of its
+  // workers took to make communicators.
+  void first_step(std::uint64_t step, Clock::duration connecting, TimePoint now);
   void over(const std::string& cause, Clock::duration detect, TimePoint now);
   // `delayed_until`: the next round doesn't begin before it.
   void stopped(TimePoint now, std::optional<TimePoint> delayed_until = {});

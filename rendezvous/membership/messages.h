@@ -186,6 +186,8 @@ struct WorkersSucceeded {
 struct FirstStep {
   std::uint64_t round = 0;
   std::uint64_t step = 0;  // its number in the job's own count over restarts; 0: it has none
+  // The slowest worker took so long to make communicators; 0 also where they don't tell.
+  std::int64_t connecting_us = 0;
 };
 
 // Every process of the round is gone, or is kept. `store_port`: the listener bound for the next

@@ -238,7 +238,8 @@ struct JobState {
   std::vector<std::string> rank_labels;  // topology labels, by node rank
   int num_stepped = 0;                   // members that said FirstStep
   std::uint64_t first_step = 0;  // the smallest that they said; 0: one of them has no number
-  RoundFailures round_failures;  // empty where something else ended it
+  std::chrono::microseconds connecting{0};  // the longest that they said
+  RoundFailures round_failures;             // empty where something else ended it
   RoundEnd round_end = RoundEnd::kOther;  // of the round that is being stopped, as far as is known
   std::string preempting;                 // why the live round is about to end; empty: it isn't
   bool time_is_over = false;              // likewise: for good

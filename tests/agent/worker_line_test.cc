@@ -13,8 +13,12 @@ TEST_CASE("worker's line: each type with its fields, unknown fields are ignored"
   CHECK(hello.version == 1);
   CHECK(hello.round == 7);
   CHECK(hello.local_rank == 3);
-  CHECK(variants::get<FirstStep>(parse_worker_line(R"({"type":"first_step","step":41})")).step ==
-        41);
+  const auto first = variants::get<FirstStep>(
+      parse_worker_line(R"({"type":"first_step","step":41,"connecting_us":2500})"));
+  CHECK(first.step == 41);
+  CHECK(first.connecting_us == 2500);
+  CHECK(variants::get<FirstStep>(parse_worker_line(R"({"type":"first_step","step":41})"))
+            .connecting_us == 0);  // from an SDK of before
   CHECK(variants::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"ECC"})"))
             .reason == "ECC");
   const auto stop = variants::get<StopJob>(
@@ -35,17 +39,26 @@ TEST_CASE("worker's line: each type with its fields, unknown fields are ignored"
 }
 
 TEST_CASE("worker's line: what can't be is a protocol error") {
-  for (const char* line :
-       {"", "7", "[]", "{", R"({"type":7})", "{}", R"({"type":"hello","version":1,"round":1})",
-        R"({"type":"hello","version":1,"round":-1,"local_rank":0})",
-        R"({"type":"hello","version":1,"round":1,"local_rank":-1})",
-        R"({"type":"hello","version":1,"round":1,"local_rank":99999999})",
-        R"({"type":"first_step"})", R"({"type":"first_step","step":-1})", R"({"type":"recorded"})",
-        R"({"type":"recorded","file":"","number":-1})", R"({"type":"exclude_node"})",
-        R"({"type":"exclude_node","reason":7})",
-        R"({"type":"stop_job","reason":"x","exit_code":0})",
-        R"({"type":"stop_job","reason":"x","exit_code":256})",
-        R"({"type":"first_step","step":1,"x":[[[[[[1]]]]]]})"}) {
+  for (const char* line : {"",
+                           "7",
+                           "[]",
+                           "{",
+                           R"({"type":7})",
+                           "{}",
+                           R"({"type":"hello","version":1,"round":1})",
+                           R"({"type":"hello","version":1,"round":-1,"local_rank":0})",
+                           R"({"type":"hello","version":1,"round":1,"local_rank":-1})",
+                           R"({"type":"hello","version":1,"round":1,"local_rank":99999999})",
+                           R"({"type":"first_step"})",
+                           R"({"type":"first_step","step":-1})",
+                           R"({"type":"first_step","step":1,"connecting_us":-1})",
+                           R"({"type":"recorded"})",
+                           R"({"type":"recorded","file":"","number":-1})",
+                           R"({"type":"exclude_node"})",
+                           R"({"type":"exclude_node","reason":7})",
+                           R"({"type":"stop_job","reason":"x","exit_code":0})",
+                           R"({"type":"stop_job","reason":"x","exit_code":256})",
+                           R"({"type":"first_step","step":1,"x":[[[[[[1]]]]]]})"}) {
     CAPTURE(line);
     CHECK(test::code_of([&] { parse_worker_line(line); }) == ErrorCode::kProtocol);
   }

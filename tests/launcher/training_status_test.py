@@ -30,12 +30,15 @@ ddprun.phase("evaluate")
 
 
 class TrainingStatus(harness.Case):
-    def training(self):
+    def job(self):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=5) as answer:
-                return json.load(answer)["jobs"][0].get("training")
+                return json.load(answer)["jobs"][0]
         except (OSError, IndexError):
-            return None
+            return {}
+
+    def training(self):
+        return self.job().get("training")
 
     def test_step_loss_samples_and_parts_of_all_ranks(self):
         self.check_loop()
@@ -96,6 +99,8 @@ class TrainingStatus(harness.Case):
         self.assertGreater(mean["step"], 0.9 * (mean["forward"] + mean["backward"] + mean["loader"]), parts)
         self.assertAlmostEqual(parts["overlap"]["mean"], 1 - mean["exposed"] / mean["communication"], places=6)
         self.assertGreater(parts["bytes_per_step"], 4e6)  # 1.2 million float32 parameters
+        spent = self.job()["seconds"]
+        self.assertTrue(0 < spent["communicators"] < 5, spent)
         process.send_signal(signal.SIGTERM)
         self.finish(process)
 

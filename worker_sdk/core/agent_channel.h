@@ -2,6 +2,7 @@
 // A worker's connection to the agent on its node (docs/agent-socket.md). Owned by Session.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -52,8 +53,10 @@ class AgentChannel {
   std::optional<std::uint64_t> await_request(int stop);
 
   // Events. Any thread; they never wait: what the agent doesn't take is dropped. False: it was.
-  bool first_step(std::uint64_t step) {
-    return send_line(concat(R"({"type":"first_step","step":)", step, "}"));
+  // `connecting`: how long this worker took to make communicators.
+  bool first_step(std::uint64_t step, std::chrono::nanoseconds connecting) {
+    return send_line(concat(R"({"type":"first_step","step":)", step, R"(,"connecting_us":)",
+                            connecting.count() / 1000, "}"));
   }
 
   bool exclude_node(std::string_view reason);

@@ -90,7 +90,9 @@ class AgentContact {
     progress_.move_to(greeted_->page());
     agent_ = std::move(greeted_);
     recorder_.serve(agent_);
-    progress_.on_first_step([agent = agent_](std::uint64_t step) { agent->first_step(step); });
+    progress_.on_first_step([agent = agent_](std::uint64_t step, std::chrono::nanoseconds spent) {
+      agent->first_step(step, spent);
+    });
     return true;
   }
 
@@ -207,8 +209,13 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     store::PrefixStore agreement(prefix + "/backend", store_);
     verdict = agree_on_backend(agreement, env_.world_size, offer_device(choice));
   }
+  // All ranks are there: what follows is the making itself.
+  const auto made = [this, agreed = Clock::now()](std::unique_ptr<Communicator> communicator) {
+    progress_->add_connecting(Clock::now() - agreed);
+    return communicator;
+  };
   if (verdict.kind == BackendVerdict::Kind::kNccl) {
-    auto communicator = make_nccl(prefix + "/nccl/", options);
+    auto communicator = made(make_nccl(prefix + "/nccl/", options));
     if (!options.compare_calls && !env_.debug_collectives) return communicator;
     const std::size_t number = progress_->recorder().communicators().size() - 1;
     return make_checked_communicator(std::move(communicator), static_cast<std::uint32_t>(number),
@@ -221,7 +228,7 @@ std::unique_ptr<Communicator> Session::make_communicator(BackendChoice choice,
     const bool idles = verdict.some_have_a_device || std::filesystem::exists("/dev/nvidiactl");
     log_message(idles ? LogLevel::kWarning : LogLevel::kInfo, verdict.why);
   }
-  return make_host(prefix + "/host/", options, progress_);
+  return made(make_host(prefix + "/host/", options, progress_));
 }
 
 DeviceOffer Session::offer_device(BackendChoice choice) {
@@ -270,6 +277,7 @@ std::unique_ptr<Communicator> Session::make_nccl(const std::string& prefix,
   nccl_options.init_timeout = options.init_timeout;
   nccl_options.current_stream = options.current_stream;
   nccl_options.blocking_wait = options.blocking_wait;
+  nccl_options.time_operations = env_.debug_times;
   nccl_options.config = options.nccl_config;
   nccl_options.connect_store = connect_;
   nccl_options.split_store = store_;

@@ -135,7 +135,7 @@ void WorkerProgress::end() {
   page_->steps_done = step;
   if (first_ended_) return;
   first_ended_ = true;
-  if (first_step_) first_step_(numbered_ ? step : 0);
+  if (first_step_) first_step_(numbered_ ? step : 0, std::chrono::nanoseconds(connecting_.load()));
 }
 
 void WorkerProgress::set_phase(ProgressPhase phase) {

@@ -3,6 +3,7 @@
 // system call, no lock. Without an agent the words are private and everything works the same.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +70,9 @@ class WorkerProgress {
   void add_parts(const StepParts& parts);
 
   // One call at the end of the first step; `step` is 0 where the loop tells no numbers.
-  void on_first_step(std::function<void(std::uint64_t step)> call) {
+  // `connecting`: the sum of add_connecting() until then.
+  void on_first_step(
+      std::function<void(std::uint64_t step, std::chrono::nanoseconds connecting)> call) {
     first_step_ = std::move(call);
   }
 
@@ -78,6 +81,9 @@ class WorkerProgress {
 
   // The training waited so long for its data.
   void add_loading(std::chrono::nanoseconds waited);
+
+  // Making a communicator took so long, from the moment at which all of its ranks were there.
+  void add_connecting(std::chrono::nanoseconds spent) { connecting_ += spent.count(); }
 
   void collective_begun(CollectiveKind kind);
   void collective_done();
@@ -108,7 +114,8 @@ class WorkerProgress {
   bool numbered_ = false;  // begin_step() was called
   bool in_step_ = false;   // begun and not ended
   bool first_ended_ = false;
-  std::function<void(std::uint64_t)> first_step_;
+  std::function<void(std::uint64_t, std::chrono::nanoseconds)> first_step_;
+  std::atomic<std::chrono::nanoseconds::rep> connecting_{0};
   std::function<bool()> begun_;
   const std::unique_ptr<FlightRecorder> recorder_;
   std::mutex failed_mutex_;

@@ -106,6 +106,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       failed,
       WorkersSucceeded{2},
       FirstStep{2, 41},
+      FirstStep{2, 41, 2'500'000},
       WorkersStopped{2, 40002, 99},
       WorkersStopped{2, 40002, 99, 0, 7},
       WorkerRequest{2, WorkerRequest::Kind::kExcludeNode, 5, "ECC", 1},

@@ -226,7 +226,7 @@ TEST_CASE("Ledger: the time until the first step, and the steps that are done ag
   Ledger ledger(begin);
   ledger.started(record(1), {"a"}, begin + 1s);
   ledger.running(begin + 2s);
-  ledger.first_step(1, begin + 5s);
+  ledger.first_step(1, 2s, begin + 5s);
   ledger.over("failed", 0s, begin + 105s);  // 100 steps of 1 s after the first one
   ledger.last_step(100);
   ledger.last_step(101);  // of another node
@@ -237,9 +237,10 @@ TEST_CASE("Ledger: the time until the first step, and the steps that are done ag
   ledger.stopped(begin + 107s);
   ledger.started(record(3), {"a"}, begin + 107s);
   ledger.running(begin + 107s);
-  ledger.first_step(82, begin + 108s);  // from the checkpoint of step 81
+  ledger.first_step(82, 1h, begin + 108s);  // from the checkpoint of step 81
   const RoundRecord& first = ledger.rounds()[0];
-  CHECK(first.seconds.first_step == 3);
+  CHECK(first.seconds.communicators == 2);
+  CHECK(first.seconds.first_step == 1);
   CHECK(first.first_step == 1);
   CHECK(first.last_step == 101);
   CHECK(first.steps_redone == 20);
@@ -250,8 +251,22 @@ TEST_CASE("Ledger: the time until the first step, and the steps that are done ag
   CHECK(ledger.rounds()[2].first_step == 82);
   CHECK(ledger.total().running == Approx(80));
   CHECK(ledger.total().running + ledger.total().lost() == Approx(108));
-  CHECK_THAT(ledger.summary(), Contains("6.00 s until the first step") &&
+  CHECK(ledger.rounds()[2].seconds.communicators == 1);  // no more than there was
+  CHECK_THAT(ledger.summary(), Contains("3.00 s making communicators") &&
+                                   Contains("3.00 s until the first step") &&
                                    Contains("20.0 s in steps that were done again"));
+}
+
+TEST_CASE("Ledger: communicators take as long as the slowest node says") {
+  Script j(2);
+  for (const char* name : {"1", "2"}) j.join(name);
+  for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
+  j.now += 9s;
+  j.says("1", FirstStep{1, 1, 2'000'000});
+  j.says("2", FirstStep{1, 1, 500'000});
+  const PhaseSeconds seconds = j.table.status().front().rounds[0].seconds;
+  CHECK(seconds.communicators == 2);
+  CHECK(seconds.first_step == 7);
 }
 
 TEST_CASE("Ledger: steps that are done again twice are lost there once") {
@@ -259,14 +274,14 @@ TEST_CASE("Ledger: steps that are done again twice are lost there once") {
   Ledger ledger(begin);
   ledger.started(record(1), {"a"}, begin);
   ledger.running(begin);
-  ledger.first_step(1, begin);
+  ledger.first_step(1, 0s, begin);
   ledger.over("failed", 0s, begin + 100s);
   ledger.last_step(101);
   ledger.stopped(begin + 100s);
   for (int round = 2; round <= 4; ++round) {  // their nodes were lost and told no last step
     ledger.started(record(round), {"a"}, begin + 100s);
     ledger.running(begin + 100s);
-    ledger.first_step(round == 4 ? 72 : 82, begin + 100s);
+    ledger.first_step(round == 4 ? 72 : 82, 0s, begin + 100s);
     ledger.over("lost", 0s, begin + 100s);
     ledger.stopped(begin + 100s);
     CHECK(ledger.rounds()[0].seconds.redone == Approx(round == 4 ? 30 : 20));
@@ -282,13 +297,13 @@ TEST_CASE(
     Ledger ledger(begin);
     ledger.started(record(1), {"a"}, begin);
     ledger.running(begin);
-    if (first > 0) ledger.first_step(first, begin);
+    if (first > 0) ledger.first_step(first, 0s, begin);
     ledger.over("failed", 0s, begin + 10s);
     ledger.last_step(last);
     ledger.stopped(begin + 10s);
     ledger.started(record(2), {"a"}, begin + 10s);
     ledger.running(begin + 10s);
-    ledger.first_step(again, begin + 10s);
+    ledger.first_step(again, 0s, begin + 10s);
     return ledger.total().redone;
   };
   CHECK(seconds_redone(50, 60, 1) == Approx(10));  // from an older checkpoint

@@ -135,12 +135,13 @@ TEST_CASE("AgentChannel: a wait for requests ends with the agent, and when it is
 TEST_CASE("AgentChannel: events arrive as they were said, whatever is in a reason") {
   AgentThread agent(1, 1);
   AgentChannel channel(agent.path(), 1, 0, soon());
-  CHECK(channel.first_step(17));
+  CHECK(channel.first_step(17, std::chrono::microseconds(2500)));
   CHECK(channel.exclude_node("say \"\\\" and\nbad \xff bytes: é"));
   CHECK(channel.stop_job(std::string(9000, '"'), 9));
   const auto said = agent.await_said(3);
   REQUIRE(said.size() == 3);
   CHECK(variants::get<agent::FirstStep>(said[0].second).step == 17);
+  CHECK(variants::get<agent::FirstStep>(said[0].second).connecting_us == 2500);
   CHECK(variants::get<agent::ExcludeNode>(said[1].second).reason ==
         "say \"\\\" and bad \xEF\xBF\xBD bytes: é");
   CHECK(variants::get<agent::StopJob>(said[2].second).exit_code == 9);

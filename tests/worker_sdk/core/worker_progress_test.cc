@@ -13,6 +13,7 @@
 #include "worker_sdk/core/flight_recorder.h"
 
 using namespace ddprun;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -30,8 +31,9 @@ std::uint64_t phase_of(const WorkerProgress& progress) { return progress.page().
 
 TEST_CASE("WorkerProgress: a step that begins ends the one before, the first end is said once") {
   WorkerProgress progress;
-  std::vector<std::uint64_t> first;
-  progress.on_first_step([&](std::uint64_t step) { first.push_back(step); });
+  std::vector<std::pair<std::uint64_t, std::chrono::nanoseconds>> first;
+  progress.on_first_step([&](auto... told) { first.emplace_back(told...); });
+  for (const auto spent : {3s, 4s}) progress.add_connecting(spent);
   CHECK(phase_of(progress) == 0);
   progress.begin_step(41);
   CHECK(phase_of(progress) == 1);
@@ -43,7 +45,7 @@ TEST_CASE("WorkerProgress: a step that begins ends the one before, the first end
   progress.end_step();
   CHECK(progress.page().steps_done == 42);
   progress.end_step();
-  CHECK(first == std::vector<std::uint64_t>{41});
+  CHECK(first == decltype(first){{41, 7s}});
   CHECK(progress.page().own_count == 0);
   progress.set_phase(ProgressPhase::kEvaluate);
   CHECK(phase_of(progress) == 3);
@@ -52,7 +54,7 @@ TEST_CASE("WorkerProgress: a step that begins ends the one before, the first end
 TEST_CASE("WorkerProgress: steps are counted where nobody tells their numbers, and only there") {
   WorkerProgress counted;
   std::vector<std::uint64_t> first;
-  counted.on_first_step([&](std::uint64_t step) { first.push_back(step); });
+  counted.on_first_step([&](std::uint64_t step, auto) { first.push_back(step); });
   counted.count_step();
   counted.end_counted_step();
   counted.count_step();
@@ -123,7 +125,6 @@ TEST_CASE("CollectiveScope: counts an operation, also one that throws") {
 }
 
 TEST_CASE("WorkerProgress: the parts of steps add up, and go along to the agent's page") {
-  using namespace std::chrono_literals;
   WorkerProgress progress;
   const StepParts parts{20ms, 3ms, 5ms, 4ms, 1ms, 2ms, 1000};
   progress.add_parts(parts);
