@@ -125,6 +125,23 @@ std::string commander_problem(int fd) {
          "sides --token-file or TLS";
 }
 
+std::optional<uid_t> loopback_client(int fd) {
+  try {
+    if (!local_address(fd).is_loopback() || !peer_users_are_known()) return std::nullopt;
+  } catch (const Error&) {
+    return kNobody;
+  }
+  return peer_user(fd).value_or(kNobody);
+}
+
+std::string loopback_client_problem(int fd, uid_t owner) {
+  const auto user = loopback_client(fd);
+  if (!user || *user == 0 || *user == owner) return {};
+  return concat("without a token only programs of user ", owner,
+                " and root are served here over loopback, and ",
+                *user == kNobody ? "this one has gone" : concat("this one is of user ", *user));
+}
+
 bool peer_users_are_known() {
   static const bool kAreKnown = [] {
     try {

@@ -26,8 +26,17 @@ bool is_outsider(uid_t user);
 // another machine.
 std::string stranger_problem(int fd);
 
-// The same for a server that says what to run, or is told what to: it may not be on another machine
-// either, where anybody could answer in its place.
+// Of the client at the other end of `fd`: who it is, where it came over loopback and the kernel
+// says such things. kNobody: it has gone, so that nobody knows.
+inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
+std::optional<uid_t> loopback_client(int fd);
+
+// Why that client, which proves nothing, is not served: it is another user's than `owner`'s or
+// root's. Empty: it may be.
+std::string loopback_client_problem(int fd, uid_t owner);
+
+// As stranger_problem(), for a server that says what to run, or is told what to: it may not be on
+// another machine either, where anybody could answer in its place.
 std::string commander_problem(int fd);
 
 }  // namespace ddprun

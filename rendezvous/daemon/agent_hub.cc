@@ -8,6 +8,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/random_id.h"
 #include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/keep_alive.h"
@@ -66,6 +67,7 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
   agent.facts.local_port = local.port();
   agent.facts.peer_is_loopback =
       agent.facts.peer_addr.starts_with("127.") || agent.facts.peer_addr == "::1";
+  if (options_.asks_kernel) agent.facts.user = loopback_client(socket.native_handle());
   agent.peer = concat(agent.facts.peer_addr, ":", peer.port());
   agent.join_timer = std::make_unique<asio::steady_timer>(socket.get_executor());
   agent.join_timer->expires_after(options_.join_timeout);

@@ -34,6 +34,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
     std::chrono::milliseconds join_timeout{10'000};  // upgrade → Join
     // In all: and as many agents as connections.
     StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
+    bool asks_kernel = false;  // whose agents over loopback are: there is no token and no TLS
     bool quiet = false;  // the machine's log lines at debug level: the agents report themselves
     std::function<void(const membership::action::RoundStarted&)> round_started;
     std::function<void(const membership::action::RoundOver&)> round_over;

@@ -13,6 +13,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/http_session.h"
@@ -327,6 +328,7 @@ class Daemon::Impl {
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
       ++counts_.store_connections;
+      if (options_.own_user_alone && is_strangers_store(connection.get())) return;
       if (leads()) stores_->adopt(std::move(connection));
     };
     const auto http = [this](UniqueFd connection, Newcomer newcomer) {
@@ -338,6 +340,14 @@ class Daemon::Impl {
     listener_ = std::make_shared<PortListener>(io_, std::move(port), newcomers_, store, http,
                                                security_.tls ? tls : PortListener::Take());
     listener_->start(std::move(listeners));
+  }
+
+  static bool is_strangers_store(int client) {
+    const std::string why = loopback_client_problem(client, ::geteuid());
+    if (!why.empty()) {
+      log_warning("closed the connection of ", peer_text(client), ", a store's client: ", why);
+    }
+    return !why.empty();
   }
 
   struct Session {
@@ -380,6 +390,7 @@ class Daemon::Impl {
       page(request, std::move(answer));
     };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
+    options.own_user_alone = options_.own_user_alone;
     options.tls = security_.tls;
     options.is_tls = is_tls;
     options.token = security_.token;

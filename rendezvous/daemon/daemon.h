@@ -59,7 +59,9 @@ struct DaemonOptions {
   std::shared_ptr<const Secret> token;
   // With `token`: a bearer token, as Prometheus shows it, that reads three pages. Null: none does.
   std::shared_ptr<const Secret> scrape_token{};
-  security::TlsContext tls;         // null: off. Else only probes are answered without it
+  security::TlsContext tls;  // null: off. Else only probes are answered without it
+  // Over loopback other users than this one and root get probes alone: no store, no page, no job.
+  bool own_user_alone = false;
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Of stores behind proxies and on the port; in all: and as many agents as connections.
   StoreLimits job_limits = default_job_limits(), limits = default_total_limits();

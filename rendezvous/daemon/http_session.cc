@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/http_session.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/http/browser.h"
@@ -120,6 +123,10 @@ void HttpSession::answer() {
     respond(http::kServiceUnavailable,
             {"text/plain", concat("this ddprund stands by",
                                   leader->empty() ? "" : concat("; ", *leader, " leads"), "\n")});
+  } else if (const std::string stranger = refusal_of_user(path); !stranger.empty()) {
+    log_warning("refused a request of ", peer_, ": ", stranger);
+    fields_.add(security::kOtherUserHeader, "1");
+    respond(http::kForbidden, {"text/plain", concat(stranger, "\n")});
   } else if (const char* why = refusal_of_browser(peer)) {
     log_warning("refused a request of ", peer_, ": ", why);
     respond(http::kForbidden, {"text/plain", concat(why, "\n")});
@@ -150,6 +157,12 @@ const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
   if (options_.door) return nullptr;  // no browser has a token
   const int socket = exchange_.wire.socket().native_handle();
   return http::is_rebound(request, socket) ? http::kForeignHost : nullptr;
+}
+
+// Empty: it may ask.
+std::string HttpSession::refusal_of_user(std::string_view path) {
+  if (!options_.own_user_alone || is_probe(path)) return {};
+  return loopback_client_problem(exchange_.wire.socket().native_handle(), ::geteuid());
 }
 
 void HttpSession::admit(std::string_view target) {

@@ -56,6 +56,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
+    bool own_user_alone = false;               // as DaemonOptions have it
     security::TlsContext tls;                  // without TLS only probes are answered; null: off
     bool is_tls = false;                       // the connection begins with TLS
     std::shared_ptr<const Secret> token;       // who upgrades is to prove it has it; null: needn't
@@ -91,6 +92,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void answer_page(std::string_view target);
   void answer_watcher();
   const char* refusal_of_browser(std::optional<Peer> peer);
+  std::string refusal_of_user(std::string_view path);
   bool may_read(std::string_view target);
   bool is_admitted(std::string_view target);
   void admit(std::string_view target);

@@ -67,9 +67,10 @@ AgentHub::Options LedJobs::hub_options() {
   hub.join_timeout = options_.handshake_timeout;
   hub.of_job = options_.job_limits;
   hub.in_all = options_.limits;
+  hub.asks_kernel = !options_.token && !options_.tls;
   hub.quiet = options_.embedded;
   hub.round_started = [this](const auto& started) {
-    if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round);
+    if (started.on_daemon_port) stores_.begin_round(started.run_id, started.round, started.owner);
     if (!started.rendezvous) return;
     ++counts_.rounds;
     counts_.rendezvous.observe(*started.rendezvous);

@@ -10,6 +10,7 @@
 #include "common/cgroup_limits.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/socket.h"
 
 namespace ddprun::rendezvous {
@@ -78,17 +79,27 @@ RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions 
       timer_(io),
       patience_(io) {}
 
-void RoundStores::begin_round(const std::string& run_id, std::uint64_t round) {
+void RoundStores::begin_round(const std::string& run_id, std::uint64_t round,
+                              std::optional<uid_t> owner) {
   retire_current();
+  owner_ = owner;
   current_name_ = concat("store of job ", run_id, ", round ", round);
 }
 
 void RoundStores::end_rounds() {
   retire_current();
+  owner_.reset();
   current_name_.reset();
 }
 
 void RoundStores::adopt(UniqueFd connection) {
+  if (owner_) {
+    const std::string why = loopback_client_problem(connection.get(), *owner_);
+    if (!why.empty()) {
+      return log_warning("closed the connection of ", peer_text(connection.get()), ", a client of ",
+                         *current_name_, ": ", why);
+    }
+  }
   std::unique_ptr<store::StoreServer>& server = current_name_ ? current_ : plain_;
   const StoreLimits& limits = current_name_ ? of_job_ : in_all_;
   const std::size_t num_clients = server ? server->stats().num_connections : 0;

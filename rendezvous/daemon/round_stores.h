@@ -2,6 +2,8 @@
 // The c10d key spaces on the daemon's port: a plain one, static mode's rounds'. io thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -42,8 +44,9 @@ class RoundStores {
   RoundStores(boost::asio::io_context& io, store::StoreServerOptions options, StoreLimits of_job,
               StoreLimits in_all);
 
-  // Connections from now on get an empty key space of this round; older ones keep theirs.
-  void begin_round(const std::string& run_id, std::uint64_t round);
+  // Connections from now on get an empty key space of this round; older ones keep theirs. Over
+  // loopback it is for the programs of `owner` and root alone; nullopt: for all.
+  void begin_round(const std::string& run_id, std::uint64_t round, std::optional<uid_t> owner);
   // Connections from now on get the plain key space again.
   void end_rounds();
 
@@ -74,6 +77,7 @@ class RoundStores {
   std::unique_ptr<store::StoreServer> plain_;
   std::unique_ptr<store::StoreServer> current_;
   std::optional<std::string> current_name_;                   // set: a round is live
+  std::optional<uid_t> owner_;                                // of that one
   std::vector<std::unique_ptr<store::StoreServer>> retired_;  // until their last client has gone
   std::uint64_t past_requests_ = 0;  // of the rounds' stores that are no more
   bool timing_ = false;

@@ -24,7 +24,8 @@ void say_step(std::uint64_t step, std::string& reason) {
 
 }  // namespace
 
-Job::Job(const MachineOptions& options, std::uint64_t number, const Join& first, TimePoint now)
+Job::Job(const MachineOptions& options, std::uint64_t number, const Join& first,
+         std::optional<std::uint32_t> owner, TimePoint now)
     : options_(options), number_(number) {
   state_.nodes.remember_changes(options.journalled);
   state_.ledger = Ledger(now);
@@ -32,6 +33,7 @@ Job::Job(const MachineOptions& options, std::uint64_t number, const Join& first,
   state_.run_id = first.run_id;
   state_.settings = first.settings;
   state_.timeouts = first.timeouts;
+  state_.owner = owner;
   last_waiting_ = now - kWaitingInterval;
   await_nodes(now);
 }
@@ -71,8 +73,9 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
              " ms to come back"));
   const bool live = state_.phase == JobPhase::kRunning || state_.phase == JobPhase::kStopping;
   if (live) {
-    out.push_back(
-        action::RoundStarted{state_.run_id, state_.round, store_is_at_endpoint(state_.settings)});
+    out.push_back(action::RoundStarted{state_.run_id, state_.round,
+                                       store_is_at_endpoint(state_.settings), std::nullopt,
+                                       state_.owner});
   }
 }
 
@@ -287,7 +290,7 @@ void Job::start_round(const std::vector<NodeId>& order, bool in_place, TimePoint
              counted(order.size(), "node"), " with ", counted(world_size, "worker")));
   out.push_back(action::RoundStarted{state_.run_id, state_.round,
                                      store_is_at_endpoint(state_.settings),
-                                     state_.ledger.in_phase(now)});
+                                     state_.ledger.in_phase(now), state_.owner});
   hang_.reset();
   state_.nodes.edit_each([](Node& node) {
     node.step_times.clear();

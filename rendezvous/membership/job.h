@@ -19,9 +19,10 @@ namespace ddprun::membership {
 
 class Job {
  public:
-  // Settings and time-outs are the first node's. `options` must outlive the job.
+  // Settings and time-outs are the first node's, `owner` is its ConnectionFacts::user. `options`
+  // must outlive the job.
   Job(const MachineOptions& options, std::uint64_t number, const Join& first,
-      Clock::time_point now);
+      std::optional<std::uint32_t> owner, Clock::time_point now);
   // One of an earlier rendezvous process: its nodes have restore_grace to come back.
   Job(const MachineOptions& options, std::uint64_t number, JobState state, Clock::time_point now,
       Actions& out);

@@ -146,6 +146,7 @@ void each_blame(auto& job, Fields& fields) {
 // The row "state": what may change with any message, so nothing that grows with nodes.
 template <MaybeConst<JobState> Self, typename Fields>
 void each_field(Self& job, Fields& fields) {
+  fields("owner", job.owner);
   fields("phase", job.phase);
   fields("deadlines", job.deadlines);
   fields("next_node_id", job.next_node_id);

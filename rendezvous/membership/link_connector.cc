@@ -296,6 +296,11 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     if (response_.fields.has(security::kTlsHeader)) {
       return untrusted(concat("wants TLS: give this ", security_.program, " --tls-ca"));
     }
+    if (response_.fields.has(security::kOtherUserHeader)) {
+      return untrusted(
+          "serves programs of its own user and root alone: take another port, or give both sides "
+          "--token-file or TLS");
+    }
     if (is_dropped(error))
       return failed("it took the connection and dropped it", is_anyone_taken_for_it());
     // With TLS it has shown a certificate; with a token alone it has shown nothing.

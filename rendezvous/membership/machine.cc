@@ -18,6 +18,11 @@ Refused try_again() {
           .again = true};
 }
 
+bool is_of_another_user(const JobState& job, const ConnectionFacts& facts) {
+  constexpr std::uint32_t kRoot = 0;
+  return job.owner && facts.user && facts.user != kRoot && facts.user != job.owner;
+}
+
 }  // namespace
 
 JobTable::JobTable(MachineOptions options, std::function<std::string()> new_session)
@@ -97,7 +102,13 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     return refuse(connection, port_in_use(other_static->state(), join, message.facts), out);
   }
   if (job == nullptr) {
-    job = &add(std::make_unique<Job>(options_, next_number_++, join, now));
+    job = &add(std::make_unique<Job>(options_, next_number_++, join, message.facts.user, now));
+  } else if (is_of_another_user(job->state(), message.facts)) {
+    return refuse(connection,
+                  refused_usage(concat("job ", join.run_id, " is of user ", *job->state().owner,
+                                       ", and without a token no other user's node can join it: "
+                                       "give another --rdzv-id")),
+                  out);
   }
   if (job->join(connection, message.facts, message.envelope, new_session_, now, out)) {
     connections_[connection] = job;

@@ -35,6 +35,9 @@ struct ConnectionFacts {
   std::string local_addr;  // numeric, ours, as the agent reached it
   std::uint16_t local_port = 0;
   bool peer_is_loopback = false;
+  // Whose the agent is, where the kernel's word is all there is: over loopback without a token or
+  // TLS. kNobody (peer_user.h): it has gone.
+  std::optional<std::uint32_t> user{};
 };
 
 namespace event {
@@ -79,6 +82,7 @@ struct RoundStarted {
   bool on_daemon_port = false;
   // The seconds that its rendezvous took; nullopt: it began before this process did.
   std::optional<double> rendezvous{};
+  std::optional<std::uint32_t> owner{};  // whose workers they are, as JobState has it
 };
 // What ended a round is known for good: no worker of it is left.
 struct RoundOver {

@@ -217,6 +217,8 @@ struct JobState {
   std::string run_id;
   JobSettings settings;
   JobTimeouts timeouts;
+  // ConnectionFacts::user of who began it: over loopback it is that user's, and root's, alone.
+  std::optional<std::uint32_t> owner;
   JobPhase phase = JobPhase::kForming;
   JobDeadlines deadlines;
   NodeTable nodes;

@@ -135,6 +135,9 @@ std::string field(const Answer& answer, const char* name) {
 
 Page page_of(const FetchOptions& options, const Answer& answer) {
   if (answer.fields.has(security::kTlsHeader)) refuse(options, "wants TLS: give --tls-ca");
+  if (answer.fields.has(security::kOtherUserHeader)) {
+    refuse(options, "serves programs of its own user and root alone");
+  }
   const unsigned status = answer.status;
   if (status == 200 || status == 201 || (options.wants_refusals && status >= 400 && status < 500)) {
     return {answer.body, status, false,

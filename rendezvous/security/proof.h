@@ -32,6 +32,8 @@ using Nonce = std::array<std::uint8_t, 32>;
 inline constexpr char kChallengeHeader[] = "DDPRUN-Challenge";
 // In the answer to a request that came without TLS where it has to be.
 inline constexpr char kTlsHeader[] = "DDPRUN-Wants-TLS";
+// Likewise of a rendezvous that serves one user's programs alone.
+inline constexpr char kOtherUserHeader[] = "DDPRUN-Other-User";
 inline constexpr char kProofVersion[] = "1";
 // Of a frame before the proof; a refusal is the longest.
 inline constexpr std::size_t kMaxProofBytes = 1024;

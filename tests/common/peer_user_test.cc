@@ -41,6 +41,30 @@ void with_server_of(uid_t user, bool accepts, const std::function<void(int)>& bo
 
 }  // namespace
 
+TEST_CASE("peer_user: a client over loopback is known as long as it is there", "[net]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
+  const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
+  const std::uint16_t port = local_address(listener.get()).port();
+  for (const uid_t user : {kStranger, uid_t{0}}) {
+    CAPTURE(user);
+    REQUIRE(::seteuid(user) == 0);
+    UniqueFd client = connect_to({.host = "127.0.0.1", .port = port}, Deadline::after(5s));
+    REQUIRE(::seteuid(0) == 0);
+    UniqueFd accepted;
+    while (!accepted)
+      accepted = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    CHECK(loopback_client(accepted.get()) == user);
+    CHECK(loopback_client_problem(accepted.get(), kStranger) == "");
+    CHECK(loopback_client_problem(accepted.get(), 54321) ==
+          (user == 0 ? ""
+                     : "without a token only programs of user 54321 and root are served here over "
+                       "loopback, and this one is of user 12345"));
+    client.reset();
+    CHECK(loopback_client(accepted.get()) == kNobody);
+    CHECK_THAT(loopback_client_problem(accepted.get(), kStranger), Contains("has gone"));
+  }
+}
+
 TEST_CASE("peer_user: another user's server is a stranger before and after it accepts", "[net]") {
   if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
   for (const bool accepts : {false, true}) {

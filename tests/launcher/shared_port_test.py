@@ -47,8 +47,8 @@ class SharedPort(Base):
                                *flags, "sh", "-c", "echo never"], env=harness.environment(), cwd="/",
                               text=True, capture_output=True, timeout=20)
         self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
-        self.assertIn(f"pid {first.pid} on ", done.stderr)
-        self.assertIn("which runs sh as user 0", done.stderr)
+        self.assertIn("serves programs of its own user and root alone: take another port", done.stderr)
+        self.assertIsNone(first.poll(), "the first job is not disturbed")
 
     def test_a_second_job_of_one_node_under_the_same_id_is_refused(self):
         flags = [self.endpoint, "--rdzv-id=j"]

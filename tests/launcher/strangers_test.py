@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Whoever takes the rendezvous' port on this machine, as another user, is not obeyed, and told nothing."""
+import json
 import os
 import subprocess
 
@@ -70,6 +71,126 @@ class Strangers(harness.Case):
         self.assertIn(f"is a program of user {STRANGER}", done.stderr)
         with open(heard, "rb") as file:
             self.assertNotIn(b"of-mine", file.read())
+
+
+# Asks 127.0.0.1:argv[2] as user argv[1]: of each page its status, of the store whether it counted.
+ASK = r"""
+import json, os, socket, struct, sys
+user, port = int(sys.argv[1]), int(sys.argv[2])
+os.setgroups([]); os.setgid(user); os.setuid(user)
+def said(words):
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(words)
+        try:
+            return connection.recv(4096)
+        except ConnectionResetError:
+            return b""
+def status(path, fields=""):
+    return said(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode()).split()[1].decode()
+upgrade = ("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+           "Sec-WebSocket-Version: 13\r\n")
+found = {path: status(path) for path in ("/healthz", "/", "/v1/jobs", "/v1/status", "/metrics")}
+found.update({path: status(path, upgrade) for path in ("/v1/agent", "/v1/watch")})
+add = b"\4" + struct.pack("<Q", 1) + b"k" + struct.pack("<q", 1)
+found["store"] = "taken" if said(b"\0" + struct.pack("<I", 0x3C85F7CE) + add) else "closed"
+print(json.dumps(found))
+"""
+PAGES = ("/", "/v1/jobs", "/v1/status", "/metrics")
+ALL = {"/healthz": "200", **dict.fromkeys(PAGES, "200"), "/v1/agent": "101", "/v1/watch": "101", "store": "taken"}
+NOTHING = {**dict.fromkeys(ALL, "403"), "/healthz": "200", "store": "closed"}
+
+
+class OwnJob(harness.Case):
+    """A ddprun that serves its own job on loopback without a token: the kernel says who asks."""
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to be two users")
+        self.endpoint = f"127.0.0.1:{harness.free_port()}"
+
+    def node(self, user, *args):
+        return self.start("--nnodes=2", f"--rdzv-endpoint={self.endpoint}", "--rdzv-id=job", *args, "echo", "ran",
+                          preexec_fn=lambda: (os.setgroups([]), os.setgid(user), os.setuid(user)), cwd="/")
+
+    def serve(self, user):
+        """Its first node, which waits for the second one."""
+        node = self.node(user, "--rdzv-conf=is_host=1")
+        harness.wait_until(lambda: self.asked_as(0)["/healthz"] == "200", "it serves")
+        return node
+
+    def asked_as(self, user):
+        done = subprocess.run(["/usr/bin/python3", "-c", ASK, str(user), self.endpoint.split(":")[1]], cwd="/",
+                              capture_output=True, text=True, timeout=30)
+        return json.loads(done.stdout) if done.returncode == 0 else {"/healthz": done.stderr}
+
+    def check_runs(self, *nodes):
+        for node in nodes:
+            done = self.finish(node, timeout=30)
+            self.assertEqual((done.returncode, done.stdout), (0, "ran\n"), done.text)
+            self.assertNotIn("trusts the network", done.stderr)
+
+    def test_another_user_can_neither_join_nor_look_nor_use_the_store(self):
+        first = self.serve(STRANGER)
+        self.assertEqual(self.asked_as(STRANGER + 1), NOTHING)
+        for user in (STRANGER, 0):
+            self.assertEqual(self.asked_as(user), ALL, user)
+        self.check_runs(first, self.node(STRANGER))
+
+    def test_a_node_of_another_user_is_told_in_one_line(self):
+        first = self.serve(0)
+        refused = self.finish(self.node(STRANGER), timeout=20)
+        self.check_one_line(refused, self.endpoint, "serves programs of its own user and root alone", "--token-file")
+        self.check_runs(first, self.node(0))
+
+    def test_ddprunctl_of_another_user_is_told_in_one_line(self):
+        self.serve(0)
+        done = self.ddprunctl("jobs", f"--rdzv-endpoint={self.endpoint}", cwd="/",
+                              preexec_fn=lambda: (os.setgid(STRANGER), os.setuid(STRANGER)))
+        self.check_one_line(done, "serves programs of its own user and root alone", code=done.returncode)
+        self.assertNotEqual(done.returncode, 0)
+
+
+class SharedRendezvous(harness.Case):
+    """A ddprund on loopback serves all users of its machine, each in jobs of their own."""
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to be two users")
+        _, self.endpoint = self.ddprund()
+
+    def node(self, user, *args, job="job", program=("echo", "ran")):
+        return self.start("--nnodes=2", f"--rdzv-endpoint={self.endpoint}", f"--rdzv-id={job}", *args, *program,
+                          preexec_fn=lambda: (os.setgroups([]), os.setgid(user), os.setuid(user)), cwd="/")
+
+    def phases(self):
+        done = self.ddprunctl("jobs", f"--rdzv-endpoint={self.endpoint}", "--json")
+        return {job["run_id"]: job["phase"] for job in json.loads(done.stdout)["jobs"]}
+
+    def test_each_user_has_jobs_of_their_own(self):
+        first = self.node(STRANGER)
+        harness.wait_until(lambda: "job" in self.phases(), "the first node has joined")
+        self.check_one_line(self.finish(self.node(STRANGER + 1), timeout=20),
+                            f"job job is of user {STRANGER}", "give another --rdzv-id")
+        others = [self.node(STRANGER + 1, job="mine") for _ in range(2)]
+        for node in (first, self.node(STRANGER), *others):
+            done = self.finish(node, timeout=30)
+            self.assertEqual((done.returncode, done.stdout), (0, "ran\n"), done.text)
+
+    def test_the_store_of_fixed_ranks_is_of_the_jobs_user(self):
+        ask = ["/usr/bin/python3", "-c", ASK, str(STRANGER), self.endpoint.split(":")[1]]
+        host, port = self.endpoint.split(":")
+        nodes = [self.start("--nnodes=2", f"--node-rank={rank}", f"--master-addr={host}", f"--master-port={port}",
+                            "--rdzv-conf=is_host=0", "sh", "-c", "echo here; exec sleep 100", cwd="/",
+                            preexec_fn=lambda: (os.setgroups([]), os.setgid(STRANGER), os.setuid(STRANGER)))
+                 for rank in range(2)]
+        for node in nodes:
+            self.await_line(node, "here", stream="stdout")
+        stores = {}
+        for user in (STRANGER, STRANGER + 1, 0):
+            ask[3] = str(user)
+            asked = subprocess.run(ask, cwd="/", capture_output=True, text=True, timeout=30)
+            stores[user] = json.loads(asked.stdout)["store"]
+        self.assertEqual(stores, {STRANGER: "taken", STRANGER + 1: "closed", 0: "taken"})
 
 
 class OnTheNetwork(harness.HostsCase):

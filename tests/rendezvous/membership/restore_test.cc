@@ -39,6 +39,25 @@ TEST_CASE("Restore: a round goes on when its nodes are back, budgets are what th
   CHECK(j->last<JobEnd>("a")->exit_code == 9);
 }
 
+TEST_CASE("Restore: a job of one user is no other user's, before and afterwards") {
+  Script before(3, 0, journalled());
+  before.user = 1000;
+  before.join("a");
+  const auto refusal = [](Script& j, std::optional<std::uint32_t> user) {
+    j.user = user;
+    j.agents["late"] = {};
+    j.join("late");
+    const auto* refused = j.last<Refused>("late");
+    return refused == nullptr ? "taken in" : refused->message;
+  };
+  CHECK_THAT(refusal(before, 1001), Contains("job job is of user 1000") && Contains("--rdzv-id"));
+  before.keep();
+  const auto j = before.restarted();
+  CHECK_THAT(refusal(*j, 1001), Contains("job job is of user 1000"));
+  const auto user = GENERATE(std::optional<std::uint32_t>(), 0, 1000);  // unknown: over a network
+  CHECK(refusal(*j, user) == "taken in");
+}
+
 // It may hear of other rendezvous all the time that they don't lead.
 TEST_CASE("Restore: after a take-over a node that doesn't come back has time to stop its workers") {
   MachineOptions options = journalled();

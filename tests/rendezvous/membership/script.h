@@ -64,6 +64,7 @@ class Script {
     message.facts.local_addr = "10.0.0.200";
     message.facts.peer_is_loopback = name.starts_with("local");
     if (name.starts_with("local")) message.facts.peer_addr = "127.0.0.1";
+    message.facts.user = user;
     step(message);
   }
   void says(const std::string& name, AgentMessage message) {
@@ -161,6 +162,7 @@ class Script {
 
   JobSettings settings;
   JobTimeouts timeouts;
+  std::optional<std::uint32_t> user;  // ConnectionFacts::user of who joins
   JobTable table;
   journal::Rows rows;  // as keep() left them
   std::map<std::string, Agent> agents;
