@@ -105,6 +105,9 @@ inline constexpr char kPath[] = "PATH";
 inline constexpr char kTmpdir[] = "TMPDIR";
 inline constexpr char kHome[] = "HOME";
 inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
+inline constexpr char kXdgCacheHome[] = "XDG_CACHE_HOME";
+// A folder that all nodes of a Slurm step share; empty: there is none (docs/security.md).
+inline constexpr char kSharedDir[] = "DDPRUN_SHARED_DIR";
 
 // "CLIENT PORT SERVER PORT": set by sshd, read by the agent of --hosts (docs/ssh.md).
 inline constexpr char kSshConnection[] = "SSH_CONNECTION";
@@ -118,6 +121,8 @@ inline constexpr char kSubmittedAs[] = "DDPRUN_SUBMITTED_AS";
 inline constexpr char kSlurmJobId[] = "SLURM_JOB_ID";
 inline constexpr char kSlurmJobNumNodes[] = "SLURM_JOB_NUM_NODES";  // of all steps
 inline constexpr char kSlurmStepId[] = "SLURM_STEP_ID";
+inline constexpr char kSlurmClusterName[] = "SLURM_CLUSTER_NAME";
+inline constexpr char kSlurmRestartCount[] = "SLURM_RESTART_COUNT";  // of the job; unset: 0
 inline constexpr char kSlurmStepNodelist[] = "SLURM_STEP_NODELIST";
 inline constexpr char kSlurmStepNumTasks[] = "SLURM_STEP_NUM_TASKS";
 inline constexpr char kSlurmNodeId[] = "SLURM_NODEID";               // 0 = first node of the list

@@ -37,6 +37,7 @@
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/preemption_options.h"
 #include "launcher/report/job_records.h"
+#include "launcher/step_token.h"
 #include "launcher/terminal_text.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/service.h"
@@ -155,6 +156,7 @@ class NodeJob {
   // Takes the endpoint's port where this node serves it. Throws as claim_endpoint.
   NodeJob(JobPlan plan, ServiceManager manager)
       : plan_(std::move(plan)),
+        step_token_(plan_.step_token),
         begun_(Clock::now()),
         claim_(claim()),
         io_(1),
@@ -207,6 +209,7 @@ class NodeJob {
     service_.ready([this] { return status(); });
     io_.run();
     metrics_.reset();
+    if (daemon_) forget_step_token();  // of a job that never began
     log_.reset();
     if (lifeline_.is_open()) lifeline_.release();
     if (cgroups_) cgroups_->close();
@@ -552,6 +555,11 @@ class NodeJob {
     options.embedded = true;
     options.embedded_for = plan_.rendezvous.job_id;
     options.token = plan_.token;
+    // A next ddprun of this step, which a node begins when it has heard of this job's end, makes a
+    // file of its own.
+    options.job_over = [this](const std::string& job) {
+      if (job == plan_.rendezvous.job_id) forget_step_token();
+    };
     if (plan_.tls) options.tls = security::make_server_context(plan_.tls);
     if (plan_.tls && !options.tls) {
       throw Error(
@@ -569,7 +577,18 @@ class NodeJob {
            concat("trusts the network: whoever reaches ", to_string(plan_.rendezvous.endpoint),
                   " can join and end this job (--token-file keeps others out)"));
     }
+    if (!plan_.step_token.empty()) {
+      tell(LogLevel::kInfo,
+           concat("only who can read ", plan_.step_token, ", which the nodes of the ",
+                  plan_.rendezvous.origin, " made, can join this job"));
+    }
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
+  }
+
+  // Once: later it may be another job's.
+  void forget_step_token() {
+    const std::string path = std::exchange(step_token_, {});
+    if (!path.empty()) remove_step_token(path);
   }
 
   // The rendezvous that had this node's port when it was claimed (an earlier job's, at its end) is
@@ -642,7 +661,8 @@ class NodeJob {
   }
 
   // Constant after construction.
-  JobPlan plan_;  // constant after claim()
+  JobPlan plan_;            // constant after claim()
+  std::string step_token_;  // the file, which this node removes if it serves; empty: none is there
   const Clock::time_point begun_;
   EndpointClaim claim_;
 

@@ -25,6 +25,7 @@
 #include "launcher/endpoint_claim.h"
 #include "launcher/num_workers.h"
 #include "launcher/report/job_report.h"
+#include "launcher/step_token.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::launcher {
@@ -259,6 +260,38 @@ void read_secrets(Preparation& result) {
   }
 }
 
+// Nodes of a Slurm step need no --token-file where they share a folder. Only where the step says
+// where they meet: a ddprund elsewhere knows nothing of their token. With fixed ranks the store is
+// on the port that it would close. Unlike --token-file it makes no store proxied: nobody asked for
+// it, and programs may need a real MASTER_ADDR.
+void find_step_token(Preparation& result, const std::optional<SchedulerStep>& step) {
+  JobPlan& plan = result.plan;
+  const LaunchConfig& config = plan.config;
+  const bool is_own = step && step->num_hosts > 1 && config.max_nodes > 1 &&
+                      plan.rendezvous.mode == RendezvousMode::kElastic &&
+                      plan.rendezvous.origin == step->name && !config.rdzv_conf.contains("is_host");
+  if (!is_own || step_token_name(plan.environment).empty()) return;
+  const auto told = find_variable(plan.environment, env::kSharedDir);
+  if (told && !told->starts_with('/')) {
+    result.problems.push_back(concat(env::kSharedDir, "=", *told,
+                                     ": wants the absolute path of a folder that all nodes of the "
+                                     "step share; empty: they share none"));
+    return;
+  }
+  if (plan.token || config.tls.any() || config.dry_run) return;
+  try {
+    if (auto made = own_step_token(plan.environment)) {
+      plan.token = std::move(made->secret);
+      plan.step_token = std::move(made->path);
+    }
+  } catch (const Error& error) {
+    result.notes.push_back(concat("this node has no token of the ", step->name, ": ", error.what(),
+                                  ". It goes on without; nodes that have one refuse it: then give "
+                                  "all --token-file, or an empty ",
+                                  env::kSharedDir));
+  }
+}
+
 std::optional<int> terminal_columns() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
@@ -316,6 +349,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   }
   find_rendezvous(result, line.files, line.step);
   read_secrets(result);
+  if (result.problems.empty()) find_step_token(result, line.step);
   LaunchConfig& settled = result.plan.config;
   if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
   if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));

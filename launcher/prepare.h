@@ -30,7 +30,9 @@ struct JobPlan {
   Environment environment;
   RendezvousPlan rendezvous;
   std::shared_ptr<const Secret> token;  // second owners: the agent, the rendezvous; null: none
-  security::TlsContext tls;             // as a client; null: without TLS
+  std::string
+      step_token;  // the file that `token` is in, where the step's nodes made it; else empty
+  security::TlsContext tls;  // as a client; null: without TLS
   Program program;
   int num_workers = 1;
   agent::NodeNeeds needs;  // for the preflight

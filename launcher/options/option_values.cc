@@ -29,13 +29,14 @@ bool is_of_this_machine(const std::string& option) {
 }
 
 // DDPRUN_<name>s that are no option's.
-constexpr std::array<std::string_view, 18> kOthers = {
+constexpr std::array<std::string_view, 19> kOthers = {
     env::kTrueLocalRank,     env::kRound,         env::kNodeAddr,
     env::kMasterNodeAddr,    env::kAgentSocket,   env::kTerminalColumns,
     env::kNcclLibrary,       env::kCudartLibrary, env::kFlightRecorderSize,
     env::kFlightRecorderDir, env::kDebug,         env::kNvmlLibrary,
     env::kRdzvEndpoint,      env::kRdzvId,        env::kConfig,
     env::kUnderChannel,      env::kSubmittedAs,   env::kDoctorThresholds,
+    env::kSharedDir,
 };
 
 // "DDPRUN_" and the option max-restarts: "DDPRUN_MAX_RESTARTS".

@@ -62,6 +62,8 @@ struct DaemonOptions {
   security::TlsContext tls;  // null: off. Else only probes are answered without it
   // Over loopback other users than this one and root get probes alone: no store, no page, no job.
   bool own_user_alone = false;
+  // Before the nodes of the job are told of its end. May be empty.
+  std::function<void(const std::string& run_id)> job_over{};
   store::StoreServerOptions store;  // of the plain store and of static rounds
   // Of stores behind proxies and on the port; in all: and as many agents as connections.
   StoreLimits job_limits = default_job_limits(), limits = default_total_limits();

@@ -82,6 +82,7 @@ AgentHub::Options LedJobs::hub_options() {
     exit_code_ = over.exit_code;
     ++(over.exit_code == 0 ? counts_.jobs_succeeded : counts_.jobs_failed);
     if (over.on_daemon_port) stores_.end_rounds();
+    if (options_.job_over) options_.job_over(over.run_id);
   };
   return hub;
 }

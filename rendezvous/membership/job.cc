@@ -432,6 +432,9 @@ void Job::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out) {
   }
   if (options_.keep_finished.count() > 0) state_.record = finished_job(state_, verdict, now);
   state_.deadlines.linger = now + options_.end_linger;
+  // Before the nodes hear of it.
+  out.push_back(
+      action::JobOver{state_.run_id, verdict.exit_code, store_is_at_endpoint(state_.settings)});
   std::vector<NodeId> gone;
   state_.nodes.edit_each([&](Node& node) {
     if (node.gone) {
@@ -447,8 +450,6 @@ void Job::end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out) {
     }
   });
   for (const NodeId id : gone) erase(id, out);
-  out.push_back(
-      action::JobOver{state_.run_id, verdict.exit_code, store_is_at_endpoint(state_.settings)});
   state_.verdict = std::move(verdict);
 }
 

@@ -57,6 +57,12 @@ class BadInput(harness.Case):
             self.assertIn(flag.split("=")[0], self.refused("--standalone", flag, "true"))
         self.assertIn("SLURM_JOB_END_TIME", self.refused("--standalone", "--time-limit=auto", "true"))
 
+    def test_a_shared_folder_has_an_absolute_path(self):
+        step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_NODEID": "0",
+                "SLURM_STEP_NUM_TASKS": "2"}
+        line = self.refused("true", DDPRUN_SHARED_DIR="scratch", **step)
+        self.assertIn("DDPRUN_SHARED_DIR=scratch: wants the absolute path", line)
+
     def test_preflight_flags_that_cannot_be(self):
         for value in ("0", "", "soon", "-1"):
             self.assertIn("--preflight-timeout", self.refused("--standalone", f"--preflight-timeout={value}", "true"))

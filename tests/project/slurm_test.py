@@ -4,6 +4,7 @@
 import importlib.util
 import os
 import re
+import subprocess
 import sys
 import unittest
 
@@ -16,6 +17,14 @@ import runner  # noqa: E402
 import files  # noqa: E402
 import skips  # noqa: E402
 import slurm  # noqa: E402
+
+
+def fnv1a(text):
+    """As common/fnv1a.h has it: a step's port is made of it."""
+    value = 0xcbf29ce484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001b3 % (1 << 64)
+    return value
 
 
 class Batch(unittest.TestCase):
@@ -63,6 +72,78 @@ class Batch(unittest.TestCase):
         for rank in range(4):
             self.assertIn(f"rank {rank} of 4 on node{rank // 2}", done.stdout)
         self.assertIn("--nnodes=2, those of the Slurm step", done.stdout)
+
+    def step(self, *words, **environment):
+        """srun of these words on both nodes, started."""
+        argv = [self.slurm.user_program("srun"), "-N2", "--ntasks-per-node=1", *words]
+        process = self.hosts[0].popen(argv, self.directory, env={**self.slurm.environment, **environment}, text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(lambda: (process.kill(), process.communicate()))
+        return process
+
+    def made(self):
+        """The files in the shared folder."""
+        return sorted(name for _, _, names in os.walk(os.path.join(self.directory, "shared")) for name in names)
+
+    def share(self):
+        os.mkdir(os.path.join(self.directory, "shared"))
+        return {"DDPRUN_SHARED_DIR": os.path.join(self.directory, "shared")}
+
+    def test_a_step_with_a_shared_folder_has_a_token_of_its_own(self):
+        go = os.path.join(self.directory, "go")
+        process = self.step(os.path.join(BIN, "ddprun"), "--no-python", "sh", "-c",
+                            f"env; echo here; until [ -e {go} ]; do sleep 0.05; done", **self.share())
+        said = ""
+        while said.count("here\n") < 2:
+            line = process.stdout.readline()
+            self.assertTrue(line, said + self.slurm.logs())
+            said += line
+        (name,) = self.made()
+        folder = os.path.join(self.directory, "shared", f"ddprun-{os.geteuid()}")
+        with open(os.path.join(folder, name)) as f:
+            token = f.read().strip()
+        job, step = re.search(r"slurm-test-(\d+)\.(\d+)-0$", name).groups()
+        port = 29400 + fnv1a(f"{job}.{step}") % 3000
+        stranger = self.hosts[1].run([os.path.join(BIN, "ddprun"), "--nnodes=2", f"--rdzv-endpoint=node0:{port}",
+                                      f"--rdzv-id=slurm-{job}.{step}", "--no-python", "echo", "never"], text=True,
+                                     env={"PATH": "/usr/bin:/bin"}, capture_output=True, timeout=30)
+        self.assertEqual((stranger.returncode, stranger.stdout), (2, ""), stranger.stderr)
+        self.assertIn("wants a token", stranger.stderr)
+        with open(go, "w"):
+            pass
+        said += process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 0, said + self.slurm.logs())
+        self.assertEqual(said.count(f"only who can read {folder}/{name}"), 1, said)
+        self.assertNotIn("trusts the network", said)
+        self.assertNotIn(token, said)  # `env` of the workers is in it
+        self.assertEqual(set(re.findall(r"MASTER_ADDR=(\S+)", said)), {self.hosts[0].address})
+        self.assertEqual(self.made(), [])
+
+    def test_each_ddprun_of_a_step_meets_those_of_its_own_job(self):
+        process = self.step("sh", "-c", "for i in 1 2 3 4 5; do ddprun --no-python sh -c \"echo job $i rank \\$RANK\" "
+                            "|| exit; done", **self.share())
+        said = process.communicate(timeout=90)[0]
+        self.assertEqual(process.returncode, 0, said + self.slurm.logs())
+        for job in range(1, 6):
+            for rank in (0, 1):
+                self.assertIn(f"job {job} rank {rank}\n", said)
+        self.assertEqual(said.count("only who can read"), 5, said)
+        self.assertEqual(self.made(), [])
+
+    def test_a_node_that_cannot_have_the_token_says_why_and_is_refused(self):
+        shared = self.share()
+        process = self.step("sh", "-c", '[ "$SLURM_NODEID" = 0 ] || export DDPRUN_SHARED_DIR=/nonexistent; '
+                            "exec ddprun --rdzv-conf=join_timeout=5 --no-python echo ran", **shared)
+        said = process.communicate(timeout=60)[0]
+        self.assertNotEqual(process.returncode, 0, said)
+        self.assertRegex(said, r"has no token of the Slurm step \d+\.\d+: /nonexistent/ddprun-\d+: No such file")
+        self.assertIn("wants a token", said)
+        self.assertNotIn("ran\n", said)
+
+    def test_without_a_shared_folder_a_step_trusts_the_network(self):
+        process = self.step("ddprun", "--no-python", "true", DDPRUN_SHARED_DIR="")
+        said = process.communicate(timeout=60)[0]
+        self.assertEqual((process.returncode, said.count("trusts the network")), (0, 1), said + self.slurm.logs())
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here: scripts/setup.sh full")
     def test_jax_finds_its_processes_within_a_step(self):

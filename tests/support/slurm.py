@@ -74,9 +74,12 @@ class Slurm:
         return host.popen(argv, cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                    stderr=subprocess.DEVNULL)
 
+    def user_program(self, name):
+        return os.path.join(self._bin, name)
+
     def run(self, *argv, timeout=60, cwd=None, **kwargs):
         """In `cwd`; else in its directory: a job leaves slurm-N.out where it was submitted."""
-        return self.hosts[0].run([os.path.join(self._bin, argv[0]), *argv[1:]], cwd or self.directory, timeout=timeout,
+        return self.hosts[0].run([self.user_program(argv[0]), *argv[1:]], cwd or self.directory, timeout=timeout,
                                  env=self.environment, text=True, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, **kwargs)
 

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/step_token.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+
+#include "common/bounded_call.h"
+#include "common/byte_text.h"
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/log.h"
+#include "common/random_id.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kPatience{10};  // with a file system
+constexpr int kMostAttempts = 5;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, concat(path, ": ", why));
+}
+
+// Who could change it could put another file in the token's place.
+void make_folder(const std::string& folder) {
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder, errno_text(errno));
+  struct stat info {};
+  if (::lstat(folder.c_str(), &info) != 0) refuse(folder, errno_text(errno));
+  if (!S_ISDIR(info.st_mode)) refuse(folder, "it is no directory");
+  if (info.st_uid != ::geteuid()) refuse(folder, concat("it belongs to user ", info.st_uid));
+  if ((info.st_mode & 022) != 0) refuse(folder, "others may change it: chmod 700 it");
+}
+
+// Gone at the end of the scope.
+class DraftFile {
+ public:
+  explicit DraftFile(const std::string& folder) : path_(folder + "/." + random_id()) {
+    const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    if (!file) refuse(folder, errno_text(errno));
+    std::array<std::uint8_t, 32> bytes{};
+    draw_random(bytes);
+    std::string text = to_hex(bytes) + "\n";
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    int error = written < 0 ? errno : 0;
+    if (written >= 0 && written != static_cast<ssize_t>(text.size())) error = ENOSPC;
+    ::explicit_bzero(bytes.data(), bytes.size());
+    ::explicit_bzero(text.data(), text.size());
+    // Over a network a full disk may be told of here alone; and who finds the file finds it whole.
+    if (error == 0 && ::fsync(file.get()) != 0) error = errno;
+    if (error == 0) return;
+    ::unlink(path_.c_str());
+    refuse(folder, errno_text(error));
+  }
+  ~DraftFile() { ::unlink(path_.c_str()); }
+  DraftFile(const DraftFile&) = delete;
+  DraftFile& operator=(const DraftFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+std::optional<std::uint64_t> file_system_type(const std::string& path) {
+  struct statfs info {};
+  if (::statfs(path.c_str(), &info) != 0) return std::nullopt;
+  return static_cast<std::uint32_t>(info.f_type);
+}
+
+}  // namespace
+
+bool is_network_file_system(std::uint64_t type) {
+  constexpr std::array<std::uint64_t, 10> kTypes = {
+      0x6969,      // NFS
+      0x0bd00bd0,  // Lustre
+      0x47504653,  // GPFS
+      0x19830326,  // BeeGFS
+      0x00c36400,  // CephFS
+      0xfe534d42,  // SMB 2
+      0xff534d42,  // CIFS
+      0x5346414f,  // AFS
+      0xaad7aaea,  // PanFS
+      0x20030528,  // OrangeFS
+  };
+  return std::ranges::find(kTypes, type) != kTypes.end();
+}
+
+std::optional<std::string> shared_folder(
+    const Environment& environment, uid_t user,
+    const std::function<std::optional<std::uint64_t>(const std::string& path)>& type_of) {
+  if (const auto told = environment.find(env::kSharedDir); told != environment.end()) {
+    // Everybody may write there, as to /scratch: what is in it is in a folder of this user alone.
+    if (told->second.empty()) return std::nullopt;
+    return concat(told->second, "/ddprun-", user);
+  }
+  const auto cache = find_variable(environment, env::kXdgCacheHome);
+  const auto home = find_variable(environment, env::kHome);
+  if (!cache && !home) return std::nullopt;
+  const fs::path base = cache ? fs::path(*cache) : fs::path(*home) / ".cache";
+  if (!base.is_absolute()) return std::nullopt;
+  for (fs::path there = base;; there = there.parent_path()) {
+    const auto type = type_of(there.string());
+    if (type && is_network_file_system(*type)) return (base / "ddprun").string();
+    if (type || there == there.parent_path()) return std::nullopt;
+  }
+}
+
+std::string step_token_name(const Environment& environment) {
+  const auto job = find_variable(environment, env::kSlurmJobId);
+  const auto step = find_variable(environment, env::kSlurmStepId);
+  if (!job || !step) return "";
+  std::string name =
+      concat("slurm-", find_variable(environment, env::kSlurmClusterName).value_or(""), "-", *job,
+             ".", *step, "-", find_variable(environment, env::kSlurmRestartCount).value_or("0"));
+  std::ranges::replace(name, '/', '_');
+  return name;
+}
+
+StepToken agree_on_token(const std::string& folder, const std::string& name) {
+  make_folder(folder);
+  const std::string path = concat(folder, "/", name);
+  const DraftFile draft(folder);
+  for (int attempt = 1;; ++attempt) {
+    // One node is the first, for link(2) and O_EXCL are decided by the file's server.
+    if (::link(draft.path().c_str(), path.c_str()) != 0 && errno != EEXIST) {
+      refuse(path, errno_text(errno));
+    }
+    try {
+      // open(2) asks the server anew, whatever attributes NFS has of it. A name that this node
+      // alone still knows (an earlier ddprun's in the same step) is forgotten by that: try again.
+      return {path, Secret::from_file(path)};
+    } catch (const Error&) {
+      if (attempt == kMostAttempts) throw;
+    }
+  }
+}
+
+std::optional<StepToken> own_step_token(const Environment& environment) {
+  struct Result {
+    std::optional<StepToken> token;
+    std::exception_ptr error;
+  };
+  const auto result = std::make_shared<Result>();
+  const bool is_over =
+      returns_before(Deadline::after(kPatience), [result, environment, user = ::geteuid()] {
+        try {
+          const auto folder = shared_folder(environment, user, file_system_type);
+          if (!folder) return;
+          // A new user's ~/.cache; a DDPRUN_SHARED_DIR has to be there.
+          if (!environment.contains(env::kSharedDir)) {
+            ::mkdir(fs::path(*folder).parent_path().c_str(), 0700);
+          }
+          result->token = agree_on_token(*folder, step_token_name(environment));
+        } catch (...) {
+          result->error = std::current_exception();
+        }
+      });
+  if (!is_over) {
+    throw Error(ErrorCode::kTimeout, concat("the file system that has the user's cache, or ",
+                                            env::kSharedDir, ", doesn't answer"));
+  }
+  if (result->error) std::rethrow_exception(result->error);
+  return result->token;
+}
+
+void remove_step_token(const std::string& path) {
+  constexpr std::chrono::seconds kLastPatience{2};
+  returns_before(Deadline::after(kLastPatience), [path] { ::unlink(path.c_str()); });
+}
+
+}  // namespace ddprun::launcher
