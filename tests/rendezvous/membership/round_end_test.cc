@@ -2,6 +2,8 @@
 // What is counted of rounds: what ended each, how long it was waited for, what all jobs cost.
 #include "rendezvous/membership/ledger.h"
 
+#include <algorithm>
+
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {
@@ -154,6 +156,25 @@ TEST_CASE("Job seconds: what an earlier process has counted is not counted again
   for (const char* name : {"1", "2"}) after->join(name);
   after->wait_alive(2s);
   CHECK(after->table.seconds(after->now).running == 2);
+}
+
+// What belongs to the job can be cleaned up before a node begins the next one.
+TEST_CASE("Job end: it is over here before a node hears of it") {
+  Running j(1);
+  j.says("1", WorkersSucceeded{1});
+  auto& last = j.agents.at("2");
+  const Actions actions = j.table.step(
+      event::Message{last.connection, last.channel.number(WorkersSucceeded{1}), {}}, j.now);
+  const auto over = std::ranges::find_if(actions, [](const Action& each) {
+    return variants::holds_alternative<action::JobOver>(each);
+  });
+  REQUIRE(over != actions.end());
+  const auto tells_end = [](const Action& each) {
+    const auto* send = variants::get_if<action::Send>(&each);
+    return send != nullptr && variants::holds_alternative<JobEnd>(send->envelope.message);
+  };
+  CHECK(std::none_of(actions.begin(), over, tells_end));
+  CHECK(std::count_if(over, actions.end(), tells_end) == 2);
 }
 
 TEST_CASE("Job seconds: a job that never began a round has waited until its end") {
