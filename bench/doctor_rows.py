@@ -20,4 +20,4 @@ def doctor():
 
 def rows():
     return [Row("doctor", "`ddprunctl doctor`, all checks of this machine", {OURS: doctor}, [Goal("wall ms", 1000)],
-                repeats=10, note="what may block is given 0.5 s")]
+                repeats=10, note="checks that may block are given 0.5 s")]

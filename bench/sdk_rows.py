@@ -70,9 +70,10 @@ def _zero_row():
         return once
     return Row("zero", "AdamW over 10.5 M parameters on 4 ranks, ZeRO-1 beside plain DDP and ZeRO-2",
                {OURS: side(1), PLAIN: side(0), STAGE_2: side(2)}, [Goal(STATE, 0.3, PLAIN)], repeats=3,
-               note="`DdpOptions::zero`; state by the sizes of its tensors; what it adds is the growth of the process' private memory "
-                    "from before the optimiser to after three steps, activations and, with ZeRO, gradients that autograd holds included; "
-                    "four ranks share the machine's cores; medians of 12 steps after 3")
+               note="`DdpOptions::zero`. The state is counted by the sizes of its tensors. The memory that it adds is "
+                    "the growth of the process' private memory from before the optimiser to after three steps. That "
+                    "includes activations and, with ZeRO, gradients that autograd holds. Four ranks share the "
+                    "machine's cores. Medians of 12 steps after 3")
 
 
 GLOO = "Python DDP, gloo"
@@ -146,9 +147,10 @@ def _pipeline_row():
 
     return Row("pipeline", "a step of an MLP of 12 layers of 768 × 768 in 2 stages by 1F1B, 512 rows in 8 micro-batches, 2 ranks of one thread",
                {OURS: ours, PIPELINING: theirs}, [Goal(OVER_IDEAL, 1.15), Goal(STEP_MS, 0.9, PIPELINING)],
-               note="ideal: the same micro-batches through both stages on one rank, measured in the same run in turn with the "
-                    "pipeline's steps (on both ranks at once), ÷ 2, × (1 + 1/8) for the bubble; stages are equal but for the gradient of the batch, which nobody needs "
-                    "(3 % of the last one's work); medians of 20 steps after 3")
+               note="The ideal is the same micro-batches through both stages on one rank, ÷ 2, × (1 + 1/8) for the "
+                    "bubble. It is measured in the same run in turn with the pipeline's steps, on both ranks at once. "
+                    "Stages are equal except for the gradient of the batch, which nobody needs (3 % of the last one's "
+                    "work). Medians of 20 steps after 3")
 
 
 NUM_HOSTS, RATE_MBIT, PORT = 4, 1000, 29400
@@ -201,10 +203,10 @@ def _shaped(compression):
 def _shaped_rows():
     what = "a step of that MLP on 4 hosts (namespaces), 1 Gb/s each"
     plain = Row("shaped", what, _shaped("none"), [Goal(STEP_MS, 1.0, GLOO), Goal(STEP_MS, LINE_MS / 0.9)], repeats=3,
-                note=f"a ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable (headers not counted), so "
-                     f"{LINE_MS / 0.9:.0f} ms is 0.9 of the line rate, were there no computing: four ranks share two cores here, and "
-                     "what comes before the first gradient and after the last one (forward, the last layers' backward, the update: some "
-                     "50 ms) nothing can hide; medians of 15 steps after 5")
+                note=f"A ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable (headers not counted). So "
+                     f"{LINE_MS / 0.9:.0f} ms would be 0.9 of the line rate without any computing. Four ranks share "
+                     "two cores here. Nothing can hide the work before the first gradient and after the last one: "
+                     "forward, the last layers' backward, the update, some 50 ms. Medians of 15 steps after 5")
     bf16 = Row("shaped-bf16", what + ", gradients sent as bfloat16",
                {OURS: _shaped("bf16")[OURS], GLOO: _shaped("none")[GLOO]}, [Goal(STEP_MS, 0.6, GLOO)], repeats=3,
                note="`--compress=bf16`'s hook; the peer sends float32, as it does by default; half the bytes are 157 ms of the "

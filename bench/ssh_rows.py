@@ -82,5 +82,6 @@ def rows():
         "ssh", f"{NUM_NODES} nodes over ssh, start → last worker running",
         {OURS: ours, f"{NUM_NODES} × ssh true": ssh_true},
         [Goal("ms", 1.3, f"{NUM_NODES} × ssh true")],
-        note="one sshd on loopback, own keys; ours: one worker for each node, from the start of ddprun to the last "
-             "worker's first instruction; the other side: all at once, to the end of the last one")]
+        note="One sshd on loopback, own keys. Ours has one worker for each node, and is timed from the start of "
+             "ddprun to the last worker's first instruction. The other side starts all at once, and is timed to the "
+             "end of the last one")]

@@ -110,11 +110,10 @@ def storm_row():
     return Row("store-storm", "store: 16,000 simulated ranks join, exchange an id, barrier",
                {OURS: side(ours), PYTORCH: side(pytorchs_as_it_is), NO_DNS: side(pytorchs)},
                [Goal("seconds", 0.5, PYTORCH)], repeats=5,
-               note="one client process plays all ranks and shares the two cores with the server, "
-                    "about 1 s of CPU that is no server's; PyTorch's server asks for the name of "
-                    "every peer: of a DNS server on the same host in the second column, which is what "
-                    "its own dual-stack socket comes to, of /etc/hosts in the third, where it is handed "
-                    "an IPv4 socket: its best case")
+               note="One client process plays all ranks and shares the two cores with the server, so about 1 s of CPU "
+                    "is not the server's. PyTorch's server asks for the name of every peer. In the second column a "
+                    "DNS server on the same host answers, as it does for PyTorch's own dual-stack socket. In the "
+                    "third column /etc/hosts answers, for an IPv4 socket that is handed to the server: its best case")
 
 
 def memory_row():
@@ -149,11 +148,11 @@ def hostile_row():
     return Row("store-hostile", "store: a client's GETs while another client floods the server",
                {OURS: side(ours), PYTORCH: side(pytorchs)},
                [Goal(f"p99 ms, {flood}", 5) for flood in FLOODS], repeats=1,
-               note=f"a GET each millisecond for {FLOOD_SECONDS} s, timed from when it is due; the floods are in "
-                    "bench/store/store_hostile.cc: keys that collide in std::hash, 20 WAITs of 131,072 keys and "
-                    "writes to two of them, such a WAIT by one connection after the other, LIST_KEYS of 131,072 "
-                    "keys, CHECK of as many, MULTI_GET of 131,072 values of 64 KiB, GET and APPEND of a value of "
-                    "32 MiB, ADD to 32 MiB of blanks, SET of 32 MiB. inf: the server ended")
+               note=f"A GET each millisecond for {FLOOD_SECONDS} s, timed from when it is due. The floods are in "
+                    "bench/store/store_hostile.cc. On keys: keys that collide in std::hash, 20 WAITs of 131,072 keys "
+                    "and writes to two of them, such a WAIT by one connection after the other, LIST_KEYS of 131,072 "
+                    "keys, CHECK of as many. On values: MULTI_GET of 131,072 values of 64 KiB, GET and APPEND of a "
+                    "value of 32 MiB, ADD to 32 MiB of blanks, SET of 32 MiB. inf: the server ended")
 
 
 def rows():
