@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "agent/isolation/cgroup_tree.h"
+#include "agent/output/last_exception.h"
 #include "agent/warden/protocol.h"
 #include "agent/warden_process.h"
 #include "common/check.h"
@@ -135,6 +136,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void spawn(std::size_t index);
   std::shared_ptr<RoundLogs> round_logs(const std::string& directory);
   bool has_stdin(const Worker& worker) const;
+  std::string stdin_hint(const Worker& worker, const std::vector<std::string>& last_lines) const;
   WorkerPlace place_of(const Worker& worker) const {
     return {worker.spec.local_rank, worker.spec.global_rank, node_rank_};
   }
@@ -239,9 +241,22 @@ std::shared_ptr<RoundLogs> WorkerGroup::Impl::round_logs(const std::string& dire
 }
 
 bool WorkerGroup::Impl::has_stdin(const Worker& worker) const {
+  const std::optional<int>& chosen = options_.output.stdin_rank;
   const bool is_its_own = !options_.several_workers || options_.output.inherit;
   return console_.stdin_is_ours() &&
-         (is_its_own ? worker.spec.global_rank >= 0 : worker.spec.global_rank == 0);
+         (!chosen && is_its_own ? worker.spec.global_rank >= 0
+                                : worker.spec.global_rank == chosen.value_or(0));
+}
+
+// Empty: it didn't end for want of a stdin that a flag would give it.
+std::string WorkerGroup::Impl::stdin_hint(const Worker& worker,
+                                          const std::vector<std::string>& last_lines) const {
+  if (has_stdin(worker) || !console_.stdin_is_ours()) return {};
+  if (!is_of_empty_stdin(last_exception(last_lines))) return {};
+  return concat(
+      "it asked for input (breakpoint(), input()), but this rank has no stdin; "
+      "--stdin-rank=",
+      worker.spec.global_rank, " gives it ddprun's");
 }
 
 void WorkerGroup::Impl::spawn(std::size_t index) {
@@ -450,6 +465,7 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
     failure.signal_number = WTERMSIG(wait_status);
   } else {
     failure.exit_code = WEXITSTATUS(wait_status);
+    failure.note = stdin_hint(worker, failure.last_lines);
   }
   fail(worker, std::move(failure), at);
 }

@@ -34,8 +34,8 @@ struct WorkerSpec {
 };
 
 struct WorkerGroupOptions {
-  // What their output is to be; docs/output.md says which way each stream takes. With several
-  // workers stdin is the agent's for global rank 0 and /dev/null for the others.
+  // What their output is to be, and who has the agent's stdin; docs/output.md says which way each
+  // stream takes.
   OutputOptions output;
   bool several_workers = false;  // on this node
   // Of the round's log files (LogTree::begin_attempt); empty: none.

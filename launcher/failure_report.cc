@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/output/last_exception.h"
 #include "agent/output/log_tree.h"
 #include "common/env_names.h"
 #include "common/error.h"
@@ -85,33 +86,8 @@ bool ends_with_any(std::string_view text, std::initializer_list<std::string_view
   return std::any_of(ends.begin(), ends.end(), [&](auto end) { return text.ends_with(end); });
 }
 
-// Without blanks and the "[rank3]: " that torch.distributed puts before a traceback's lines.
-std::string_view bare(std::string_view line) {
-  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
-  if (line.starts_with("[rank")) {
-    const std::size_t end = line.find("]: ");
-    if (end != std::string_view::npos) line.remove_prefix(end + 3);
-  }
-  return line;
-}
-
-// "torch.OutOfMemoryError" of "torch.OutOfMemoryError: CUDA out of memory. …"; empty: the line
-// isn't of an exception's name, and its text.
-std::string_view exception_name(std::string_view line) {
-  const std::size_t end =
-      line.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
-  const std::string_view name = line.substr(0, end);
-  const bool stands_alone = end == std::string_view::npos || line[end] == ':';
-  const bool is_one = ends_with_any(name, {"Error", "Exception", "Interrupt", "Exit"});
-  return stands_alone && is_one ? name : "";
-}
-
-// How C++ tells it: "what():  TEXT", before it "… an instance of 'NAME'".
-bool is_of_terminate(std::string_view line) {
-  return line.starts_with("what():") || line.starts_with("terminate called after throwing");
-}
-
-bool names_memory(std::string_view line, std::string_view name) {
+bool names_memory(std::string_view exception) {
+  const std::string_view name = exception.substr(0, exception.find(':'));
   if (ends_with_any(name, {"OutOfMemoryError", "MemoryError"})) return true;
   constexpr std::array<std::string_view, 9> kTexts = {"CUDA out of memory",
                                                       "HIP out of memory",
@@ -123,19 +99,13 @@ bool names_memory(std::string_view line, std::string_view name) {
                                                       "[Errno 12] Cannot allocate memory",
                                                       "RESOURCE_EXHAUSTED: Out of memory"};
   return std::any_of(kTexts.begin(), kTexts.end(), [&](std::string_view text) {
-    return line.find(text) != std::string_view::npos;
+    return exception.find(text) != std::string_view::npos;
   });
 }
 
-// The last exception counts: an earlier one may have been caught.
 std::string memory_line(const std::vector<std::string>& lines) {
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const std::string_view text = bare(*line);
-    const std::string_view name = exception_name(text);
-    if (name.empty() && !is_of_terminate(text)) continue;
-    return names_memory(text, name) ? std::string(text.substr(0, kMostMemoryBytes)) : "";
-  }
-  return {};
+  const std::string_view exception = agent::last_exception(lines);
+  return names_memory(exception) ? std::string(exception.substr(0, kMostMemoryBytes)) : "";
 }
 
 // As if a worker had failed for it. Readers of error files want a call stack: ddprun's own would

@@ -189,7 +189,8 @@ class NodeJob {
     records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
     records_->listen(events);
     events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
-      if (round.first_global_rank == 0) took_rank_0(round.world_size);
+      if (round.first_global_rank == 0) say_store(round.world_size);
+      find_stdin_rank(round.first_global_rank, round.world_size);
       if (next) next(round);
     };
     agent_ = std::make_unique<agent::NodeAgent>(io_, console_, agent_options(), std::move(events));
@@ -233,9 +234,17 @@ class NodeJob {
 
  private:
   // In a round that begins.
-  void took_rank_0(int world_size) {
-    if (plan_.channel) plan_.channel->say(channel::Room{0, true});
-    // By one node of the job, once. A worker that is alone needs no store.
+  void find_stdin_rank(int first_global_rank, int world_size) {
+    const int rank = plan_.config.output.stdin_rank.value_or(0);
+    const bool is_here = rank >= first_global_rank && rank < first_global_rank + plan_.num_workers;
+    if (plan_.channel && is_here) plan_.channel->say(channel::Room{0, true});
+    if (rank < world_size) return;
+    tell(LogLevel::kWarning, concat("--stdin-rank=", rank, ": there is no rank ", rank,
+                                    ", the last one is ", world_size - 1, "; no rank has stdin"));
+  }
+
+  // By one node of the job, once. A worker that is alone needs no store.
+  void say_store(int world_size) {
     if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
     tell(LogLevel::kInfo, concat(plan_.proxy_cause,
                                  ": the workers' store is reached through their node's own proxy "

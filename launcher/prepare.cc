@@ -78,6 +78,15 @@ void note_missing_ranks(Preparation& result, const OptionValues& given) {
   if (result.plan.config.max_nodes == 1) check("ranks-filter", output.ranks.largest(), "global");
 }
 
+// Of a job of several nodes the first round shows it: a node's size is its own to say.
+void check_stdin_rank(Preparation& result, const OptionValues& given) {
+  const JobPlan& plan = result.plan;
+  const int rank = plan.config.output.stdin_rank.value_or(0);
+  if (plan.config.max_nodes > 1 || rank < plan.num_workers) return;
+  result.problems.push_back(concat(given.as_given("stdin-rank"), ": there is no rank ", rank,
+                                   ", the last one is ", plan.num_workers - 1));
+}
+
 bool counts_gpus(const std::string& nproc_per_node) {
   return nproc_per_node == "gpu" || nproc_per_node == "auto";
 }
@@ -344,6 +353,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   find_workers(result, argv0);
   if (result.plan.num_workers > 0) {
     note_missing_ranks(result, line.values);
+    check_stdin_rank(result, line.values);
     find_placement(result);
     find_isolation(result);
   }

@@ -89,8 +89,11 @@ struct OutputOptions {
   std::uint64_t log_max_bytes = 0;  // of one log file, then it is rotated; 0: no limit
   int log_keep = 1;                 // rotated files that stay: stdout.log.1 is the youngest
   bool is_watched = true;           // who watches the job is told the last lines
+  // The global rank that has the agent's stdin; the others have /dev/null. nullopt: rank 0, and a
+  // node's only worker.
+  std::optional<int> stdin_rank;
   // As torchrun: streams that are neither redirected nor tee'd are the console's own descriptors,
-  // unprefixed, and every worker has the agent's stdin.
+  // unprefixed, and every worker has the agent's stdin unless stdin_rank says otherwise.
   bool inherit = false;
 
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;

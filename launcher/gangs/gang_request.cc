@@ -114,6 +114,11 @@ class GangPlanner {
   }
 
   void check() {
+    if (config_.output.stdin_rank) {
+      refuse(concat(line_.values.as_given("stdin-rank"),
+                    ": workers that standing agents run have no stdin (--standing-agents): leave "
+                    "it out"));
+    }
     const std::string wrong = gangs::check_submission(result_.spec, "--env=-NAME");
     if (!wrong.empty()) refuse(wrong);
   }

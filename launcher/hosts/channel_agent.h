@@ -24,8 +24,8 @@ struct UnderChannel {
   bool serves = false;  // the rendezvous, on a free port; Serving says which
   int stop_signal = 0;  // for the workers at the channel's end
 
-  // Besides Serving: Room without bytes for each round in which global rank 0 is here, and End with
-  // the report that the launcher prints once for all nodes.
+  // Besides Serving: Room without bytes for each round in which the rank that has stdin is here,
+  // and End with the report that the launcher prints once for all nodes.
   static void say(const channel::Message& message);
   // From now on only the socket says that the agent is gone.
   static void watch();

@@ -34,7 +34,7 @@ void each_field(Like<Output> auto& m, auto& fields) {
   fields(m.is_stderr);
   fields.rest(m.bytes);
 }
-void each_field(Like<Room> auto& m, auto& fields) { fields(m.num_bytes, m.has_rank_0); }
+void each_field(Like<Room> auto& m, auto& fields) { fields(m.num_bytes, m.has_stdin_rank); }
 void each_field(Like<End> auto& m, auto& fields) {
   fields(m.exit_code, m.was_killed, m.by_job);
   fields.rest(m.last_words);

@@ -63,8 +63,8 @@ struct Output {
 // There is room for so much more standard input here.
 struct Room {
   std::size_t num_bytes = 0;
-  bool has_rank_0 = false;  // a round begins in which global rank 0 is here: all of it is for this
-                            // node from now on
+  bool has_stdin_rank = false;  // a round begins in which the rank that has stdin is here: all of
+                                // it is for this node from now on
 };
 // Last: this node's ddprun has ended.
 struct End {

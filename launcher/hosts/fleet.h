@@ -140,16 +140,16 @@ class Fleet {
 // the first.
 int job_exit_code(const std::vector<int>& codes);
 
-// Which node has global rank 0, and how many bytes its agent has room for. Pure.
+// Which node has the rank that has stdin, and how many bytes its agent has room for. Pure.
 class InputFlow {
  public:
   explicit InputFlow(std::size_t num_nodes) : room_(num_nodes, 0) {}
 
-  // An agent has room for more, and maybe got rank 0. Never more than channel::kMostInputBytes,
+  // An agent has room for more, and maybe got that rank. Never more than channel::kMostInputBytes,
   // whatever it says.
   void has_room(int node, const channel::Room& room) {
     room_[node] = std::min(room_[node] + room.num_bytes, channel::kMostInputBytes);
-    if (room.has_rank_0) node_ = node;
+    if (room.has_stdin_rank) node_ = node;
   }
   // Its channel is over.
   void gone(int node) {
@@ -162,7 +162,7 @@ class InputFlow {
     room_[node_] -= num_bytes;
   }
 
-  int node() const { return node_; }  // −1: rank 0 is nowhere yet, or nowhere now
+  int node() const { return node_; }  // −1: that rank is nowhere yet, or nowhere now
   std::size_t room() const { return node_ < 0 ? 0 : room_[node_]; }
 
  private:

@@ -57,8 +57,8 @@ UniqueFd open_anew(int fd) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// Reads the launcher's standard input for global rank 0, wherever that is, and never more than its
-// agent has room for. io thread only.
+// Reads the launcher's standard input for the rank that has it, wherever that is, and never more
+// than its agent has room for. io thread only.
 class InputFeed {
  public:
   // Reads `fd`, which stays as it is for others that have it: a terminal only while this process is
@@ -73,7 +73,7 @@ class InputFeed {
   // As InputFlow's.
   void has_room(int node, const channel::Room& room) {
     flow_.has_room(node, room);
-    if (!room.has_rank_0 || !ended_) return pump();
+    if (!room.has_stdin_rank || !ended_) return pump();
     send_(node, {});
   }
 
@@ -124,7 +124,7 @@ class InputFeed {
                                });
     }
     if (size < 0 && errno == EIO && is_in_background()) return;  // since this moment
-    if (size < 0) log_warning("standard input: ", errno_text(errno), "; rank 0 gets no more of it");
+    if (size < 0) log_warning("standard input: ", errno_text(errno), "; no rank gets more of it");
     ended_ = true;
     boost::system::error_code ignored;
     input_.close(ignored);

@@ -47,6 +47,11 @@ std::string parse_watched(std::string_view text, bool& to) {
   return {};
 }
 
+std::string parse_rank(std::string_view text, std::optional<int>& to) {
+  to = parse_number(text);
+  return to ? "" : "wants a global rank: 0, 1, 2 ...";
+}
+
 std::string parse_keep(std::string_view text, int& to) {
   constexpr int kMost = 1'000;
   const auto number = parse_number(text, kMost);
@@ -135,6 +140,9 @@ std::vector<Option> output_options() {
       {"watch-output", "on|off", "on",
        "who watches the job (the rendezvous' page, ddprunctl top) can see the ranks' last lines",
        kOutput, output(&O::is_watched, parse_watched)},
+      {"stdin-rank", "RANK", "",
+       "the global rank that has ddprun's stdin; default: 0 (under the name torchrun: all)",
+       kOutput, output(&O::stdin_rank, parse_rank)},
       {"report", "FILE", "", "how the job ended, as JSON, also where it succeeded; -: on stdout",
        kOutput, nonempty_text_to(&LaunchConfig::report)},
       {"events", "FILE|off", "",

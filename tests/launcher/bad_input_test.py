@@ -69,8 +69,9 @@ class BadInput(harness.Case):
 
     def test_output_flags_that_cannot_be(self):
         for flag in ("--redirects=4", "--tee=0:4", "--tee=", "--local-ranks-filter=a", "--ranks-filter=3-1",
-                     "--slow-reader=kill", "--watch-output=maybe", "--log-max-size=10X", "--log-keep=-1"):
+                     "--slow-reader=kill", "--watch-output=maybe", "--stdin-rank=-1", "--stdin-rank=", "--log-max-size=10X", "--log-keep=-1"):
             self.assertIn(flag.split("=")[0], self.refused("--standalone", flag, "true"))
+        self.assertIn("--stdin-rank=2: there is no rank 2, the last one is 1", self.refused("--standalone", "--nproc-per-node=2", "--stdin-rank=2", "true"))
         self.assertIn("--redirects=4: wants 0, 1 (stdout), 2 (stderr) or 3 (both)", self.refused("--standalone", "-r", "4", "true"))
 
     def test_a_log_directory_that_cannot_be(self):

@@ -52,6 +52,9 @@ TEST_CASE("Gang's line: where it is typed it counts, and what contradicts it is 
   const auto wrong = plan(line_of({"--standing-agents", "--rdzv-id=mine", "train"}, kFile));
   REQUIRE(wrong.problems.size() == 1);
   CHECK_THAT(wrong.problems[0], Contains("--rdzv-id=mine") && Contains("--standing-agents"));
+  const auto typed = plan(line_of({"--standing-agents", "--stdin-rank=0", "train"}, kFile));
+  REQUIRE(typed.problems.size() == 1);
+  CHECK_THAT(typed.problems[0], Contains("--stdin-rank=0: workers that standing agents run have"));
   const auto nowhere = plan(line_of({"--standing-agents", "train"}));
   REQUIRE(nowhere.problems.size() == 1);
   CHECK_THAT(nowhere.problems[0], Contains("where is the ddprund?"));

@@ -393,6 +393,18 @@ class StandardInput(HostsCase):
         self.assertEqual((cat.wait(), done.returncode), (0, 0), done.text)
         self.assertEqual(set(done.stdout.splitlines()), wanted, done.text)
 
+    def test_it_is_for_the_rank_that_is_asked_for(self):
+        for rank in (1, 3):
+            running = self.feed("node[1,0]:2", f"--stdin-rank={rank}", "sh", "-c", 'read line; echo "$line"', stdin=subprocess.PIPE)
+            running.stdin.write("typed\n")
+            done = self.finish(running)
+            self.assertEqual(set(done.stdout.splitlines()), {f"[{r}] " + "typed" * (r == rank) for r in range(4)}, done.text)
+
+    def test_a_rank_that_is_not_there_is_told(self):
+        done = self.outcome("node[0,1]", "--stdin-rank=2", "true")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(done.stderr.count("--stdin-rank=2: there is no rank 2, the last one is 1; no rank has stdin"), 1, done.text)
+
     def test_without_one_it_is_empty(self):
         done = self.outcome("node[0,1]", "sh", "-c", self.COUNT)
         self.assertEqual(set(done.stdout.splitlines()), {f"[{r}] {r} got {self.sum_of(b'')}" for r in (0, 1)}, done.text)

@@ -210,6 +210,26 @@ class Output(harness.Case):
                     self.assertEqual(len(lines) + lost, 2000000)
                     self.assertTrue(all(re.fullmatch(r"\[[01]\] \d+", line) for line in lines))
 
+    def with_stdin(self, argv, text):
+        return subprocess.run(argv, input=text, env=harness.environment(), text=True, timeout=60, capture_output=True)
+
+    def test_the_rank_that_is_asked_for_has_stdin(self):
+        worker = ["--standalone", "--nproc_per_node=3", "--stdin-rank=1", "--no-python", "sh", "-c", 'read line; echo "$RANK: $line"']
+        for program, prefix in ((harness.DDPRUN, True), (self.torchrun(), False)):
+            done = self.with_stdin([program, *worker], "typed\n")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(done.stdout.splitlines()),
+                             [f"[{rank}] " * prefix + f"{rank}: {'typed' * (rank == 1)}" for rank in range(3)])
+
+    def test_a_debugger_in_a_rank_without_stdin_is_told_how_to_get_it(self):
+        for call in ("breakpoint(); print()", "input()"):
+            code = f"import os\nif os.environ['RANK'] == '1': {call}"
+            argv = [harness.DDPRUN, "--standalone", "--nproc-per-node=2", sys.executable, "-c", code]
+            done = self.with_stdin(argv, "continue\n")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, r"\n  note +it asked for input .*, but this rank has no stdin; --stdin-rank=1 gives it ddprun's\n")
+            self.assertEqual(self.with_stdin([argv[0], "--stdin-rank=1", *argv[1:]], "continue\n").returncode, 0)
+
     def in_small_disk(self, command, size="256k"):
         """A shell command in a mount namespace of its own, with $DISK a small tmpfs."""
         if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:

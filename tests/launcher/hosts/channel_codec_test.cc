@@ -57,7 +57,7 @@ TEST_CASE("channel: what an agent says arrives as it was, however the bytes come
     CHECK(variants::get<Output>(heard[3]).bytes.size() == kMostOutputBytes);
     CHECK(variants::get<Pulse>(heard[5]).patience == std::chrono::milliseconds(200));
     const Room& room = variants::get<Room>(heard[4]);
-    CHECK((room.num_bytes == kMostInputBytes && room.has_rank_0));
+    CHECK((room.num_bytes == kMostInputBytes && room.has_stdin_rank));
     const End& end = variants::get<End>(heard[6]);
     CHECK((end.exit_code == 143 && end.was_killed && end.by_job && end.last_words == "a\nb"));
     CHECK(decoder.prologue() == "Welcome to n1!\n");

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output/last_exception.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ddprun::agent {
+namespace {
+
+// Without blanks and the "[rank3]: " that torch.distributed puts before a traceback's lines.
+std::string_view bare(std::string_view line) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  if (line.starts_with("[rank")) {
+    const std::size_t end = line.find("]: ");
+    if (end != std::string_view::npos) line.remove_prefix(end + 3);
+  }
+  return line;
+}
+
+bool names_exception(std::string_view line) {
+  const std::size_t end =
+      line.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+  const std::string_view name = line.substr(0, end);
+  const bool stands_alone = end == std::string_view::npos || line[end] == ':';
+  constexpr std::array<std::string_view, 5> kEnds = {"Error", "Exception", "Interrupt", "Exit",
+                                                     "BdbQuit"};
+  return stands_alone &&
+         std::any_of(kEnds.begin(), kEnds.end(), [&](auto each) { return name.ends_with(each); });
+}
+
+// How C++ tells it: "what():  TEXT", before it "… an instance of 'NAME'".
+bool is_of_terminate(std::string_view line) {
+  return line.starts_with("what():") || line.starts_with("terminate called after throwing");
+}
+
+}  // namespace
+
+std::string_view last_exception(const std::vector<std::string>& lines) {
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const std::string_view text = bare(*line);
+    if (names_exception(text) || is_of_terminate(text)) return text;
+  }
+  return {};
+}
+
+bool is_of_empty_stdin(std::string_view exception) {
+  return exception == "bdb.BdbQuit" || exception == "EOFError: EOF when reading a line";
+}
+
+}  // namespace ddprun::agent
