@@ -114,6 +114,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
         options_(std::move(options)),
         node_rank_(node_rank),
         events_(std::move(events)),
+        spare_timer_(io),
         grace_timer_(io),
         kill_timer_(io) {}
 
@@ -169,6 +170,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::shared_ptr<WardenProcess> warden_;  // second owner: its waits under way
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
   UniqueFd null_fd_;
+  boost::asio::steady_timer spare_timer_;  // of those whose parents are to end them
   boost::asio::steady_timer grace_timer_;
   boost::asio::steady_timer kill_timer_;         // of who is stopped, then of who is killed
   std::shared_ptr<EmptyWait> empty_wait_;        // second owner: its waits under way
@@ -311,6 +313,11 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number)
   if (is_first) {
     warden_->request(RequestType::kStop, signal_number);
     wait_for_what_is_left();
+    spare_timer_.expires_after(grace / 2);
+    spare_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+      if (error || self->closed_ || self->finished_ || self->warden_gone_ || self->empty_) return;
+      self->warden_->request(RequestType::kStop);
+    });
   }
   grace_timer_.expires_at(at);
   grace_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
@@ -384,6 +391,7 @@ std::vector<pid_t> WorkerGroup::Impl::pids() const {
 
 void WorkerGroup::Impl::close() {
   closed_ = true;
+  spare_timer_.cancel();
   grace_timer_.cancel();
   kill_timer_.cancel();
   if (warden_) warden_->abandon();
@@ -602,6 +610,7 @@ void WorkerGroup::Impl::finish_when_empty() {
 void WorkerGroup::Impl::finish() {
   if (finished_) return;
   finished_ = true;
+  spare_timer_.cancel();
   grace_timer_.cancel();
   kill_timer_.cancel();
   if (options_.cgroup) options_.cgroup->remove();

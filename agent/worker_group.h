@@ -105,7 +105,8 @@ class WorkerGroup {
   // then.
   void start(std::vector<WorkerSpec> workers);
 
-  // `signal_number` and SIGCONT to every worker's process group; when no worker is left, SIGTERM to
+  // `signal_number` and SIGCONT to every worker's process group, but to its data loaders only when
+  // it has ended or half of `grace` is over (docs/warden.md); when no worker is left, SIGTERM to
   // what they left behind that it did not reach or that ignores it; after `grace`, counted from
   // this call, SIGKILL to every descendant. all_gone follows, also when nothing was started. A
   // further call can only bring the SIGKILL nearer.

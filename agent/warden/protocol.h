@@ -12,14 +12,15 @@ inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
 inline constexpr int kCgroupFd = 4;  // the workers' cgroup, locked, where its name is an argument
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 9;         // differs after a half-done installation
+inline constexpr uint32_t kVersion = 10;        // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
   // With 4 descriptors: payload (memfd), stdin, stdout, stderr; or 5: also the worker's cgroup.
   kSpawn = 1,
   kSignal = 2,  // `signal_number` to every live worker's process group
-  kStop = 3,    // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow
+  kStop = 3,    // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow. A further
+                // one: the signal to those that the first one left to their parents
   kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
   kWarn = 6,    // `signal_number` to the workers that have a handler for it; see Warden
   kClear = 7,   // SIGKILL to what the worker that was `ended_pid` left behind in its session

@@ -274,6 +274,9 @@ class Warden {
   // the nearest below it that do. The signal would end who has none.
   void warn_workers(int signal_number);
   void clear(pid_t ended);
+  void ask_workers_to_stop();
+  // Those that were left to a parent that has ended by now; `all`: the others, too.
+  void ask_spared(bool all);
   void ask_the_rest_to_stop();
   void sweep();
   void reap();
@@ -290,9 +293,18 @@ class Warden {
   bool lease_is_over() const;
   bool is_worker(pid_t pid) const;
   bool is_left_behind(pid_t pid) const;  // by a worker that has ended; or it has gone itself
+  bool is_in_asked_group(pid_t pid) const;
+  // Below a process of the same program that handles kStop's signal: a data loader, say. To its
+  // parent the signal would be a failure of it.
+  bool is_parents_to_end(pid_t pid) const;
 
-  // For process_tree; `warden` is this. Whom the signal of kStop has not reached, or not moved (a
-  // shell's "&" has SIGINT and SIGQUIT ignored).
+  // For process_tree; `warden` is this. The workers' groups: who goes where, and no signal.
+  static Visit choose_to_sort(pid_t pid, void* warden);
+  static Visit choose_to_ask(pid_t pid, void* warden);
+  // Those of spared_ whom nobody ends any more.
+  static Visit choose_spared(pid_t pid, void* warden);
+  // Whom the signal of kStop has not reached, or not moved (a shell's "&" has SIGINT and SIGQUIT
+  // ignored).
   static Visit choose_unasked(pid_t pid, void* warden);
   // The workers that handle the warning.
   static Visit choose_warned(pid_t pid, void* warden);
@@ -322,6 +334,10 @@ class Warden {
   // Process groups that it reached.
   pid_t* asked_groups_ = nullptr;
   size_t num_asked_groups_ = 0;
+  // Where there are data loaders: those that kStop's signal is for, and those that it is for when
+  // nobody else ends them.
+  ProcessList to_ask_, spared_;
+  bool spares_ = true;
 
   int warn_signal_ = 0;     // of kWarn, while it is sent
   pid_t sender_ = 0;        // in pass_on()
@@ -329,15 +345,48 @@ class Warden {
   pid_t ended_worker_ = 0;  // likewise of kClear
 };
 
+bool Warden::is_in_asked_group(pid_t pid) const {
+  const pid_t group = getpgid(pid);
+  for (size_t i = 0; i < num_asked_groups_; ++i) {
+    if (asked_groups_[i] == group || asked_groups_[i] == pid) return true;  // as signal_group()
+  }
+  return false;
+}
+
+bool Warden::is_parents_to_end(pid_t pid) const {
+  ProcessStat stat;
+  while (read_process_stat(pid, &stat) && stat.parent > 1 && stat.parent != getpid() &&
+         run_same_program(pid, stat.parent)) {
+    if (handles_signal(stat.parent, stop_signal_)) return true;
+    pid = stat.parent;
+  }
+  return false;
+}
+
+Visit Warden::choose_to_sort(pid_t pid, void* context) {
+  Warden& warden = *static_cast<Warden*>(context);
+  if (!warden.is_in_asked_group(pid)) return Visit::kPass;
+  (warden.is_parents_to_end(pid) ? warden.spared_ : warden.to_ask_).add(pid);
+  return Visit::kPass;
+}
+
+Visit Warden::choose_to_ask(pid_t pid, void* context) {
+  return static_cast<Warden*>(context)->to_ask_.take(pid) ? Visit::kSignal : Visit::kPass;
+}
+
+Visit Warden::choose_spared(pid_t pid, void* context) {
+  Warden& warden = *static_cast<Warden*>(context);
+  if (!warden.spared_.has(pid)) return Visit::kPass;
+  if (warden.spares_ && warden.is_parents_to_end(pid)) return Visit::kPass;
+  warden.spared_.take(pid);
+  return Visit::kSignal;
+}
+
 Visit Warden::choose_unasked(pid_t pid, void* context) {
   const Warden& warden = *static_cast<Warden*>(context);
-  const pid_t group = getpgid(pid);
-  for (size_t i = 0; i < warden.num_asked_groups_; ++i) {
-    if (warden.asked_groups_[i] != group) continue;
-    const bool is_deaf = warden.stop_signal_ != SIGTERM && ignores_signal(pid, warden.stop_signal_);
-    return is_deaf ? Visit::kSignal : Visit::kPass;
-  }
-  return Visit::kSignal;
+  if (!warden.is_in_asked_group(pid)) return Visit::kSignal;
+  const bool is_deaf = warden.stop_signal_ != SIGTERM && ignores_signal(pid, warden.stop_signal_);
+  return is_deaf ? Visit::kSignal : Visit::kPass;
 }
 
 bool Warden::is_left_behind(pid_t pid) const {
@@ -395,6 +444,7 @@ int Warden::run() {
     reap();
     if (set[0].revents) handle_requests();
     if (lease_is_over()) handle_requests();  // what came since poll, maybe during a standstill
+    if (mode_ == Mode::kStopping) ask_spared(false);  // a parent may have ended
     if (mode_ == Mode::kStopping && num_workers_ == 0 && !rest_asked_) ask_the_rest_to_stop();
     if (lease_is_over()) {
       mode_ = Mode::kKilling;
@@ -494,6 +544,7 @@ bool Warden::handle_request() {
       break;
     case RequestType::kStop:
       empty_due_ = true;
+      if (mode_ == Mode::kStopping) ask_spared(true);
       if (mode_ != Mode::kServing) break;
       mode_ = Mode::kStopping;
       stop_signal_ = request.signal_number;
@@ -501,7 +552,7 @@ bool Warden::handle_request() {
       for (size_t i = 0; asked_groups_ && i < num_workers_; ++i) {
         asked_groups_[num_asked_groups_++] = workers_[i].pid;
       }
-      signal_workers(stop_signal_);
+      ask_workers_to_stop();
       signal_workers(SIGCONT);  // a stopped process would not see it
       break;
     case RequestType::kKill:
@@ -582,6 +633,21 @@ void Warden::clear(pid_t ended) {
   if (ended <= 0 || is_worker(ended)) return;
   ended_worker_ = ended;
   signal_descendants(SIGKILL, &choose_left_behind, this);
+}
+
+// SIGINT goes to all, as a terminal sends it: programs expect that.
+void Warden::ask_workers_to_stop() {
+  if (stop_signal_ != SIGINT) signal_descendants(0, &choose_to_sort, this);
+  if (spared_.is_empty()) return signal_workers(stop_signal_);
+  // Who loses its parent by one look is found by the next. What is born meanwhile, to save, isn't
+  // meant.
+  while (signal_descendants(stop_signal_, &choose_to_ask, this) > 0) {
+  }
+}
+
+void Warden::ask_spared(bool all) {
+  if (all) spares_ = false;
+  if (!spared_.is_empty()) signal_descendants(stop_signal_, &choose_spared, this);
 }
 
 void Warden::ask_the_rest_to_stop() {

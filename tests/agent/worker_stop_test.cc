@@ -147,6 +147,49 @@ TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace 
   CHECK(run.out().find("saved") != std::string::npos);
 }
 
+// A data loader: runs its parent's program.
+const std::string kLoader =
+    "(trap 'echo loader asked; exit' TERM; echo up; while :; do sleep 0.01; done) & ";
+
+TEST_CASE("WorkerGroup: a worker that handles the signal has its data loaders to its end",
+          "[proc]") {
+  const std::string worker =
+      kLoader + "trap 'sleep 0.1; echo saved; exit' TERM; while :; do wait; done";
+  auto spec = GroupFixture::shell(GENERATE(false, true) ? "sh -c \"$SELF\"; :" : worker);
+  spec.environment.push_back("SELF=" + worker);
+  GroupFixture run;
+  run.start({spec});
+  REQUIRE(run.wait_output("up"));
+  const auto begin = Clock::now();
+  REQUIRE(run.stop_and_wait());
+  CHECK(Clock::now() - begin < kPatience / 2);
+  const std::string out = run.out();
+  INFO(out);
+  REQUIRE(out.find("loader asked") != std::string::npos);
+  CHECK(out.find("saved") < out.find("loader asked"));
+}
+
+TEST_CASE("WorkerGroup: what a worker starts at the signal, to save, is let alone", "[proc]") {
+  GroupFixture run;
+  run.start_shells({kLoader + "trap 'sleep 0.2 && echo saved; exit' TERM; while :; do wait; done"});
+  REQUIRE(run.wait_output("up"));
+  REQUIRE(run.stop_and_wait());
+  CHECK(run.out().find("saved") != std::string::npos);
+}
+
+TEST_CASE(
+    "WorkerGroup: a worker that waits for its data loaders gets their end after half the grace",
+    "[proc]") {
+  GroupFixture run;
+  run.start_shells(
+      {kLoader + "trap 'echo waiting' TERM; while kill -0 $!; do wait; done; echo over"});
+  REQUIRE(run.wait_output("up"));
+  const auto begin = Clock::now();
+  REQUIRE(run.stop_and_wait(seconds(2)));
+  CHECK(Clock::now() - begin >= seconds(1));
+  CHECK(run.out().find("over") != std::string::npos);
+}
+
 TEST_CASE("WorkerGroup: stop() with another signal sends that one", "[proc]") {
   GroupFixture run;
   run.start_shells(

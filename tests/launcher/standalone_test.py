@@ -420,6 +420,15 @@ class Signals(harness.Case):
             self.assertEqual(done.returncode, 128 + number, done.text)
             self.assertEqual(done.stdout.count(f"heard {number.name}"), 2, done.text)
 
+    def test_control_c_reaches_what_the_workers_started_at_once(self):
+        code = ("import os, signal; all = {signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, all); child = os.fork(); "
+                "child and print('ready', flush=True); signal.sigwait(all); child and os.waitpid(child, 0)")
+        process = self.start("--standalone", sys.executable, "-c", code)
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGINT)
+        done = self.finish(process, timeout=10)  # half of the grace is 15 s
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+
     def test_a_hangup_that_is_ignored_stays_ignored(self):
         """nohup ddprun …"""
         process = self.start("--standalone", "sh", "-c", "echo ready; exec sleep 600",

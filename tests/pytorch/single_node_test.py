@@ -46,6 +46,13 @@ class SingleNode(harness.Job):
         self.assertEqual(done.returncode, 1, self.transcript)
         self.assertIn("ValueError: a number that is not one", done.stderr, self.transcript)
 
+    def test_a_stopped_worker_has_its_data_loaders_until_it_has_saved(self):
+        for method in ("fork", "spawn"):
+            done = self.run_job("--standalone", harness.job("loader"), START_METHOD=method)
+            self.assertEqual(done.returncode, 128 + 15, self.transcript)
+            self.assertIn("saved 1000", done.stdout, self.transcript)
+            self.assertNotIn("Traceback", done.stderr, self.transcript)
+
     def test_the_rank_that_the_others_wait_for_in_a_collective_is_told_with_its_stack(self):
         done = self.run_job("--standalone", "--nproc_per_node=3", "--hang-timeout=foreign=2s", harness.job("hang"))
         self.assertEqual(done.returncode, 0, self.transcript)
