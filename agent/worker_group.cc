@@ -21,6 +21,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/log.h"
+#include "common/operation_facts.h"
 #include "common/process_facts.h"
 #include "common/signal_names.h"
 
@@ -150,6 +151,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void fail(Worker& worker, membership::WorkerFailure failure, Clock::time_point at);
   membership::WorkerFailure describe(const Worker& worker) const;
   void check_done();
+  void say_who_is_killed(std::chrono::milliseconds grace) const;
   void wait_for_what_is_left();
   void wait_for_the_killed(Clock::time_point killed_at, bool is_last);
   std::string remaining() const;
@@ -320,11 +322,13 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number)
     });
   }
   grace_timer_.expires_at(at);
-  grace_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
-    self->warden_->request(RequestType::kKill);
-    self->wait_for_the_killed(Clock::now(), false);
-  });
+  grace_timer_.async_wait(
+      [self = shared_from_this(), grace](const boost::system::error_code& error) {
+        if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
+        if (grace.count() > 0) self->say_who_is_killed(grace);
+        self->warden_->request(RequestType::kKill);
+        self->wait_for_the_killed(Clock::now(), false);
+      });
 }
 
 void WorkerGroup::Impl::lease(std::optional<Clock::time_point> until) {
@@ -540,6 +544,17 @@ void WorkerGroup::Impl::check_done() {
   if (!kill_at_ || finished_) return;
   if (!warden_ || warden_gone_) return finish_when_empty();
   if (empty_) warden_->hang_up();  // on_warden_gone follows
+}
+
+void WorkerGroup::Impl::say_who_is_killed(std::chrono::milliseconds grace) const {
+  std::vector<int> ranks;
+  for (const Worker& worker : workers_) {
+    const bool has_rank = worker.spec.global_rank >= 0;
+    if (has_rank && worker.state != WorkerState::kEnded) ranks.push_back(worker.spec.global_rank);
+  }
+  if (ranks.empty()) return;  // what they left behind was named
+  log_warning(ranks_text(ranks), " ran on for ", grace.count() / 1000.0,
+              " s after the signal to stop: killed now (--shutdown-timeout)");
 }
 
 // After stop(), when the last worker has ended.

@@ -31,6 +31,7 @@
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/shell_words.h"
+#include "common/signal_echo.h"
 #include "common/signal_names.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/failure_report.h"
@@ -436,6 +437,13 @@ class NodeJob {
 
   // `is_users`: not one that stands for the end of the channel.
   void got_signal(int number, bool is_users = true) {
+    if (is_users && echo_.is_echo(number, Clock::now())) {
+      tell(LogLevel::kWarning,
+           concat("got ", signal_name(number),
+                  " again at once, as by a wrapper that passes it on: it counts once; the next "
+                  "signal kills the workers"));
+      return;
+    }
     if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
     if (!signalled_) {
       signalled_ = true;
@@ -698,6 +706,7 @@ class NodeJob {
   std::string unfit_;          // why this node stays out of the job, for the others
   bool impatient_ = false;     // patience_ is over
   bool signalled_ = false;
+  SignalEcho echo_;
   bool reported_ = false;
   bool said_store_ = false;  // how the workers reach it
 };

@@ -117,6 +117,12 @@ void Fleet::gone(int index, int code, const std::string& text, Clock::time_point
 void Fleet::signalled(int number, bool is_warning, Clock::time_point now) {
   step(now, [&] {
     if (is_warning) return signal_all(number);
+    if (echo_.is_echo(number, now_)) {
+      warn(concat("got ", signal_name(number),
+                  " again at once: it counts once; the next signal "
+                  "kills the workers"));
+      return;
+    }
     constexpr int kEnough = 3;  // the agents kill their workers at the second one
     const int code = exit_status_for_signal(number);
     const bool is_first = signal_code_ == 0;

@@ -15,6 +15,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/signal_echo.h"
 #include "launcher/hosts/channel_codec.h"
 #include "launcher/hosts/host_list.h"
 
@@ -120,6 +121,7 @@ class Fleet {
   std::string endpoint_;  // empty: not known yet
   int server_ = -1;       // the node that serves, once it was asked to
   int num_ended_ = 0;
+  SignalEcho echo_;
   int num_signals_ = 0;
   int signal_code_ = 0;                          // of the first one
   int cause_ = 0;                                // exit code where this launcher ended the job

@@ -30,6 +30,7 @@
 #include "common/random_id.h"
 #include "common/secret.h"
 #include "common/service_manager.h"
+#include "common/signal_echo.h"
 #include "common/signal_names.h"
 #include "common/standard_streams.h"
 #include "common/text_parts.h"
@@ -363,7 +364,9 @@ class StandingAgent {
   void wait_for_signal() {
     signals_.async_wait([this](boost::system::error_code error, int number) {
       if (error) return;
-      if (is_leaving_) {  // at once
+      if (echo_.is_echo(number, Clock::now())) {
+        log_info("got ", signal_name(number), " again at once: it counts once");
+      } else if (is_leaving_) {  // at once
         for (auto& [gang, part] : parts_) {
           if (part.process) part.process->signal(SIGKILL);
         }
@@ -411,6 +414,7 @@ class StandingAgent {
   std::optional<gangs::NodeLink> link_;
   bool is_connected_ = false;
   bool is_leaving_ = false;
+  SignalEcho echo_;
   int exit_status_ = 0;
   std::uint64_t num_welcomes_ = 0;
   GangCounts counts_;

@@ -508,7 +508,7 @@ class Signals(HostsCase):
         self.await_lines(running.stdout, "ready", 2)
         running.send_signal(signal.SIGINT)
         self.await_lines(running.stderr, "got SIGINT: stopping", 1)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(running, timeout=20).returncode, 130)
         self.await_quiet()
 

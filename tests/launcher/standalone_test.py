@@ -410,6 +410,44 @@ class Signals(harness.Case):
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
         self.assertIn("killing the workers", done.stderr)
 
+    def test_a_signal_that_comes_twice_at_once_is_one(self):
+        """A terminal sends ^C to a wrapper and to ddprun, and the wrapper passes it on."""
+        code = ("import os, signal; all = {signal.SIGINT, signal.SIGUSR2}; signal.pthread_sigmask(signal.SIG_BLOCK, all); "
+                "print('ready', flush=True); signal.sigwait({signal.SIGINT}); print('heard', os.getpid(), flush=True); "
+                "signal.sigwait({signal.SIGUSR2}); print('saved', flush=True)")
+        process = self.start("--standalone", sys.executable, "-c", code)
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGINT)
+        pid = int(self.await_line(process, "heard", stream="stdout").split()[1])
+        process.send_signal(signal.SIGINT)
+        self.await_line(process, "got SIGINT again at once")
+        os.kill(pid, signal.SIGUSR2)
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertIn("saved", done.stdout)
+
+    def test_a_signal_that_comes_a_third_time_forces(self):
+        process = self.start("--standalone", sys.executable, "-c", DEAF)
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGTERM)
+        self.wait_for_line(process, "heard")
+        process.send_signal(signal.SIGTERM)
+        self.await_line(process, "got SIGTERM again at once")
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.finish(process, timeout=10).returncode, 128 + signal.SIGTERM)
+
+    def test_a_worker_that_handles_control_c_has_the_grace_and_its_end_is_told(self):
+        code = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}); print('ready', flush=True); signal.pause()"
+        process = self.start("--standalone", "--nproc-per-node=3", "--shutdown-timeout=0.5", sys.executable, "-c",
+                             f"import os; os.environ['RANK'] == '1' and exit(); {code}")
+        self.wait_for_line(process, "ready")
+        self.wait_for_line(process, "ready")
+        process.send_signal(signal.SIGINT)
+        done = self.finish(process)
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertIn("got SIGINT: stopping the workers (SIGKILL after 0.5 s)", done.stderr)
+        self.assertIn("ranks 0, 2 ran on for 0.5 s after the signal to stop: killed now (--shutdown-timeout)\n", done.stderr)
+
     def test_the_workers_get_the_signal_that_ddprun_got(self):
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             process = self.start("--standalone", "--nproc_per_node=2", sys.executable, "-c", ANY_SIGNAL)

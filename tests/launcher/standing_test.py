@@ -145,6 +145,20 @@ class OneHost(StandingCase):
         self.assertIn("stopped", done.stdout)
         self.assertTrue(gone(pid))
 
+    def test_a_signal_that_comes_twice_at_once_stops_an_agents_jobs_in_order(self):
+        self.queue()
+        agent = self.agent("n1", slots=1)
+        path, _ = self.hold("held")
+        one = self.submit(*SH, f"trap 'echo heard; until [ -e {path} ]; do sleep 0.02; done; echo saved; exit' TERM; "
+                               "echo ready; while :; do sleep 0.02; done")
+        self.await_line(one, "ready", stream="stdout")
+        agent.terminate()
+        self.await_line(one, "heard", stream="stdout")
+        agent.terminate()
+        self.await_line(agent, "got SIGTERM again at once")
+        self.let_go(path)
+        self.assertIn("saved", self.finish(one).stdout)
+
     def test_signals_that_come_as_one_cancel_and_a_later_one_leaves(self):
         self.queue()
         self.agent("n1", slots=1)

@@ -25,6 +25,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/random_id.h"
+#include "common/signal_echo.h"
 #include "common/signal_names.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/local_store.h"
@@ -375,6 +376,7 @@ class Gang {
   }
 
   void take_signal(int number) {
+    if (echo_.is_echo(number, Clock::now())) return;
     const bool is_second = signal_ != 0;
     if (!is_second) signal_ = number;
     end_all(is_second ? SIGKILL : SIGTERM);
@@ -392,6 +394,7 @@ class Gang {
   std::optional<Clock::time_point> cause_by_;  // first_ is one who lost a peer
   std::optional<Clock::time_point> kill_at_;
   int signal_ = 0;
+  SignalEcho echo_;
 };
 
 void run_parent(int call, int num_ranks, const SpawnOptions& options) {

@@ -98,6 +98,15 @@ class Spawn(unittest.TestCase):
                 self.assertEqual(program.wait(timeout=20), -number)
                 self.assertTrue(ended(pidfds, timeout=0))
 
+    def test_the_same_signal_at_once_is_one_and_the_next_one_kills(self):
+        program, pidfds = self.start_waiting("busy", 1)
+        program.send_signal(signal.SIGINT)
+        self.assertEqual(program.stdout.readline(), "heard\n")
+        program.send_signal(signal.SIGINT)
+        self.assertFalse(ended(pidfds, timeout=0.3))
+        program.send_signal(signal.SIGINT)
+        self.assertEqual(program.wait(timeout=20), -signal.SIGINT)
+
     def test_a_handler_of_the_programs_own_is_called_after_that(self):
         program, pidfds = self.start_waiting("handler", 2)
         program.send_signal(signal.SIGTERM)

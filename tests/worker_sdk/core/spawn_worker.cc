@@ -101,6 +101,15 @@ void be_deaf(int rank) {
   wait_for_signals();
 }
 
+// Has heard SIGTERM and doesn't end.
+void be_busy(int) {
+  ::signal(SIGTERM, [](int) {
+    const char text[] = "heard\n";
+    if (::write(1, text, sizeof text - 1) < 0) std::abort();
+  });
+  tell_pid_and_wait(0);
+}
+
 void run(std::string_view mode) {
   if (mode == "sum") return spawn(sum_squares, 4, {.environment = {{"EXTRA", "more"}}});
   if (mode == "throw") return spawn(fail_in_rank_two, 4);
@@ -110,6 +119,7 @@ void run(std::string_view mode) {
   if (mode == "exit") return spawn([](int rank) { std::exit(rank == 1 ? 9 : 0); }, 2);
   if (mode == "wait") return spawn(tell_pid_and_wait, 4);
   if (mode == "deaf") return spawn(be_deaf, 2, {.grace = std::chrono::milliseconds{200}});
+  if (mode == "busy") return spawn(be_busy, 1, {.grace = std::chrono::seconds{60}});
   if (mode == "none") return spawn([](int) {}, 0);
   if (mode == "no-function") return spawn({}, 1);
   if (mode == "place") return spawn([](int) {}, 1, {.environment = {{"RANK", "3"}}});

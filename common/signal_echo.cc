@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/signal_echo.h"
+
+namespace ddprun {
+
+bool SignalEcho::is_echo(int number, Clock::time_point now) {
+  if (++num_signals_ == 1) {
+    number_ = number;
+    at_ = now;
+    return false;
+  }
+  return num_signals_ == 2 && number == number_ && now < at_ + kTime;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// One wish to stop that comes as two signals: the terminal or scheduler sends it to a whole group
+// of processes, and a wrapper in it (uv run, timeout, srun) passes it on as well. Pure.
+#pragma once
+
+#include <chrono>
+
+#include "common/clock.h"
+
+namespace ddprun {
+
+class SignalEcho {
+ public:
+  static constexpr std::chrono::seconds kTime{1};
+
+  // Of each signal that stops: whether it is the first one once more. That is the next one, if it
+  // has the same number and comes within kTime.
+  bool is_echo(int number, Clock::time_point now);
+
+ private:
+  int num_signals_ = 0;
+  int number_ = 0;  // of the first one
+  Clock::time_point at_{};
+};
+
+}  // namespace ddprun

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/signal_echo.h"
+
+#include <csignal>
+
+#include "tests/support/catch.h"
+
+namespace ddprun {
+namespace {
+
+TEST_CASE("signal echo: the next one, of the same number and at once, is the first one again") {
+  using std::chrono::milliseconds;
+  const Clock::time_point now{};
+  const auto second_is_echo = [&](int number, milliseconds later) {
+    SignalEcho echo;
+    CHECK_FALSE(echo.is_echo(SIGINT, now));
+    return echo.is_echo(number, now + later);
+  };
+  CHECK(second_is_echo(SIGINT, milliseconds(0)));
+  CHECK(second_is_echo(SIGINT, milliseconds(999)));
+  CHECK_FALSE(second_is_echo(SIGINT, milliseconds(1000)));
+  CHECK_FALSE(second_is_echo(SIGTERM, milliseconds(0)));
+}
+
+TEST_CASE("signal echo: a third signal is none") {
+  SignalEcho echo;
+  const Clock::time_point now{};
+  CHECK_FALSE(echo.is_echo(SIGINT, now));
+  CHECK(echo.is_echo(SIGINT, now));
+  CHECK_FALSE(echo.is_echo(SIGINT, now));
+}
+
+}  // namespace
+}  // namespace ddprun
