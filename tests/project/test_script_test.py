@@ -18,7 +18,8 @@ import runner  # noqa: E402
 
 class TestScriptTest(unittest.TestCase):
     def setUp(self):
-        directory = tempfile.TemporaryDirectory()
+        # What a script has left behind it may still write there while it ends.
+        directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(directory.cleanup)
         self.scripts = os.path.join(directory.name, "scripts")
         os.mkdir(self.scripts)

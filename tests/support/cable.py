@@ -10,8 +10,8 @@ netns.Hosts(2, faulty_cables=True) gives each host one in place of a plain veth 
     hosts[1].cable.set()                             # as new
 
 Works where the kernel has no netem: two TAP devices, one in the host, one in the switch's namespace,
-and a process of ours that carries the frames between them. set() counts from its return on; what
-is on its way then still arrives.
+and a process of ours that carries the frames between them. set() counts for what is sent from its
+return on; what was sent before has the faults of before.
 """
 import fcntl
 import heapq
@@ -27,6 +27,7 @@ import time
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 MOST_UNDERWAY = 4096  # frames; a router's queue is not endless, either
+BURST, QUEUE = 64, 1024  # frames: read from a device at once; that wait in it, at most
 
 
 class Cable:
@@ -102,11 +103,14 @@ class _Carrier:
                     return
                 *lines, orders = (orders + more).split(b"\n")
                 for line in lines:
+                    for sent in self._other:
+                        for _ in range(QUEUE // BURST):
+                            self._carry(sent)
                     self._obey(json.loads(line))
                     print("done", flush=True)
 
     def _carry(self, fd):
-        for _ in range(64):
+        for _ in range(BURST):
             try:
                 frame = os.read(fd, 65536)
             except BlockingIOError:
