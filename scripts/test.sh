@@ -195,6 +195,7 @@ part_checks() {
   scripts/check_test_names.py --self-test && scripts/check_test_names.py || status=1
   scripts/check_skips.py --self-test || status=1
   scripts/check_hidden_names.py || status=1
+  scripts/check_english.py --self-test && scripts/check_english.py || status=1
   scripts/format.sh --check || status=1
   return $status
 }

@@ -25,8 +25,8 @@ class TestScriptTest(unittest.TestCase):
         os.mkdir(self.scripts)
         for name in ("test.sh", "test_behind.sh"):
             shutil.copy(os.path.join(SOURCE, "scripts", name), self.scripts)
-        for name in ("setup.sh", "check_arrows.py", "check_hidden_names.py", "check_skips.py", "check_test_names.py", "format.sh",
-                     "fuzz.sh"):
+        for name in ("setup.sh", "check_arrows.py", "check_english.py", "check_hidden_names.py", "check_skips.py",
+                     "check_test_names.py", "format.sh", "fuzz.sh"):
             path = os.path.join(self.scripts, name)
             with open(path, "w") as f:
                 f.write(f'#!/bin/sh\necho "{name} $*"\n')
