@@ -439,7 +439,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
                                   });
   }
 
-  // What there is now, up to 4 KiB. False: the connection has ended.
+  // Reads at most 4 KiB, without waiting. False: the connection has ended.
   bool read(const ConnectionPtr& connection) {
     std::array<char, kMaxAgentLineBytes> buffer;
     const ssize_t size = ::read(connection->socket.native_handle(), buffer.data(), buffer.size());

@@ -19,7 +19,7 @@
 
 namespace ddprun::agent {
 
-// What a worker says, one JSON line each. Pure.
+// The lines that a worker sends, each one JSON object. Pure.
 
 struct Hello {
   int version = 0;
@@ -131,19 +131,19 @@ class AgentSocket {
   AgentSocket& operator=(const AgentSocket&) = delete;
 
   const std::string& path() const;
-  // Where the pages' round was 0 (none) at the beginning: whether this worker has said that it
-  // waits for a place, and to give it what changes in its environment, "NAME=value". False: it has
-  // gone.
+  // For a worker that was started before its node had a place (the pages' round is 0). The first
+  // call: whether it has said that it waits for a place. assign() sends it the changed variables of
+  // its environment, as "NAME=value". False: the worker has gone.
   bool waits_for_place(int local_rank) const;
   bool assign(int local_rank, const std::vector<std::string>& environment);
-  // Likewise for a worker that goes on in place (docs/inplace.md): whether it has offered to, and
-  // has asked; to give it its place in the round that the pages have begun. end_old_round() ends
-  // the connections of the round before.
+  // The same for a worker that goes on in place (docs/inplace.md): whether it has offered to, and
+  // whether it has asked. go_on() sends its place in the round that the pages have begun.
+  // end_old_round() ends the connections of the round before.
   bool offers_recovery(int local_rank) const;
   bool asks_to_recover(int local_rank) const;
   bool go_on(int local_rank, const std::vector<std::string>& environment);
   void end_old_round();
-  // What the warden removes where the agent can't any more.
+  // The warden removes this directory if the agent can't any more.
   const std::string& directory() const;
 
   // Asks every worker that keeps a flight recorder to write it. Never waits: who doesn't take it

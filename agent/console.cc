@@ -71,7 +71,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
   bool is_full() const { return options_.slow_reader == SlowReader::kBlock && is_behind(); }
   void when_room(std::function<void()> on_room);
 
-  // What did not reach the reader, in words; empty: nothing is to be said.
+  // One text on the bytes that did not reach the reader. Empty: nothing to report.
   std::string losses() const;
 
   // See Console::finish.

@@ -53,7 +53,7 @@ class Console {
   // stdout and stderr are one file: what goes to either keeps its order.
   bool same_file() const { return stderr_ == nullptr; }
 
-  // Where the lines of a stream are put together; call flush() after a batch.
+  // Puts together the lines of a stream. Call flush() after a batch.
   LineMux& lines(OutputStream stream);
   void flush(OutputStream stream);
 
@@ -65,9 +65,9 @@ class Console {
   bool must_wait(OutputStream stream, const LineSource& source) const;
   void when_room(OutputStream stream, std::function<void()> on_room);
 
-  // Of the log files that we write.
+  // Writes the log files, except those that workers write themselves.
   LogWriter& log_writer() { return *log_writer_; }
-  // What was lost of the workers' output, and why, one sentence each; for the end of the program.
+  // The workers' output that was lost, and why: one sentence each. For the end of the program.
   std::vector<std::string> losses() const;
 
   // Waits for the log files, blocking the caller; false: not all was written by then, losses() says

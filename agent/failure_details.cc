@@ -43,7 +43,7 @@ std::vector<std::string> lines_of(std::string_view text) {
   while (!text.empty()) {
     lines.emplace_back(take_until(text, "\n"));
   }
-  // Where it was called from is worth less than where it broke.
+  // Too long: drops the outermost calls, since the innermost ones show where it broke.
   if (const auto surplus = std::ssize(lines) - kMaxTracebackLines; surplus > 0) {
     lines.erase(lines.begin() + 1, lines.begin() + 1 + surplus);
   }
@@ -303,7 +303,7 @@ std::vector<std::string> FailureDetails::flight_recorders() const {
   return files;
 }
 
-// Where its own cgroup counts, no other's count can be of it.
+// If the worker's own cgroup counts, the other counts can't be about this worker.
 void FailureDetails::add_memory(membership::WorkerFailure& failure) {
   if (!cgroup_ || !cgroup_->counts_memory()) {
     failure.out_of_memory = memory_kills_.explain(failure.signal_number);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node knows of a worker that failed, beside how it ended: what it left in its error file,
-// where its log files are, whether memory ran out. io thread only.
+// Facts about a failed worker beyond its exit status: its error file, its log files, whether memory
+// ran out. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -40,10 +40,10 @@ class MemoryKills {
   // where ours is the root, which doesn't.
   void workers_run(const std::vector<pid_t>& pids);
 
-  // What is to be said of a worker that failed by this signal (0: it exited): "ran out: …" where it
-  // was killed by SIGKILL and the count of its cgroup has grown, "perhaps ran out: …" where another
-  // process than the worker was killed there, or only the host's count is known. Empty: nothing.
-  // One kill explains one death by SIGKILL.
+  // Explains the failure of a worker by this signal (0: it exited). "ran out: …": SIGKILL ended it,
+  // and its cgroup's count has grown. "perhaps ran out: …": another process than the worker was
+  // killed there, or only the host's count is known. Empty: no explanation. One kill explains one
+  // death by SIGKILL.
   std::string explain(int signal_number);
 
  private:
@@ -69,12 +69,12 @@ class LogWriter;
 struct WorkerError {
   std::string message;                 // "RuntimeError: boom"; empty: nothing was left
   std::vector<std::string> traceback;  // its lines, the first and the last 23 at most
-  // What an ErrorHandler of the program's own added: the file's object without the above, its time
-  // and code, as text. Empty: nothing, or more than membership::kMaxErrorFieldsBytes.
+  // Fields that an ErrorHandler of the program's own added: the file's object as text, without the
+  // fields above, time and code. Empty: none, or more than membership::kMaxErrorFieldsBytes.
   std::string fields;
 };
 
-// What the file's JSON says; nothing where it isn't @record's. Pure.
+// Parses an error file. The result is empty unless the file is @record's. Pure.
 WorkerError parse_error_file(std::string_view json);
 
 // A worker's error file: in the round's directory of the log tree, else in that of the workers'
@@ -83,15 +83,15 @@ WorkerError parse_error_file(std::string_view json);
 std::string worker_error_file(const std::string& log_directory, const std::string& socket_directory,
                               int local_rank);
 
-// Of one that said what failed: who never came, who waited, for how long.
+// For a worker that said which operation failed: who never came, who waited, for how long.
 std::string failed_operation_text(const OperationFailed& failed);
 
 // Whether all ranks of the job are to write their flight recorders: a deadline expired, or the
 // ranks parted. A lost peer alone ends the round without.
 bool is_worth_recording(const OperationFailed& failed);
 
-// Of one that ended without a word, from its progress page: "it was in … since 0.2 s" or "after
-// collective #126 of communicator 0"; empty: it had begun none.
+// From the progress page of a worker that ended without a word: "it was in … since 0.2 s" or "after
+// collective #126 of communicator 0". Empty: it had begun none.
 std::string whereabouts_text(const std::vector<CommunicatorState>& communicators,
                              Clock::time_point now);
 
@@ -112,7 +112,7 @@ class FailureDetails {
 
   // Empty: the worker has none.
   std::string error_file(std::uint64_t round, int local_rank) const;
-  // What is in it; nothing where it can't be read, or the file system doesn't answer.
+  // The file's content. Empty if it can't be read, or if the file system doesn't answer.
   WorkerError read_error(std::uint64_t round, int local_rank) const;
 
   // A worker said so; what it says first counts.
@@ -137,7 +137,7 @@ class FailureDetails {
   std::shared_ptr<const RoundCgroup> cgroup_;  // of the round; second owner: its group of workers
   std::string log_directory_;
   std::string directory_;  // goes with the round; empty: there is none
-  // Of the round, by local rank.
+  // Both are of the current round, by local rank.
   std::map<int, OperationFailed> failed_operations_;
   std::map<int, std::string> records_;
 

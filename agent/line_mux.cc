@@ -9,8 +9,8 @@ namespace {
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 constexpr std::string_view kPlainText = "\x1b[0m";
 
-// What a terminal would show of an unfinished or finished line: the text after the last carriage
-// return that has text after it. Trailing carriage returns and the newline are kept off.
+// The part of a line, finished or not, that a terminal would show: the text after the last carriage
+// return that has text after it. Trailing carriage returns and the newline are left out.
 std::string_view visible_text(std::string_view line) {
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.remove_suffix(1);
   const auto carriage_return = line.rfind('\r');

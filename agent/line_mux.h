@@ -39,8 +39,8 @@ std::size_t escape_length(std::string_view text, std::size_t at);
 class LineMux {
  public:
   static constexpr std::size_t kMaxHeldBytes = 64 * 1024;
-  // Where there is no terminal, an unfinished line (a progress bar, a prompt) is passed on after
-  // this time. Then another's line may break it: it goes on behind its prefix.
+  // Without a terminal, an unfinished line (a progress bar, a prompt) is passed on after this time.
+  // Then another's line may break it: it goes on behind its prefix.
   static constexpr std::chrono::milliseconds kHoldTime{1'000};
   // A long line that others wait for is broken when its source has been silent for so long, or
   // others have waited for so long; sooner where an urgent line waits.
@@ -57,13 +57,13 @@ class LineMux {
 
   // Takes what a source wrote.
   void feed(LineSource& source, std::string_view bytes, Clock::time_point now);
-  // The source has ended: passes on its last line, with a newline if it had none. Where it waits
-  // for another's long line that is done in its turn.
+  // The source has ended: passes on its last line, with a newline if it had none. If another's long
+  // line is in the way, the last line follows in its turn.
   void end(LineSource& source, Clock::time_point now);
   // Bytes as they are, with no prefix and no line rule.
   void raw(std::string_view bytes);
 
-  // What `source` has waits for another's long line, and is enough: don't feed more.
+  // Don't feed more: `source` waits for another's long line, and has enough bytes waiting.
   bool must_wait(const LineSource& source) const {
     return owner_ != nullptr && owner_ != &source && source.held.size() >= kMaxHeldBytes;
   }

@@ -16,12 +16,12 @@ namespace ddprun::agent {
 // Gloo takes what the host's name leads to, which may be a loopback address. It gets the address's
 // interface, where the address is the first of it: of an interface Gloo takes the first.
 //
-// NCCL takes "ib…" where there are some, else all interfaces that have an address but the
-// loopback's and Docker's, and meets by the first. Where others of these are virtual, the kinds of
-// virtual ones are ruled out (NCCL reads at most 16 names, each the beginning of some). All real
-// ones stay, for NCCL may move data by several.
+// NCCL takes "ib…" if there are any. Else it takes all interfaces with an address, except the
+// loopback's and Docker's, and meets by the first. If some of these are virtual, all virtual kinds
+// are ruled out (NCCL reads at most 16 names, each the beginning of some). All real ones stay, for
+// NCCL may move data by several.
 //
-// Neither is set where nothing is to be gained, or the address is no interface's.
+// Neither is set if that gains nothing, or if the address is no interface's.
 Environment network_variables(const std::string& node_addr,
                               const std::vector<InterfaceAddress>& addresses);
 

@@ -368,7 +368,7 @@ void NodeAgent::spawn(const membership::StartRound& round) {
   parked_->dismiss();
 }
 
-// Where that fails the round runs all the same, and its output goes to the console.
+// If this fails, the round runs all the same, and its output goes to the console.
 std::string NodeAgent::begin_logs(const membership::StartRound& round) {
   if (!options_.logs) return "";
   try {
@@ -442,7 +442,7 @@ void NodeAgent::start_workers(const membership::StartRound& round) {
   }
 }
 
-// Of a worker that could not run.
+// The failure of a worker that could not run.
 membership::WorkerFailure NodeAgent::failure_of(int local_rank, const std::string& note) const {
   membership::WorkerFailure failure;
   failure.global_rank = ranks_.of(local_rank);
@@ -586,7 +586,7 @@ void NodeAgent::all_run(std::uint64_t round) {
   handle(event::WorkersRunning{round});
 }
 
-// What they had on the GPUs has to be free before others start.
+// The GPU memory of the ended workers has to be free before others start.
 void NodeAgent::workers_gone(std::uint64_t round) {
   waiting_since_ = Clock::now();
   if (events_.workers_gone) events_.workers_gone();
@@ -618,7 +618,7 @@ void NodeAgent::keep_workers() {
   kept_if_all_ask();
 }
 
-// Who has not offered it will never ask: a program that knows nothing of it, as most are.
+// A worker that has not offered it will never ask: most programs know nothing of it.
 void NodeAgent::kept_if_all_ask() {
   if (!keeping_) return;
   if (!workers_ || !socket_) return not_kept("they have no socket to ask on");

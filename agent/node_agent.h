@@ -132,7 +132,7 @@ class ParkedWorkers {
 
 struct NodeAgentOptions {
   membership::AgentOptions machine;
-  // Of the rendezvous as this node reaches it; machine.endpoints: as given.
+  // The rendezvous' addresses as this node reaches it; machine.endpoints has them as given.
   std::vector<Endpoint> connect_to;
   membership::LinkSecurity security;  // of the connection to it
   WorkerGroupOptions workers;
@@ -148,7 +148,7 @@ struct NodeAgentOptions {
   std::shared_ptr<LogTree> logs;     // of workers.output; null: no files. Touched by the log thread
 };
 
-// What the agent tells its owner; called from the io context.
+// Events for the agent's owner; called from the io context.
 struct NodeAgentEvents {
   std::function<void(LogLevel, const std::string&)> tell;             // one line for the user
   std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
@@ -197,7 +197,7 @@ class NodeAgent {
   int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
   // Files that this node's workers left in the latest round, and that stay.
   std::vector<std::string> flight_recorders() const { return failure_details_.flight_recorders(); }
-  // Of this moment; also before start(). Waits for nothing.
+  // The present values; may be called before start(). Waits for nothing.
   AgentMetrics metrics();
 
  private:

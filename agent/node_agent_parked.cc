@@ -89,7 +89,8 @@ void NodeAgent::parked_failed(const std::string& why) {
   if (parked_) parked_->dismiss();
 }
 
-// Dismissed. What came in the meantime has waited for this: their memory, on GPUs too, is free now.
+// The parked workers are dismissed: their memory is free now, on GPUs too. Orders that came in the
+// meantime have waited for this.
 void NodeAgent::parked_gone() {
   parked_.reset();
   if (const auto round = std::exchange(spawn_later_, std::nullopt)) {

@@ -64,7 +64,7 @@ void PreflightCommand::start() {
   });
 }
 
-// What it left behind ends with it.
+// Processes that the command left behind end with it.
 void PreflightCommand::ended(std::string problem) {
   if (std::exchange(ended_, true)) return;
   limit_.cancel();

@@ -26,8 +26,8 @@ struct PreflightCommandOptions {
 
 class PreflightCommand {
  public:
-  // What it prints, on either stream, goes to our stderr. `done` is called once, from the io
-  // context, when no process of it is left: with nothing where it exited with 0 in time, else with
+  // The command's stdout and stderr go to our stderr. `done` is called once, from the io context,
+  // when no process of it is left. `problem` is empty if it exited with 0 in time; else it says
   // what happened ("exit code 3: <its last line>"). The owner may destroy this only afterwards, or
   // outside of the io context's handlers of it; no call of `done` follows then.
   PreflightCommand(boost::asio::io_context& io, Console& console, PreflightCommandOptions options,

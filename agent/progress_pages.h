@@ -14,7 +14,7 @@
 
 namespace ddprun::agent {
 
-// What a worker says about itself, at the moment of reading. The agent checks nothing of it.
+// A worker's own report at the moment of reading. The agent checks nothing of it.
 struct ProgressSample : ProgressWords {
   bool connected = false;  // it has asked for its page in this round: its numbers mean something
   bool own_count = false;  // steps count from 1 in each round, whatever the job has done before
@@ -40,7 +40,7 @@ class ProgressPages {
 
   // `local_rank` is below num_workers() in all of these.
   ProgressSample read(int local_rank) const;
-  // What its communicators are in, as far as the page goes; empty where it never said.
+  // The operations of its communicators, as far as the page goes. Empty: it never reported any.
   std::vector<CommunicatorState> communicators(int local_rank) const;
   int memory(int local_rank) const;  // the page's memory file, to be passed on
   void set_connected(int local_rank);

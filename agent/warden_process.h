@@ -25,7 +25,7 @@
 
 namespace ddprun::agent {
 
-// What a worker is made of: three descriptors (borrowed for the call) and the command.
+// The parts of a worker: three descriptors (borrowed for the call) and the command.
 struct WardenSpawn {
   std::uint32_t worker = 0;
   const std::vector<std::string>* argv = nullptr;
@@ -45,7 +45,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
     std::function<void(int wait_status)> gone;  // reaped; after its last report. Once
   };
 
-  // Where ddprun-warden is when nobody says so: beside this program, else in ../libexec/ddprun.
+  // The default path of ddprun-warden: beside this program, else in ../libexec/ddprun.
   static std::string default_path();
 
   // Starts the process in a session of its own. At its end it removes `directory` with the workers'

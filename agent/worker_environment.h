@@ -12,7 +12,7 @@
 
 namespace ddprun::agent {
 
-// What the workers of a node execute.
+// The command that the workers of a node execute.
 struct WorkerCommand {
   std::vector<std::string> argv;     // of every worker; argv[0] is the file to execute
   bool dollars_are_doubled = false;  // "$$" in an argument means "$"
@@ -21,7 +21,7 @@ struct WorkerCommand {
 // `command` with "${local_rank}" and "$local_rank" replaced in its arguments, not in argv[0].
 std::vector<std::string> worker_arguments(const WorkerCommand& command, int local_rank);
 
-// What is the same for all workers of this node and all rounds.
+// Values that are the same for all workers of this node and all rounds.
 struct WorkerEnvironmentOptions {
   Environment inherited;  // the agent's own
   std::string run_id;
@@ -50,18 +50,18 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
                                             const membership::StartRound& round, int local_rank,
                                             const WorkerPaths& paths);
 
-// Of a worker that is started before its node has a place in a round: as above, without what a
-// place gives; DDPRUN_ROUND is 0, and the rest comes over the agent's socket.
+// The environment of a worker that is started before its node has a place in a round: as above,
+// without the variables of a place. DDPRUN_ROUND is 0, and the rest comes over the agent's socket.
 std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
                                             const std::string& agent_socket);
 
-// Of a worker that goes on in place in `round` (docs/inplace.md): what a place gives, all of it.
+// All variables of a place, for a worker that goes on in place in `round` (docs/inplace.md).
 // `index`: among the node's workers that are left; `local_rank`: as it was started.
 std::vector<std::string> place_variables(const WorkerEnvironmentOptions& options,
                                          const membership::StartRound& round, int index,
                                          int num_left, int local_rank);
 
-// What `now` has that `before` hasn't, in whole "NAME=value"s.
+// Whole "NAME=value"s that are in `now` but not in `before`.
 std::vector<std::string> environment_news(const std::vector<std::string>& before,
                                           const std::vector<std::string>& now);
 

@@ -497,7 +497,7 @@ void WorkerGroup::Impl::fail(Worker& worker, membership::WorkerFailure failure,
                              Clock::time_point at) {
   worker.state = WorkerState::kEnded;
   wait_for_what_is_left();
-  // What ends after stop() was told to: a victim.
+  // A worker that ends after the call of stop() is a victim, not a failure.
   const bool is_victim = stopped_at_ && at >= *stopped_at_;
   if (is_victim && events_.ended) events_.ended(exit_of(failure, ExitKind::kStopped));
   if (!is_victim && events_.worker_failed) events_.worker_failed(std::move(failure), at);

@@ -34,18 +34,19 @@ struct WorkerSpec {
 };
 
 struct WorkerGroupOptions {
-  // What their output is to be, and who has the agent's stdin; docs/output.md says which way each
-  // stream takes.
+  // The plan of the workers' output, and who has the agent's stdin. docs/output.md says which way
+  // each stream takes.
   OutputOptions output;
   bool several_workers = false;  // on this node
-  // Of the round's log files (LogTree::begin_attempt); empty: none.
+  // The directory of the round's log files (LogTree::begin_attempt); empty: none.
   std::string log_directory;
   std::vector<CpuSet> cpus;  // that a worker may use, by its local rank; empty: those of ddprun
-  // Where ddprun-warden is; empty: beside this program, else in ../libexec/ddprun.
+  // The path of ddprun-warden; empty: beside this program, else in ../libexec/ddprun.
   std::string warden_path;
-  // Of the round's AgentSocket: removed by the warden when no worker is left. Empty: none.
+  // The directory of the round's AgentSocket. The warden removes it when no worker is left. Empty:
+  // none.
   std::string socket_directory;
-  // Of the workers, a leaf for each; null: none. Second owners: who looks at what it counted.
+  // The workers' cgroup, a leaf for each; null: none. Second owners: readers of its counts.
   std::shared_ptr<RoundCgroup> cgroup;
   // Until processes are named that workers have left behind and that don't end.
   std::chrono::milliseconds stop_notice{2'000};
@@ -58,8 +59,8 @@ struct WorkerGroupOptions {
 // How a worker ended that failed, or that was stopped.
 WorkerExit exit_of(const membership::WorkerFailure& failure, ExitKind kind);
 
-// What a group tells its owner; called from the io context, never from inside a WorkerGroup call.
-// The owner may call stop() or destroy the group from inside a call.
+// Events for a group's owner; called from the io context, never from inside a WorkerGroup call. The
+// owner may call stop() or destroy the group from inside a call.
 struct WorkerGroupEvents {
   // Every exec succeeded. Comes before any worker_failed or all_succeeded of a worker that ran,
   // unless another worker's exec failed: then it never comes.
@@ -72,7 +73,7 @@ struct WorkerGroupEvents {
   // success, or as ask_to_leave() allows, or because it was stopped.
   std::function<void(const WorkerExit&)> ended;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
-  // Likewise after ask_to_leave(), where at least one exited with 75. May be empty.
+  // As all_succeeded after ask_to_leave(), but at least one worker exited with 75. May be empty.
   std::function<void()> all_left;
   // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
   std::function<void()> fenced;
@@ -117,21 +118,21 @@ class WorkerGroup {
   void lease(std::optional<Clock::time_point> until);
 
   // Workers that were started with negative global ranks get their places: the ranks from
-  // `first_global_rank` on, by local rank. What happens from now on is told to `events`, in which
-  // all_running isn't called any more. Their log files are in `log_directory` (empty: none).
+  // `first_global_rank` on, by local rank. `events` are called from now on, but not all_running.
+  // Their log files are in `log_directory` (empty: none).
   void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
              WorkerGroupEvents events);
 
   // Workers have failed, which was told, and all others live: those go on in the next round
-  // (docs/inplace.md). Each gets a global rank, from `first_global_rank` on, by local rank. What
-  // happens from now on is told to `events`, in which all_running isn't called any more. What the
-  // failed ones left in their sessions is killed.
+  // (docs/inplace.md). Each gets a global rank, from `first_global_rank` on, by local rank.
+  // `events` are called from now on, but not all_running. Processes that the failed ones left in
+  // their sessions are killed.
   void go_on(int node_rank, int first_global_rank, WorkerGroupEvents events);
 
   // Whether a worker has ended with success, or as ask_to_leave() allows.
   bool any_ended_well() const;
 
-  // What the worker of a global rank wrote last, also after its end; as WorkerOutput::look().
+  // The last output of the worker of a global rank, also after its end; as WorkerOutput::look().
   // false: there is no such worker here, or it was not started yet.
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
 

@@ -29,7 +29,7 @@ constexpr int kReadsPerWakeup = 4;
 // After a worker's end: a pipe holds less than this, so more comes from someone who is alive.
 constexpr std::size_t kMaxDrainBytes = 1 << 20;
 
-// Of a file that the worker wrote itself: where its last lines are.
+// The last lines of a file that the worker wrote itself are sought in this much of its end.
 constexpr off_t kTailBytes = 64 * 1024;
 
 // Shared by all pipes: only the io thread reads, one pipe at a time.
@@ -110,7 +110,7 @@ void OutputTail::add_line(std::string_view first, std::string_view rest) {
 
 void OutputTail::feed(std::size_t stream, std::string_view bytes) {
   std::string& partial = partial_[stream];
-  // Of a large batch only the last lines matter: find where they begin.
+  // In a large batch only the last lines matter: find where they begin.
   std::size_t begin = bytes.size();
   std::size_t newlines = 0;
   while (begin > 0) {

@@ -56,7 +56,7 @@ class OutputTail {
 // One line as OutputTail::lines() shows it.
 std::string printable_line(std::string_view line);
 
-// What to hand to the worker. A descriptor < 0 is to be replaced by the agent's own.
+// Descriptors to hand to the worker. One below 0 is to be replaced by the agent's own.
 struct WorkerStreams {
   UniqueFd stdout_fd;
   UniqueFd stderr_fd;
@@ -69,7 +69,7 @@ struct WorkerPlace {
   int node_rank = 0;
 };
 
-// What a worker wrote last, for who looks at it.
+// A worker's last output, for people who look at it.
 struct LastOutput {
   std::vector<std::string> lines;  // oldest first, at most OutputTail::kNumLines
   std::string note;                // which of its output is not among them, and why; empty: all is
@@ -84,7 +84,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   // Makes the pipes and starts to read them. Throws Error when descriptors run out.
   WorkerStreams open();
 
-  // Of what comes from now on.
+  // Applies to output from now on.
   void set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs);
 
   // The worker has ended: takes what is in the pipes now, and passes on its unfinished lines. What
@@ -115,7 +115,7 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
         : stream(of), plan(std::move(how)), prefix(plan.prefix_template), read_end(io) {}
   };
   enum class ReadResult { kDrained, kMore, kEnded };
-  // Where what it writes to a stream is to be found.
+  // The place where the worker's output of a stream can be found.
   enum class Kept { kHere, kInFile, kByConsole, kNowhere };
 
   OutputScene scene() const;

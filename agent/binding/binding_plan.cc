@@ -35,7 +35,7 @@ std::optional<int> read_number(const fs::path& path) {
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-// Of the file's list; `otherwise` where there is none.
+// The lowest CPU in the file's list; `otherwise` if there is no list.
 int lowest_of(const fs::path& path, int otherwise) {
   const auto cpus = parse_cpu_list(read_line(path));
   return cpus && !cpus->empty() ? cpus->cpus().front() : otherwise;

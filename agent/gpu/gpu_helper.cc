@@ -31,7 +31,7 @@ bool has_driver() {
   return (chosen != nullptr && *chosen != '\0') || has_nvidia_driver();
 }
 
-// Where the answer's lines end; nullopt: it isn't whole yet.
+// The size of the answer's lines; nullopt: the answer isn't complete yet.
 std::optional<std::size_t> end_of_lines(std::string_view text) {
   const std::string_view end(kGpuAnswerEnd);
   if (!text.ends_with(end)) return std::nullopt;
@@ -176,7 +176,7 @@ void LazyGpuHelper::start() {
 }
 
 void LazyGpuHelper::lost() {
-  // Where none answers, as without NVML, that is no news.
+  // A helper that never answered, as without NVML, is not worth a warning.
   if (std::exchange(has_answered_, false)) {
     log_warning("ddprun-gpus has ended; until it is started again, in ", wait_.count() / 1000.0,
                 " s at the earliest, nothing is known of the GPUs");
@@ -230,7 +230,7 @@ void GpuMemory::limit_is_over() {
                 " s: whether the GPUs' memory is free is not known"));
 }
 
-// The one that hangs is killed, and may take its time. What the new one says is for the next wait.
+// Kills the helper that hangs; its death may take time. The new one's answer serves the next wait.
 void GpuMemory::start_again() {
   is_silent_ = true;
   helper_ = GpuHelper::start(io_, program_);
@@ -245,8 +245,8 @@ void GpuMemory::finish(std::string note) {
   if (const Done done = std::exchange(done_, nullptr)) done(std::move(note));
 }
 
-// Where an answer is due already it is awaited. No NVML here, or it broke: nothing is known, and
-// nothing waited for.
+// If an answer is already due, this waits for it. Without NVML, or when it broke, nothing is known
+// and nothing is waited for.
 void GpuMemory::ask() {
   if (!helper_) return;
   helper_->ask(GpuRequest::kProcesses, [weak = weak_from_this(), wait = num_waits_](
@@ -255,7 +255,7 @@ void GpuMemory::ask() {
     if (!self) return;
     if (!lines) return self->finish("");
     self->is_silent_ = false;
-    // Of before this wait: the processes of the round may have lived.
+    // This answer is older than this wait: the round's processes may have lived at that time.
     const bool is_late = wait != self->num_waits_ && self->before_;
     if (!is_late) return self->answered(*lines);
     if (self->done_) self->ask();

@@ -20,7 +20,7 @@
 
 namespace ddprun::agent {
 
-// What can be asked; ddprun-gpus' own words.
+// The questions, in the protocol of ddprun-gpus.
 enum class GpuRequest : char {
   kProcesses = 'p',    // "DEVICE PID BYTES" lines: compute processes of all GPUs
   kUtilisation = 'u',  // "PID PERCENT" lines: shares of GPU time since it was last asked
@@ -103,10 +103,10 @@ class GpuMemory : public std::enable_shared_from_this<GpuMemory> {
   static std::shared_ptr<GpuMemory> open(boost::asio::io_context& io, const std::string& program);
 
   // Calls `done` once, from the io context: when nothing of the round holds memory, after `limit`,
-  // or when NVML doesn't work. Where it was silent for a whole wait the later ones take no time
-  // until it answers again: each tries with a new ddprun-gpus, for the next one. `note`: what is
-  // still held, for the user; empty: all is free. Processes that live and are not the round's are
-  // named, not waited for.
+  // or when NVML doesn't work. If NVML was silent for a whole wait, later waits end at once until
+  // it answers again. Each of them starts a new ddprun-gpus for the next one. `note` tells the user
+  // what is still held; empty: all is free. It names live processes of others, but doesn't wait for
+  // them.
   using Done = std::function<void(std::string note)>;
   void when_freed(std::chrono::milliseconds limit, Done done);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddprun-gpus answers, in lines: the state of this node's GPUs ("DEVICE KEY VALUE"), and who
-// uses them. Pure.
+// The lines that ddprun-gpus answers: the state of this node's GPUs ("DEVICE KEY VALUE"), and the
+// processes that use them. Pure.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@
 
 namespace ddprun::agent {
 
-// Keys. What a GPU or its driver can't say is left out.
+// Keys. A key is left out if the GPU or its driver can't tell the value.
 inline constexpr char kGpuCudaVersion[] = "cuda";            // of the driver: 12080 is 12.8
 inline constexpr char kGpuComputeMode[] = "compute_mode";    // 0 default, 1 and 3 exclusive, 2 none
 inline constexpr char kGpuPersistence[] = "persistence";     // 0 off, 1 on
@@ -27,7 +27,7 @@ inline constexpr char kGpuSlowdown[] = "slowdown";               // bits of the 
 inline constexpr char kGpuLinksActive[] = "nvlinks_active";
 inline constexpr char kGpuLinksInactive[] = "nvlinks_inactive";
 
-// Of GpuRequest::kStatus.
+// Keys of GpuRequest::kStatus.
 inline constexpr char kGpuUsePercent[] = "use_percent";
 inline constexpr char kGpuMemory[] = "memory";  // bytes
 inline constexpr char kGpuMemoryUsed[] = "memory_used";
@@ -49,7 +49,7 @@ std::string to_line(const GpuReading& reading);
 // nullopt: not of that form.
 std::optional<GpuReading> parse_gpu_reading(std::string_view line);
 
-// Who holds memory.
+// A process that holds GPU memory.
 struct GpuProcess {
   int device = 0;           // NVML's index
   std::int64_t pid = 0;     // as the driver knows it: the host's, also for a container
@@ -84,13 +84,13 @@ struct GpuStatus {
 };
 using GpuStatuses = std::map<int, GpuStatus>;  // by NVML's index
 
-// What isn't of that form is left out.
+// Parses the answer to kStatus; skips lines of another form.
 GpuStatuses parse_gpu_statuses(std::string_view lines);
 
 // Share of the GPU that a process used most, in percent, by pid as the driver knows it.
 using GpuShares = std::map<pid_t, int>;
 
-// "PID PERCENT" lines; likewise. Of several GPUs the largest share counts.
+// Parses "PID PERCENT" lines; skips others. A process on several GPUs gets its largest share.
 GpuShares parse_gpu_shares(std::string_view lines);
 
 }  // namespace ddprun::agent

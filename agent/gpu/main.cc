@@ -63,10 +63,10 @@ class Nvml {
   // old) is left out.
   std::vector<std::pair<unsigned, unsigned>> shares();
 
-  // The state of all GPUs. What a GPU, or this driver, can't say is left out.
+  // The state of all GPUs. A value is left out if the GPU or this driver can't tell it.
   std::vector<GpuReading> readings() const;
 
-  // Likewise how busy, full and hot they are: asked again and again.
+  // How busy, full and hot they are, for frequent calls. Unknown values are left out.
   std::vector<GpuReading> status() const;
 
  private:

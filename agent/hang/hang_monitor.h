@@ -38,9 +38,9 @@ class TrainingReport {
 
   explicit TrainingReport(RankNumbers ranks = {}) : numbers_(std::move(ranks)) {}
 
-  // `pages`: by local rank; nullopt: it writes none. Samples per second are those since the last
-  // message, of ranks that go on and told samples. What steps consist of: of each rank the mean of
-  // those since the last message; while there was none, as before. nullopt: nothing to say now.
+  // `pages`: by local rank; nullopt: the rank writes none. Samples per second count since the last
+  // message, for ranks that go on and told samples. The parts of a step are each rank's mean since
+  // the last message, or the previous mean if there was no step. nullopt: nothing to say now.
   std::optional<membership::TrainingStatus> look(
       const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now);
   bool has_said() const { return said_at_.has_value(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What quiet ranks do that /proc doesn't show: bytes over TCP, time on GPUs, and what the machine's
-// RDMA ports move. Looked at once a second, for ranks that are quiet, so that others cost nothing.
+// Work of quiet ranks that /proc doesn't show: bytes over TCP, time on GPUs, traffic of the
+// machine's RDMA ports. Only quiet ranks are looked at, once a second, so that others cost nothing.
 // io thread only.
 #pragma once
 

@@ -251,7 +251,7 @@ void ProcessSampler::look_at_family(std::uint64_t own_bytes) {
     }
     now[key] = used;
   }
-  // What one had moved that has been waited for since is in its parent's count now: no news.
+  // A parent's count includes the children that it has reaped. Their old bytes are no progress.
   for (const auto& [key, before] : family_) {
     const auto parent = grown.find(before.parent);
     if (now.count(key) != 0 || parent == grown.end()) continue;

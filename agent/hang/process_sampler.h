@@ -58,8 +58,8 @@ class ProcessSampler {
 // The descendants of `pid`, at most `limit`; empty where the kernel has no list of children.
 std::vector<pid_t> descendants(pid_t pid, std::size_t limit);
 
-// What a process waits in: its main thread's system call, with the file behind the descriptor, and
-// the kernel's function. Works for a process in state D, too.
+// The system call and the kernel function in which a process's main thread waits, and the file
+// behind the call's descriptor. Works for a process in state D, too.
 struct WaitingPlace {
   std::string call;   // "read() of /data/part-07", "futex()"; empty: it runs, or isn't known
   std::string wchan;  // "pipe_read"; empty: it runs, or the kernel doesn't say

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one look at one rank sees, and what is known of a rank after many looks. Plain data.
+// One look at one rank, and the state of a rank after many looks. Plain data.
 // docs/hang-detection.md has the words and the rules.
 #pragma once
 
@@ -55,7 +55,7 @@ struct RankSample {
   ProcessFacts process;
 };
 
-// What --hang-timeout sets; unset ones are learnt.
+// The limits of --hang-timeout; unset ones are learnt.
 struct HangLimits {
   std::optional<std::chrono::milliseconds> startup, first, step, checkpoint, teardown, foreign;
   bool operator==(const HangLimits&) const = default;
@@ -81,8 +81,8 @@ struct RankView {
 // The global ranks of one node's workers.
 struct RankNumbers {
   int first = 0;  // of the node's first worker
-  // Where the workers of some local ranks are gone (docs/inplace.md): the local ranks that are
-  // left, ascending, numbered from `first` on. Empty: all are there.
+  // When the workers of some local ranks are gone (docs/inplace.md): the local ranks that are left,
+  // ascending, numbered from `first` on. Empty: all are there.
   std::vector<int> left = {};
 
   int of(int local_rank) const {

@@ -44,7 +44,7 @@ bool request(int socket, int family) {
   return ::send(socket, &message, sizeof message, MSG_NOSIGNAL) == sizeof message;
 }
 
-// Of one socket's tcp_info; an old kernel's is shorter.
+// Bytes that one socket moved, from its tcp_info. 0: an old kernel, whose struct is too short.
 std::uint64_t bytes_of(const rtattr* attribute) {
   tcp_info info{};
   const std::size_t size = RTA_PAYLOAD(attribute);

@@ -24,7 +24,7 @@ std::optional<SocketBytes> tcp_socket_bytes(std::size_t limit = 16'384);
 // descriptors. Nothing where it has ended or is another user's.
 void add_socket_inodes(pid_t pid, std::size_t limit, std::vector<std::uint64_t>& out);
 
-// What one family of processes moved over TCP while it was looked at.
+// Counts the bytes that one family of processes moved over TCP while it was looked at.
 class SocketWatch {
  public:
   // `bytes` as tcp_socket_bytes() has it now. At the first look, and at the first after forget(),

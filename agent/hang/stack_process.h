@@ -28,12 +28,12 @@ struct ProcessStack {
 };
 using ProcessStacks = std::map<pid_t, ProcessStack>;
 
-// What ddprun-stacks prints; what isn't of that form is skipped.
+// Parses the output of ddprun-stacks; skips other lines.
 ProcessStacks parse_stacks(std::string_view text);
 
 class StackProcess : public std::enable_shared_from_this<StackProcess> {
  public:
-  // Starts `program`; waits until it is executed. Where that fails take() says why.
+  // Starts `program`; waits until it is executed. If that fails, take() says why.
   static std::shared_ptr<StackProcess> start(boost::asio::io_context& io,
                                              const std::string& program);
 

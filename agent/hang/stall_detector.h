@@ -59,7 +59,7 @@ class StallDetector {
   // Learnt limits say when a rank is reported; it may be acted upon later.
   static constexpr std::chrono::minutes kLeastBlockedLimit{5};
   static constexpr std::chrono::minutes kLeastWorkingLimit{30};
-  // What a rank does now is what it did in the last one or two of these.
+  // A rank's activity is judged by its last one or two intervals of this length.
   static constexpr std::chrono::milliseconds kRecent{2'500};
 
   StallDetector(HangLimits limits, std::size_t num_ranks);

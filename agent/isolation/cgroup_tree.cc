@@ -65,7 +65,7 @@ std::string access_problem(const CgroupTree& tree, const std::string& directory,
       return concat(directory, file, ": ", errno_text(error), kAdvice);
     }
   }
-  // Who may write everything asks who it belongs to.
+  // Root may write any cgroup, so ask whether systemd has given this one away.
   const std::string unit = user == 0 ? unit_directory(directory) : "";
   if (!unit.empty() && !tree.is_marked_delegated(unit)) {
     return concat(unit, " is systemd's, which hasn't given it away", kAdvice);

@@ -27,7 +27,7 @@ class CgroupTree {
   virtual int may_write(const std::string& path) const = 0;
   // Names of the directories in it.
   virtual std::vector<std::string> children(const std::string& directory) const = 0;
-  // Of a directory or a file, to read from; none: see errno.
+  // Opens a directory or a file for reading. No descriptor: see errno.
   virtual UniqueFd open(const std::string& path) const = 0;
   // systemd marks what it has given away: Delegate=yes.
   virtual bool is_marked_delegated(const std::string& directory) const = 0;
@@ -57,8 +57,8 @@ class RealCgroupTree : public CgroupTree {
 // The leaf for ddprun itself: a cgroup with processes can't give controllers to those below it.
 inline constexpr char kSupervisor[] = "ddprun-supervisor";
 
-// Where cgroups for workers can be made: inside the one that ddprun was given, and nowhere else
-// (docs/isolation.md).
+// The place where cgroups for workers can be made: inside the one that ddprun was given, and
+// nowhere else (docs/isolation.md).
 struct CgroupPlace {
   std::string directory;  // that the workers' cgroups are made in; empty: `problem` says why
   std::string problem;    // one line
@@ -68,7 +68,7 @@ struct CgroupPlace {
   std::string crowd;  // who else is in it, so that no controller can be given on; empty: nobody
 };
 
-// Of process `own` of user `user`. Only looks.
+// Finds the place for process `own` of user `user`. Changes nothing.
 CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user);
 
 // The words of a line of a kernel's file.

@@ -14,7 +14,7 @@
 
 namespace ddprun::agent {
 
-// Of one block device, in a second; nullopt: as much as it gives.
+// Limits for one block device, per second; nullopt: no limit.
 struct IoLimit {
   std::string device;  // as given: a path, or MAJOR:MINOR
   std::optional<std::uint64_t> read_bytes = {}, write_bytes = {}, reads = {}, writes = {};
@@ -24,7 +24,7 @@ struct IoLimit {
 
 enum class CpusetSource { kNone, kList, kBinding };
 
-// What each worker of a node may use at most, as it was asked for.
+// The limits of each worker of a node, as they were asked for.
 struct WorkerLimits {
   std::optional<std::uint64_t> memory_bytes = {};  // of the worker and all that it starts; no swap
   std::optional<std::uint64_t> pids = {};          // processes and threads, likewise
@@ -100,7 +100,7 @@ struct IsolationRequest {
 IsolationPlan plan_isolation(const IsolationRequest& request, const CgroupPlace& place,
                              const CgroupTree& tree);
 
-// What the setting's file shows where it holds; "" or the difference, as in `is "max", not "4096"`.
+// Compares a setting with what its file shows: "" or the difference, as in `is "max", not "4096"`.
 std::string difference(const CgroupSetting& setting, const std::string& seen);
 
 }  // namespace ddprun::agent

@@ -301,7 +301,8 @@ void WorkerCgroups::enable_controllers() {
   }
 }
 
-// Whose warden and ddprun were killed together. Who holds the lock lives.
+// Ends rounds whose warden and ddprun were killed together. A held lock means that one of them
+// lives.
 void WorkerCgroups::end_leftovers() {
   const std::string& directory = plan_.place.directory;
   for (const std::string& name : tree_->children(directory)) {
@@ -336,7 +337,8 @@ std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
   return round;
 }
 
-// What a ddprun in a supervisor's leaf has enabled stays: another one there may be about to use it.
+// If ddprun began in a supervisor's leaf, its controllers stay enabled: another ddprun there may be
+// about to use them.
 void WorkerCgroups::close() {
   if (!moved_) return;
   const std::string& directory = plan_.place.directory;

@@ -26,13 +26,13 @@ namespace ddprun::agent {
 // The cgroup of one round's workers on this node: a leaf for each, with its limits, which were read
 // back. docs/isolation.md has the layout.
 
-// What the kernel counted of a worker's memory in its own cgroup.
+// The kernel's counts of a worker's memory in its own cgroup.
 struct WorkerMemory {
   std::string events_file;         // where the counts are from
   std::uint64_t num_at_limit = 0;  // memory.events: oom. Its own limit left no room
   std::uint64_t num_killed = 0;    // likewise: oom_kill, by whichever limit
-  // Likewise: oom_group_kill, Linux 5.17. Of what ended whole; then a process may count twice
-  // above.
+  // memory.events: oom_group_kill, Linux 5.17. How often a cgroup was killed whole; then a process
+  // may count twice above.
   std::uint64_t num_ended_whole = 0;
   std::optional<std::uint64_t> peak_bytes = {};   // Linux 5.19
   std::optional<std::uint64_t> limit_bytes = {};  // nullopt: none of its own

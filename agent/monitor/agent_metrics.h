@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's agent in numbers, for its GET /metrics (docs/metrics.md). Series of ranks are those of
-// the node's first WorkerUseReader::kMostWorkers alone. What writes them is pure.
+// A node's agent in numbers, for its GET /metrics (docs/metrics.md). Only the node's first
+// WorkerUseReader::kMostWorkers ranks have series. The writers are pure.
 #pragma once
 
 #include <sys/types.h>
@@ -21,25 +21,26 @@
 
 namespace ddprun::agent {
 
-// What a worker uses, with all that it started, from /proc and netlink.
+// Resources used by a worker and all that it started, from /proc and netlink.
 struct WorkerUse {
-  // Of its own since it began; of what it started since it was first looked at. Never goes back.
+  // The worker's own time counts from its start, its children's from the first look at them. Never
+  // goes back.
   std::chrono::microseconds cpu{0};
   // That is in RAM; what several processes share counts in each.
   std::uint64_t resident_bytes = 0;
   std::size_t num_sockets = 0;  // of any kind, each once
-  // Of these the connected TCP ones; nullopt: there are too many on this machine to ask, or the
-  // kernel doesn't say.
+  // Connected TCP sockets among these; nullopt: this machine has too many to ask, or the kernel
+  // doesn't say.
   std::optional<std::size_t> num_connections;
 };
 
 // Waits for nothing. io thread only.
 class WorkerUseReader {
  public:
-  // Of a node with more of them the others are not looked at.
+  // If a node has more workers, the others are not looked at.
   static constexpr std::size_t kMostWorkers = 16;
-  // What a worker started, and sockets, are in hundreds of files: looked at anew this long after
-  // the last time, so that who asks every 15 s has them anew each time.
+  // Children and sockets are in hundreds of files. They are looked at again after this time, so
+  // that a caller who asks every 15 s always gets new ones.
   static constexpr std::chrono::seconds kFamilyInterval{14};
 
   // `pids`: by local rank; 0: none runs. The answer has at most kMostWorkers; nullopt: it doesn't
@@ -72,7 +73,7 @@ struct AgentCounts {
 
   std::array<std::uint64_t, kNumExitKinds> exits{};  // of workers, by ExitKind
   std::uint64_t rounds = 0;                          // that began here
-  // Of these, those after the first whose workers were started anew: by what ended the one before.
+  // The rounds after the first whose workers were started anew, by what ended the round before.
   std::uint64_t restarts_after_failure = 0, restarts_otherwise = 0;
   metrics::Histogram waits;  // for a round, in seconds
 
@@ -95,7 +96,7 @@ struct AgentMetrics {
 std::string metrics_to_text(const AgentMetrics& all, metrics::Format format);
 
 // A node's readings: ddprun_node_….
-// What is not known has no family; no more than membership::kMaxReportedGpus GPUs.
+// An unknown value has no family. At most membership::kMaxReportedGpus GPUs are written.
 void write_node(metrics::TextWriter& out, const NodeReading& node);
 
 // A worker that ended.

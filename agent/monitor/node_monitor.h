@@ -24,10 +24,10 @@
 
 namespace ddprun::agent {
 
-// What the kernel counts of this node, from /proc: CPU time, memory, bytes of interfaces, TCP's
+// The kernel's counts of this node, from /proc: CPU time, memory, bytes of interfaces, TCP's
 // retransmits. Readers wait for nothing; parsers are pure.
 
-// Of all CPUs together since the machine began, in seconds.
+// The sum of all CPUs since the machine began, in seconds.
 struct CpuSeconds {
   double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
 
@@ -57,7 +57,7 @@ struct InterfaceCounters {
   std::uint64_t received_bytes = 0, sent_bytes = 0;
 };
 
-// What the kernel doesn't say is nullopt, or left out.
+// A value that the kernel doesn't tell is nullopt, or left out.
 struct NodeCounters {
   std::optional<CpuSeconds> cpu;
   std::optional<int> num_cpus;  // online
@@ -78,9 +78,9 @@ std::optional<NodeMemory> parse_memory(std::string_view meminfo);
 std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev);
 std::optional<TcpCounters> parse_tcp(std::string_view net_snmp);
 
-// Those that ever moved a byte and that have a device (`has_device`): a byte that passes a bridge,
-// a bond or a tunnel passes one of these, too. Where none has one, as in a container, all. The
-// first `limit` by name.
+// Those that ever moved a byte and that have a device (`has_device`). A byte that passes a bridge,
+// a bond or a tunnel passes one of these, too. If none has a device, as in a container: all.
+// Returns the first `limit` by name.
 std::vector<InterfaceCounters> choose_interfaces(
     std::vector<InterfaceCounters> all, std::size_t limit,
     const std::function<bool(const std::string& name)>& has_device);

@@ -49,7 +49,7 @@ void LogFile::write_now(std::string_view bytes) {
   }
 }
 
-// Where a part can't be renamed the file is begun anew all the same: the bound is kept.
+// If a part can't be renamed, the file is begun anew all the same: the bound is kept.
 void LogFile::rotate() {
   const auto part = [this](int number) { return path_ + "." + std::to_string(number); };
   for (int number = options_.keep; number > 0; --number) {

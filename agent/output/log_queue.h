@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is still to be written to log files: filled by the io thread, emptied by the thread that
-// runs run(), so that a file system that doesn't answer stops only the latter. Every member may be
-// called from any thread; none of the io thread's calls waits for a file.
+// The bytes that are still to be written to log files. The io thread fills the queue; the thread
+// that runs run() empties it, so that only that thread stops when a file system doesn't answer.
+// Every member may be called from any thread; none of the io thread's calls waits for a file.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace ddprun::agent {
 
-// Where the thread that writes log files puts bytes. That thread only.
+// A destination of the thread that writes log files. For that thread only.
 class LogSink {
  public:
   LogSink() = default;
@@ -27,7 +27,7 @@ class LogSink {
   LogSink(const LogSink&) = delete;
   LogSink& operator=(const LogSink&) = delete;
 
-  // What was queued meanwhile, in its order. Says by itself what it can't write.
+  // Writes the bytes queued meanwhile, in their order. Reports by itself those that it can't write.
   virtual void write(std::string_view bytes) = 0;
 };
 
@@ -41,7 +41,7 @@ struct LogFileOptions {
 // One log file that we write: appended to, rotated where its size is bounded. One thread at a time.
 class LogFile : public LogSink {
  public:
-  // Makes the file, empty. Where that fails every write tries again.
+  // Makes the file, empty. If that fails, every write tries again.
   LogFile(std::string path, LogFileOptions options);
 
   // Writes all of it, or tells `lost` how much wasn't. A bounded file is cut behind a newline where
@@ -68,8 +68,8 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   using Task = std::function<void()>;
   using MakeSink = std::function<std::unique_ptr<LogSink>()>;
 
-  // A file with this much queued is full: no more should be read for it. What comes all the same
-  // is taken.
+  // A file with this much queued is full: no more should be read for it. The queue still takes more
+  // bytes.
   static constexpr std::size_t kMaxQueuedBytes = 128 * 1024;
   static constexpr std::size_t kMaxErrands = 16;
 
@@ -100,7 +100,7 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   // The file is made, empty, before what is queued later is written. `options.lost` is ignored:
   // losses() has what could not be written, and `first_lost` (may be empty) is posted once.
   FilePtr open(const std::string& path, LogFileOptions options);
-  // Likewise of any kind: `make` is called by the writer. `name` is shown to people.
+  // The same for any kind of sink: the writer calls `make`. `name` is shown to people.
   FilePtr open_sink(std::string name, MakeSink make);
   // Written after the next flush(): one wake-up of the writer for many bytes.
   void append(const FilePtr& file, std::string_view bytes);
@@ -126,7 +126,7 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
 
   // Has the writer call `task`, which throws nothing, before it goes on with files; nobody waits
   // for it. false: it won't be called, for kMaxErrands of them are waiting, or the end has come.
-  // What waits at the end isn't called either.
+  // Tasks that still wait at the end aren't called either.
   bool run_errand(Task task);
 
   // Until everything is written; false: not before the deadline.

@@ -23,8 +23,7 @@ class LogTree {
   // small file for a moment. Returns the problem; empty: none.
   static std::string problem_with(const std::string& log_dir);
 
-  // Likewise without making anything: what can be known from the directory, or from the nearest one
-  // above it that is there.
+  // The same without making anything, as far as the directory shows, or the nearest one above it.
   static std::string foreseen_problem_with(const std::string& log_dir);
 
   // Nothing is made yet. A relative `log_dir` is below the present working directory.
@@ -77,7 +76,7 @@ class RoundLogs {
   // system doesn't answer.
   UniqueFd direct(int local_rank, OutputStream stream) const;
   std::string path(int local_rank, OutputStream stream) const;
-  // Where lines that match the stream's filters go. Null: there are no filters.
+  // The file for lines that match the stream's filters. Null: there are no filters.
   LogWriter::File* filtered(OutputStream stream) const;
 
  private:

@@ -50,10 +50,10 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> notice);
   ~LogWriter();  // see finish(); waits for nothing
 
-  // Makes the file, empty. Where it can't be made every write tries again. Starts the thread; where
-  // there can be none (a limit of processes) files are written by the io thread.
+  // Makes the file, empty. If it can't be made, every write tries again. Starts the thread. If
+  // there can be none (a limit of processes), the io thread writes files.
   std::unique_ptr<File> open(const std::string& path, LogFileOptions options);
-  // Likewise of any kind, see LogQueue::open_sink().
+  // The same for any kind of sink, see LogQueue::open_sink().
   std::unique_ptr<File> open_sink(std::string name, LogQueue::MakeSink make);
   // Has tasks called on the io thread, from any thread, until close().
   std::function<void(LogQueue::Task)> poster() const;
@@ -61,9 +61,9 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   // The end of a batch: what was appended is to be written.
   void flush();
 
-  // What `task` returns, who does something else with the log directory than writing: the io thread
-  // waits for kCallLimit at most. nullopt: no answer, and `task` may be called later or not at all;
-  // it throws nothing, and owns what it uses.
+  // Runs `task`, which uses the log directory but doesn't write logs, on the thread, and returns
+  // its result. The io thread waits for kCallLimit at most. nullopt: no answer, and `task` may be
+  // called later or not at all. It throws nothing, and owns what it uses.
   template <typename Result>
   std::optional<Result> call(std::function<Result()> task) {
     const auto result = std::make_shared<std::optional<Result>>();  // second owner: the thread
@@ -84,11 +84,11 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   // A file could not be written: said once, counted.
   void lost(const std::string& path, int error_number, std::size_t num_bytes);
 
-  // Waits until all is written, blocking the caller; false: not before the deadline. What is left
-  // then is in losses(), and may be written later or not at all. For the end of the program.
+  // Waits until all is written, blocking the caller; false: not before the deadline. losses()
+  // includes the rest, which may be written later or not at all. For the end of the program.
   bool finish(Deadline deadline);
 
-  // What was lost, and why, one sentence each; nothing: all is well.
+  // The lost output, and why, one sentence each; empty: nothing was lost.
   std::vector<std::string> losses() const;
 
   // Nothing is said or called any more. For the end of the owner.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user asked for about workers' output, what that means for each stream, and what is put
-// before its lines or picked from them. Pure.
+// The user's options for workers' output, the resulting plan for each stream, and the prefixes and
+// filters of its lines. Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct StreamSet {
   friend bool operator==(const StreamSet&, const StreamSet&) = default;
 };
 
-// Of each worker of this node: the value of --redirects and --tee.
+// The value of --redirects or --tee for each worker of this node.
 struct StreamSpec {
   StreamSet all;  // of workers that by_local_rank doesn't name
   std::map<int, StreamSet> by_local_rank;
@@ -65,15 +65,15 @@ std::vector<std::string> parse_line_filters(std::string_view text);
 // "1048576", "64K", "100M", "2G" (powers of 1024; "B" or "iB" may follow the letter). 0: no limit.
 std::string parse_size(std::string_view text, std::uint64_t& to);
 
-// What happens to workers whose output nobody takes (--slow-reader).
+// The treatment of workers whose output nobody takes (--slow-reader).
 enum class SlowReader {
   kBlock,  // they wait, and nothing is lost
   kDrop,   // they go on; whole lines are left out on the console, and counted
 };
 
 struct OutputOptions {
-  // Where the log tree goes (agent/output/log_tree.h). Empty: there is none. "/dev/null": no files,
-  // and `redirects` and `tee` mean nothing, as with torchrun.
+  // The directory of the log tree (agent/output/log_tree.h). Empty: there is none. "/dev/null": no
+  // files, and `redirects` and `tee` mean nothing, as with torchrun.
   std::string log_dir;
   StreamSpec redirects;  // into files instead of to the console
   StreamSpec tee;        // into files and to the console
@@ -140,7 +140,7 @@ struct WorkerPlan {
   }
 };
 
-// What is known of the console and the node.
+// Facts about the console and the node.
 struct OutputScene {
   bool several_workers = false;  // on this node
   bool has_files = false;        // a log tree is there: not so if it couldn't be made
@@ -153,7 +153,7 @@ struct OutputScene {
 WorkerPlan plan_output(const OutputOptions& options, const OutputScene& scene, int local_rank,
                        int global_rank);
 
-// What stands before each line of a worker's output, made from a template. Pure.
+// The prefix of each line of a worker's output, made from a template. Pure.
 struct PrefixValues {
   std::string role_name;
   std::string hostname;
@@ -164,7 +164,7 @@ struct PrefixValues {
 
 class LinePrefix {
  public:
-  // Of a tee'd stream, as torchrun has it; of several workers' otherwise.
+  // The first is torchrun's, for tee'd streams. The second is for other streams of several workers.
   static constexpr char kTeeTemplate[] = "[${role_name}${local_rank}]:";
   static constexpr char kRankTemplate[] = "[${rank}] ";
 
@@ -201,7 +201,7 @@ class LineFilter {
 
   // Appends to `to` each line that matches, behind `prefix`.
   void feed(std::string_view bytes, std::string_view prefix, std::string& to);
-  // Likewise the last line, if it had no newline.
+  // Appends the last line, if it matches and had no newline.
   void end(std::string_view prefix, std::string& to);
 
  private:

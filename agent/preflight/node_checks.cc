@@ -31,7 +31,7 @@ int file_error(const std::string& path, int mode) {
   return ::access(path.c_str(), mode) == 0 ? 0 : errno;
 }
 
-// What the first line names behind "#!"; empty: nothing.
+// The interpreter that the first line names behind "#!"; empty: none.
 std::string interpreter_of(const std::string& path) {
   std::array<char, 256> start;  // as much as the kernel reads
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -79,7 +79,7 @@ DirectoryFacts directory_facts(const std::string& path) {
 
 using Problems = std::vector<NodeProblem>;
 
-// What a round's own files take (sockets, error files, shared memory to begin with).
+// Space for a round's own files (sockets, error files, shared memory to begin with).
 constexpr std::uint64_t kMinFreeBytes = 1 << 20;
 constexpr std::uint64_t kMinFreeFiles = 64;
 

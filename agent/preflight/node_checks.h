@@ -10,7 +10,7 @@
 
 namespace ddprun::agent {
 
-// What this node's part of the job needs.
+// The needs of this node's part of the job.
 struct NodeNeeds {
   std::string program;                   // the file to execute
   std::string script;                    // the file that it reads; empty: none
@@ -51,7 +51,7 @@ NodeFacts gather_node_facts(const NodeNeeds& needs);
 // GPUs that the loaded NVIDIA driver lists, without asking any of them; 0 where there is none.
 int num_listed_gpus();
 
-// What a failed check means for the job.
+// The consequence of a failed check for the job.
 enum class NodeVerdict {
   kUnfit,       // this node's workers would fail; another node may do
   kUsersFault,  // likewise, and so they would on another node: what was asked for can't be

@@ -81,7 +81,7 @@ struct TimerPipeOptions {
 
 class TimerPipe : public std::enable_shared_from_this<TimerPipe> {
  public:
-  // Where the pipe is to be, by the variables that torchrun reads: a file that the user names, else
+  // The path of the pipe, by the variables that torchrun reads: a file that the user names, else
   // one in `directory`. Empty: no timers are wanted, or there is no directory.
   static std::string path_of(const Environment& environment, const std::string& directory);
 

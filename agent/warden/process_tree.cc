@@ -183,7 +183,7 @@ void remove_directory(int parent, const char* name, int depth = 0) {
   unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-// Who holds the lock is a warden that lives, in whatever pid namespace.
+// A held lock means a live warden, in whatever pid namespace.
 void end_leftover(int parent, const char* name) {
   const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;

@@ -26,7 +26,7 @@ int signal_descendants(int signal_number, ChooseProcess choose, void* context);
 
 // False also where there is no such process.
 bool ignores_signal(pid_t pid, int signal_number);
-// Likewise: it has a handler for it.
+// Whether the process has a handler for it. False also where there is no such process.
 bool handles_signal(pid_t pid, int signal_number);
 
 // Whether both run the same file, as a process and its fork do. False also where that isn't known.
@@ -63,9 +63,9 @@ class ProcessList {
 // however fast they fork, and lets a later warden find what a crash left.
 class Cgroup {
  public:
-  // Makes ddprun-warden-<pid> inside the cgroup of this process, and ends what stands there beside
-  // it with no warden any more. Where that isn't possible (no cgroup v2, no permission, Linux
-  // before 5.14) there is none, and nothing else differs.
+  // Makes ddprun-warden-<pid> inside the cgroup of this process, and ends those beside it whose
+  // warden is gone. If that isn't possible (no cgroup v2, no permission, Linux before 5.14) there
+  // is none, and nothing else differs.
   Cgroup();
   // The agent has made it: `fd` is it, locked, and becomes this one's.
   Cgroup(int fd, const char* name);

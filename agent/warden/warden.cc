@@ -39,13 +39,13 @@ constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 
 // ---- One kSpawn request becomes a process that is about to exec. ----
 
-// What the child writes to its pipe when it could not exec.
+// The child writes this to its pipe when it could not exec.
 struct SpawnError {
   int error_number;
   Stage stage;
 };
 
-// Where it begins.
+// The cgroup in which a worker begins.
 struct SpawnCgroup {
   int fd = -1;           // −1: in the warden's
   bool is_must = false;  // nowhere else: it has the worker's limits
@@ -146,8 +146,8 @@ int enter(int cgroup_fd) {
                             int cgroup_to_enter) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // Where Yama restricts tracing, what the agent starts may look at this worker's stack; nobody
-  // else. Kept over the exec; an error elsewhere means nothing.
+  // If Yama restricts tracing, this lets the agent's children look at this worker's stack, and
+  // nobody else. Kept over the exec. An error means nothing on other systems.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(agent));
   if (getppid() != warden) _exit(127);  // it died before the line above
   if (cgroup_to_enter >= 0 && enter(cgroup_to_enter) != 0) fail(pipe_fd, Stage::kCgroup);
@@ -170,7 +170,7 @@ int enter(int cgroup_fd) {
 }
 
 // As fork(). The child is born in the cgroup: moving one there later waits for all CPUs (10 ms).
-// Where the kernel, or a filter of system calls, has no such call, *is_born_there is false.
+// *is_born_there is false if the kernel lacks this call, or a filter of system calls forbids it.
 pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
   *is_born_there = false;
   if (cgroup.fd >= 0) {
@@ -270,8 +270,8 @@ class Warden {
   // A worker that signals its parent means the launcher.
   void pass_on(int signal_number, pid_t sender);
   void signal_workers(int signal_number);
-  // Those that have a handler for it. Of a worker that has none (a shell that runs the program):
-  // the nearest below it that do. The signal would end who has none.
+  // Warns the workers that have a handler for the signal: it would end one that has none. Below
+  // such a worker (a shell that runs the program) it warns the nearest processes that have one.
   void warn_workers(int signal_number);
   void clear(pid_t ended);
   void ask_workers_to_stop();
@@ -334,8 +334,8 @@ class Warden {
   // Process groups that it reached.
   pid_t* asked_groups_ = nullptr;
   size_t num_asked_groups_ = 0;
-  // Where there are data loaders: those that kStop's signal is for, and those that it is for when
-  // nobody else ends them.
+  // Used when there are data loaders. to_ask_ gets kStop's signal; spared_ gets it only when nobody
+  // else ends them.
   ProcessList to_ask_, spared_;
   bool spares_ = true;
 
@@ -639,8 +639,8 @@ void Warden::clear(pid_t ended) {
 void Warden::ask_workers_to_stop() {
   if (stop_signal_ != SIGINT) signal_descendants(0, &choose_to_sort, this);
   if (spared_.is_empty()) return signal_workers(stop_signal_);
-  // Who loses its parent by one look is found by the next. What is born meanwhile, to save, isn't
-  // meant.
+  // A process that loses its parent during one look is found by the next. Those born meanwhile, to
+  // save something, are left alone.
   while (signal_descendants(stop_signal_, &choose_to_ask, this) > 0) {
   }
 }

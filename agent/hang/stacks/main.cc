@@ -65,7 +65,7 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
 int main() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the children: one may be stuck
-  // What it is made of should be in memory when its file server is gone; as far as that is allowed.
+  // Keeps the program in memory, as far as allowed: its file server may be gone when it is needed.
   ::mlockall(MCL_CURRENT);
   const pid_t self = ::getpid();
   for (;;) {

@@ -38,7 +38,7 @@ constexpr std::chrono::milliseconds kWholeTime{500};
 constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kMaxStackPages = 64;
 
-// What a copying process leaves in memory that it shares with us.
+// The result of a copying process, in memory that it shares with us.
 struct Slot {
   std::atomic<bool> is_complete = false;
   std::array<char, 160> note{};

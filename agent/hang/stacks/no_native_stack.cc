@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the build has no libdw.
+// For a build without libdw.
 #include "agent/hang/stacks/stacks.h"
 
 namespace ddprun::agent {

@@ -58,7 +58,7 @@ struct PythonStack {
 // The main thread's, at most `max_frames`. Waits until py-spy ends; it dies with this process.
 PythonStack python_stack(pid_t pid, std::size_t max_frames);
 
-// What `py-spy dump` prints.
+// Parses the output of `py-spy dump`.
 std::vector<std::string> parse_py_spy(std::string_view text, std::size_t max_frames);
 
 }  // namespace ddprun::agent
