@@ -34,7 +34,7 @@ constexpr std::pair<const char*, const char*> kElsewhere[] = {
     {"--machinefile", "hostfile"},
 };
 
-// What argv says: values of options, PROGRAM and its arguments.
+// Parses argv: values of options, PROGRAM and its arguments.
 class ArgumentParser {
  public:
   // Adds to `problems` all flags that are unknown, and all that lack a value or have one too many.
@@ -155,7 +155,7 @@ class ArgumentParser {
   std::size_t program_at_ = 0;
 };
 
-// What options mean together.
+// Applies the rules that concern several options together.
 void settle(const OptionValues& given, LaunchConfig& config, std::vector<std::string>& problems) {
   std::string problem =
       settle_signals(given.has("signals-to-handle"), given.has("preemption-signals"),
@@ -202,7 +202,7 @@ bool is_of_one_node(std::string_view option) {
   return option == "node-rank" || option == "local-addr" || option == "topology";
 }
 
-// What variables of this node's environment give, as the other nodes' command lines would have it.
+// Variables of this node's environment as flags, for the command lines of the other nodes.
 std::vector<std::string> flags_of_environment(const Environment& environment,
                                               const OptionValues& typed) {
   OptionValues values;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line, the environment and the configuration files → LaunchConfig. What options there
-// are is option_table.h's affair. No I/O but `load`'s.
+// The command line, the environment and the configuration files → LaunchConfig. option_table.h has
+// the options. No I/O but `load`'s.
 #pragma once
 
 #include <functional>

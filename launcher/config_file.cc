@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What is wrong with one key.
+// The fault of one key.
 struct Complaint {
   toml::source_region where;
   std::string what;

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kProbeTimeout{2'000};
 
-// Where this node serves: nothing is looked up again, since the name service may be silent by then.
+// Whether and where this node serves. Nothing is looked up again, since the name service may be
+// silent by then.
 struct Ownership {
   bool ours = false;
   bool everywhere = false;   // listen on all interfaces

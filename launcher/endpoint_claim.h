@@ -27,10 +27,10 @@ struct EndpointClaim {
 
 // The node serves when the plan says so, else when one of the endpoint's addresses is on an
 // interface of this machine. A name that is only known as loopback here, or a told owner without
-// the address, serves on all interfaces. Where the port is taken and a ddprun rendezvous answers on
-// it, be its client; but where that is in another job's ddprun and this job has one node, serve at
-// a port of its own. The name is looked up once; one of which nothing is known by the deadline is
-// somebody else's. Throws Error(kUnavailable): taken by something else, which is named.
+// the address, serves on all interfaces. If the port is taken and a ddprun rendezvous answers on
+// it, this node is its client. But if that is in another job's ddprun and this job has one node, it
+// serves at a port of its own. The name is looked up once; one that is still unknown at the
+// deadline is somebody else's. Throws Error(kUnavailable): taken by something else, which is named.
 EndpointClaim claim_endpoint(const RendezvousPlan& plan, int max_nodes, Deadline deadline);
 
 // A contested claim, tried again: empty while the port is still taken. Waits for nothing, looks no

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a job's nodes meet: flags, environment, scheduler, config file, first found wins, and what
-// the job is called (docs/launcher.md has the order). Pure: no look-up, no clock.
+// Finds where a job's nodes meet, and the job's name. Flags, environment, scheduler, config file:
+// the first found wins (docs/launcher.md has the order). Pure: no look-up, no clock.
 #pragma once
 
 #include <optional>

@@ -27,14 +27,13 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
 // "exit code 3", "killed by SIGSEGV (signal 11)".
 std::string how_it_ended(const membership::WorkerFailure& failure);
 
-// What its node knows of the kernel's OOM killer; else "ran out: " and the last exception that the
-// worker named, in its error file or its last lines, if that is one of want of memory
+// Why memory ran out, as the worker's node knows it from the kernel's OOM killer. Else "ran out: "
+// and the last exception in its error file or last lines. That has to mean want of memory
 // (torch.OutOfMemoryError, MemoryError, std::bad_alloc, …). Empty: nothing says so.
 std::string out_of_memory(const membership::WorkerFailure& failure);
 
-// What the worker's error file has beyond the fields that everybody's has: an ErrorHandler of the
-// program's own may add some, anywhere. Empty where what came with the failure is no JSON object.
-// Pure.
+// Fields of the worker's error file beyond the usual ones: an ErrorHandler of the program's own may
+// add some, anywhere. Empty if the failure came without a JSON object. Pure.
 boost::json::object further_fields(const membership::WorkerFailure& failure);
 
 // {"message": {"message": …, "extraInfo": {"py_callstack": …, "timestamp": …}, "errorCode": …}}
@@ -42,9 +41,9 @@ boost::json::object further_fields(const membership::WorkerFailure& failure);
 // either. Pure.
 std::string error_file_text(const membership::WorkerFailure& failure);
 
-// Writes how a job failed to the file that TORCHELASTIC_ERROR_FILE of `environment` names. That is
-// error_file_text() of the worker at fault. Where none is, it is the verdict's reason in the same
-// shape. Nothing for exit code 0. Returns what went wrong; empty: nothing.
+// Writes how a job failed to the file that TORCHELASTIC_ERROR_FILE of `environment` names. The text
+// is error_file_text() of the worker at fault. If no worker is, it is the verdict's reason in the
+// same shape. Writes nothing for exit code 0. Returns what went wrong; empty: nothing.
 std::string leave_error_file(const Environment& environment, const membership::JobEnd& verdict);
 
 }  // namespace ddprun::launcher

@@ -330,7 +330,8 @@ class NodeJob {
     const bool is_static = plan_.rendezvous.mode == RendezvousMode::kStatic;
     agent::NodeAgentOptions options;
     options.connect_to = connect_to();
-    // Where this node serves it connects to its own address.
+    // A node that serves connects to its own address, but the certificate is for the endpoint's
+    // host.
     const bool is_one = plan_.rendezvous.others.empty();
     options.security = {plan_.token, plan_.tls,
                         is_one ? plan_.rendezvous.endpoint.host : std::string()};
@@ -668,7 +669,7 @@ class NodeJob {
     std::vector<std::string> jobs;
     // Unfit itself, it serves those that are fit.
     if ((!exit.local || !unfit_.empty()) && !signalled_) jobs = daemon_->live_jobs();
-    // What follows here concerns others, and may take long.
+    // The next steps concern others, and may take long.
     if (!plan_.channel && (!jobs.empty() || plan_.config.max_nodes > 1)) report_now();
     if (!jobs.empty()) say_what_goes_on(jobs);
     const auto serve =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user asked for, as a plain struct: the command line's fields with their defaults and
-// units. cli.cc fills it; nothing below launcher/ knows a flag.
+// The user's request as a plain struct: the command line's fields with their defaults and units.
+// cli.cc fills it; nothing below launcher/ knows a flag.
 #pragma once
 
 #include <chrono>
@@ -51,7 +51,7 @@ struct LaunchConfig : membership::JobSettings {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   bool prewarm = false;              // a spare's workers run before they have ranks
 
-  // Where the nodes meet. Empty or unset: see launcher/endpoint_discovery.h.
+  // The meeting place of the nodes. Empty or unset: see launcher/endpoint_discovery.h.
   bool standalone = false;
   std::string wanted_backend;  // "", "c10d" or "static"
   std::string rdzv_endpoint;
@@ -77,7 +77,7 @@ struct LaunchConfig : membership::JobSettings {
   std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
   std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
   std::chrono::milliseconds max_restart_delay{30'000};        // between rounds of a crash loop
-  // Likewise, of the whole job: flags, or keys of --rdzv-conf; the first node's values count.
+  // Times of the whole job: flags, or keys of --rdzv-conf; the first node's values count.
   std::chrono::milliseconds last_call_timeout{30'000};  // MIN nodes are there: wait for MAX
   std::chrono::milliseconds keep_alive_timeout{5'000};  // silence of a node for this long: lost
   std::chrono::milliseconds keep_alive_interval{0};     // of a node's pings; 0: a third of it
@@ -100,7 +100,7 @@ struct LaunchConfig : membership::JobSettings {
   std::string event_log;  // "", "console" or "file=PATH"
   std::string report;     // a file for the job's end as JSON; "-": stdout; empty: none
   std::string events;     // a file for what happens, kNoEvents, or empty: with the log files
-  // Where GET /metrics of this node is served; an empty host: on all interfaces; nullopt: nowhere.
+  // The address of this node's GET /metrics; an empty host: all interfaces; nullopt: not served.
   std::optional<Endpoint> metrics;
 
   // Before this node joins (docs/preflight.md).
@@ -114,7 +114,7 @@ struct LaunchConfig : membership::JobSettings {
   bool dry_run = false;
   bool json = false;  // as one JSON document
 
-  // What runs.
+  // The program.
   bool module = false;     // -m: PROGRAM is a Python module
   bool no_python = false;  // PROGRAM is executed as it is
   bool run_path = false;   // PROGRAM is a Python script, whatever else is said
@@ -122,7 +122,7 @@ struct LaunchConfig : membership::JobSettings {
   std::string program;
   std::vector<std::string> program_args;
 
-  // What the user is to be told of all this, one line each: values that mean nothing.
+  // Notes for the user about all this, one line each: values that mean nothing.
   std::vector<std::string> notes;
 
   // The command line as typed, without argv[0], behind what the environment gave: for the line that

@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// What the machine has; a seam, so that the rules are tested anywhere.
+// The machine's resources; a seam, so that the rules are tested anywhere.
 class Machine {
  public:
   virtual ~Machine() = default;
@@ -25,8 +25,8 @@ class Machine {
 
 const Machine& real_machine();
 
-// What sched_getaffinity(2) is: fills `size` bytes of `mask`; −1 with errno EINVAL where the
-// kernel's mask is longer. A seam, like Machine.
+// As sched_getaffinity(2): fills `size` bytes of `mask`; −1 with errno EINVAL if the kernel's mask
+// is longer. A seam, like Machine.
 using GetAffinity = std::function<int(std::size_t size, cpu_set_t* mask)>;
 
 // CPUs that this process may run on, however many the kernel knows; 1 where it doesn't say.
@@ -37,7 +37,7 @@ int count_cpus(const GetAffinity& get_affinity);
 // an entry don't count, and where one stands twice CUDA sees none. Pure.
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices);
 
-// What is wrong with a value of --nproc-per-node on any machine; empty: nothing.
+// The fault of a value of --nproc-per-node that holds on any machine; empty: none.
 std::string check_num_workers(const std::string& nproc_per_node);
 
 struct NumWorkers {
@@ -52,7 +52,7 @@ struct NumWorkers {
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices);
 
-// What to tell the user when workers will share GPUs; empty: they won't, or there is none.
+// Tells the user that workers will share GPUs; empty: they won't, or there is none.
 std::string gpu_note(int num_workers, const Machine& machine,
                      const std::optional<std::string>& cuda_visible_devices);
 

@@ -78,7 +78,7 @@ void note_missing_ranks(Preparation& result, const OptionValues& given) {
   if (result.plan.config.max_nodes == 1) check("ranks-filter", output.ranks.largest(), "global");
 }
 
-// Of a job of several nodes the first round shows it: a node's size is its own to say.
+// In a job of several nodes the first round shows it: only a node itself knows its size.
 void check_stdin_rank(Preparation& result, const OptionValues& given) {
   const JobPlan& plan = result.plan;
   const int rank = plan.config.output.stdin_rank.value_or(0);
@@ -172,7 +172,7 @@ void find_placement(Preparation& result) {
   for (std::string& note : plan.placement.notes) result.notes.push_back(std::move(note));
 }
 
-// What this node can't enforce another one may.
+// Limits that this node can't enforce may be enforceable on another one.
 void find_isolation(Preparation& result) {
   JobPlan& plan = result.plan;
   if (!plan.config.worker_limits.any()) return;
@@ -307,7 +307,7 @@ std::optional<int> terminal_columns() {
   return size.ws_col;
 }
 
-// What is shown as well needs no file; what is not shown may not be lost.
+// Output that is also shown needs no file. Output that isn't shown must not be lost.
 bool needs_files(const agent::OutputOptions& options) {
   return !options.redirects.empty() || !options.stdout_filters.empty() ||
          !options.stderr_filters.empty();

@@ -49,12 +49,12 @@ struct Preparation {
   std::vector<std::string> notes;     // to print, when there is no problem
 };
 
-// Where files go that may stay for others to read: $TMPDIR, made absolute, else /tmp. Relative only
-// where the current directory is not known.
+// The directory for files that may stay for others to read: $TMPDIR, made absolute, else /tmp.
+// Relative only if the current directory is not known.
 std::string temporary_directory(const Environment& environment);
 
-// Where sockets go, for as long as a round lives: $TMPDIR, else memory (/dev/shm), where making and
-// removing one takes a tenth of the time; /tmp where that can't be written.
+// The directory for sockets, which live as long as a round: $TMPDIR, else memory (/dev/shm), else
+// /tmp. Making and removing one in memory takes a tenth of the time.
 std::string runtime_directory(const Environment& environment);
 
 // Another node may take this one's place in the job.
@@ -79,13 +79,13 @@ enum class LogDirectory {
   kNotLookedAt,  // likewise, of another host
 };
 
-// What stands for a name that is drawn when a job starts.
+// Stands for a name that is drawn when a job starts.
 inline constexpr char kDrawnAtStart[] = "<random>";
 
-// Fills in what depends on the environment and on the name that ddprun was called by, and makes
-// (or only checks) the log directory where files are asked for, so that one that can't be written
-// is known now. Where no directory was named (`log_dir_given` is empty, else how, for messages),
-// redirected streams go to a new one below `temporary_directory`.
+// Fills in what depends on the environment and on the name that ddprun was called by. If files are
+// asked for, makes (or only checks) the log directory, so that one that can't be written is known
+// now. If no directory was named (`log_dir_given` is empty, else how, for messages), redirected
+// streams go to a new one below `temporary_directory`.
 OutputSetup set_up_output(agent::OutputOptions& options, const Environment& environment,
                           const std::string& argv0, const std::string& temporary_directory,
                           const std::string& log_dir_given, LogDirectory directory);

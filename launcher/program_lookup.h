@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// What the look-up asks of the file system.
+// The look-up's questions to the file system.
 class FileSystem {
  public:
   enum class Kind { kMissing, kRegular, kDirectory, kOther };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a scheduler's environment says of the nodes that this ddprun is one of (docs/launcher.md,
-// "Where the nodes meet"): Slurm's step, a PBS job, an Indexed Job of Kubernetes.
+// The nodes that this ddprun is one of, read from a scheduler's environment: Slurm's step, a PBS
+// job, an Indexed Job of Kubernetes. See docs/launcher.md, "Where the nodes meet".
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,7 @@ constexpr int kMostAttempts = 5;
   throw Error(ErrorCode::kInvalidArgument, concat(path, ": ", why));
 }
 
-// Who could change it could put another file in the token's place.
+// Refuses a folder that others can change: they could put another file in the token's place.
 void make_folder(const std::string& folder) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder, errno_text(errno));
   struct stat info {};

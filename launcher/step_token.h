@@ -19,8 +19,8 @@ namespace ddprun::launcher {
 // A file system that nodes have in common, by statfs(2)'s f_type.
 bool is_network_file_system(std::uint64_t type);
 
-// Where the file goes: below DDPRUN_SHARED_DIR, else in the user's cache where that is on a network
-// file system. nullopt: nowhere. `type_of`: f_type of what is at a path; nullopt: nothing is. Pure.
+// The file's folder: below DDPRUN_SHARED_DIR, else in the user's cache if that is on a network file
+// system. nullopt: there is none. `type_of`: f_type of a path; nullopt: nothing is there. Pure.
 std::optional<std::string> shared_folder(
     const Environment& environment, uid_t user,
     const std::function<std::optional<std::uint64_t>(const std::string& path)>& type_of);
@@ -41,7 +41,7 @@ StepToken agree_on_token(const std::string& folder, const std::string& name);
 // For this process: the two together, within a bounded time. nullopt: there is no such folder.
 std::optional<StepToken> own_step_token(const Environment& environment);
 
-// What keeps nobody waiting for a file system that doesn't answer.
+// Removes the file. Waits at most 2 s for a file system that doesn't answer.
 void remove_step_token(const std::string& path);
 
 }  // namespace ddprun::launcher

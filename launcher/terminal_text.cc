@@ -26,7 +26,7 @@ LogLevel log_level(const Environment& environment) {
 }
 
 std::size_t write_what_fits(int fd, std::string_view text, std::chrono::milliseconds patience) {
-  // What poll(2) calls writable takes this much without blocking.
+  // A descriptor that poll(2) calls writable takes this much without blocking.
   const std::size_t piece_bytes = ::isatty(fd) == 1 ? 512 : PIPE_BUF;
   std::size_t done = 0;
   while (done < text.size()) {

@@ -75,7 +75,7 @@ std::vector<ForecastPlace> places(const JobPlan& plan) {
   return places;
 }
 
-// What can be known of the round before the nodes meet, where each node is as the one of `plan`.
+// The facts of the round before the nodes meet, if each node is like the one of `plan`.
 RoundKnowledge round_knowledge(const JobPlan& plan) {
   const LaunchConfig& config = plan.config;
   const RendezvousPlan& meeting = plan.rendezvous;
@@ -100,7 +100,8 @@ RoundKnowledge round_knowledge(const JobPlan& plan) {
   return known;
 }
 
-// Where the files and the socket of a node's workers would be. `runtime_directory`: of the socket.
+// The files and the socket of a node's workers, as they would be. `runtime_directory`: of the
+// socket.
 WorkerScene worker_scene(const JobPlan& plan, const std::string& runtime_directory) {
   WorkerScene scene;
   scene.environment = worker_environment_options(plan);
@@ -161,7 +162,7 @@ class HostsDryRun {
   }
 
  private:
-  // What the first host's ddprun makes of its arguments: the others' differ in place and number.
+  // Reads the first host's arguments as its ddprun will. The others' differ in place and number.
   void read_first_node() {
     const channel::Job job = job_at(fleet_, 0, kPlace, true);
     node_.environment = from_strings(job.environment);

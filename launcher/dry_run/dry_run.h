@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --dry-run says, as plain data, and printed. docs/dry-run.md has the fields.
+// The output of --dry-run, as plain data, and printed. docs/dry-run.md has the fields.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace ddprun::launcher {
 struct FleetPlan;
 struct Preparation;
 
-// Where a worker runs on its node.
+// The place of a worker on its node.
 struct ForecastPlace {
   std::string cpus;       // "0-3"; empty: not known here
   bool is_bound = false;  // else it may use them as ddprun may

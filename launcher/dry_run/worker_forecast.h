@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job's first round will be, as far as that is known before its nodes have met, and what one
-// worker of it will be given: variables, command, files. Made by what makes it for a worker that
-// starts (agent/worker_environment.h, agent/output/); what is known
-// before the start is what comes out the same however the rest is decided. Pure.
+// A forecast of a job's first round, as far as it is known before its nodes have met. It has what
+// one worker will be given: variables, command, files. The code for real workers makes it
+// (agent/worker_environment.h, agent/output/). A value is known if it comes out the same however
+// the rest is decided. Pure.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct RoundKnowledge {
   std::uint16_t store_port = 0;  // else MASTER_PORT; 0: any free one
 };
 
-// By node rank. What isn't known is any number, or a text in <…> that says what it will be.
+// Rounds by node rank. An unknown value is any number, or a text in <…> that says what it will be.
 std::vector<membership::StartRound> forecast_rounds(const RoundKnowledge& knowledge);
 
 // `round` as it might be, too: all that differs is decided later, by what `decided` says. Empty:
@@ -48,7 +48,7 @@ struct OtherRound {
 std::vector<OtherRound> other_rounds(const RoundKnowledge& knowledge,
                                      const membership::StartRound& round);
 
-// What is the same for all workers of a node.
+// Facts that are the same for all workers of a node.
 struct WorkerScene {
   agent::WorkerEnvironmentOptions environment;
   bool is_num_workers_known = true;
@@ -69,7 +69,7 @@ struct WorkerForecast {
   int local_rank = 0;
   std::optional<int> global_rank;
   std::vector<std::string> command;
-  // Of the variables that ddprun sets, by name: what is otherwise than WorkerForecaster::common().
+  // Variables that ddprun sets, by name, if they differ from WorkerForecaster::common().
   std::vector<ForecastVariable> environment;
   std::vector<std::string> without;  // names of those that it hasn't
   std::vector<std::string> files;    // log files

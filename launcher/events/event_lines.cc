@@ -50,7 +50,8 @@ const char* kind_of(agent::ExitKind kind) {
   return "";
 }
 
-// Of the steps between the two, of which a worker may say what it likes.
+// Adds the mean times of the steps between the two. A worker may report nonsense, so they are
+// checked.
 void put_step_times(json::object& out, const StepSums& before, const StepSums& now) {
   const bool is_known = now.num_steps > before.num_steps;
   const auto put = [&](const char* name, std::uint64_t StepSums::*sum) {
@@ -81,7 +82,7 @@ json::object rank_object(int global_rank, const agent::ProgressWords& before,
   return out;
 }
 
-// What a line shows; a phase or a collective alone is no news.
+// Whether a line would show anything new. A phase or a collective alone is no news.
 bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now) {
   const auto num_timed = [](const agent::ProgressWords& words) {
     return words.steps ? words.steps->num_steps : 0;
@@ -90,7 +91,7 @@ bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now
          num_timed(now) > num_timed(before);
 }
 
-// What the rendezvous sent; null where it is none.
+// The ledger that the rendezvous sent; null: the text is none.
 json::value ledger_of(const std::string& text) {
   if (text.empty() || text.size() > membership::kMaxLedgerBytes) return nullptr;
   auto ledger = parse_object(text);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a job on this node, as lines of JSON: those of --events (docs/events.md has the
-// keys) and those of --event-log-handler, in torchrun's shape. Pure but for EventLog's
-// `write`.
+// A job's events on this node, as lines of JSON: those of --events (docs/events.md has the keys)
+// and those of --event-log-handler, in torchrun's shape. Pure but for EventLog's `write`.
 #pragma once
 
 #include <sys/types.h>

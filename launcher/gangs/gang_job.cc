@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPageWait{1'000};
 constexpr int kRetryMs = 200;
 constexpr std::chrono::seconds kSubmitLimit{10};  // for a ddprund that isn't there yet
-// Likewise: so long a write to a reader who takes nothing. The output waits in the nodes' files.
+// Limits a write to a reader who takes nothing. The output waits in the nodes' files.
 constexpr milliseconds kWriteWait{1'000};
 
 std::string names_in_line(const std::vector<std::string>& names) {
@@ -78,7 +78,7 @@ class GangService {
                          "STATUS=", one_line(status)));
   }
 
-  // Likewise, with the status that was said last; nothing before it.
+  // The same with the status that was said last. Before the first status it does nothing.
   void goes_on() {
     const auto now = Clock::now();
     if (status_.empty() || !sign_period_ || now - said_ < *sign_period_) return;

@@ -25,7 +25,7 @@ struct GangRequest {
   std::vector<std::string> notes;
 };
 
-// Who submits, from where.
+// The submitting user, and the directory of the submission.
 struct GangOrigin {
   std::string user;
   std::int64_t uid = 0;
@@ -40,7 +40,7 @@ GangRequest plan_gang(const CommandLine& line, const Environment& environment,
 // plan_gang() with what this process is.
 GangRequest prepare_gang(const CommandLine& line, const Environment& environment);
 
-// What --dry-run says: what would be submitted, without the values of variables.
+// The text of --dry-run: the job that would be submitted, without the values of variables.
 std::string gang_to_text(const GangRequest& request);
 
 // Returns ddprun's exit status. Throws Error: it can't be submitted, or a file can't be read.

@@ -95,7 +95,7 @@ class ChannelAgent {
       if (!error) lose_channel("");
     });
     channel_.open(own_copy(STDIN_FILENO), own_copy(STDOUT_FILENO));
-    // Of the ssh connection through which this process was started.
+    // Has the addresses of the ssh connection through which this process was started.
     std::istringstream connection(find_variable(environment_, env::kSshConnection).value_or(""));
     std::string client, port, server;
     connection >> client >> port >> server;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddprun and the agents that it starts on other hosts say to each other over ssh's standard
-// input and output (docs/ssh.md has the grammar). Pure: bytes in, messages out; every field
+// The messages between ddprun and the agents that it starts on other hosts, over ssh's standard
+// input and output (docs/ssh.md has the grammar). Pure: bytes in, messages out; every field is
 // bounded.
 #pragma once
 
@@ -23,7 +23,7 @@ inline constexpr std::string_view kMagic{"\0DDPRUN\n", 8};
 inline constexpr std::size_t kMostPrologueBytes = std::size_t{1} << 20;
 
 inline constexpr std::size_t kMostOutputBytes = std::size_t{1} << 16;
-// Of standard input that is on its way to an agent, or waits there.
+// Standard input that is on its way to an agent, or waits there.
 inline constexpr std::size_t kMostInputBytes = std::size_t{1} << 18;
 inline constexpr std::size_t kMostTextBytes = std::size_t{1} << 18;
 // A message's payload: a Job's, which is more than exec takes, and any other one's.
@@ -55,7 +55,7 @@ struct Hello {
 struct Serving {
   std::string endpoint;  // HOST:PORT
 };
-// What this node's ddprun writes.
+// Output of this node's ddprun.
 struct Output {
   bool is_stderr = false;
   std::string bytes;
@@ -76,7 +76,7 @@ struct End {
 
 // ---- launcher → agent ----
 
-// What to run. Answered by Serving where asked for, else by output and End.
+// The command to run. Answered by Serving if asked for, else by output and End.
 struct Job {
   // Host to serve the rendezvous at, on a free port; its endpoint becomes the first argument.
   // Empty: somebody else serves.
@@ -113,7 +113,7 @@ class Decoder {
   // ddprun, or a broken one; the stream is of no use any more.
   std::optional<Message> next();
 
-  // What came before the magic, at most 4 KiB of its end.
+  // The text before the magic, at most its last 4 KiB.
   std::string prologue() const { return is_open_ ? prologue_ : prologue_ + buffer_; }
 
  private:

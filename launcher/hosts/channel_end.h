@@ -40,7 +40,7 @@ class PipeWriter {
     next_ += bytes;
     write_more();
   }
-  // What waits is dropped.
+  // Drops the bytes that wait.
   void close() {
     next_.clear();
     boost::system::error_code ignored;
@@ -98,8 +98,9 @@ class Heartbeat {
     bool beat = false;    // say that we are there
     bool silent = false;  // nothing was heard for the patience
   };
-  // What is due. Where this comes much later than next() asked for, this process itself stood still
-  // (stopped, or its machine was): what came meanwhile has yet to be read, so the wait begins anew.
+  // The actions that are due. If this comes much later than next() asked for, this process itself
+  // stood still (stopped, or its machine was). Messages from meanwhile have yet to be read, so the
+  // wait begins anew.
   Due step(Clock::time_point now) {
     const auto interval = patience_ / 3;
     const auto asked_for = next();
@@ -144,11 +145,11 @@ class ChannelEnd {
   // From now on a pulse goes out three times in each `patience`, and silence of that length is the
   // end. 0: neither. A launcher's pulse says so to an agent's end.
   void keep_alive(std::chrono::milliseconds patience);
-  // Reads no more until resume(), so that silence means nothing. What was read before is still
-  // heard.
+  // Reads no more until resume(), so that silence means nothing. Messages that were read before are
+  // still heard.
   void pause();
   void resume();
-  // What is in the pipe, at once, unless it is paused.
+  // Reads at once what is in the pipe, unless this end is paused.
   void drain();
   // No call follows.
   void close();

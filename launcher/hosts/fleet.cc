@@ -271,7 +271,7 @@ void Fleet::lose(int index, int code, const std::string& text) {
   }
 }
 
-// Who mends one host wants to know of the others, too.
+// Names all missing hosts: a user who mends one wants to know of the others, too.
 void Fleet::give_up() {
   constexpr std::size_t kMostNames = 20;
   std::string reason = missing_.front().loss;
@@ -295,8 +295,7 @@ void Fleet::await_verdict(int code, const std::string& reason) {
   loss_reason_ = reason;
 }
 
-// A node whose ddprun ended by itself, not with the job. What that had to say of the reason was
-// passed on.
+// A node's ddprun ended by itself, not with the job. Its own words on the reason were passed on.
 void Fleet::fail_alone(int index) {
   const channel::End& end = nodes_[index].end;
   if (end.was_killed) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents of a job that one launcher starts: which is started when, who serves the rendezvous,
-// when the rest is stopped, and what the job's one result is. Pure: events in, actions out.
-// What happens in the job itself is the rendezvous' affair.
+// The agents of a job that one launcher starts. Decides which is started when, who serves the
+// rendezvous, when the rest is stopped, and the job's one result. Pure: events in, actions out. The
+// rendezvous takes care of the job itself.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct FleetOptions {
   std::chrono::milliseconds verdict_patience{10'000};  // the rendezvous says what a loss means
 };
 
-// What a Fleet has done. No call of it comes back to the fleet at once.
+// The actions of a Fleet. None of them calls the fleet back at once.
 class FleetActions {
  public:
   virtual ~FleetActions() = default;

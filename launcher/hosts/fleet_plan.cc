@@ -139,7 +139,7 @@ class FleetPlanner {
     }
   }
 
-  // Where the nodes meet if the user says so; then ddprun's usual rules hold on each node.
+  // Reads where the nodes meet, if the user says so: then ddprun's usual rules hold on each node.
   void read_endpoint() {
     std::string& endpoint = plan_.fleet.endpoint = config_.rdzv_endpoint;
     if (endpoint.empty() && !config_.master_addr.empty()) {

@@ -33,8 +33,8 @@ struct FleetPlan {
 // one line that says what is wrong.
 FleetPlan plan_fleet(const CommandLine& line, const Environment& environment);
 
-// What `node` gets. `serves`: the rendezvous, at the host `place`; else that is at `place`
-// (HOST:PORT). Pure.
+// The job of `node`. `serves`: it serves the rendezvous, at the host `place`; else the rendezvous
+// is at `place` (HOST:PORT). Pure.
 channel::Job job_at(const FleetPlan& plan, int node, const std::string& place, bool serves);
 
 // False: an option that means something only to the launcher, or differs from node to node.
@@ -45,7 +45,7 @@ bool is_forwarded_option(const std::string& name);
 std::string working_directory(const Environment& environment);
 
 // The user's `ssh` words, options that keep ssh from asking and from forwarding, the host, and
-// `program` as the agent. Where a word has "{host}" (`docker exec -i {host}`) nothing is added: the
+// `program` as the agent. If a word has "{host}" (`docker exec -i {host}`), no option is added. The
 // host takes its place, and the program and its argument follow as words.
 std::vector<std::string> agent_command(const std::vector<std::string>& ssh, const std::string& host,
                                        const std::string& program);

@@ -63,7 +63,7 @@ std::optional<std::vector<std::string>> expand(std::string_view text) {
   }
   if (!names || !is_user(user)) return std::nullopt;
   for (std::string& name : *names) {
-    // What begins with "-" would be an option to ssh.
+    // ssh would take a name that begins with "-" for an option.
     if (!is_host(name) || name.starts_with('-') || user.starts_with('-')) return std::nullopt;
     name.insert(0, user);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which hosts a job runs on: --hosts and --hostfile in the grammars of Open MPI, Hydra (MPICH),
-// DeepSpeed, Horovod and Slurm (docs/ssh.md). Pure. What is wrong is thrown as
-// Error(kInvalidArgument): one line that names the place.
+// DeepSpeed, Horovod and Slurm (docs/ssh.md). Pure. A fault is thrown as Error(kInvalidArgument):
+// one line that names the place.
 #pragma once
 
 #include <string>

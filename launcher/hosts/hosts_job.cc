@@ -50,8 +50,8 @@ std::vector<std::string> names_of(const FleetPlan& plan) {
   return names;
 }
 
-// A pipe or terminal again, with flags of our own (agent/console.cc has the reason). Of a
-// socket there is none.
+// Opens a pipe or terminal again, with flags of our own (agent/console.cc has the reason). Invalid
+// for a socket, which can't be opened again.
 UniqueFd open_anew(int fd) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

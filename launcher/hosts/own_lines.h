@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ddprun of each node says for itself ("[ddprun] …" on stderr), on one console: with the
-// host's name, and once where several say the same. Pure: bytes in, bytes out.
+// Shows on one console what each node's ddprun says for itself ("[ddprun] …" on stderr). A line has
+// the host's name, and is shown once if several say it. Pure: bytes in, bytes out.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ class OwnLines {
   // `names`: of the nodes.
   explicit OwnLines(std::vector<std::string> names);
 
-  // What `node` wrote to stderr → what is to be shown of it. An unfinished line of ddprun's own is
-  // kept back, at most kMostHeldBytes of it; all else is passed on unchanged.
+  // Takes bytes that `node` wrote to stderr; returns those to show. An unfinished line of ddprun's
+  // own is kept back, at most kMostHeldBytes of it; all else is passed on unchanged.
   std::string pass(int node, std::string_view bytes);
   // The node writes no more: what was kept back.
   std::string end(int node);

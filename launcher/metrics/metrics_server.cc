@@ -67,7 +67,7 @@ class MetricsServer::Session : public std::enable_shared_from_this<Session> {
                          });
   }
 
-  // What is under way ends.
+  // Ends the request under way.
   void close() {
     exchange_.wire.close();
     timer_.cancel();

@@ -75,9 +75,9 @@ class MetricsServer {
 
 // ---- --metrics, of ddprun and ddprun-agent ----
 
-// Of each address of its host (empty: of all interfaces), one port; 0: a free one. Waits a few
-// seconds for a name service. Throws Error that names the flag: the port is taken and by whom, the
-// host is not known or no address of this machine.
+// Listens at each address of the endpoint's host (empty: of all interfaces), at one port; 0: a free
+// one. Waits a few seconds for a name service. Throws Error that names the flag: the port is taken
+// and by whom, the host is not known or no address of this machine.
 std::vector<UniqueFd> bind_metrics(const Endpoint& endpoint);
 
 // "http://127.0.0.1:9410/metrics", of what bind_metrics() took.

@@ -30,7 +30,7 @@ struct Option {
   // something else than run a job, nor where the nodes meet: endpoint_discovery.h has an order of
   // its own for that.
   bool only_typed = false;
-  // Of a flag that is given more than once all values count: the setter gets them joined by
+  // If the flag is given more than once, all values count: the setter gets them joined by
   // `separator`.
   bool repeats = false;
   char separator = '\0';
@@ -72,7 +72,7 @@ std::vector<Option> program_options();
 std::vector<Option> torchrun_options();
 std::vector<Option> output_options();
 
-// What does something else than run a job, and --config.
+// Options that do something else than run a job, and --config.
 inline constexpr char kOtherGroup[] = "Other";
 std::vector<Option> other_options();
 
@@ -80,7 +80,7 @@ std::vector<Option> other_options();
 
 // Any text, the empty one, too.
 OptionSetter text_to(std::string LaunchConfig::*field);
-// Likewise, but "--flag=$VARIABLE" with an unset variable is a problem.
+// As text_to(), but "--flag=$VARIABLE" with an unset variable is a problem.
 OptionSetter nonempty_text_to(std::string LaunchConfig::*field);
 template <typename Part>
 OptionSetter nonempty_text_to(Part LaunchConfig::*part, std::string Part::*field) {
@@ -95,7 +95,7 @@ OptionSetter switch_to(bool LaunchConfig::*field);
 OptionSetter number_to(int LaunchConfig::*field, int most = 1'000'000);
 // Seconds, with a fraction where one is given; 0 … 1000 days.
 OptionSetter seconds_to(std::chrono::milliseconds LaunchConfig::*field);
-// Likewise, but more than 0.
+// As seconds_to(), but more than 0.
 OptionSetter positive_seconds_to(std::chrono::milliseconds LaunchConfig::*field);
 // A part of the config from its own parser.
 template <typename Part>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was given for the options, and by whom: of several the one that was set last counts.
+// The values given for the options, and who gave them. The value that was set last counts.
 #pragma once
 
 #include <chrono>
@@ -41,7 +41,7 @@ class OptionValues {
   // "--nnodes=0", "PET_NNODES=0", "/etc/ddprun/ddprun.toml:3: nnodes = 0"; empty: nobody gave it.
   std::string as_given(const std::string& name) const;
 
-  // Of each option that somebody gave; without what a file says of this machine alone.
+  // The values that somebody gave, without those that a file gives for this machine alone.
   std::map<std::string, std::string> of_any_machine() const;
 
   // Into the fields, each value through its option's setter. Adds what is wrong to `problems`,

@@ -155,7 +155,7 @@ std::vector<Option> output_options() {
   };
 }
 
-// What torchrun has and ddprun needs for its command lines only: docs/torchrun.md.
+// Flags of torchrun that ddprun needs only for torchrun's command lines: docs/torchrun.md.
 std::vector<Option> torchrun_options() {
   constexpr char kGroup[] = "As torchrun has it";
   return {

@@ -208,7 +208,7 @@ std::string toml_value(const Option& option, const std::string& text) {
   return is_number ? text : toml_string(one_line(text));
 }
 
-// Where the nodes meet has sources of its own (endpoint_discovery.h): those that speak of it.
+// Sources of the meeting place beyond the usual ones (endpoint_discovery.h), if they name one.
 std::string other_sources(const Option& option, const Environment& environment,
                           const std::vector<ConfigFile>& files) {
   std::string lines;

@@ -66,13 +66,13 @@ JobFacts facts_of(const JobPlan& plan) {
 
 }  // namespace
 
-// What the log thread found, for the io thread.
+// The problem that the log thread found, for the io thread.
 struct EventTrouble {
   std::mutex mutex;
   std::string text;       // guarded by mutex; empty: none
   bool was_said = false;  // likewise
 
-  // What is to be said, once.
+  // The text, once; empty from then on.
   std::string take() {
     const std::lock_guard lock(mutex);
     if (text.empty() || std::exchange(was_said, true)) return {};
@@ -92,7 +92,7 @@ class JobEvents {
       : writer_(writer),
         trouble_(std::make_shared<EventTrouble>()),
         lines_(std::move(facts), begun) {
-    // Of the file's owner; a std::function copies what it has.
+    // Belongs to the file's owner. It is shared, because a std::function copies what it has.
     struct Place {
       std::string path;
       UniqueFd opened;
@@ -285,7 +285,7 @@ void JobRecords::open_event_log(const JobPlan& plan) {
       begun_, std::move(write));
 }
 
-// Where nobody says otherwise they go with the log files.
+// If no path is given, the events go with the log files.
 void JobRecords::open_events(const JobPlan& plan, std::shared_ptr<agent::LogTree> logs) {
   const std::string& path = plan.config.events;
   if (path == kNoEvents || (path.empty() && !logs)) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job leaves for programs that ask how it went: the events (--events, docs/events.md, and
+// A job's records for programs that ask how it went: the events (--events, docs/events.md, and
 // torchrun's, --event-log-handler) and the report (--report).
 #pragma once
 
@@ -38,8 +38,8 @@ struct EventFileOptions {
   std::chrono::milliseconds patience{1'000};
 };
 
-// Whole lines at the end of a file, one write each. What can't be written is lost and counted; the
-// next line that can says how many. For the thread that writes log files.
+// Appends whole lines to a file, one write each. A line that can't be written is lost and counted;
+// the next one that can be written says how many. For the thread that writes log files.
 class EventFile : public agent::LogSink {
  public:
   explicit EventFile(EventFileOptions options) : options_(std::move(options)) {}
@@ -70,7 +70,7 @@ class JobRecords {
              std::shared_ptr<agent::LogTree> logs);
   ~JobRecords();
 
-  // What it needs to hear of the node's agent.
+  // Sets its handlers in `events`, those of the node's agent.
   void listen(agent::NodeAgentEvents& events);
 
   // The job is over: the last events, and the report, unless that is for stdout. Returns what could

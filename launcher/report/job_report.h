@@ -66,8 +66,8 @@ class JobReport {
 // There whole, or not at all.
 class ReportFile {
  public:
-  // `path` as given: "-" is stdout; "${hostname}" in it is this host's name. What exists and is no
-  // regular file (a pipe, /dev/fd/3) is written to as it is. Opens nothing.
+  // `path` as given: "-" is stdout; "${hostname}" in it is this host's name. Anything there that is
+  // no regular file (a pipe, /dev/fd/3) is written to as it is. Opens nothing.
   explicit ReportFile(std::string path);
 
   // Whether it could be written now. Returns the problem; empty: none. problem_by_trial() also
@@ -80,7 +80,7 @@ class ReportFile {
   void begin();
 
   // Replaces the file in one step: written beside it, synced, renamed. Returns the problem; empty:
-  // none. What was there stays where that fails. A pipe's reader has 10 s.
+  // none. On failure the old file stays. A pipe's reader has 10 s.
   std::string write(const std::string& text);
 
   bool is_stdout() const { return path_ == "-"; }

@@ -219,7 +219,7 @@ void GangOutput::finish(std::uint64_t number, const OutputAnswer& answer) {
   answer_(answer);
 }
 
-// Where nobody else waits for it.
+// Ends the watch, unless another request still waits for it.
 void GangOutput::end_watch(int watch) {
   const bool is_used = std::ranges::any_of(
       waiting_, [watch](const auto& each) { return each.second.watch == watch; });

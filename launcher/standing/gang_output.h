@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gangs print on this node: files in a directory of each gang, and who reads them from
-// elsewhere (docs/nodes.md, "output"). io thread only.
+// The output of gangs on this node: files in a directory of each gang, and their readers elsewhere
+// (docs/nodes.md, "output"). io thread only.
 #pragma once
 
 #include <array>
@@ -30,11 +30,11 @@ class GangOutput {
   struct Files {
     UniqueFd out, err;
   };
-  // Of a gang that begins. Throws Error(kSystem).
+  // Makes the files of a gang that begins. Throws Error(kSystem).
   Files open(const std::string& gang) const;
 
-  // Removes what gangs printed here that `runs` is false of, and that was written last longer ago
-  // than `time`.
+  // Removes the output of gangs for which `runs` is false, if it was last written longer than
+  // `time` ago.
   void remove_older_than(std::chrono::milliseconds time,
                          const std::function<bool(const std::string& gang)>& runs) const;
 
@@ -42,9 +42,9 @@ class GangOutput {
   // that.
   std::string trouble(const std::string& gang) const;
 
-  // `runs`: it may print more. True: it never does, and all was read before. Where its files can't
-  // be read while it runs, who is ready to wait is answered when the time is over: at once it would
-  // ask again and again.
+  // `runs`: the gang may print more. True: it never does, and all was read before. If its files
+  // can't be read while it runs, a reader who is ready to wait is answered at the end of its time.
+  // Answered at once, it would ask again and again.
   bool read(const gangs::OutputRequest& request, bool runs);
   // It prints no more: who waits for it is answered.
   void ended(const std::string& gang);

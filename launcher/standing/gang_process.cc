@@ -145,7 +145,7 @@ std::vector<std::string> gang_arguments(const gangs::StartPart& start,
   const auto add = [&](const char* flag, const std::string& value) {
     if (!value.empty()) arguments.push_back(concat(flag, "=", value));
   };
-  // Who reads all nodes' output has to tell the ranks apart.
+  // A reader of all nodes' output has to tell the ranks apart.
   if (start.nodes != "1") add("--log-line-prefix-template", agent::LinePrefix::kRankTemplate);
   add("--token-file", options.token_file);
   add("--tls-ca", options.tls.ca);

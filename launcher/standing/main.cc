@@ -306,7 +306,7 @@ class StandingAgent {
     if (is_killed) {
       reason = concat("ddprun was ended by ", signal_name(WTERMSIG(wait_status)));
     } else if (const std::string trouble = output_->trouble(part.held.gang); !trouble.empty()) {
-      // Where its own words would be.
+      // Its own words on the reason would be in that output.
       reason = concat("ddprun ended with ", code, ", what it printed may be lost: ", trouble);
     }
     log_info("gang ", part.held.gang, " has ended with ", code, reason.empty() ? "" : ": ", reason);

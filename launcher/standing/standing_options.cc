@@ -95,7 +95,7 @@ void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) 
   app.footer(kDocsPlace);
 }
 
-// What a file says, where no flag and no variable does.
+// Takes values from the files, if no flag and no variable gives them.
 void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
                       StandingTexts& texts) {
   const auto fill = [](std::string& text, const std::string& value) {
