@@ -36,7 +36,7 @@ std::unique_ptr<Command> make_make_certs_command(CLI::App& app);
 // `typed`: the command line behind "doctor", for other nodes.
 std::unique_ptr<Command> make_doctor_command(CLI::App& app, std::vector<std::string> typed);
 
-// What a wrong flag of `doctor` ends with: nothing is known of the node.
+// The exit code of `doctor` after a wrong flag: nothing is known of the node.
 inline constexpr int kDoctorUnknown = 3;
 
 // On stderr, as one line whatever is in it.

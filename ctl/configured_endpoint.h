@@ -15,8 +15,8 @@ struct ConfiguredEndpoint {
   std::string rdzv_endpoint = {}, token_file = {}, tls_ca = {}, tls_cert = {}, tls_key = {};
 };
 
-// What `given` leaves empty is as the strongest file says that has it. What else is in them is
-// ddprun's affair. Throws Error(kInvalidArgument), "path:line: what is wrong": not TOML, one of
+// Fills each empty field of `given` from the strongest file that has it. Other keys in the files
+// are ddprun's affair. Throws Error(kInvalidArgument), "path:line: what is wrong": not TOML, one of
 // these keys of another type.
 ConfiguredEndpoint configured_endpoint(const std::vector<ConfigText>& files,
                                        ConfiguredEndpoint given = {});

@@ -61,8 +61,8 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
 }
 
-// What `skip` or the file of thresholds names is left out. `of_nodes`: with those that compare
-// nodes; `of_ranks`: with those of the full tier.
+// Leaves out checks that `skip` or the file of thresholds names. `of_nodes`: takes those that
+// compare nodes, too; `of_ranks`: those of the full tier, too.
 Chosen chosen_checks(const std::string& only, const std::string& skip,
                      const doctor::Thresholds& thresholds, bool of_nodes, bool of_ranks) {
   Chosen chosen;
@@ -247,8 +247,8 @@ struct NodesDoctorOptions {
   std::chrono::milliseconds limit{30'000};
 };
 
-// What node rank 0 says of all of them; `report` becomes what is known of all. Other nodes: "".
-// Throws Error where the others can't be heard of.
+// Node rank 0's report on all nodes, also as a table and as JSON. On other nodes the texts are
+// empty. Throws Error if the others can't be heard of.
 struct NodesReport {
   bool is_told = false;  // this is node rank 0
   doctor::Report report;

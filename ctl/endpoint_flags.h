@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags that say which rendezvous a command asks, and with what it proves itself. What none of
-// them says is as ddprun.toml has it (ctl/configured_endpoint.h).
+// The flags for the rendezvous that a command asks, and for the proof of who asks. Values that no
+// flag gives come from ddprun.toml (ctl/configured_endpoint.h).
 #pragma once
 
 #include <CLI/App.hpp>
@@ -20,7 +20,8 @@ namespace ddprun::ctl {
 
 class EndpointFlags {
  public:
-  // Where neither a flag nor a file gives one: that of this host. kNone: none, whatever files say.
+  // The endpoint if neither a flag nor a file gives one: this host's. kNone: none, whatever files
+  // say.
   enum class Fallback { kThisHost, kNone };
   explicit EndpointFlags(CLI::App& command, Fallback fallback = Fallback::kThisHost);
 
@@ -34,16 +35,16 @@ class EndpointFlags {
   // As a job file's [to.nodes] has them, where it says any of them; else the flags.
   pages::GangClientOptions queue_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
-  // What says the same on another command line, but for what is said by default, or by a file.
+  // Flags that mean the same on another command line. Leaves out defaults and values from files.
   std::vector<std::string> flags_of(const std::string& endpoint, const std::string& token_file,
                                     const security::TlsFiles& tls) const;
 
-  // The body of the page "/v1/jobs", …. Of several endpoints, asked one after the other, that of
-  // who leads. Throws as fetch() and Secret::from_file(), Error(kInvalidArgument) for an endpoint
-  // that is none, Error(kUnavailable) where none leads: what each of them said.
+  // The body of the page "/v1/jobs", …. Several endpoints are asked one after the other, and the
+  // leader's page counts. Throws as fetch() and Secret::from_file(). Also Error(kInvalidArgument)
+  // for an endpoint that is none, and Error(kUnavailable) if none leads: what each of them said.
   std::string fetch_page(const std::string& target) const;
-  // Likewise, within `limit` for all of them, which share it, without a second attempt, and without
-  // a word meanwhile.
+  // The same within `limit`, which all endpoints share. Makes no second attempt, and says nothing
+  // meanwhile.
   std::string fetch_page_within(std::chrono::milliseconds limit, const std::string& target) const;
 
   // The page for browsers of who leads, and its policy. Each endpoint has 2 s to answer. Throws

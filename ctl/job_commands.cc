@@ -47,7 +47,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstPause{200}, kLongestPause{5'000};  // between questions
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// Of the call that is cut off: all that a signal handler may look at.
+// The last words of a call that is cut off. A signal handler may look at nothing else.
 const std::string* words_of_call = nullptr;
 
 void end_with_words(int number) {
@@ -111,7 +111,7 @@ class Interrupts {
     return signal_.has_value();
   }
 
-  // Likewise, and until `fd` is ready for `events`, has failed or ended: how it is then (poll(2)).
+  // Also ends when `fd` is ready for `events`, has failed or ended. Returns its state (poll(2)).
   short wait_with(int fd, short events, Deadline deadline) {
     if (signal_) return 0;
     std::array<pollfd, 2> polled = {pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};
@@ -182,8 +182,8 @@ class PlaceQuestions {
   bool was_there_ = false;
 };
 
-// Where a job's output is shown. A signal ends that also while nobody reads it, and a reader that
-// has left ("| head") is noticed.
+// Shows a job's output. A signal ends that also while nobody reads it, and a reader that has left
+// ("| head") is noticed.
 class LogOutput {
  public:
   // `fd` is somebody else's; `interrupts` outlives it.
@@ -195,7 +195,7 @@ class LogOutput {
   // errno of what can't be written; 0: nothing was lost.
   int lost() const { return lost_; }
 
-  // Of which both are, while it is used.
+  // This object and `questions` must outlive the view.
   submit::LogView view(PlaceQuestions& questions) {
     return {.show = [this](std::string_view text) { return write(text); },
             .pause = [this](std::chrono::milliseconds limit) { return pause(limit); },
@@ -302,7 +302,7 @@ bool show_output(submit::Scheduler& scheduler, const std::string& id, bool follo
   return !interrupts.signal();
 }
 
-// What a command ends with that failed with both, in this order.
+// The exit code of a command that failed with both, in this order.
 int joined_code(int before, int now) {
   return before == 0 || before == now ? now : static_cast<int>(ExitCode::kUsage);
 }
@@ -330,7 +330,7 @@ class PageCommand : public Command {
   }
 
  private:
-  // Where it is another page the table says so.
+  // Throws pages::foreign_answer() if it is another page.
   std::string table_of(const std::string& page) const {
     try {
       return table_(page);
@@ -346,8 +346,8 @@ class PageCommand : public Command {
   bool json_ = false;
 };
 
-// What became of submitted jobs: `logs` and `cancel`, and `jobs` and `status` with --to or a job's
-// id, without which these show a rendezvous. docs/submit.md.
+// Commands about submitted jobs: `logs` and `cancel`, and `jobs` and `status` with --to or a job's
+// id. Without these, the last two show a rendezvous. docs/submit.md.
 class JobCommands : public Command {
  public:
   explicit JobCommands(CLI::App& app)

@@ -30,7 +30,7 @@ int fail(const std::string& message, ExitCode code = ExitCode::kUsage) {
   return static_cast<int>(code);
 }
 
-// What the libraries below have to say.
+// Passes on the messages of the libraries below.
 void say_line(LogLevel level, std::string_view message) {
   const char* kind = level == LogLevel::kWarning ? "warning: "
                      : level == LogLevel::kError ? "error: "

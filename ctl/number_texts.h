@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as people read them, at a terminal and in a report. What is not finite is "–". Pure.
+// Numbers as people read them, at a terminal and in a report. "–": it is not finite. Pure.
 #pragma once
 
 #include <cstdint>

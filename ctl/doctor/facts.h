@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the checks of `ddprunctl doctor` judge: all that was seen of this node, as values. Gathering
-// starts no work on a GPU and changes nothing; what may block is asked in processes of its own.
+// Facts that the checks of `ddprunctl doctor` judge: all that was seen of this node, as values.
+// Gathering starts no work on a GPU and changes nothing. Questions that may block are asked in
+// processes of their own.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +20,7 @@
 
 namespace ddprun::doctor {
 
-// What was asked of somebody who may keep silent.
+// A question to somebody who may keep silent.
 template <typename T>
 struct Asked {
   std::string not_asked = "not asked";  // why; empty: asked
@@ -44,7 +45,7 @@ struct RouteAnswer {
   std::string interface, address;  // "eth0", "10.0.0.1"
 };
 
-// What the rendezvous' status page says.
+// The answer of the rendezvous' status page.
 struct EndpointAnswer {
   std::string failure;
   std::string version;
@@ -100,18 +101,18 @@ struct FactsOptions {
 // One thread. Never longer than about the limit.
 Facts gather_facts(const FactsOptions& options);
 
-// What this process reads itself: files that the kernel answers at once.
+// Reads files in this process: those that the kernel answers at once.
 void read_files(const Root& root, Readings& files);
 // An adapter's firmware may take its time.
 Readings read_rdma_files(const Root& root);
 Readings read_link_speeds(const Root& root);
 
-// Where a worker's packages may be, the first one that counts first: the environment of
-// $PYTHON_EXEC, of this program's own folder, $VIRTUAL_ENV, $CONDA_PREFIX, then the system's.
+// Folders where a worker's packages may be; the first one counts first. In order: the environment
+// of $PYTHON_EXEC, of this program's own folder, $VIRTUAL_ENV, $CONDA_PREFIX, then the system's.
 std::vector<std::string> package_prefixes(const Environment& environment,
                                           const std::string& own_folder);
 
-// Of the first one that has PyTorch.
+// The packages in the first prefix that has PyTorch.
 WorkerPackages find_packages(const Root& root, const std::vector<std::string>& prefixes);
 
 }  // namespace ddprun::doctor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a check of `ddprunctl doctor` came to. docs/doctor.md has the checks by name.
+// The result of a check of `ddprunctl doctor`. docs/doctor.md has the checks by name.
 #pragma once
 
 #include <algorithm>
@@ -32,13 +32,13 @@ inline Verdict verdict_named(std::string_view name) {
                                       : static_cast<Verdict>(found - kVerdictNames.begin());
 }
 
-// What a check says of what it saw; the table of checks knows the rest.
+// A check's own report of what it saw; the table of checks knows the rest.
 struct Outcome {
   Verdict verdict = Verdict::kOk;
   std::string seen;         // "4096"; of kSkipped and kUnknown: why nothing is known
   std::string wanted = {};  // "at least 16 MiB"
   std::string fix = {};     // a command or a step, where something is to be done
-  // Of several nodes: whom it concerns, by node rank. Empty: all of them.
+  // With several nodes: the node ranks that it concerns. Empty: all of them.
   std::vector<int> nodes = {};
 };
 

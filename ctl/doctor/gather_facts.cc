@@ -28,7 +28,7 @@
 namespace ddprun::doctor {
 namespace {
 
-// What is asked in processes of their own, and how an answer comes back: as fields of a probe.
+// Questions for processes of their own. An answer comes back as fields of a probe.
 
 std::string field(const Probe::Fields& fields, std::size_t at) {
   return at < fields.size() ? fields[at] : "";
@@ -186,7 +186,7 @@ Facts gather_facts(const FactsOptions& options) {
   facts.host_name = host_name();
   facts.endpoint = options.endpoint;
 
-  // What may block begins first.
+  // Questions that may block begin first.
   std::vector<std::function<void()>> waits;  // for the answers
   const auto ask = [&](auto& asked, const std::string& not_asked, const auto& question,
                        const auto& read) {

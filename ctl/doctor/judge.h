@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several checks have in common. Pure.
+// Helpers that several checks share. Pure.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ std::string rate_text(double bits_per_second);
 // Why nothing is known of a file: there is none here (skipped), or it can't be read (unknown).
 Outcome not_known(const Readings& files, const std::string& path);
 
-// Of what was asked and has no answer.
+// For a question without an answer.
 template <typename T>
 Outcome no_answer(const Asked<T>& asked, const std::string& what) {
   return asked.not_asked.empty() ? unknown(what + ": no answer within the deadline")
@@ -58,7 +58,7 @@ std::vector<RdmaPort> rdma_ports(const Readings& files);
 // The CPUs that this process may use; nullopt: not known.
 std::optional<CpuSet> own_cpus(const Readings& files);
 
-// Of NVIDIA's loaded driver: "550.54.15"; "" where there is none.
+// The version of NVIDIA's loaded driver: "550.54.15"; "" if there is none.
 std::string driver_version(const Readings& files);
 
 // PCI addresses of NVIDIA's GPUs that no virtual machine has.

@@ -31,7 +31,7 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-// Who reads our output would wait for one that is stuck, too.
+// Without this, a reader of our output would wait for a stuck probe, too.
 void leave_standard_streams() {
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null, fd);

@@ -27,7 +27,7 @@ class Readings {
   std::optional<std::string> text(const std::string& path) const;
   // The first number in it; nullopt also where there is none.
   std::optional<long long> number(const std::string& path) const;
-  // What is directly in `folder`, of what was read, in the order of names.
+  // The entries directly in `folder` that were read, in the order of names.
   std::vector<std::string> names_in(const std::string& folder) const;
 
   // All of them as fields without NUL, three for each, and back; a field that is missing ends it.

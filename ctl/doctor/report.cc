@@ -81,7 +81,8 @@ bool is_same(const Outcome& one, const Outcome& other) {
   return one.verdict == other.verdict && one.seen == other.seen && one.fix == other.fix;
 }
 
-// Of one check. Where each node has seen something else, one of them stands for all.
+// Merges the findings of one check. If each node has seen something else, one of them stands for
+// all.
 std::vector<Finding> merge_findings(std::vector<Finding> found) {
   std::vector<Finding> merged;
   for (const Verdict verdict : kWorstFirst) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ddprunctl doctor` prints of its findings. Pure.
+// The printed reports of `ddprunctl doctor` on its findings. Pure.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ int exit_code_of(Verdict verdict);
 // `shows_all`.
 std::string to_table(const Report& report, bool shows_all);
 
-// What is at least as bad as `from`, the worst first, as one line; empty: nothing is.
+// The findings at least as bad as `from`, the worst first, as one line; empty: there are none.
 std::string gate_line(const Report& report, Verdict from);
 
 // docs/doctor.md has the keys.

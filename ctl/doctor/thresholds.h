@@ -32,7 +32,7 @@ class Thresholds {
   // Throws Error(kInvalidArgument) "path:line: what is wrong": not TOML, an unknown key (with a
   // suggestion), a value that is no number or negative.
   static Thresholds parse(std::string_view text, const std::string& path);
-  // Likewise, and where it can't be read.
+  // Throws the same errors, and one if the file can't be read.
   static Thresholds from_file(const std::string& path);
 
  private:

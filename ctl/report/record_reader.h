@@ -43,7 +43,7 @@ class RecordReader {
 
   // The file of the lines that follow. It is in `record` from now on.
   void file(Source source);
-  // One line. What is no event is counted, and described once, in the file's Source.
+  // Takes one line. A line that is no event is counted, and described once, in the file's Source.
   void line(std::string_view text);
 
   // The job and time of that line's event. nullopt: it is none.

@@ -109,7 +109,7 @@ std::map<std::string_view, std::string_view> said_in(std::string_view config) {
   return said;
 }
 
-// What `ddprun --show-config` says with the flags that a job means. Empty, and Error: as
+// The output of `ddprun --show-config` with the flags that a job means. Empty, and Error: as
 // check_flags().
 std::string config_of(const JobFile& job, const std::string& ddprun) {
   JobFile here = job;

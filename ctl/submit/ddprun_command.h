@@ -15,7 +15,7 @@
 
 namespace ddprun::submit {
 
-// What a scheduler decides of the command line.
+// A scheduler's part in the command line.
 struct CommandTraits {
   std::string ddprun = "ddprun";    // where it is, unless the job file says so
   std::string default_nodes = "1";  // for a job that says none; empty: then no --nnodes
@@ -27,11 +27,11 @@ struct CommandTraits {
 // arguments. No value of `environment` is in it.
 std::vector<std::string> ddprun_command(const JobFile& job, const CommandTraits& traits);
 
-// Of a place that gives nodes their ranks in its own order; `node` is the name of each, where "#"
-// is its number: "node # of the step". The most nodes that the job can have, spares last.
+// The ranks at a place that gives them to nodes in its own order. `node` is the name of each, where
+// "#" is its number: "node # of the step". Has the most nodes that the job can have, spares last.
 std::vector<RankRow> rank_map(const JobFile& job, const std::string& node);
 
-// What is taken for granted in it; empty: nothing.
+// Notes on what the map takes for granted; empty: nothing.
 std::vector<std::string> rank_notes(const JobFile& job);
 
 // How many nodes it asks for: at least, at most, spares among them.
@@ -41,19 +41,19 @@ struct NodeCount {
 NodeCount nodes_wanted(const JobFile& job);
 
 // A key of the job file, or the place that it is submitted to, decides the matter of some flags of
-// ddprun: slots are counted and nodes are asked for by these, so that `flags` can't say otherwise.
-// What `flags` of a job file say of such matters at `place` ("nodes"), a line for each: which flag,
-// and what to use in its place. Both texts are of --show-config, of the job's command line without
-// its `flags` and with them; ddprun itself has read them, so every spelling counts.
+// ddprun. Slots are counted and nodes are asked for by these, so that `flags` can't say otherwise.
+// Returns a line for each such flag in a job file's `flags` at `place` ("nodes"): which flag, and
+// what to use in its place. Both texts are of --show-config, for the job's command line without its
+// `flags` and with them. ddprun itself has read them, so every spelling counts.
 std::vector<std::string> decided_flags(std::string_view place, std::string_view without,
                                        std::string_view with);
 
 // The ddprun beside the running program; "ddprun" where there is none.
 std::string ddprun_beside();
 
-// What `ddprun --show-config` says with them; empty: there is no ddprun here, or it is of another
-// kind. Throws Error(kInvalidArgument), a line for each thing that it refuses, or for each of the
-// job's `flags` that isn't theirs to say at `place`: see decided_flags().
+// The output of `ddprun --show-config` with the job's flags; empty: there is no ddprun here, or it
+// is of another kind. Throws Error(kInvalidArgument) with a line for each refused flag. A line is
+// also for each of the job's `flags` that isn't theirs to say at `place`: see decided_flags().
 std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place);
 
 // The time that such a text has for `key`, given or by default. nullopt: it has none. Pure.

@@ -27,7 +27,7 @@ struct JobKey {
   std::string name;  // see job_key_names()
   // Takes the value; `base` as in JobFile::parse(). Returns "" or what it wants: "wants a text".
   std::function<std::string(const toml::node& value, const std::string& base, JobFile& job)> set;
-  // Of a table of names, in place of `set`: takes one of its entries. Returns likewise.
+  // For a table of names, in place of `set`: takes one of its entries. Returns the same.
   std::function<std::string(const std::string& name, const toml::node& value, JobFile& job)>
       set_entry = {};
 };
@@ -170,7 +170,7 @@ Setter time_key(Field field, seconds least = seconds(1)) {
   };
 }
 
-// What its user may write as a text or as a number, and Slurm or ddprun reads.
+// A value that the user may write as a text or as a number, and that Slurm or ddprun reads.
 std::optional<std::string> text_or_number(const toml::node& value) {
   if (const auto* whole = value.as_integer()) return std::to_string(whole->get());
   if (const auto* decimal = value.as_floating_point()) return concat(decimal->get());
@@ -290,7 +290,7 @@ std::string set_endpoint(const toml::node& value, const std::string&, JobFile& j
   return {};
 }
 
-// What a lambda has to name a field: FIELD(slurm.partition).
+// A lambda that returns the named field: FIELD(slurm.partition).
 #define FIELD(name) \
   [](JobFile & job) -> auto& { return job.name; }
 

@@ -13,7 +13,7 @@
 
 namespace ddprun::submit {
 
-// [limits]. Of one worker, but for `time`, which is the job's. Empty: none.
+// [limits]. Those of one worker, but for `time`, which is the job's. Empty: none.
 struct Limits {
   std::string memory;  // "8G"
   std::string pids;    // "512"
@@ -71,7 +71,7 @@ struct NodesKeys {                                              // [to.nodes]
   std::optional<int> slots_per_node;                            // unset: one for each worker
 };
 
-// Of one argument, or of one NAME=VALUE, the most that Linux starts a program with (execve(2),
+// The longest argument, or NAME=VALUE, with which Linux starts a program (execve(2),
 // MAX_ARG_STRLEN, less its zero).
 inline constexpr std::size_t kMaxArgumentBytes = 128 * 1024 - 1;
 
@@ -99,14 +99,14 @@ struct JobFile {
 
   std::vector<std::string> places;  // tables of [to] that the file has: "slurm"
 
-  // Where it runs, and where its output goes, on a machine that has the paths of this one.
+  // The directories of the job and of its output, on a machine that has the paths of this one.
   std::string work_directory() const { return directory.empty() ? base : directory; }
   std::string output_directory() const { return log_dir.empty() ? work_directory() : log_dir; }
 
   // Relative paths are of `base`, an absolute directory. Throws Error(kInvalidArgument): all that
   // is wrong with it, a line "path:line: what" for each.
   static JobFile parse(std::string_view text, const std::string& path, const std::string& base);
-  // Likewise, relative to the current directory; and where it can't be read.
+  // The same relative to the current directory. Throws also if the file can't be read.
   static JobFile from_file(const std::string& path);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is kept of a job that was submitted from here, beside what its scheduler knows: a directory
+// The record of a job that was submitted from here, beside what its scheduler knows: a directory
 // PLACE-ID in $XDG_STATE_HOME/ddprun/jobs, for this user only. docs/submit.md has its files.
 #pragma once
 
@@ -65,10 +65,10 @@ class JobRecords {
   std::filesystem::path root_;
 };
 
-// What an exit code is written to, before that is renamed to `exit_file`: where it stays, there was
-// no room for it.
+// The file that an exit code is written to before it is renamed to `exit_file`. If it stays, there
+// was no room for the code.
 std::string unfinished_exit_file(const std::string& exit_file);
-// What a file of an exit code says, and when it was written. nullopt: it isn't there, or is none.
+// An exit code in its file, and when it was written. nullopt: no file, or it holds no exit code.
 struct RecordedExit {
   int code = 0;
   WallTime at{};

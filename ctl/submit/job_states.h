@@ -12,17 +12,17 @@
 
 namespace ddprun::submit {
 
-// What makes a job's name one of its own, where the scheduler doesn't; in its place in a plan.
+// Stands in a plan for the suffix that makes a job's name unique, if the scheduler makes none.
 inline constexpr char kSuffixToCome[] = "xxxxx";
 
 // "k3v9x": 5 small letters and digits, those that look like others left out. Throws Error(kSystem).
 std::string drawn_suffix();
 
-// Of a job that runs no more: `exit`, where it left one; `forgotten` is the reason where it didn't.
+// The state of a job that runs no more. `exit`: if it left one; `forgotten`: the reason if not.
 JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,
                          bool was_cancelled, const std::string& forgotten);
 
-// What `submit --wait` ends with for a job that is over.
+// The exit code of `submit --wait` for a job that is over.
 int exit_code_of(const JobState& state);
 
 // Names in ids: "slurm:4711" → slurm and 4711. nullopt: it begins with none of the places.
@@ -40,7 +40,7 @@ std::string states_json(const std::vector<JobState>& states);
 std::string state_json(const JobState& state);
 std::string id_json(const std::string& id);
 
-// What is submitted, and which ranks go where.
+// Show the submitted text, and which ranks go where.
 std::string plan_text(const Plan& plan);
 std::string plan_json(const std::string& place, const Plan& plan);
 

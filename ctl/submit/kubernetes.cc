@@ -309,7 +309,7 @@ std::optional<WallTime> utc_in(const std::string& text) {
   return WallTime(std::chrono::seconds(::timegm(&parts)));
 }
 
-// What is known of the pods of one job.
+// Facts about the pods of one job.
 struct PodFacts {
   std::set<std::string> nodes;
   int num_running = 0;

@@ -43,8 +43,8 @@ struct KubernetesId {
 // Throws Error(kInvalidArgument) where it is none: it becomes words of a command line.
 KubernetesId parse_kubernetes_id(const std::string& text);
 
-// Of `kubectl get … -o json`: a list of Jobs or JobSets, and of pods. Live ones first, then the
-// latest. Throws Error(kProtocol) where it isn't one.
+// Parses `kubectl get … -o json`: a list of Jobs or JobSets, and of pods. Returns live ones first,
+// then the latest. Throws Error(kProtocol) if it isn't one.
 std::vector<JobState> parse_kubernetes_list(std::string_view text);
 
 // Lines of pods as `kubectl logs --prefix --timestamps` has them, each of them once, however often
@@ -53,8 +53,8 @@ class PodLines {
  public:
   // Whole lines that are new, without their times.
   std::string take(std::string_view text);
-  // kubectl has ended: the last line, where its end was missing. What is taken from now on may
-  // begin with what was taken before.
+  // kubectl has ended: returns the last line, if its end was missing. The next text may begin with
+  // lines that were taken before.
   std::string end();
 
  private:
@@ -62,7 +62,7 @@ class PodLines {
     std::int64_t latest = 0;  // ns since 1970
     int num_then = 0;         // lines of that very time
   };
-  // What is new of a line without its end, with one; empty: nothing.
+  // Takes a line without its end. Returns its new text, with an end; empty: it isn't new.
   std::string new_of(std::string_view line);
 
   std::string held_;

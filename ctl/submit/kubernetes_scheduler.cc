@@ -37,7 +37,7 @@ constexpr char kJobSets[] = "jobsets.jobset.x-k8s.io";
               "kubectl: " + why);
 }
 
-// Where the end of a job may be seen: what Kubernetes removes sooner is just gone.
+// If Kubernetes removes a finished job sooner, its end may not be seen: the job is just gone.
 constexpr std::chrono::minutes kSeenFor{1};
 // Between this machine and a node; what is asked for twice is shown once.
 constexpr std::chrono::minutes kClocksDiffer{5};
@@ -242,7 +242,7 @@ class KubernetesScheduler : public Scheduler {
     return std::move(end.out);
   }
 
-  // What was made of one that is refused.
+  // Deletes the objects that were made of a refused job.
   void take_back(const std::string& kube_namespace, const std::string& name) const {
     const std::string selector = std::string("--selector=") + kInstanceLabel + "=" + name;
     try {

@@ -132,7 +132,8 @@ class NodesScheduler : public Scheduler {
   }
 
   bool may_end_in_question() const override { return true; }
-  // Where it has answered once, somebody else may listen for a while, or one with another token.
+  // After one answer most errors may pass: somebody else may listen for a while, or one with
+  // another token.
   bool may_be_over(const Error& error) const override {
     return error.code() != ErrorCode::kPeerLost;
   }

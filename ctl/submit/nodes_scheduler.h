@@ -14,8 +14,8 @@
 
 namespace ddprun::submit {
 
-// Where the queue is, and ddprunctl's flags that say so: what the job file says of it, else the
-// flags. Throws Error.
+// The place of the queue, and ddprunctl's flags for it: as the job file says, else as the flags
+// say. Throws Error.
 struct NodesQueue {
   pages::GangClientOptions client;
   std::vector<std::string> flags;

@@ -77,7 +77,7 @@ class Reader {
       const int wait = call_.view != nullptr ? std::min(kLookMs, left) : left;
       const int ready = ::poll(polled.data(), polled.size(), wait);
       if (ready < 0 && errno != EINTR) throw_system_error("poll", errno);
-      // What it left behind may keep its ends open: nobody waits for that.
+      // Processes that it left behind may keep the pipes open: nobody waits for those.
       if (ready == 0 && has_ended) break;
       if (call_.view != nullptr && !call_.view->pause(std::chrono::milliseconds(0))) return false;
       if (ready == 0 && deadline.expired()) throw_timeout();

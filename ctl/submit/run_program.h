@@ -37,7 +37,7 @@ struct ProgramEnd {
 // its status is 0.
 ProgramEnd run_program(const ProgramCall& call);
 
-// What it said of its failure: the last line of `err`, else of `out`, else its status.
+// The program's words on its failure: the last line of `err`, else of `out`, else its status.
 std::string failure_text(const ProgramEnd& end);
 
 }  // namespace ddprun::submit

@@ -51,7 +51,7 @@ struct Plan {
   std::vector<std::string> notes;  // of what is taken for granted, or means nothing there
 };
 
-// Who looks at a job's output.
+// A viewer of a job's output.
 struct LogView {
   // False: no more is wanted.
   std::function<bool(std::string_view)> show;
@@ -84,26 +84,26 @@ class Scheduler {
   // "slurm": what --to and ids have.
   virtual const char* name() const = 0;
 
-  // What submit() would do. No side effect. Throws Error(kInvalidArgument): what this job lacks for
-  // this scheduler, a line for each.
+  // Plans submit(), without side effects. Throws Error(kInvalidArgument): a line for each thing
+  // that this job lacks for this scheduler.
   virtual Plan plan(const JobFile& job) = 0;
 
   // Returns its id, without "slurm:". Throws as plan(), too.
   virtual std::string submit(const JobFile& job) = 0;
-  // What commands about the job that was submitted want besides its id: "--context=a".
+  // Flags that commands about the submitted job need besides its id: "--context=a".
   virtual std::vector<std::string> flags() const { return {}; }
 
   // This user's jobs of ddprun, live ones first, then those that are over, as far as it tells.
   virtual std::vector<JobState> list() = 0;
   virtual JobState status(const std::string& id) = 0;
-  // Whether what one call of status(), or of what logs() asks, threw may be over with the next one.
-  // Of a place that has answered before.
+  // Whether an error of status(), or of a question of logs(), may be over at the next call. For a
+  // place that has answered before.
   virtual bool may_be_over(const Error& error) const { return may_pass(error); }
   // Whether status(), and what logs() asks, may be cut off by the end of the process: it starts no
   // program.
   virtual bool may_end_in_question() const { return false; }
 
-  // Asks for its end; doesn't wait for it. Of a job that is over: nothing.
+  // Asks for its end; doesn't wait for it. Does nothing for a job that is over.
   virtual void cancel(const std::string& id) = 0;
 
   // Shows what there is of its output; with `follow` until it is over, or pause() says so.

@@ -90,7 +90,7 @@ void add_size(const JobFile& job, SbatchLines& lines) {
   const NodeCount count = nodes_wanted(job);
   const std::string least = std::to_string(count.least);
   lines.add("nodes", count.least == count.most ? least : least + "-" + std::to_string(count.most));
-  // Where Slurm may choose, tasks that are counted here would choose the fewest nodes.
+  // If Slurm may choose the number of nodes, a count of tasks would make it choose the fewest.
   if (!chooses_nodes(job)) lines.add("ntasks-per-node", 1);
   lines.add("cpus-per-task", cpus_per_task(job));
   lines.add("gpus-per-node", job.slurm.gpus_per_node);
@@ -158,7 +158,7 @@ void check_for_slurm(const JobFile& job) {
   if (!problems.empty()) throw Error(ErrorCode::kInvalidArgument, problems);
 }
 
-// Of " Key=value" in a line of scontrol's; a value ends at the next blank.
+// The value of " Key=value" in a line of scontrol's; it ends at the next blank.
 std::string_view value_of(std::string_view line, std::string_view key) {
   const std::string wanted = " " + std::string(key) + "=";
   std::size_t begin = line.find(wanted);
@@ -197,7 +197,7 @@ Phase phase_of(std::string_view state) {
   return Phase::kUnknown;
 }
 
-// "13:0", "0:9": code and signal. What Slurm ended by itself has the code that it means to ddprun.
+// "13:0", "0:9": code and signal. If Slurm ended the job itself, returns ddprun's code for that.
 std::optional<int> exit_code_in(std::string_view text, std::string_view state, Phase phase) {
   if (!is_over(phase) || phase == Phase::kCancelled) return std::nullopt;
   const auto as_int = [](ExitCode code) { return static_cast<int>(code); };
@@ -326,8 +326,8 @@ class SlurmScheduler : public Scheduler {
   JobState status(const std::string& id) override {
     check_id(id);
     if (auto job = ask_scontrol(id)) {
-      // What the job's own script says is the job's; Slurm has no codes above 255, and its own
-      // signals.
+      // Prefers the code that the job's own script recorded. Slurm has no codes above 255, and its
+      // own signals.
       const auto record = records_.find("slurm:" + id);
       if (record && job->state.phase == Phase::kFailed) {
         if (const auto exit = read_exit_file(record->exit_file)) job->state.exit_code = exit->code;
@@ -340,7 +340,7 @@ class SlurmScheduler : public Scheduler {
   void cancel(const std::string& id) override {
     check_id(id);
     const ProgramEnd end = ask_slurm({"scancel", id});
-    // Of one that is over, too, scancel says that the id is invalid.
+    // For a job that is over, too, scancel says that the id is invalid.
     if (end.status != 0 && failure_text(end).find("Invalid job id") == std::string::npos) {
       refuse_as_slurm("scancel", end);
     }
@@ -386,7 +386,7 @@ class SlurmScheduler : public Scheduler {
     }
   }
 
-  // Of one that Slurm has forgotten: what sacct, then the job's own files say.
+  // The state of a job that Slurm has forgotten, from sacct, else from the job's own files.
   JobState state_of_forgotten(const std::string& id) const {
     const ProgramEnd end = ask_slurm({"sacct", "--noheader", "--parsable2", "--allocations",
                                       "--jobs=" + id, std::string("--format=") + kSacctFields});
@@ -448,7 +448,7 @@ std::optional<SlurmJob> parse_scontrol(std::string_view text) {
   if (reason != "None") job.state.reason = one_line(reason);
   job.state.nodes = nodes_in(value_of(line, "NodeList"));
   job.state.submitted = time_in(value_of(line, "SubmitTime"));
-  // Of one that waits it is when it may begin.
+  // For a waiting job StartTime is when it may begin.
   if (job.state.phase != Phase::kQueued) job.state.began = time_in(value_of(line, "StartTime"));
   if (is_over(job.state.phase)) job.state.ended = time_in(value_of(line, "EndTime"));
   job.output = value_of(line, "StdOut");

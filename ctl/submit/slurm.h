@@ -22,10 +22,10 @@ struct SlurmJob {
   std::string output;  // where it is, as far as it was said
 };
 
-// Of `scontrol --oneliner show job ID`. nullopt: it is none.
+// Parses `scontrol --oneliner show job ID`. nullopt: it is none.
 std::optional<SlurmJob> parse_scontrol(std::string_view text);
 
-// Of `sacct --noheader --parsable2 --allocations --format=` and kSacctFields. nullopt: no job.
+// Parses `sacct --noheader --parsable2 --allocations --format=` and kSacctFields. nullopt: no job.
 inline constexpr char kSacctFields[] = "JobID,JobName,State,ExitCode,Submit,Start,End,NodeList";
 std::optional<JobState> parse_sacct(std::string_view text);
 

@@ -103,7 +103,7 @@ Plan parse_dry_run(std::string_view text) {
   return plan;
 }
 
-// What the launcher says of the job before anything happens: its own rules are the rules.
+// Asks the launcher for its plan before anything happens: its own rules are the rules.
 Plan ask_launcher(const JobFile& job, std::vector<std::string> command) {
   command.insert(command.begin() + 1, {"--dry-run", "--json"});
   const ProgramEnd end =
@@ -114,7 +114,7 @@ Plan ask_launcher(const JobFile& job, std::vector<std::string> command) {
               last == std::string::npos ? failure_text(end) : end.err.substr(0, last + 1));
 }
 
-// Of one that runs no more, and left no exit code.
+// For a job that runs no more, and left no exit code.
 const char* why_without_code(const JobRecord& record) {
   std::error_code error;
   return std::filesystem::exists(unfinished_exit_file(record.exit_file), error)
@@ -122,7 +122,7 @@ const char* why_without_code(const JobRecord& record) {
              : "its launcher was killed, or the machine was restarted";
 }
 
-// Of one that runs.
+// For a job that runs.
 const char* why_running(bool has_launcher, bool was_cancelled) {
   if (has_launcher) return was_cancelled ? "asked to end" : "";
   return was_cancelled ? "asked to end; its launcher was killed: nobody will know its exit code"
@@ -249,7 +249,7 @@ class SshScheduler : public Scheduler {
               .pid;
       records_.add_process(record.id, RecordedProcess::of(launcher_));
     } catch (...) {
-      // What nobody could find again doesn't run.
+      // A launcher that nobody could find again must not run.
       if (launcher_ > 0) {
         ::kill(-launcher_, SIGKILL);
         ::waitpid(launcher_, nullptr, 0);
@@ -260,7 +260,7 @@ class SshScheduler : public Scheduler {
     }
   }
 
-  // Where submit() waits for the job's end, nobody else does.
+  // If submit() waits for the job's end, nobody else reaps the launcher.
   void reap_launcher() {
     if (launcher_ > 0 && ::waitpid(launcher_, nullptr, WNOHANG) == launcher_) launcher_ = -1;
   }
@@ -312,7 +312,7 @@ std::vector<UniqueFd> job_processes(pid_t group, const std::string& id) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const auto pid = pid_named(entry.path().filename().string());
     if (!pid || ::getpgid(*pid) != group) continue;
-    // What is looked at after this is of the process that the descriptor is of, or that has ended.
+    // All facts read after this are of the descriptor's process, or that process has ended.
     UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
     ProcessStat stat;
     if (!process || ::getpgid(*pid) != group || !read_process_stat(*pid, &stat)) continue;

@@ -16,7 +16,7 @@ namespace ddprun::submit {
 // hosts.
 std::vector<std::string> ssh_command(const JobFile& job, const std::string& ddprun);
 
-// What runs it: /bin/sh with these words; it leaves the job's exit code in `exit_file`.
+// The command that runs it: /bin/sh with these words. It leaves the job's exit code in `exit_file`.
 std::vector<std::string> ssh_supervisor(const std::vector<std::string>& command,
                                         const std::string& exit_file);
 

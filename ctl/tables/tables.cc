@@ -79,7 +79,7 @@ std::string time_text(double seconds) {
   return concat(whole, " s");
 }
 
-// Of one of several; an older page knows no roles.
+// The role of one of several endpoints; an older page knows no roles.
 std::string role_text(const json::value& all) {
   const json::value& role = json_at::at(all, "role");
   if (role.is_null()) return "";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous' pages for people. Pure. What a rendezvous says may be anything: each line of a
-// table is one of its own, whatever control characters are in a name.
+// A rendezvous' pages for people. Pure. A rendezvous may say anything, so a name with control
+// characters doesn't break a table's line.
 #pragma once
 
 #include <string>

@@ -105,7 +105,7 @@ std::string clock_text() {
   return {text, std::strftime(text, sizeof text, "%H:%M:%S", &local)};
 }
 
-// Of stdin and stdout, by ncurses: a screen without a cursor. One at a time.
+// The terminal on stdin and stdout, by ncurses: a screen without a cursor. One at a time.
 class Terminal {
  public:
   Terminal(bool has_unicode, bool has_color) : has_unicode_(has_unicode) {
@@ -167,7 +167,7 @@ class Terminal {
   }
 
   void show(const Lines& lines) {
-    // By style. Where colours were not begun ncurses shows none.
+    // By style. If colours were not begun, ncurses shows none.
     constexpr std::array<attr_t, kTitle + 1> kAttributes = {
         0, 0, A_BOLD, A_DIM, 0, 0, A_BOLD, A_BOLD, A_REVERSE, A_BOLD | A_UNDERLINE};
     constexpr std::array<short, kTitle + 1> kColors = {

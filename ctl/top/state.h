@@ -83,7 +83,7 @@ struct Node {
   }
 };
 
-// What has a past; the last three are means and a sum over all nodes.
+// Figures with a history. The last three are means and a sum over all nodes.
 enum Figure : std::size_t { kLoss, kSamples, kStepTime, kGpu, kCpu, kNetwork, kNumFigures };
 
 struct Job {

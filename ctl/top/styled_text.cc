@@ -20,7 +20,7 @@ std::size_t width_of(char32_t letter) {
 // Bytes of its first character, at least 1 of a text that isn't empty.
 std::size_t length_of(std::string_view text) { return std::max<std::size_t>(utf8_length(text), 1); }
 
-// What of a line's begin fits.
+// The part of a line's beginning that fits.
 struct Fitting {
   std::size_t bytes = 0, columns = 0;
 };

@@ -49,8 +49,8 @@ Outcome judge_gpu_devices(const Facts& facts, const Thresholds&) {
   return is_well ? outcome : warned(outcome, "nvidia-modprobe -u -c=0; in a container --gpus=all");
 }
 
-// What is the program's fault, as NVIDIA's table has it; and what means that a GPU must be reset,
-// drained or replaced.
+// Both are from NVIDIA's table. The first errors are the program's fault. After the second ones a
+// GPU must be reset, drained or replaced.
 bool is_programs_fault(int xid) {
   constexpr std::array kOwn = {13, 31, 43, 45, 68};
   return std::find(kOwn.begin(), kOwn.end(), xid) != kOwn.end();
@@ -156,7 +156,8 @@ std::optional<Outcome> why_unknown(const Facts& facts, const char* key) {
   return std::nullopt;
 }
 
-// What is `fine`; with a line for each GPU that isn't: `verdict`, and what is to be done.
+// `fine` if there are no lines, which are one for each bad GPU. Else `verdict`, with the lines and
+// `fix`.
 Outcome unless_found(Outcome fine, const std::vector<std::string>& lines, Verdict verdict,
                      const char* fix) {
   if (lines.empty()) return fine;
@@ -281,7 +282,7 @@ Outcome judge_nvlink(const Facts& facts, const Thresholds&) {
 // "12.8" → 12; 0: none.
 int major_of(const std::string& version) { return std::atoi(version.c_str()); }
 
-// What the driver runs: what NVML says, else by its own version, as NVIDIA's table has it.
+// The CUDA version that the driver runs, by NVML; else by the driver's version in NVIDIA's table.
 int cuda_of_driver(const Facts& facts) {
   if (facts.gpu_state.answer) {
     if (const auto version = reading_of(facts, -1, agent::kGpuCudaVersion)) {

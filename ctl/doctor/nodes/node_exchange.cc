@@ -138,7 +138,7 @@ std::string name_problem(const std::string& host, Deadline deadline) {
   return is_loopback ? "it is only " + found.addresses.front().host_text() : "";
 }
 
-// What every node does, rank 0 included.
+// The part of every node, rank 0 included.
 class Participant {
  public:
   Participant(store::Store& store, const Place& place, NodeSheet sheet, std::string token,
@@ -302,7 +302,7 @@ constexpr std::chrono::milliseconds kAnswerTime{1'000};
 
 std::string collective_key(int rank) { return concat(kBeginKey, "/", rank); }
 
-// What ddprun-check prints; what it says on stderr is ours.
+// Returns what ddprun-check prints on stdout. Its stderr is ours.
 std::string run_check_program(std::uint64_t num_bytes, Deadline deadline) {
   const double seconds = std::chrono::duration<double>(deadline.remaining()).count();
   Pipe output = make_pipe();

@@ -16,7 +16,7 @@
 
 namespace ddprun::doctor {
 
-// Where in a job this process is, when ddprun started it as a worker.
+// The place of this process in a job, if ddprun started it as a worker.
 struct Place {
   int local_rank = 0, node_rank = 0, num_nodes = 1;
   int global_rank = 0, world_size = 1;
@@ -32,33 +32,33 @@ std::optional<Place> find_place(const Environment& environment);
 struct ExchangeOptions {
   Deadline deadline;  // of all
   PairLimits pair;
-  // What would be a finding is measured again: see pairs_to_repeat().
+  // A measurement that would be a finding is repeated: see pairs_to_repeat().
   double slow_factor = 0, least_bits_per_second = 0;
   bool measures_pairs = true, looks_up_names = true;  // what no check wants isn't done
 };
 
-// This node's part, of node rank 0: everybody's answers. `sheet` without its port. Throws Error
-// where the store can't be used.
+// The part of node rank 0: collects everybody's answers. `sheet` without its port. Throws Error if
+// the store can't be used.
 NodesFacts gather_nodes(store::Store& store, const Place& place, NodeSheet sheet,
                         const ExchangeOptions& options);
 
-// Of the others. Returns when rank 0 has what it wants. Throws Error(kTimeout) where nothing is
-// heard of it.
+// The part of the other nodes. Returns when rank 0 has what it wants. Throws Error(kTimeout) if
+// nothing is heard of it.
 void answer_rank_0(store::Store& store, const Place& place, NodeSheet sheet,
                    const ExchangeOptions& options);
 
-// The collectives of all ranks are tried by ddprun-check on each: a library that breaks takes that
-// program with it, and not what is said of it.
+// ddprun-check tries the collectives on each rank: a library that breaks ends only that program,
+// not the report.
 
 // "host 67108864 12000000" or "nccl failed: …", a line each; others are left out. Pure.
 std::vector<RankCollective> parse_collectives(const std::string& text);
 
-// Of rank 0, when all else is done: all ranks begin, unless `reason_against` says why not; what
-// they found goes into `facts`. Throws Error where the store can't be used.
+// For rank 0, when all else is done: all ranks begin, unless `reason_against` says why not. Their
+// results go into `facts`. Throws Error if the store can't be used.
 void lead_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
                       const std::string& reason_against, Deadline deadline, NodesFacts& facts);
 
-// Of every other rank: waits for rank 0, at most until the deadline and some seconds.
+// For every other rank: waits for rank 0, at most until the deadline and some seconds.
 void join_collectives(store::Store& store, const Place& place, std::uint64_t num_bytes,
                       Deadline deadline);
 

@@ -281,7 +281,7 @@ Outcome judge_node_clocks(const NodesFacts& nodes, const Thresholds& limits) {
   if (clocks.size() < 2) return unknown("no node's clock is known");
   std::vector<double> offsets;
   for (const auto& [node, offset] : clocks) offsets.push_back(offset);
-  // Of two nobody knows which is right: the second one differs.
+  // With two clocks nobody knows which is right: the second one counts as different.
   const double usual = clocks.size() == 2 ? 0 : median_of(offsets);
   const double most = limits.at("node_clocks.warn");
   double largest = 0;
@@ -387,7 +387,7 @@ Outcome judge_backend(const NodesFacts& nodes, const Thresholds& limits) {
                             : "what reachability and bandwidth say; the ranks' output");
   }
   if (slowest <= 0) return skipped("not every rank has a GPU and NCCL");
-  // What each rank sends and receives, as nccl-tests count it.
+  // Bytes that each rank sends and receives, counted as nccl-tests do.
   const double ranks = nodes.world_size;
   const double rate = num_bytes * 8 * 2 * (ranks - 1) / ranks / slowest;
   outcome.seen = concat(size_text(num_bytes), " over ", nodes.world_size,

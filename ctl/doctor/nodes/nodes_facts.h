@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a node tells rank 0 of itself and of its ways to the others, and how that is written down as
-// JSON. Pure.
+// A node's reports to rank 0, of itself and of its ways to the others, and their form as JSON.
+// Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -14,7 +14,7 @@
 
 namespace ddprun::doctor {
 
-// Of itself.
+// A node's report of itself.
 struct NodeSheet {
   int node_rank = 0;
   std::string host, address;                    // as peers reach it
@@ -26,7 +26,7 @@ struct NodeSheet {
   std::vector<Finding> findings;                // of the quick checks
 };
 
-// Of its attempt to reach another one.
+// A node's attempt to reach another one.
 struct Greeting {
   int peer = 0;  // node rank
   std::string failure;
@@ -34,7 +34,7 @@ struct Greeting {
   double error_seconds = 0;   // half of the round trip
 };
 
-// What its names for the others come to.
+// A problem with a node's name for another one.
 struct NameProblem {
   int peer = 0;
   std::string what;
@@ -46,7 +46,7 @@ struct NodeReach {
   std::vector<NameProblem> names;
 };
 
-// Of the way between two nodes; the first one measured.
+// The way between two nodes; the first one measured.
 struct PairMeasure {
   int from = 0, to = 0;
   std::string failure;

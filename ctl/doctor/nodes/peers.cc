@@ -98,7 +98,7 @@ Greeting greet(const Peer& peer, const std::string& token, Deadline deadline) {
     const auto came = static_cast<std::int64_t>(number_at(answer, 4, 8));
     const auto sent = static_cast<std::int64_t>(number_at(answer, 12, 8));
     if (rank != peer.node_rank) greeting.failure = concat("node ", rank, " answers there");
-    // Of the four stamps the last one is the first and what has passed since.
+    // The fourth time stamp is the first one plus the time that has passed since.
     const double served = static_cast<double>(sent - came) / 1e9;
     greeting.error_seconds = std::max(0.0, passed - served) / 2;
     greeting.offset_seconds = static_cast<double>(came - asked) / 1e9 - greeting.error_seconds;
@@ -133,7 +133,7 @@ double outward(const Peer& peer, const std::string& token, const PairLimits& lim
   const UniqueFd fd = connect_peer(peer, deadline);
   const auto time = static_cast<std::uint64_t>(limits.time.count());
   ask_peer(fd.get(), token, {PeerRequestKind::kReceive, limits.num_bytes, time}, deadline);
-  // What is still to be sent at the end goes with the connection, not over the way.
+  // Data that is still unsent at the end is dropped with the connection.
   const linger none{.l_onoff = 1, .l_linger = 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
   const std::vector<char> piece(kPieceBytes);
@@ -213,7 +213,7 @@ std::string frames_problem(const Peer& peer, const std::string& token, int mtu) 
   const auto full = std::min<std::size_t>(static_cast<std::size_t>(mtu), 65'000);
   if (arrives(address, token, full, &refused)) return "";
   if (refused) return concat("the way takes no frames of ", full, " bytes");
-  // Where small ones don't arrive either, datagrams are filtered, and nothing is known.
+  // If small ones don't arrive either, datagrams are filtered, and nothing is known.
   bool small_refused = false;
   if (!arrives(address, token, 0, &small_refused)) return "";
   return concat("frames of ", full, " bytes vanish on the way, small ones arrive");
@@ -356,7 +356,7 @@ void serve_peers(ServedFds fds, const std::string& token, int node_rank) {
   std::list<PeerSession> sessions;
   for (;;) {
     std::vector<pollfd> polled = {{fds.stop, POLLIN, 0}, {fds.datagrams, POLLIN, 0}};
-    // Of too many at once the later ones wait in the listener's queue.
+    // With too many sessions at once, the later ones wait in the listener's queue.
     const short listens = sessions.size() < kMostSessions ? POLLIN : 0;
     polled.push_back({fds.listener, listens, 0});
     std::optional<Clock::time_point> first_end;
@@ -443,7 +443,7 @@ PeerServer::PeerServer(const std::string& address, std::string token, int node_r
   datagrams_ =
       UniqueFd(::socket(any.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!datagrams_) throw_system_error("socket", errno);
-  // Where somebody has that port for datagrams, ours have no answer, and nothing is said of them.
+  // If somebody else has that port for datagrams, ours get no answer, and nothing is said of them.
   ::bind(datagrams_.get(), reinterpret_cast<const sockaddr*>(&any.storage), any.length);
   const ServedFds fds{listener_.get(), datagrams_.get(), stop_.read_end.get()};
   thread_ =

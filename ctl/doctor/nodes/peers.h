@@ -9,7 +9,7 @@
 //   kSend    → sends until nanoseconds have passed, or num_bytes are sent, and closes
 //
 // A datagram to the same port number that begins with the token is answered by its size (u32). All
-// numbers are big-endian. What doesn't begin with the token has no answer.
+// numbers are big-endian. Requests that don't begin with the token get no answer.
 #pragma once
 
 #include <chrono>
@@ -45,8 +45,9 @@ struct PairLimits {
   int mtu = 0;                                   // of this node's interface; 0: not known
 };
 
-// Round trips of one byte, the bandwidth of both directions one after the other, and whether frames
-// as large as the MTU arrive that may not be broken up. What fails is in the answer's `failure`.
+// Measures round trips of one byte, and the bandwidth of both directions, one after the other.
+// Checks whether frames as large as the MTU arrive that may not be broken up. A failure is in the
+// answer's `failure`.
 PairMeasure measure_pair(int own_rank, const Peer& peer, const std::string& token,
                          const PairLimits& limits, Deadline deadline);
 

@@ -10,7 +10,8 @@
 namespace ddprun::doctor {
 namespace {
 
-// Of those that have several partners and are slow with each: the one whose slow ways cost most.
+// Finds nodes that have several partners and are slow with each. Returns the one whose slow ways
+// cost most.
 std::optional<int> worst_node(const std::vector<Way>& ways,
                               const std::function<bool(const Way&)>& is_slow) {
   std::map<int, std::set<int>> partners, slow_partners;

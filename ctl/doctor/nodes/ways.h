@@ -34,7 +34,7 @@ double median_of(std::vector<double> values);
 using NodePair = std::pair<int, int>;  // the first one begins
 using Step = std::vector<NodePair>;    // in which a node has one partner at most
 
-// Of so many nodes or fewer every pair is measured; of more each node meets two partners.
+// With at most this many nodes every pair is measured; with more, each node meets two partners.
 inline constexpr std::size_t kMostNodesForAllPairs = 8;
 
 // Every pair once: as many steps as nodes, less one where they are even.
@@ -44,9 +44,9 @@ std::vector<Step> all_pairs(const std::vector<int>& nodes);
 Step first_step(const std::vector<int>& nodes);
 
 // The slowest node with the fastest one, and so on, so that a slow node is told from one that had a
-// slow partner. `speed`: of a node in the first step, 0 where it isn't known. Nobody meets the
-// partner of the first step again where that can be avoided. What is left over of an odd number
-// meets the fastest one in a third step.
+// slow partner. `speed`: of a node in the first step, 0 if it isn't known. Nobody meets the partner
+// of the first step again if that can be avoided. With an odd number, the node left over meets the
+// fastest one in a third step.
 std::vector<Step> second_steps(const std::vector<int>& nodes, const Step& first,
                                const std::function<double(int node)>& speed);
 
@@ -59,8 +59,8 @@ std::vector<NodePair> pairs_to_repeat(const std::vector<PairMeasure>& measures, 
 // All of them, each node in one pair of a step at most, as early as possible.
 std::vector<Step> steps_for(const std::vector<NodePair>& pairs);
 
-// What the way has shown that it can: the better figure of each kind. An `again` that failed
-// changes nothing. Whichever of the two nodes began.
+// The better figure of each kind: the way has shown that it can reach them. An `again` that failed
+// changes nothing. Either of the two nodes may have begun.
 PairMeasure better_of(const PairMeasure& first, const PairMeasure& again);
 
 }  // namespace ddprun::doctor
