@@ -131,9 +131,9 @@ class AgentSocket {
   AgentSocket& operator=(const AgentSocket&) = delete;
 
   const std::string& path() const;
-  // For a worker that was started before its node had a place (the pages' round is 0). The first
-  // call: whether it has said that it waits for a place. assign() sends it the changed variables of
-  // its environment, as "NAME=value". False: the worker has gone.
+  // For a worker that was started before its node had a place (the pages' round is 0).
+  // waits_for_place(): whether it has said that it waits for one. assign() sends it the changed
+  // variables of its environment, as "NAME=value". False: the worker has gone.
   bool waits_for_place(int local_rank) const;
   bool assign(int local_rank, const std::vector<std::string>& environment);
   // The same for a worker that goes on in place (docs/inplace.md): whether it has offered to, and

@@ -13,8 +13,8 @@ namespace ddprun::agent {
 // GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME for a node whose peers reach it by the numeric address
 // `node_addr`, among interfaces with `addresses`.
 //
-// Gloo takes what the host's name leads to, which may be a loopback address. It gets the address's
-// interface, where the address is the first of it: of an interface Gloo takes the first.
+// Gloo takes the address of the host's name, which may be a loopback address. It gets the address's
+// interface, if the address is that interface's first: of an interface Gloo takes the first.
 //
 // NCCL takes "ib…" if there are any. Else it takes all interfaces with an address, except the
 // loopback's and Docker's, and meets by the first. If some of these are virtual, all virtual kinds

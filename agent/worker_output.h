@@ -87,8 +87,8 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   // Applies to output from now on.
   void set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs);
 
-  // The worker has ended: takes what is in the pipes now, and passes on its unfinished lines. What
-  // others that hold the pipes write afterwards is still read.
+  // The worker has ended: takes the bytes in the pipes now, and passes on its unfinished lines.
+  // Later output of others that hold the pipes is still read.
   void worker_ended();
   // Everyone has gone: as above, then closes the pipes.
   void close();

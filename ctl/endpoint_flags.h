@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flags for the rendezvous that a command asks, and for the proof of who asks. Values that no
-// flag gives come from ddprun.toml (ctl/configured_endpoint.h).
+// Flags for the rendezvous that a command asks, and for the proof of who it is: token,
+// certificates. Values that no flag gives come from ddprun.toml (ctl/configured_endpoint.h).
 #pragma once
 
 #include <CLI/App.hpp>
@@ -51,8 +51,8 @@ class EndpointFlags {
   // Error(kInvalidArgument) where a flag or the token is wrong, else Error(kUnavailable).
   pages::Page fetch_document() const;
 
-  // Whom to follow, and with what a connection proves itself. Throw Error(kInvalidArgument) as
-  // fetch_page() does where a flag or its file is wrong.
+  // The endpoints to follow, and a connection's proof of who it is. Both throw
+  // Error(kInvalidArgument) as fetch_page() does, if a flag or its file is wrong.
   std::vector<Endpoint> endpoints() const;
   membership::LinkSecurity security() const;
 

@@ -111,7 +111,7 @@ class Interrupts {
     return signal_.has_value();
   }
 
-  // Also ends when `fd` is ready for `events`, has failed or ended. Returns its state (poll(2)).
+  // Waits for `fd`, too: ready for `events`, failed or ended. Returns its state (poll(2)).
   short wait_with(int fd, short events, Deadline deadline) {
     if (signal_) return 0;
     std::array<pollfd, 2> polled = {pollfd{fd_.get(), POLLIN, 0}, pollfd{fd, events, 0}};

@@ -303,7 +303,7 @@ class Warden {
   static Visit choose_to_ask(pid_t pid, void* warden);
   // Those of spared_ whom nobody ends any more.
   static Visit choose_spared(pid_t pid, void* warden);
-  // Whom the signal of kStop has not reached, or not moved (a shell's "&" has SIGINT and SIGQUIT
+  // Those that kStop's signal has not reached, or not moved (a shell's "&" has SIGINT and SIGQUIT
   // ignored).
   static Visit choose_unasked(pid_t pid, void* warden);
   // The workers that handle the warning.

@@ -52,8 +52,8 @@ std::vector<std::string> decided_flags(std::string_view place, std::string_view 
 std::string ddprun_beside();
 
 // The output of `ddprun --show-config` with the job's flags; empty: there is no ddprun here, or it
-// is of another kind. Throws Error(kInvalidArgument) with a line for each refused flag. A line is
-// also for each of the job's `flags` that isn't theirs to say at `place`: see decided_flags().
+// is of another kind. Throws Error(kInvalidArgument): a line for each thing that it refuses, or for
+// each of the job's `flags` that others decide at `place` (see decided_flags()).
 std::string check_flags(const JobFile& job, const std::string& ddprun, std::string_view place);
 
 // The time that such a text has for `key`, given or by default. nullopt: it has none. Pure.

@@ -18,7 +18,7 @@ inline constexpr char kSuffixToCome[] = "xxxxx";
 // "k3v9x": 5 small letters and digits, those that look like others left out. Throws Error(kSystem).
 std::string drawn_suffix();
 
-// The state of a job that runs no more. `exit`: if it left one; `forgotten`: the reason if not.
+// The state of a job that runs no more. `forgotten` is the reason if it left no `exit`.
 JobState state_of_record(const JobRecord& record, const std::optional<RecordedExit>& exit,
                          bool was_cancelled, const std::string& forgotten);
 

@@ -326,8 +326,8 @@ class SlurmScheduler : public Scheduler {
   JobState status(const std::string& id) override {
     check_id(id);
     if (auto job = ask_scontrol(id)) {
-      // Prefers the code that the job's own script recorded. Slurm has no codes above 255, and its
-      // own signals.
+      // Prefers the code that the job's own script recorded. Slurm has no codes above 255, and has
+      // signals of its own.
       const auto record = records_.find("slurm:" + id);
       if (record && job->state.phase == Phase::kFailed) {
         if (const auto exit = read_exit_file(record->exit_file)) job->state.exit_code = exit->code;

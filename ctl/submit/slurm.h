@@ -25,7 +25,7 @@ struct SlurmJob {
 // Parses `scontrol --oneliner show job ID`. nullopt: it is none.
 std::optional<SlurmJob> parse_scontrol(std::string_view text);
 
-// Parses `sacct --noheader --parsable2 --allocations --format=` and kSacctFields. nullopt: no job.
+// Parses `sacct --noheader --parsable2 --allocations --format=kSacctFields`. nullopt: no job.
 inline constexpr char kSacctFields[] = "JobID,JobName,State,ExitCode,Submit,Start,End,NodeList";
 std::optional<JobState> parse_sacct(std::string_view text);
 

@@ -312,7 +312,7 @@ std::vector<UniqueFd> job_processes(pid_t group, const std::string& id) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const auto pid = pid_named(entry.path().filename().string());
     if (!pid || ::getpgid(*pid) != group) continue;
-    // All facts read after this are of the descriptor's process, or that process has ended.
+    // Facts read from here on are of the descriptor's process, unless that has ended.
     UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
     ProcessStat stat;
     if (!process || ::getpgid(*pid) != group || !read_process_stat(*pid, &stat)) continue;

@@ -156,8 +156,7 @@ std::optional<Outcome> why_unknown(const Facts& facts, const char* key) {
   return std::nullopt;
 }
 
-// `fine` if there are no lines, which are one for each bad GPU. Else `verdict`, with the lines and
-// `fix`.
+// `fine` if `lines` is empty. Else `verdict` with the lines, one for each bad GPU, and `fix`.
 Outcome unless_found(Outcome fine, const std::vector<std::string>& lines, Verdict verdict,
                      const char* fix) {
   if (lines.empty()) return fine;
