@@ -164,7 +164,12 @@ UniqueFd listen_on(const SocketAddress& address) {
   const auto* where = reinterpret_cast<const sockaddr*>(&address.storage);
   if (::bind(fd.get(), where, address.length) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
     if (errno == EADDRINUSE) {
-      throw Error(ErrorCode::kUnavailable, "address in use: " + address.text());
+      throw Error(ErrorCode::kUnavailable,
+                  address.port() != 0
+                      ? "address in use: " + address.text()
+                      : concat("no port is free at ", address.host_text(),
+                               ": all of net.ipv4.ip_local_port_range are in use (ss -tan shows "
+                               "who has them)"));
     }
     const std::string what = "can't listen on " + address.text();
     if (errno == EACCES) {

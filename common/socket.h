@@ -38,8 +38,8 @@ std::vector<SocketAddress> resolve(const Endpoint& endpoint);
 bool is_local_address(const SocketAddress& address);
 
 // Listening sockets are non-blocking and close-on-exec, with SO_REUSEADDR and backlog SOMAXCONN.
-// Throws Error(kUnavailable) "address in use", Error(kInvalidArgument) where the port needs a
-// privilege, or as throw_system_error.
+// Throws Error(kUnavailable) "address in use" or "no port is free", Error(kInvalidArgument) where
+// the port needs a privilege, or as throw_system_error.
 UniqueFd listen_on(const SocketAddress& address);
 
 SocketAddress local_address(int fd);

@@ -84,7 +84,7 @@ class Maker {
       chart.legend.push_back(concat(kPhaseNames[phase], " ", seconds_text(facts_.phases[phase]),
                                     ", ", percent_text(facts_.phases[phase] / all)));
     }
-    constexpr std::size_t kTraining = 3;
+    constexpr std::size_t kTraining = phase_index("running");
     chart.summary =
         concat("Of ", seconds_text(all), ", ", percent_text(facts_.phases[kTraining] / all),
                facts_.has_ledger ? " was training that counted." : " was training.", left_out());

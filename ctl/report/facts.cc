@@ -20,7 +20,8 @@ using ctl::clock_text, ctl::count_text, ctl::whole_text;
 
 namespace {
 
-enum Phase : std::size_t { kRendezvous, kSpawn, kFirstStep, kRunning, kRedone, kDetect, kStop };
+constexpr std::size_t kRendezvous = phase_index("rendezvous"), kSpawn = phase_index("spawn"),
+                      kRunning = phase_index("running");
 
 constexpr double kStandsOut = 1.1;  // times the median
 constexpr std::size_t kMostSlow = 10, kMostHostsNamed = 4;

@@ -3,6 +3,7 @@
 // Times are seconds since Record::origin.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -73,6 +74,10 @@ inline constexpr std::array<std::string_view, kNumPhases> kPhaseNames = {
     "rendezvous", "start",    "communicators", "first step",        "training",
     "done again", "noticing", "stopping",      "crash loop's delay"};
 using PhaseSeconds = std::array<double, kNumPhases>;
+// Its place in all of these.
+consteval std::size_t phase_index(std::string_view key) {
+  return static_cast<std::size_t>(std::ranges::find(kPhaseKeys, key) - kPhaseKeys.begin());
+}
 
 struct RoundFacts {
   std::int64_t round = 0;

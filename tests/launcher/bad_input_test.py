@@ -275,6 +275,16 @@ class BadInput(harness.Case):
         done = self.finish(self.start(*bare[1:], harness.DDPRUN, "true", program=bare[0]), timeout=20)
         self.check_one_line(done, "has no address 127.0.0.1", "ip address add 127.0.0.1/8 dev lo")
 
+    def test_a_machine_without_a_free_port_is_told_as_such(self):
+        holds = ('import os, socket, sys; s = socket.create_server(("127.0.0.1", 40000)); s.set_inheritable(True); '
+                 'os.execv(sys.argv[1], sys.argv[1:])')
+        one_port = ["unshare", "--net", "sh", "-c", 'ip link set lo up && echo 40000 40000 >/proc/sys/net/ipv4/ip_local_port_range '
+                    '&& exec "$@"', "sh", sys.executable, "-c", holds]
+        if subprocess.run([*one_port, "/bin/true"], capture_output=True).returncode != 0:
+            self.skipTest("no network name spaces")
+        done = self.finish(self.start(*one_port[1:], harness.DDPRUN, "true", program=one_port[0]), timeout=20)
+        self.check_one_line(done, "no port is free at 127.0.0.1", "net.ipv4.ip_local_port_range")
+
     def test_a_config_file_that_is_wrong_is_named_with_its_line(self):
         folder = self.scratch()
         path = self.write(folder, "ddprun/ddprun.toml", "\nrdzv_endpont = 'x'\n")
