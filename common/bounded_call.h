@@ -22,7 +22,7 @@ class BoundedCall {
   BoundedCall(const BoundedCall&) = delete;
   BoundedCall& operator=(const BoundedCall&) = delete;
 
-  // Waits for its end, until the deadline at most. What the call owned is gone by then.
+  // Waits for the call's end, at most until the deadline. True: what the call owned is destroyed.
   bool returns_before(Deadline deadline);
 
  private:

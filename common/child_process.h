@@ -61,9 +61,9 @@ struct StartFailure {
 // StartFailure to `report`, or closes it without one: it is executed, or was killed before.
 Child start_child_apart(const ChildCommand& command, int report);
 
-// Of a child that was just started. Where there can't be one (no descriptor is left; Linux before
-// 5.3) the child is killed and reaped, and Error(kSystem) or Error(kResourceExhausted) thrown,
-// naming `program`. Precondition: nobody else reaps the child.
+// Opens a pidfd of a child that was just started. If that fails (no descriptor is left, or Linux
+// before 5.3), kills and reaps the child. Then throws Error(kSystem) or Error(kResourceExhausted),
+// which names `program`. Precondition: nobody else reaps the child.
 UniqueFd open_child_pidfd(pid_t child, const std::string& program);
 
 // Both ends close-on-exec. Throws as throw_system_error.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files ddprun.toml that a program of this user reads, as they are. What the keys mean is each
-// program's affair: docs/launcher.md has them.
+// The texts of the ddprun.toml files that a program of this user reads. Each program gives the keys
+// their meaning (docs/launcher.md).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program of ours says and exits with that an exception ends.
+// The message and exit code of a ddprun program that an exception ends.
 #pragma once
 
 #include <exception>
@@ -10,8 +10,8 @@
 
 namespace ddprun {
 
-// A file that was asked for can't be written: its disk is full, or it isn't allowed. Of code
-// kSystem; a program that it ends says so by its exit code.
+// An output file can't be written: its disk is full, or permission is missing. Its code is kSystem;
+// a program that it ends exits with kOutputLost.
 class WriteError : public Error {
  public:
   explicit WriteError(const std::string& message) : Error(ErrorCode::kSystem, message) {}
@@ -22,8 +22,8 @@ struct Ending {
   ExitCode code;
 };
 
-// Of an Error its own words and exit_code_for(), of a WriteError kOutputLost; of a descriptor that
-// Asio could not have the limit and who raises it, kUsage; of all else an internal error,
+// Error: its own text and exit_code_for(). WriteError: its own text and kOutputLost. Asio without a
+// free descriptor: the limit, how to raise it, and kUsage. Anything else: an internal error and
 // kInternal.
 Ending ending_by(const std::exception& error);
 

@@ -19,11 +19,11 @@ struct EndpointList {
   std::string problem;              // completes "--rdzv-endpoint=TEXT: "; empty: there is none
 };
 
-// HOST[:PORT], or up to kMaxEndpoints of them with commas between, no two the same. Of several,
-// each has a port other than 0.
+// Parses HOST[:PORT], or up to kMaxEndpoints of them: separated by commas, no two the same. If
+// there are several, none may have port 0.
 EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port);
 
-// Likewise, of servers that are there already: one has a port other than 0, too.
+// As parse_endpoints(), for servers that run already: even a single one may not have port 0.
 EndpointList parse_servers(std::string_view text, std::uint16_t default_port);
 
 // The inverse: "a:29400,b:29400".

@@ -49,7 +49,7 @@ inline constexpr char kRecovery[] = "DDPRUN_RECOVERY";
 // Width of our terminal, with several workers on the node; unset where there is no terminal.
 inline constexpr char kTerminalColumns[] = "DDPRUN_TERMINAL_COLUMNS";
 
-// Of those above, what a worker never has from its user: set by ddprun, or taken away.
+// Names above that a worker never gets from its user: ddprun sets or removes them.
 inline constexpr std::array<std::string_view, 23> kOfWorkers = {
     kRank,         kLocalRank,      kTrueLocalRank,  kGroupRank,     kRoleRank,   kRoleName,
     kWorldSize,    kLocalWorldSize, kGroupWorldSize, kRoleWorldSize, kMasterAddr, kMasterPort,

@@ -51,7 +51,7 @@ constexpr std::array<std::string_view, 31> kOwnNames = {"_",
 constexpr std::array<std::string_view, 13> kOwnPrefixes = {
     "BASH_", "DBUS_", "DESKTOP_", "DDPRUN_",  "PET_",       "SESSION_", "SSH_",
     "TERM_", "TMUX",  "VTE_",     "WAYLAND_", "XAUTHORITY", "XDG_"};
-// Of those, what a worker reads: it is not about the machine.
+// Forwarded in spite of their prefix: workers read them, and they don't describe the machine.
 constexpr std::array<std::string_view, 3> kForwarded = {
     "DDPRUN_CUDART_LIBRARY", "DDPRUN_NCCL_LIBRARY", "DDPRUN_NVML_LIBRARY"};
 

@@ -11,13 +11,13 @@ namespace ddprun {
 
 using Environment = std::map<std::string, std::string>;
 
-// This process' environment. Of a name that occurs twice the first value counts, as for getenv(3).
+// This process' environment. If a name occurs twice, the first value counts, as for getenv(3).
 Environment current_environment();
 
 // The variable's value; nullopt where it is unset or empty.
 std::optional<std::string> find_variable(const Environment& environment, const std::string& name);
 
-// Of "NAME=value" texts; one without "=" is none. Of a name that occurs twice the first one counts.
+// Reads "NAME=value" texts; skips one without "=". If a name occurs twice, the first value counts.
 Environment from_strings(const std::vector<std::string>& strings);
 
 // "NAME=value" for each variable, as execve(2) wants them.

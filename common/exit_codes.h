@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ddprun's and ddprund's exit status means. Documented in docs/exit-codes.md.
+// Exit statuses of ddprun and ddprund. Documented in docs/exit-codes.md.
 #pragma once
 
 #include "common/error.h"
@@ -11,7 +11,7 @@ enum class ExitCode : int {
   kUsage = 2,                   // Bad flag, bad configuration, program not found.
   kRendezvousUnreachable = 69,  // Nobody answered at the endpoint, or it went away for good.
   kInternal = 70,               // A fault of ddprun's own, or out of memory: please report.
-  kOutputLost = 74,             // What was asked for (--help, …) could not be written to stdout.
+  kOutputLost = 74,             // Requested output (--help, a file, …) could not be written.
   kRetryable = 75,              // Preempted or a node was lost: the same command may succeed.
   kNoProgress = 76,             // Restarts brought no progress: don't requeue.
   kTimeLimit = 124,             // A worker hung, or the job's time limit was reached.
@@ -22,8 +22,8 @@ enum class ExitCode : int {
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
-// What a program exits with that an Error ends before its work has begun: kUsage where the user can
-// put it right (a bad value, a port in use, a limit), the code of the cause elsewhere.
+// Exit code of a program that an Error ends before its work begins. kUsage if the user can fix it
+// (a bad value, a port in use, a limit); else the cause's own code.
 ExitCode exit_code_for(ErrorCode code);
 
 // Exit status for a process that a signal ended.

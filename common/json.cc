@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
 constexpr std::size_t kEllipsisBytes = 3;
 
-// What the other side has cut already is not cut again.
+// Text that the other side has cut already is not cut again.
 std::string clip(std::string text, std::size_t max_bytes) {
   if (text.size() <= max_bytes + kEllipsisBytes) return text;
   return clean_utf8(text, max_bytes);

@@ -16,15 +16,15 @@
 
 namespace ddprun {
 
-// Of texts for people: what one agent says goes to every other one.
+// Limit of texts for people: all other agents get what one agent says.
 inline constexpr std::size_t kMaxShownBytes = 4096;
 
 // nullopt: it is no JSON, no object, or deeper than that.
 std::optional<boost::json::object> parse_object(std::string_view text, std::size_t max_depth = 32);
 
-// What is wrong with JSON that somebody else wrote, in words for people. Of an Error its own words;
-// of what the JSON library threw what it is about, without where in the library's source that was;
-// of all else that something is missing, or of another kind.
+// Tells people what is wrong with JSON that somebody else wrote. An Error: its own text. An
+// exception of the JSON library: its message, without the place in the library. Anything else: a
+// field is missing or of another type.
 std::string json_trouble(const std::exception& error);
 
 // Every getter throws Error(kProtocol) that names the field: missing, of another type, out of
@@ -70,14 +70,14 @@ class JsonFields {
 std::int64_t time_value(std::chrono::milliseconds time);
 std::int64_t counter_value(std::uint64_t value);
 
-// `text` with U+FFFD for each byte that isn't part of valid UTF-8. What is longer than `max_bytes`
-// is cut there, and ends with "…" (so has up to 3 bytes more).
+// `text` with U+FFFD for each byte that isn't part of valid UTF-8. Text beyond `max_bytes` is cut
+// off and "…" is appended, so the result has up to 3 bytes more.
 std::string clean_utf8(std::string_view text, std::size_t max_bytes);
 boost::json::string clean_text(std::string_view text, std::size_t max_bytes = kMaxShownBytes);
-// Likewise, with a space for each control character: in JSON these are six times as long.
+// As clean_text(), with spaces for control characters: JSON needs six bytes for one of those.
 boost::json::string line_text(std::string_view text, std::size_t max_bytes);
 
-// Likewise, as log.h's one_line() has it.
+// `text` as log.h's one_line() makes it.
 boost::json::string shown_line(std::string_view text);
 
 }  // namespace ddprun

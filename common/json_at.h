@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in JSON that anybody may have written, by the keys that lead to them, one within the
-// other. What is missing, or of another type, is null, empty, 0 or nullopt. Pure.
+// Finds values in JSON that anybody may have written, by the keys that lead to them, outermost
+// first. A value that is missing or of another type is null, empty, 0 or nullopt. Pure.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ const boost::json::array& list(const boost::json::value& all, const Keys&... key
   return value == nullptr ? kNoList : *value;
 }
 
-// Of a list the texts.
+// The strings in a list; other elements are skipped.
 template <typename... Keys>
 std::vector<std::string> texts(const boost::json::value& all, const Keys&... keys) {
   std::vector<std::string> said;

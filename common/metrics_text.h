@@ -47,7 +47,7 @@ class TextWriter {
 
   // Each name once. A counter whose name does not end in _total is a bug, and aborts.
   void family(std::string_view name, Type type, std::string_view help);
-  // Of the last family. Label values may hold any UTF-8.
+  // Adds to the last family. Label values may hold any UTF-8.
   void sample(Labels labels, std::uint64_t value);
   void sample(Labels labels, double value);
   // A family of one sample without labels.
@@ -68,8 +68,8 @@ class TextWriter {
   std::string text_;
 };
 
-// What this process uses, under the names that all exporters have for it (process_…). 0 or nullopt:
-// the kernel does not say it.
+// This process' use of resources, under the names that all exporters have for it (process_…). 0 or
+// nullopt: the kernel does not say it.
 struct ProcessUse {
   double cpu_seconds = 0;
   std::uint64_t virtual_bytes = 0, resident_bytes = 0;
@@ -78,8 +78,7 @@ struct ProcessUse {
   double start_timestamp_seconds = 0;  // since 1970
 };
 
-// Of /proc/self; waits for nothing. Up to Linux 6.2 descriptors are counted one by one, 16,384 at
-// most.
+// Reads /proc/self; never waits. Up to Linux 6.2 it counts descriptors one by one, at most 16,384.
 ProcessUse own_use();
 
 void write(TextWriter& out, const ProcessUse& use);

@@ -24,8 +24,8 @@ struct OperationFacts {
   friend bool operator==(const OperationFacts&, const OperationFacts&) = default;
 };
 
-// Kind, op, dtype and root in one word of the page, and back. What is no value comes out as one
-// that has no name.
+// Packs kind, op, dtype and root into one word of the page, and back. An invalid value is unpacked
+// as one that has no name.
 std::uint64_t pack_facts(const OperationFacts& facts);
 void unpack_facts(std::uint64_t word, OperationFacts& facts);
 
@@ -42,11 +42,10 @@ std::string text_of(const OperationFacts& facts);
 // "512 bytes", "4.0 KiB", "25.0 MiB".
 std::string bytes_text(std::uint64_t size_bytes);
 
-// "rank 3", "ranks 0–2, 5": of ascending numbers. Of many parts the first 8, and how many more
-// ranks.
+// "rank 3", "ranks 0–2, 5". `ranks` ascend. Shows the first 8 parts, then how many ranks are left.
 std::string ranks_text(const std::vector<int>& ranks);
 
-// What a worker's page says of one communicator.
+// One communicator's state, as a worker's page has it.
 struct CommunicatorState {
   std::uint32_t communicator = 0;
   int size = 0;                        // ranks in it

@@ -83,7 +83,7 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
   }
 }
 
-// Of systemd's DynamicUser=, which no person logs in as.
+// Whether systemd's DynamicUser= gave out this user: no person logs in as one.
 bool is_of_service(uid_t user) { return user >= 61184 && user <= 65519; }
 
 }  // namespace

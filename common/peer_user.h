@@ -26,8 +26,8 @@ bool is_outsider(uid_t user);
 // another machine.
 std::string stranger_problem(int fd);
 
-// Of the client at the other end of `fd`: who it is, where it came over loopback and the kernel
-// says such things. kNobody: it has gone, so that nobody knows.
+// The user of the client at the other end of `fd`. nullopt: it didn't come over loopback, or the
+// kernel doesn't tell users. kNobody: it has gone, so its user is unknown.
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 std::optional<uid_t> loopback_client(int fd);
 

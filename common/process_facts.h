@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel knows of this machine and its processes.
+// Facts from the kernel about this machine and its processes.
 #pragma once
 
 #include <sys/types.h>
@@ -15,7 +15,7 @@ namespace ddprun {
 // Error(kSystem) where /proc is missing.
 std::string own_folder();
 
-// Where `name`, a program that is a part of ddprun, is: beside the running one, else in
+// Path of `name`, a program that is a part of ddprun: beside the running one, else in
 // ../libexec/ddprun. Errors as own_folder().
 std::string helper_program(const std::string& name);
 

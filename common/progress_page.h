@@ -41,7 +41,7 @@ enum class CollectiveKind : std::uint64_t {
 
 enum class StopRequest : std::uint64_t { kNone = 0, kPreemption = 1 };
 
-// What a worker's communicator is in (common/operation_facts.h). The first word is written last.
+// The operation a communicator is in (common/operation_facts.h). The first word is written last.
 struct OperationSlot {
   using Word = std::atomic<std::uint64_t>;
 
@@ -55,8 +55,8 @@ struct OperationSlot {
 };
 inline constexpr std::size_t kOperationSlots = 8;  // of a process' first communicators
 
-// Where the time of a worker's steps went, summed over those that it told: one moment's values of
-// the page's words of the same names. Nanoseconds; what each part is: docs/ddp.md.
+// Time in each part of a worker's steps, summed over the steps that it told. One moment's values of
+// the page's words of the same names. Nanoseconds; docs/ddp.md defines the parts.
 struct StepSums {
   std::uint64_t num_steps = 0;
   std::uint64_t step = 0, forward = 0, backward = 0, communication = 0, exposed = 0, loader = 0;

@@ -30,7 +30,7 @@ std::string take_variable(const char* name) {
   return taken;
 }
 
-// Of a variable that is set.
+// The number that variable `name` holds; throws where `text`, its value, is none.
 std::uint64_t number_of(const char* name, const std::string& text) {
   if (const auto number = parsed_number<std::uint64_t>(text)) return *number;
   throw Error(ErrorCode::kInvalidArgument, concat(name, "='", text, "' is no number"));

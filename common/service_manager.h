@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What systemd asks of a service, without libsystemd: its state as datagrams (sd_notify(3)), a sign
-// of life (sd_watchdog_enabled(3)), sockets that it listens on for the service (sd_listen_fds(3)).
+// A service's side of systemd's protocols, without libsystemd: state as datagrams (sd_notify(3)),
+// signs of life (sd_watchdog_enabled(3)), sockets that systemd opened for it (sd_listen_fds(3)).
 #pragma once
 
 #include <chrono>

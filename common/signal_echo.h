@@ -13,8 +13,8 @@ class SignalEcho {
  public:
   static constexpr std::chrono::seconds kTime{1};
 
-  // Of each signal that stops: whether it is the first one once more. That is the next one, if it
-  // has the same number and comes within kTime.
+  // Call it for each signal that stops. True: it repeats the first one. It comes next after that,
+  // has the same number, and is within kTime.
   bool is_echo(int number, Clock::time_point now);
 
  private:

@@ -58,21 +58,21 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
 // or errno: ETIMEDOUT where the deadline passed.
 int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out);
 
-// One attempt at each of `addresses`, in order. Where there are several, each has `patience` at
-// most and an even share of the time, so that one that drops packets doesn't hide the others. Not
-// connected: an empty descriptor, and in *failure why, for each address.
+// One attempt at each of `addresses`, in order. Several share the time evenly, each at most
+// `patience`: one that drops packets must not hide the others. Not connected: an empty descriptor;
+// *failure says why, for each address.
 UniqueFd connect_to_any(const std::vector<SocketAddress>& addresses, Clock::duration patience,
                         Deadline deadline, std::string* failure);
 
 // Accepts one connection. Throws Error(kTimeout).
 UniqueFd accept_from(int listener, Deadline deadline);
 
-// What accept(2) failed with is of that one connection, which is gone (its own end says so): the
-// next one may be better. Else it is of this process or system.
+// True: accept(2) failed because of that one connection. It is gone, as its own end says; the next
+// one may be better. False: the cause is this process or system.
 bool is_of_one_connection(int accept_error);
 
-// What is said of another one: what it is, and when it ends. Only lasts until others close, where
-// descriptors are what is missing.
+// Text for any other error of accept(2): what it is, and when accepting goes on. Without a free
+// descriptor that is when other connections close.
 std::string accept_trouble(int accept_error);
 
 // Writes or reads exactly `size` bytes. Throws Error(kTimeout) or Error(kConnectionLost); after

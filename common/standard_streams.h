@@ -37,7 +37,7 @@ int print_what_was_asked(const char* program, const std::string& text);
 // was redirected since, or never was one. Found out at the first call.
 bool stderr_is_journal();
 
-// What a line of this level begins with: "<3>" to "<7>" where stderr is the journal's, else "".
+// Prefix of a line of this level: "<3>" to "<7>" where stderr is the journal's, else "".
 std::string_view journal_prefix(LogLevel level);
 
 }  // namespace ddprun

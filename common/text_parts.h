@@ -10,7 +10,7 @@
 
 namespace ddprun {
 
-// What comes before the first of `ends`, which is taken off, too; all of it where there is none.
+// Takes the part before the first of `ends`, and drops that character. If there is none, takes all.
 inline std::string_view take_until(std::string_view& text, std::string_view ends) {
   const std::string_view part = text.substr(0, text.find_first_of(ends));
   text.remove_prefix(std::min(part.size() + 1, text.size()));

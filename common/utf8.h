@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is valid UTF-8 in bytes from outside: a worker's output, a peer's text. Pure.
+// Valid UTF-8 in bytes from outside: a worker's output, a peer's text. Pure.
 #pragma once
 
 #include <cstddef>
