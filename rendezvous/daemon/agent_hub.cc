@@ -141,7 +141,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   feed(std::move(message));
 }
 
-// Of a store's proxy. No sign of life: pings are.
+// From a store's proxy. No sign of life: pings are.
 void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
   if (unjoined_.contains(id)) return drop(id, "a binary frame before its Join");
   stores_.received(

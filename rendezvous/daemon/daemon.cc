@@ -244,7 +244,7 @@ class Daemon::Impl {
         [this](const auto& said) { watchers_->said(said.connection, said.tail); });
   }
 
-  // What pages watch.
+  // The sources of what pages watch.
   Watchers::Source watched() {
     Watchers::Source source;
     source.status = [this] {
@@ -447,7 +447,7 @@ class Daemon::Impl {
       HttpSession::Page page{kJson, body};
       page.place = waiting_pages_.admit(body.size());
       if (!page.place) return answer(refused_page());
-      // What nobody may act on yet is not shown either.
+      // State that nobody may act on yet is not shown either.
       jobs_->hub().when_kept([answer = std::move(answer), page = std::move(page)]() mutable {
         answer(std::move(page));
       });

@@ -48,7 +48,7 @@ struct DaemonOptions {
   // Connections that have not said who they are, and those of one address (newcomers.h).
   std::size_t max_handshakes = 4096;
   std::size_t max_handshakes_per_address = 2048;
-  // Of these, TLS sessions, and those of one address; others wait for their turn (TlsTurns).
+  // TLS sessions among them, and those of one address; others wait for their turn (TlsTurns).
   std::size_t max_tls_handshakes = 128;
   std::size_t max_tls_handshakes_per_address = 32;
   std::chrono::milliseconds tls_turn{2'000};
@@ -65,15 +65,15 @@ struct DaemonOptions {
   // Before the nodes of the job are told of its end. May be empty.
   std::function<void(const std::string& run_id)> job_over{};
   store::StoreServerOptions store;  // of the plain store and of static rounds
-  // Of stores behind proxies and on the port; in all: and as many agents as connections.
+  // For stores behind proxies and on the port. `limits.connections` is the limit of agents, too.
   StoreLimits job_limits = default_job_limits(), limits = default_total_limits();
 };
 
-// Where jobs outlive this process, and those that are there.
+// The journal in which jobs outlive this process, and the jobs in it.
 struct KeptJobs {
   // Throws Error where the directory can't be used (journal_file.h).
   KeptJobs(const std::filesystem::path& directory, journal::Durability durability);
-  // Where others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
+  // If others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
   KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
            std::function<void(const std::string& why)> was_deposed);
   std::unique_ptr<journal::BatchWriter> writer;
@@ -103,7 +103,7 @@ class Daemon {
   // True: a connected `socket` of this process leads to this port, which takes it without TLS.
   bool await_own(int socket);
 
-  // For connections from now on. What was null stays null, and what was not is not.
+  // For connections from now on. A member that was null stays null; one that was set stays set.
   void set_security(PortSecurity security);
 
   // One of several, of which one leads (docs/ha.md). A standby answers agents, and all pages but
@@ -144,14 +144,14 @@ class Daemon {
 // where /proc shows it. A name waits for the resolver as long as that takes; numeric hosts don't.
 std::vector<UniqueFd> bind_endpoint(const Endpoint& endpoint);
 
-// Likewise for an endpoint whose addresses are known: no look-up, no wait.
+// As bind_endpoint(), with the endpoint's addresses known: no look-up, no wait.
 std::vector<UniqueFd> bind_addresses(const Endpoint& endpoint,
                                      const std::vector<SocketAddress>& addresses);
 
 // On all interfaces, IPv4 and (where the kernel has it) IPv6. Throws as bind_endpoint.
 std::vector<UniqueFd> bind_everywhere(std::uint16_t port);
 
-// What a rendezvous in a ddprun tells everybody of its own job: the same for the same id alone.
+// A rendezvous in a ddprun shows everybody this mark of its job. Only the same id has the same one.
 std::string job_mark(const std::string& job_id);
 
 // The mark of the job whose ddprun answers GET /healthz as a rendezvous at one of `addresses`

@@ -44,7 +44,7 @@ struct Gauge {
   std::optional<std::uint64_t> most = std::nullopt;
 };
 
-// Of one of several rendezvous (docs/ha.md).
+// The role of one among several rendezvous (docs/ha.md).
 struct RoleStatus {
   bool leads = false;
   std::string leader;  // HOST:PORT of whom it stands by; empty: not known

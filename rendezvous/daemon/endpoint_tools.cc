@@ -72,8 +72,8 @@ bool holds_one_of(const std::string& process, const std::set<std::string>& inode
   return false;
 }
 
-// Who listens on it, as far as /proc shows it to this user: "python3, pid 4711"; "another user's
-// process" when the socket is seen but not its owner; empty when nothing listens there (any more).
+// The port's listener, as far as /proc shows it to this user: "python3, pid 4711". "another user's
+// process": the socket is seen, but not its owner. Empty: nothing listens there (any more).
 std::string describe_port_holder(std::uint16_t port) {
   const std::set<std::string> inodes = listening_inodes(port);
   if (inodes.empty()) return {};
@@ -90,7 +90,7 @@ std::string describe_port_holder(std::uint16_t port) {
   return "another user's process";
 }
 
-// Who has a port may have bound it only, and listen a moment later. Empty: nobody does.
+// Waits: a port may be bound a moment before its owner listens. Empty: nobody listens.
 UniqueFd connect_when_listening(const std::vector<SocketAddress>& addresses, Deadline deadline) {
   constexpr std::chrono::milliseconds kLongestPause{500};
   std::string failure;

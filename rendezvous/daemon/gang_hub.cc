@@ -135,7 +135,7 @@ void GangHub::refuse(ConnectionId id, const std::string& reason) {
   drop(id, reason);
 }
 
-// Who has not been heard for so long is gone, whatever its connection says.
+// An agent that was not heard for so long is gone, even if its connection looks well.
 void GangHub::watch(ConnectionId id) {
   Agent& agent = agents_.at(id);
   agent.timer->expires_at(agent.last_heard + options_.queue.silence);

@@ -53,7 +53,7 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
     return answer(refusal_page(405, concat(request.method, " is not known here")));
   }
   if (is_all) {
-    // What nobody may act on yet is not shown either.
+    // State that nobody may act on yet is not shown either.
     return hub_->when_kept([self = shared_from_this(), answer = std::move(answer)] {
       self->all_.ask([answer](const std::string& body) {
         answer(HttpSession::Page{"application/json", body});
@@ -131,7 +131,7 @@ void GangPages::logs(const gangs::GangTarget& target, const GangQueue::Gang& gan
   Waiting& waiting = waiting_[number];
   waiting.gang = gang.state.id;
   waiting.answer = std::move(answer);
-  // Who doesn't know yet how the gang is shall know at once.
+  // A reader that doesn't know the gang's present state gets it at once.
   const bool has_news = target.seen != gang.changes;
   const std::int64_t wait_ms = has_news ? 0 : target.wait_ms;
   waiting.is_patient = wait_ms > 0;

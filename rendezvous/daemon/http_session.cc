@@ -21,7 +21,7 @@ constexpr char kNoBrowser[] =
     "this rendezvous wants a token, which a browser can't prove that it has: \"ddprunctl open "
     "--token-file=PATH\" shows it this page, \"ddprunctl top\" a terminal its jobs";
 
-// What orchestrators ask, which have no token and no certificate.
+// Orchestrators ask for these; they have no token and no certificate.
 bool is_probe(std::string_view path) { return path == kHealthPath || path == kReadyPath; }
 }  // namespace
 
@@ -86,7 +86,7 @@ void HttpSession::broke(const boost::system::error_code& error) {
   finish();
 }
 
-// Who may send how much is known before any of it is read.
+// How much this client may send is decided before any of it is read.
 http::ServerExchange::Limit HttpSession::body_limit() {
   const http::Request& request = exchange_.request;
   if (is_for_queue() && request.method != "GET") {

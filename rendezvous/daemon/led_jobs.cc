@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 namespace {
 constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
-// Of what others may write to: jobs wait for it.
+// For a journal that others may write to: jobs wait for it.
 constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 }  // namespace
 

@@ -105,7 +105,7 @@ class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
   FloodLimit warnings_{kWarningsAtOnce, kWarningsPerSecond};
 };
 
-// What it serves by its flags: a Daemon alone, or as one of several. io thread only.
+// The service that the flags ask for: a Daemon alone, or one of several. io thread only.
 class Served {
  public:
   // On `listeners`; none: by --listen. Throws Error: a file, a directory or the port can't be used.

@@ -250,7 +250,7 @@ Clock::time_point TlsTurns::time_to_go(const UnderWay& first) const {
   return first.since + (is_brief ? std::min(options_.brief_turn, options_.turn) : options_.turn);
 }
 
-// Who says nothing would keep others out.
+// A connection that says nothing would keep others out.
 void TlsTurns::make_way() {
   if ((fresh_.empty() && in_turn_.empty()) || under_way_.empty()) {
     timer_.cancel();

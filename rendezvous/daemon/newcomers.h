@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who connected and has not said yet who it is, whatever part of the daemon it is with: so many in
-// all, so many of one address, so long. The oldest one of the address that has the most makes way,
-// so that a flood displaces itself and nobody of another address. io thread only.
+// Connections that have not said yet who they are, in all parts of the daemon. Their number is
+// limited, also for each address, and so is their time. The oldest one of the address with the most
+// makes way: a flood displaces nobody of another address. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -81,7 +81,7 @@ void ProxiedStores::received(ConnectionId connection, const Seat& seat, std::str
     round->store.receive(node, frame);
     touched_.push_back(round);
     if (!round->store.is_ready(node) || round->waiting.contains(node)) return;
-    // Who waits goes first.
+    // Nodes that wait already go first.
     const AfterTurn after =
         is_slowed() && !waiting_.empty() ? AfterTurn::kNotYet : take_turn(*round, node, 1, now);
     if (after != AfterTurn::kDone) wait(round, node, after, now);

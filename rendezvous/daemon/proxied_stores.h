@@ -36,14 +36,14 @@ class ProxiedStores {
     StoreLimits of_job = default_job_limits(), in_all = default_total_limits();
     // Takes one message for the agent at a connection.
     std::function<void(ConnectionId, std::string)> send;
-    // What the agent at a connection said makes no sense here: nothing more of it is taken.
+    // An agent's message makes no sense here: nothing more is taken from its connection.
     std::function<void(ConnectionId, std::string)> trouble;
   };
 
   explicit ProxiedStores(Options options);
 
   // From an agent; `seat` is its present one, asked for with the connection's first message of a
-  // round. A message of a past round is ignored. What follows from it waits for release().
+  // round. Ignores a message of a past round. Nothing is answered before release().
   using Seat = std::function<std::optional<membership::Seat>()>;
   void received(ConnectionId connection, const Seat& seat, std::string_view message,
                 Clock::time_point now);
@@ -64,7 +64,7 @@ class ProxiedStores {
   // Drops the stores of jobs that are no more, but for the connections that still use one.
   void keep_only(const std::function<bool(std::uint64_t job)>& lives);
 
-  // What changed since the last call, for a journal.
+  // The changes since the last call, for a journal.
   journal::Batch take_changes() { return std::exchange(changes_, {}); }
   bool has_changes() const { return !changes_.empty(); }
   // All that may be said once the changes until now are kept, and the saying of it.

@@ -14,9 +14,9 @@
 
 namespace ddprun::rendezvous {
 
-// A page that grows with what there is, for all who ask for it: making it takes at most a twentieth
-// of the io thread's time, however many ask. Who asks while that time is used up waits for the next
-// one, and gets it with all the others. So nobody is shown how things were before they asked.
+// A page whose length grows with the jobs, made once for all who ask. Making it takes at most a
+// twentieth of the io thread's time. While that is used up, requests wait for the next one, which
+// answers all of them. So nobody sees a state from before their request.
 class SharedPage {
  public:
   using Told = std::function<void(const std::string& body)>;
@@ -43,7 +43,7 @@ class SharedPage {
 // Pages that are asked for, or made and not sent yet: readers that hang gather no more of them.
 class WaitingPages {
  public:
-  // Of all that wait at once. A single page waits however large it is.
+  // For all that wait at once. A single page waits however large it is.
   struct Limits {
     std::size_t num = 256;
     std::size_t bytes = std::size_t{64} << 20;

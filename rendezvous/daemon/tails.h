@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What status pages look at of ranks' output (docs/status-page.md): a rank's agent is asked again
-// and again while somebody looks, once for all who do, and never while nobody does. Pure.
+// Status pages look at ranks' output (docs/status-page.md). While somebody looks at a rank, its
+// agent is asked again and again, once for all who do; else never. Pure.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ class Tails {
   void gone(Watcher watcher);
   void clear();
 
-  // An agent has said it. What answers no question, or comes from another agent, changes nothing.
+  // An agent has said it. Ignores an answer to no question, or from another agent.
   void said(membership::ConnectionId connection, const membership::Tail& tail);
 
   // Asks what is due; next_due(): when that is. nullopt: nobody looks.

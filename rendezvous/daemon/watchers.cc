@@ -112,7 +112,7 @@ void Watchers::said(membership::ConnectionId connection, const membership::Tail&
   arm_tails();
 }
 
-// Who reads slowly is told of what is the newest by then, with the next state.
+// A slow reader gets the newest of these by then, with the next state.
 void Watchers::tell_tails() {
   for (auto& [number, watcher] : watchers_) {
     const std::string* news = tails_.news(number);
@@ -210,7 +210,7 @@ void Watchers::made(const WatchedJobs& jobs) {
   making_ = false;
   if (watchers_.empty()) return;
   const Status status = source_.status();
-  // Who comes is told how old things are by now, also where nothing else is new.
+  // A new page is told how old things are by now, even where nothing else is new.
   state_ = concat("{\"type\":\"state\",\"status\":", status.json, ",", jobs.json, "}");
   if (state_.size() > limits_.state_bytes) {
     state_ = concat("{\"type\":\"too_large\",\"bytes\":", state_.size(), "}");

@@ -25,7 +25,7 @@ namespace ddprun::rendezvous {
 
 // ---- what status pages are told: the frames of GET /v1/watch. Pure ----
 
-// Of all jobs together.
+// For all jobs together.
 struct WatchedLimits {
   std::size_t nodes = 4'096;
   std::size_t finished = 100;  // those that ended last
@@ -40,7 +40,7 @@ struct WatchedJobs {
   std::string key;
 };
 
-// Of a job's nodes those that run in order are left out first.
+// If a job has too many nodes, those that run in order are left out first.
 WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
                          std::vector<membership::FinishedJob> finished,
                          const std::optional<KeepingStatus>& keeping, const Moment& now,
@@ -111,7 +111,7 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   std::string seen_;           // the keys of what it was made of
   bool making_ = false;        // the next one waits until it is kept
   std::uint64_t era_ = 0;      // of what is made: that of an earlier one is dropped
-  // What they look at of ranks' output.
+  // The ranks' output that pages look at.
   Tails tails_;
   boost::asio::steady_timer tail_timer_;
 };

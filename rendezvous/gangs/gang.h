@@ -22,7 +22,7 @@ inline constexpr int kMaxNodes = 10'000;
 inline constexpr int kMaxSlots = 65'536;
 inline constexpr std::int64_t kMaxStopMs = 86'400'000;
 
-// What runs, as it was submitted.
+// A gang as it was submitted: what runs.
 struct GangSpec {
   std::string id;
   std::string user;
@@ -49,7 +49,7 @@ constexpr PartPhase last_of(PartPhase) { return PartPhase::kLost; }
 const char* to_string(GangPhase phase);
 const char* to_string(PartPhase phase);
 
-// Of a gang, on one node.
+// A gang's part on one node.
 struct GangPart {
   std::string node;
   int slots = 0;
@@ -62,7 +62,7 @@ struct GangPart {
 
 inline constexpr int kNoExitCode = -1;  // of a gang of which no part has ended yet
 
-// What changes of a gang, but for its spec.
+// All of a gang that changes; its spec doesn't.
 struct GangState {
   std::string id, user, name;  // as in its spec, which is erased at its end
   std::string owner;           // whose agents it is for (GangQueue)
@@ -129,7 +129,7 @@ bool is_gang_name(std::string_view text);
 // Slots that it takes of each node; 0: all of them.
 int slots_of(const GangSpec& spec);
 
-// What is wrong with it, one line that names the field; empty: nothing.
+// One line that names a wrong field and says why; empty: all are right.
 std::string check_spec(const GangSpec& spec);
 
 // About what it takes to keep it.

@@ -18,13 +18,13 @@ inline constexpr char kGangsPath[] = "/v1/gangs";
 inline constexpr std::size_t kMaxGangBytes = std::size_t{1} << 20;  // of a submission
 inline constexpr std::size_t kMaxAskedNodes = 64;
 
-// Where a reader of a node's output has got to.
+// How far a reader has got in a node's output.
 struct OutputPlace {
   std::string node;
   std::uint64_t out = 0, err = 0;
 };
 
-// What a request is about.
+// The subject of a request.
 struct GangTarget {
   std::string id;  // empty: all gangs
   bool is_logs = false;

@@ -50,7 +50,7 @@ bool could_not_begin(int exit_code) {
          exit_code == kExitNotFound;
 }
 
-// Of two that were said, the one that the gang ends with; `so_far` was said first.
+// The gang ends with one of these two exit codes; `so_far` was said first.
 int merged(int so_far, int said) {
   if (so_far == 0 || said == 0) return 0;
   if (so_far == kNoExitCode) return said;
@@ -137,7 +137,7 @@ std::string GangQueue::waits_for(const Gang& gang) const {
 GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, GangTime time,
                                      GangActions& out) {
   if (const Gang* known = find(spec.id)) {
-    // Of one that has ended the spec is gone: whoever asks again for its answer knows the id.
+    // A gang that has ended has no spec any more: whoever asks again for its answer knows the id.
     const bool is_same = known->spec ? *known->spec == spec : known->state.owner == owner;
     return is_same ? Verdict::kKnown : Verdict::kOther;
   }
@@ -227,7 +227,7 @@ void GangQueue::node_came(ConnectionId connection, const NodeHello& hello, const
   begin_gangs(time, out);
 }
 
-// What the agent says of its gangs, against what is known of them.
+// Compares what the agent says of its gangs with what is known of them.
 void GangQueue::meet_parts(Node& node, const NodeHello& hello, GangTime time, GangActions& out) {
   std::map<std::string, HeldPart> held;
   for (const HeldPart& each : hello.gangs) held[each.gang] = each;
@@ -368,7 +368,7 @@ void GangQueue::end_part(Gang& gang, GangPart& part, int exit_code, const std::s
   part.reason = reason;
   const int so_far = gang.state.exit_code;
   gang.state.exit_code = merged(so_far, exit_code);
-  // Of parts that ended well the first one that has something to tell: that output was lost.
+  // A part may end well and still tell that output was lost: the first such reason counts.
   const bool is_new_trouble = exit_code == 0 && !reason.empty() && gang.state.reason.empty();
   if (gang.state.exit_code != so_far || is_new_trouble) {
     const bool is_well = exit_code == 0 && reason.empty();

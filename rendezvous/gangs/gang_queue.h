@@ -93,7 +93,7 @@ class GangQueue {
 
   explicit GangQueue(GangQueueOptions options) : options_(std::move(options)) {}
 
-  // What a journal kept. Before all else.
+  // Goes on with what a journal kept. Before all else.
   void restore(const journal::Rows& rows, GangTime time, GangActions& out);
 
   // `spec` has been checked. `owner`: of which agents' it is.
@@ -111,18 +111,18 @@ class GangQueue {
   void tick(GangTime time, GangActions& out);
   std::optional<Clock::time_point> next_deadline() const;
 
-  // What differs from the rows that were taken last.
+  // The rows that differ from those that were taken last.
   journal::Batch take_changes();
 
   const std::map<std::uint64_t, Gang>& gangs() const { return gangs_; }  // oldest first
   const std::map<NodeKey, Node>& nodes() const { return nodes_; }
   const Gang* find(std::string_view id) const;
   const Node* node_of(ConnectionId connection) const;
-  // Of a node's name, by gangs of all users.
+  // Slots that gangs of all users take on the node of this name.
   std::int64_t used_slots(const std::string& name) const;
   // Queued gangs that came before it.
   std::size_t num_before(const Gang& gang) const;
-  // What a queued gang waits for, for people.
+  // The reason why a queued gang waits, for people.
   std::string waits_for(const Gang& gang) const;
 
  private:
@@ -160,10 +160,10 @@ class GangQueue {
   journal::Batch erased_;
 };
 
-// Where queued gangs can begin (docs/nodes.md, "The rules of the queue"). Three ideas: a node is
-// fitting for a gang if it would do, were nothing running; it has room if it does now; it is held
-// if a gang that came earlier waits for it, and then no later one gets it. It decides nothing of
-// what becomes of a gang, and changes none.
+// Finds where queued gangs can begin (docs/nodes.md, "The rules of the queue"). A node is fitting
+// for a gang if it would do, were nothing running. It has room if it does now. It is held if a gang
+// that came earlier waits for it: no later one gets it. GangPlacing decides nothing else, and
+// changes no gang.
 class GangPlacing {
  public:
   using Node = GangQueue::Node;

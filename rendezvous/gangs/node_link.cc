@@ -60,7 +60,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // What belongs to what was under way, and comes later, is nobody's.
+  // Ends all that is under way; its late results are ignored (guard).
   void drop() {
     ++generation_;
     timer_.cancel();
@@ -96,9 +96,9 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
                                            std::move(handlers));
   }
 
-  // Only a token or a certificate that doesn't fit is said by a rendezvous itself. What else
-  // answers may do so for a while, as a proxy whose ddprund begins anew, whoever starts it; and so
-  // may all where one welcomed this agent.
+  // Gives up only where a token or certificate doesn't fit: only a rendezvous says that itself.
+  // Other answers may be temporary, such as a proxy's while somebody restarts its ddprund. After a
+  // welcome any answer may be.
   void attempt_failed(const ConnectFailure& failure) {
     const Endpoint& endpoint = connectors_[turns_.current()]->endpoint();
     const bool is_definite = failure.kind == ConnectFailure::Kind::kUntrusted && !failure.no_tls;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A standing agent's connection to ddprund, made again and again for as long as it stands. Of
-// several endpoints one leads; the others are standbys. io thread only.
+// A standing agent's connection to ddprund, made again and again for as long as it stands. One of
+// several endpoints leads; the others are standbys. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

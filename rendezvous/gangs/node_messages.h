@@ -17,7 +17,7 @@ namespace ddprun::gangs {
 
 inline constexpr char kNodePath[] = "/v1/node";
 inline constexpr VersionRange kNodeProtocols{1, 1};
-// Of a stream, at once: in base64 what a string of a page may have (membership::kMaxTextBytes).
+// For one message of a stream: in base64 it fits a string of a page (membership::kMaxTextBytes).
 inline constexpr std::size_t kMaxOutputBytes = std::size_t{48} << 10;
 inline constexpr std::int64_t kMaxOutputWaitMs = 5'000;
 inline constexpr std::size_t kMaxGangsOfNode = 10'000;

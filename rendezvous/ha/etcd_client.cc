@@ -97,7 +97,7 @@ class BlockingIo {
   bool is_cancelled() const { return cancelled_; }
 
  private:
-  // Where a look-up's thread hands its answer in, for as long as there is somebody to take it.
+  // Takes the answer of a look-up's thread, as long as somebody waits for it.
   struct Door {
     std::mutex mutex;
     asio::io_context* io = nullptr;  // guarded by mutex
@@ -109,7 +109,7 @@ class BlockingIo {
   std::atomic<bool> cancelled_{false};
 };
 
-// What went wrong with one endpoint: "connection refused". Others may do better.
+// One endpoint's trouble: "connection refused". Others may do better.
 class EndpointTrouble : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -438,7 +438,7 @@ class EtcdClient::Impl {
   // Whether it was erased by `deadline`; false, too, where etcd can't tell any more.
   bool watch(const std::string& key, std::int64_t from_revision, Deadline deadline) {
     if (!connection_->is_reusable()) connect(deadline);
-    // Of no use for anything else afterwards.
+    // A watch uses its connection up.
     const std::unique_ptr<EtcdConnection> connection = std::move(connection_);
     const unsigned status =
         connection->begin_stream("/v3/watch", erasures_request(key, from_revision), deadline);

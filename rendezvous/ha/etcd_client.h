@@ -23,13 +23,13 @@ struct EtcdOptions {
   // An endpoint that says nothing for so long is left for the next one: while it is connected to,
   // while a request is written, and in each wait for more of its answer.
   std::chrono::milliseconds request_limit{1'000};
-  // What a call may take: until then the endpoints are tried in turn, again and again.
+  // For one call: until then it tries the endpoints in turn, again and again.
   std::chrono::milliseconds call_limit{3'000};
 };
 
 // Every call begins with the endpoint that answered last. Each throws
-//  - Error(kUnavailable): no endpoint did it; one line names each and what happened. What was asked
-//    for may have happened, or happen yet. Also where etcd refuses: "mvcc: database space
+//  - Error(kUnavailable): no endpoint did it; one line names each and what happened. The request
+//    may have taken effect, or may still do so. Also where etcd refuses: "mvcc: database space
 //    exceeded";
 //  - Error(kProtocol): what answers there (each of them) is no etcd;
 //  - Error(kAborted): cancel() was called.

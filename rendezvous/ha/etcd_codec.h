@@ -50,7 +50,7 @@ std::string range_request(std::string_view key, std::string_view end = {}, std::
 std::string txn_request(const std::vector<Guard>& guards, const std::vector<KeyChange>& changes);
 std::string grant_request(std::int64_t ttl_seconds);
 std::string lease_request(std::int64_t lease);  // to keep alive, to revoke
-// Of the erasures of `key` from `revision` on.
+// Asks for the erasures of `key` from `revision` on.
 std::string erasures_request(std::string_view key, std::int64_t revision);
 
 // Each throws EtcdRefusal where that was the answer, Error(kProtocol) where it is none that etcd

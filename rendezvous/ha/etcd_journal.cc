@@ -189,8 +189,8 @@ TxnResult EtcdJournal::change(std::int64_t number, std::vector<KeyChange> change
   return store_->change_if({leader_, {clock_key(prefix_), {}, clock_revision_}}, changes);
 }
 
-// Where something else than a leader changes what is kept (a backup that was put back), what this
-// process knows is not what is there: it is as good as deposed.
+// Something else than a leader may change the keys, such as a backup that was put back. This
+// process doesn't know then what is there: it counts as deposed.
 void EtcdJournal::follow(const TxnResult& refused, std::int64_t first, std::int64_t last) {
   const std::optional<KeyValue>& leader = refused.found.at(0);
   const std::optional<KeyValue>& clock = refused.found.at(1);
@@ -299,7 +299,7 @@ void EtcdJournal::write_parts(const std::string& prefix, std::string_view bytes)
   }
 }
 
-// What is of no use to anybody, and would be read again by each leader.
+// Erases what is of no use to anybody: each leader would read it again.
 void EtcdJournal::tidy() {
   if (log_is_dirty_) {
     take({{{log_prefix(prefix_), std::nullopt, 0, true}}, [this] { log_is_dirty_ = false; }});
@@ -322,7 +322,7 @@ void EtcdJournal::write_log(const journal::Batch& rows) {
           note_rows(rows);
           log_ = rows;
         }});
-  // The batch is kept. What stops its being carried out stops the next commit, too.
+  // The batch is kept. An error that stops carrying it out stops the next commit, too.
   try {
     carry_out_log();
   } catch (const Error& error) {
@@ -473,7 +473,7 @@ void EtcdJournal::read_rows(const Keys& keys, const journal::Rows& stored,
   for (const auto& [name, blob] : blobs_) kept.insert(blob);
   visit_prefix(keys, blobs_prefix(prefix_), [&](const std::string& name, const KeyValue&) {
     std::string blob = name.substr(0, name.find('/'));
-    // Of a clock that is lost: no blob gets the name of one that is there.
+    // If the clock's row is lost, no new blob gets the name of one that is there.
     number_ = std::max(number_, number_of_blob(blob).value_or(0));
     if (!kept.contains(blob)) loose_blobs_.insert(std::move(blob));
   });

@@ -22,7 +22,7 @@ namespace ddprun::ha {
 
 // ---- every key that ddprund has in etcd, below the prefix of --ha ----
 
-// Who leads; ends with its lease. Every change of another key is guarded by it.
+// Names the leader; ends with its lease. It guards every change of another key.
 inline std::string leader_key(const std::string& prefix) { return prefix + "/leader"; }
 
 // Changed by each transaction: its number, and the time of the leader's monotonic clock.
@@ -73,8 +73,8 @@ std::optional<StoredRow> decode_row(std::string_view value);  // nullopt: it is 
 std::string encode_log(const journal::Batch& rows);
 std::optional<journal::Batch> decode_log(std::string_view bytes);
 
-// Of a transaction that an earlier leader made, and so of a blob: there is room for all of ours
-// behind it.
+// The largest number of an earlier leader's transaction, and so of a blob. It leaves room for all
+// of ours.
 inline constexpr std::int64_t kMaxNumber = 999'999'999'999'999'999;
 // The number that an id is; nullopt: it is no id.
 std::optional<std::int64_t> number_of_blob(std::string_view id);

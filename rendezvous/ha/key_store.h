@@ -37,7 +37,7 @@ struct KeyChange {
 struct TxnResult {
   bool held = false;          // the guards did, and all changes were made; else none was
   std::int64_t revision = 0;  // of these changes, or the last one there was
-  // Where they didn't hold: the key of each guard as it is.
+  // If they didn't hold: the key of each guard as it is.
   std::vector<std::optional<KeyValue>> found;
 };
 

@@ -128,7 +128,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     return std::nullopt;
   }
 
-  // One term. What earlier terms left is read beside the renewals: it may be much.
+  // One term. The lease is renewed while the earlier terms' journal is read: that may take long.
   void hold(Won won) {
     told_.clear();
     {
@@ -251,7 +251,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
     return true;
   }
 
-  // Who can't serve doesn't ask to lead. False: this object is being destroyed.
+  // A process that can't serve must not ask to lead. False: this object is being destroyed.
   bool await_io() {
     std::unique_lock lock(mutex_);
     if (!beat_asked_at_) ask_io();

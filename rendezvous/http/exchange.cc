@@ -24,7 +24,7 @@ constexpr std::ptrdiff_t kMaxHeaderFields = 100;  // with those behind a chunked
 constexpr std::size_t kReadBytes = 2048;
 constexpr std::size_t kMaxBufferedBytes = 128 << 10;  // of what is not parsed yet
 
-// Of a Beast parser that was given `num_read` bytes.
+// `num_read`: how many bytes the Beast parser was given.
 template <typename Parser>
 bool is_header_too_long(const Parser& parser, std::size_t num_read) {
   const auto& fields = parser.get();

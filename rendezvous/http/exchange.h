@@ -28,7 +28,7 @@ class Fields {
  public:
   void add(std::string_view name, std::string_view value) { all_.emplace_back(name, value); }
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  // Of the first one; "" where there is none.
+  // The first one's value; "" if there is none.
   std::string_view operator[](std::string_view name) const {
     const std::string* value = find(name);
     return value == nullptr ? std::string_view() : *value;
@@ -62,7 +62,7 @@ using Done = std::function<void(boost::system::error_code)>;
 // A server's: one request, one answer. Must live until `done` is called.
 class ServerExchange {
  public:
-  // Of a body: its own bytes, and all that is received for the request (chunks have frames).
+  // For a body: its own bytes, and all that is received for the request (chunks have frames).
   struct Limit {
     std::uint64_t max_bytes;
     std::size_t max_received;
@@ -115,7 +115,7 @@ class AnswerReader {
   std::unique_ptr<State> state_;
 };
 
-// What an error of an answer or a request is.
+// Kinds of errors of an answer or a request.
 enum class Trouble {
   kEnded,    // the connection, before any of it came
   kCut,      // in the middle of it

@@ -121,7 +121,7 @@ class Journal::Shared {
     release(up_to);  // nobody, where the watcher has released them
   }
 
-  // While it was in trouble. Who commits from now on waits again, also for what is behind.
+  // A write succeeded in spite of the trouble. New commits wait again, also for the rows behind.
   void wrote(Clock::duration time) {
     if (time >= options_.commit_limit && !options_.is_shared) {  // it hung, and may again
       next_try_ = Clock::now() + retry_;
@@ -135,13 +135,13 @@ class Journal::Shared {
   }
 
   void could_not_write(Batch batch, const std::string& what) {
-    // What is newer stays.
+    // Newer contents stay.
     for (RowChange& row : batch) behind_.try_emplace(std::move(row.key), std::move(row.content));
     fail(what);
     next_try_ = Clock::now() + retry_;
   }
 
-  // Who waits is never called.
+  // The callers that wait are never called.
   void depose(const std::string& why) {
     deposed_ = true;
     waits_.clear();
@@ -239,7 +239,7 @@ class Journal::Shared {
     say_end(was_failing);
   }
 
-  // Where it is shared nobody has heard of what is not kept.
+  // Silent if it is shared: nobody has heard of what is not kept.
   void say_end(bool was_failing) const {
     if (deposed_ || options_.is_shared) return;
     if (!behind_.empty() && trouble_) {

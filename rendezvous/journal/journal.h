@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The journal as the io thread uses it: batches are written by a thread of its own, all that wait
-// in one commit. A disk that fails or hangs stops no job: it goes on in memory, says so once, and
-// what is missing on the disk is written as soon as it can be. Where others may take over what is
-// kept there (docs/ha.md), nothing goes on that isn't kept.
+// The journal as the io thread uses it: a thread of its own writes batches, all that wait in one
+// commit. A disk that fails or hangs stops no job. The journal goes on in memory, says so once, and
+// writes the rest as soon as it can. If others may take over the jobs (docs/ha.md), nothing goes on
+// that isn't kept.
 #pragma once
 
 #include <chrono>
@@ -26,17 +26,17 @@ class Deposed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Where batches go: a JournalFile, or what a test puts in its place. One thread at a time.
+// Takes batches: a JournalFile, or what a test puts in its place. One thread at a time.
 class BatchWriter {
  public:
   virtual ~BatchWriter() = default;
-  // All of it, or nothing; throws std::exception. What failed is tried again, with more. An empty
-  // batch only asks whether this process is Deposed.
+  // All of it, or nothing; throws std::exception. A batch that failed is tried again, with more. An
+  // empty batch only asks whether this process is Deposed.
   virtual void commit(const Batch& batch) = 0;
   // From any thread: a commit that is under way, and each later one, ends soon by throwing.
   virtual void cancel() {}
   virtual std::string name() const = 0;
-  // What keeps it from being written from the start; empty: nothing.
+  // The reason why it can't be written from the start; empty: it can.
   virtual std::string trouble() const { return {}; }
 };
 
@@ -46,7 +46,7 @@ struct JournalOptions {
   bool is_shared = false;
   // Called once, on the io thread.
   std::function<void(const std::string& why)> deposed;
-  // What a commit may take with its wait; then jobs go on without it, or, if shared, it is trouble.
+  // For a commit with its wait. Then jobs go on without it; if it is shared, that is trouble.
   std::chrono::milliseconds commit_limit{2'000};
   // After which it is looked again, before the disk is blamed: a process that has stood still
   // itself (SIGSTOP, a paused machine) may not have heard yet what there is to hear.
@@ -56,7 +56,7 @@ struct JournalOptions {
   std::chrono::milliseconds last_retry{60'000};
 };
 
-// Of a disk that fails or hangs.
+// A disk that fails or hangs.
 struct JournalTrouble {
   std::string what;
   Clock::time_point since{};
@@ -89,16 +89,16 @@ class Journal {
   std::thread writer_thread_, watcher_thread_;
 };
 
-// What was decided and is not carried out yet: the journal has first to keep what it follows from.
-// In the order in which it was decided; nothing overtakes. io thread only.
+// Actions that were decided, but wait: the journal must first keep the changes they follow from.
+// They are carried out in the order of the decisions; nothing overtakes. io thread only.
 class UnkeptActions {
  public:
   // `journal`: nullptr: none, and nothing has to wait; else it outlives this.
   explicit UnkeptActions(Journal* journal) : journal_(journal) {}
 
-  // Whether what follows from `changes` has to wait, and is to be add()ed: they, or something
-  // before them, are not kept yet. Where others may take over, what `says_something` to anybody
-  // waits in any case: nothing is said before it is known that nobody else decides by now.
+  // Whether actions that follow from `changes` have to wait, and are to be add()ed. True if these
+  // changes or earlier ones are not kept yet. If others may take over, all that `says_something`
+  // waits: it must first be known that nobody else decides by now.
   bool must_wait(const Batch& changes, bool says_something) const;
 
   // Calls `carry_out` from the io context, once `changes` and all that was added before are kept.

@@ -45,8 +45,8 @@ constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
 // Syncs only where the log is folded into the database: power loss can cost the last commits alone.
 constexpr char kSyncLog[] = "PRAGMA synchronous = NORMAL";
 
-// What the file system is to blame for is none. A bit in the database's header can look like many
-// things: a format that can only be read, a schema that makes no sense.
+// Errors of the file system are no damage. One wrong bit in the database's header can look like
+// many things: a read-only format, a schema that makes no sense.
 bool is_damage(int code) {
   switch (code & 0xff) {
     case SQLITE_IOERR:
@@ -62,7 +62,7 @@ bool is_damage(int code) {
   }
 }
 
-// Of open(): the place is right, and the disk not.
+// For open(): the path is right, and the disk isn't.
 bool is_unwritable(int error) {
   return error == EROFS || error == ENOSPC || error == EDQUOT || error == EIO;
 }
@@ -86,7 +86,7 @@ void warn_of_others(const fs::path& directory) {
               "(chmod 700)");
 }
 
-// The database and its log. What SQLite keeps beside them can be made anew.
+// The log, its index (SQLite can make it anew), and the database.
 constexpr const char* kParts[] = {"-wal", "-shm", ""};
 
 fs::path with(const fs::path& path, const char* suffix) { return path.string() + suffix; }
@@ -112,7 +112,7 @@ void move_file(const fs::path& from, const fs::path& to) {
   throw Error(ErrorCode::kSystem, concat("can't rename ", from.string(), ": ", error.message()));
 }
 
-// Of a copy that is read and thrown away.
+// Holds a copy that is read and thrown away.
 class CopyDirectory {
  public:
   CopyDirectory() {
@@ -257,7 +257,7 @@ void JournalFile::open(const fs::path& file) {
   check_log(file);
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-  // Where it begins with "file:" it is a name, and no URI.
+  // SQLite would take a name that begins with "file:" for a URI.
   const std::string name = file.is_absolute() ? file.string() : "./" + file.string();
   const int code = sqlite3_open_v2(name.c_str(), &opened, flags, nullptr);
   database_.reset(opened);
@@ -424,7 +424,7 @@ void JournalFile::write(const Batch& batch) {
   ++commits_;
   if (std::ranges::any_of(batch,
                           [](const auto& row) { return !row.content && is_wiped(row.key); })) {
-    // It is in the log still. Where that can't be folded now (a full disk), it is later.
+    // The log still has it. If that can't be folded now (a full disk), it is folded later.
     sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                               nullptr);
   }
@@ -517,7 +517,7 @@ void JournalFile::salvage() {
   read_ = std::move(kept);
 }
 
-// What it has is known then, and is written to it when that is possible again.
+// Reads the rows from a copy. The file itself is written to when that is possible again.
 void JournalFile::read_copy(const std::string& why) {
   close();
   trouble_ = why;
@@ -565,7 +565,7 @@ JournalFile::Place JournalFile::place_of(int fd) {
   return {status.st_dev, status.st_ino};
 }
 
-// Of a file; else of none.
+// The place of a file; of anything else none.
 JournalFile::Place JournalFile::place_at(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
@@ -598,7 +598,7 @@ void JournalFile::take_place() {
   if (!database_) reopen();
 }
 
-// SQLite would write on, to files that no later start finds. What they have is still read.
+// SQLite would write on, to files that no later start finds. Their rows are still read.
 void JournalFile::leave_place(const std::string& gone) {
   Content kept;
   read_rows(kept);
@@ -635,7 +635,7 @@ void JournalFile::reopen() {
   trouble_.clear();
 }
 
-// Where other files lie there by now they have not what is known here.
+// If other files lie there by now, they lack the rows that are known here.
 void JournalFile::check_what_was_copied() {
   const fs::path lock = path_.parent_path() / kLockName;
   std::string gone;

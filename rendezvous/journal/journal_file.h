@@ -43,9 +43,9 @@ class JournalFile : public BatchWriter {
   // Once, before the first commit(). Throws Error(kInvalidArgument), as the constructor.
   Content load();
 
-  // All of it, or nothing. Throws Error: "disk is full", …; the same batch, or one that has it and
-  // more, may be tried again. Where the files were removed, moved or replaced since they were
-  // opened, or could only be read then, new ones with all rows are made first, and the log says so.
+  // All of it, or nothing. Throws Error ("disk is full", …): the same batch may be tried again,
+  // with more or without. If the files were removed, moved or replaced since, or weren't writable
+  // when opened, it first makes new ones with all rows. The log says so.
   void commit(const Batch& batch) override;
 
   std::string name() const override { return path_.string(); }
@@ -63,8 +63,7 @@ class JournalFile : public BatchWriter {
 
   static constexpr char kLockName[] = "lock";
   static constexpr std::uint32_t kApplicationId = 0x64647072;  // "ddpr"
-  // Looking costs a fifth of a small commit. What is removed is lost to a kill in the next moment
-  // either way.
+  // Looking costs a fifth of a small commit. A kill right after the removal loses the rows anyway.
   static constexpr std::chrono::milliseconds kPlaceInterval{10};
 
   // Which file it is, whatever its name.
@@ -130,7 +129,7 @@ class JournalFile : public BatchWriter {
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
   std::optional<Content> read_;  // for load(): it was read before
   std::optional<Rows> owed_;     // to be written to a new file: this one is damaged, or gone
-  // Of files that could not be opened yet, and these: no other file is to get their inodes.
+  // The rows of files that can't be opened yet. The files are held: no other one gets their inodes.
   std::optional<Rows> copied_;
   std::vector<UniqueFd> held_;
   std::string trouble_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a journal keeps: named rows of text. A row is replaced or erased as a whole. Pure.
+// A journal's rows: named texts. A row is replaced or erased as a whole. Pure.
 #pragma once
 
 #include <map>
@@ -43,12 +43,12 @@ inline bool is_of_pair(std::string_view key) {
   return key.starts_with("leader/") || (key.starts_with("jobs/") && key.ends_with("/held"));
 }
 
-// What an earlier process left in a journal. Pure.
+// The rows that an earlier process left in a journal. Pure.
 struct Content {
   Rows rows;
   // To be added to the points in time in them: 0 where the monotonic clock is the same one.
   Clock::duration clock_shift{};
-  // What could not be read, one line each; empty: all was whole.
+  // One line for each thing that could not be read; empty: all was whole.
   std::vector<std::string> losses;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an AgentMachine is told, and what it asks its owner to do. Plain data.
+// The events that an AgentMachine is told, and the actions that it asks for. Plain data.
 #pragma once
 
 #include <chrono>
@@ -60,8 +60,8 @@ struct StoreBound {
 struct StoreBindFailed {
   std::string message;
 };
-// What is said to the rendezvous as it is, where it fits the state. From the worker group of its
-// round; WorkersLeft comes after RequestStop.
+// The rendezvous is told these as they are, if they fit the state. They are from the worker group
+// of its round. WorkersLeft comes after RequestStop.
 using membership::RecordsWanted;
 using membership::WorkersLeft, membership::WorkersRunning, membership::WorkersSucceeded;
 using WorkerAsks = WorkerRequest;
@@ -185,9 +185,9 @@ struct StopWorkers {
   // Not before the flight recorders that were asked for are written, or 2 s after that.
   bool after_records = false;
 };
-// The rendezvous has ended the round, and the job goes on as far as it has decided: for who tells
-// of it. What becomes of the workers comes by itself. `in_place`: those that live are to go on; may
-// come again, without. No event follows.
+// The rendezvous has ended the round; as far as it has decided, the job goes on. For reports only:
+// the workers' fate comes as another action. `in_place`: those that live are to go on. RoundOver
+// may come again, without it. No event follows.
 struct RoundOver {
   std::uint64_t round = 0;
   std::string cause;  // one line

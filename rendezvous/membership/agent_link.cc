@@ -198,7 +198,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const bool was_welcome = std::exchange(was_welcome_, false);
     // A connection that was welcome resets the back-off; one that was ended at once doesn't.
     if (was_welcome) backoff_ = milliseconds{0};
-    // Who took it and did not welcome this node has had its turn.
+    // An endpoint that took it and did not welcome this node has had its turn.
     const bool was_in_vain = std::exchange(was_open_, false) && !was_welcome;
     turns_.begin(was_in_vain ? (open_at_ + 1) % connectors_.size() : welcomed_at_);
     ++generation_;
@@ -261,7 +261,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const auto num_endpoints = static_cast<Clock::rep>(connectors_.size());
     Clock::duration limit = turns_.attempt_limit();
     if (const auto silence = keep_alive_.timeout()) {
-      // Of several, all are asked within it: one of them may show that there is no silence.
+      // Several endpoints are all asked within it: one of them may show that there is no silence.
       limit = std::min<Clock::duration>(
           limit, num_endpoints == 1 ? *silence : *silence / (num_endpoints + 1));
     }
@@ -275,8 +275,8 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
                                            std::move(handlers));
   }
 
-  // Where one welcomed this node, the rendezvous may only be away, and something else answers for
-  // it. Else a definite answer is one: trying again would not change it.
+  // If this node was welcome before, the rendezvous may only be away while something else answers.
+  // Else a definite answer is final: trying again would not change it.
   void failed(const ConnectFailure& failure) {
     using Kind = ConnectFailure::Kind;
     const std::size_t at = turns_.current();

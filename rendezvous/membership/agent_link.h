@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent's connection to the rendezvous: WebSocket on /v1/agent, one text frame per envelope. Of
-// several endpoints one leads and takes agents in; the others are standbys (standby_header.h).
+// The agent's connection to the rendezvous: WebSocket on /v1/agent, one text frame per envelope.
+// One of several endpoints leads and takes agents in; the others are standbys (standby_header.h).
 // Carries out the link actions of AgentMachine and produces its link events. io thread only.
 #pragma once
 

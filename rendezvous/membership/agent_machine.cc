@@ -36,7 +36,7 @@ std::optional<Clock::time_point> AgentMachine::next_deadline() const {
 }
 
 void AgentMachine::on(const agent_event::Signal& event) {
-  // Where the job has ended already, the workers are being stopped in order.
+  // If the job has ended already, the workers are being stopped in order.
   if (!signalled_ && exit_ && workers_ == Workers::kStopping) {
     signalled_ = true;
     return;

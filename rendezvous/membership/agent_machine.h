@@ -69,7 +69,7 @@ class ClockOffset {
 
 struct AgentOptions {
   Join join;  // as the launcher knows it; session, store_port are the machine's
-  // Of the rendezvous, as given, at least one; static mode: the one is also MASTER_ADDR/PORT.
+  // Rendezvous endpoints as given, at least one. In static mode the one is MASTER_ADDR/PORT, too.
   std::vector<Endpoint> endpoints;
   std::uint16_t store_port = 0;  // --master-port outside static mode; 0 = any free port
   std::chrono::milliseconds connect_timeout{60'000};          // first connection
@@ -78,7 +78,7 @@ struct AgentOptions {
   std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
   std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
   std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
-  // Of the pings; 0, or more than half the keep-alive time: a third of that.
+  // Between pings. 0, or more than half the keep-alive time: a third of that is used.
   std::chrono::milliseconds keep_alive_interval{0};
   bool prewarm = false;  // a spare starts its workers before it has a place for them
   bool in_own_job =
@@ -229,7 +229,7 @@ class AgentMachine {
   // Numbered: kept until the rendezvous has it, sent now if there is a link.
   void say(AgentMessage message);
 
-  // Likewise, while workers of that round live.
+  // As say(), if workers of that round live.
   void say_of_round(std::uint64_t round, AgentMessage message);
 
   // Not numbered, so not kept: in a round where all goes well the rendezvous says nothing, and

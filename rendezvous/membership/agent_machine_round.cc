@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agent does with what the rendezvous says, and with the round's workers and the listener
-// of its store.
+// How the agent handles the rendezvous' messages, the round's workers and its store's listener.
 #include "rendezvous/membership/agent_machine.h"
 
 #include <algorithm>
@@ -148,8 +147,8 @@ void AgentMachine::hear(const StartRound& start) {
   renew_lease();
 }
 
-// Whether the workers that the round is for wait for it. Where they don't any more (this node was
-// cut off meanwhile), the rendezvous hears that none is left.
+// Whether the workers that the round is for wait for it. If they don't any more (this node was cut
+// off meanwhile), the rendezvous hears that none is left.
 bool AgentMachine::go_on(const StartRound& start) {
   if (workers_ == Workers::kKept) return true;
   if (workers_ == Workers::kNone) {

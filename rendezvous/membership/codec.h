@@ -33,9 +33,9 @@ const char* type_of(const RendezvousMessage& message);
 AgentEnvelope decode_agent_message(std::string_view text);
 RendezvousEnvelope decode_rendezvous_message(std::string_view text);
 
-// Messages as the journal's rows have them. Who wrote them may have been an older ddprund: what it
-// did not know keeps its default, and what this one does not know any more is skipped. Each throws
-// Error(kProtocol) where the text is no such message, or a value is out of range.
+// Messages in the journal's rows, which an older ddprund may have written. A field that it did not
+// know keeps its default; one that is unknown here is skipped. Each throws Error(kProtocol) where
+// the text is no such message, or a value is out of range.
 Join read_kept_join(std::string_view text);
 WorkerFailure read_kept_failure(std::string_view text);
 RendezvousMessage read_kept_message(std::string_view text);

@@ -26,8 +26,8 @@ struct FinishedJob {
   std::string summary;        // of several rounds: where its time went, one line (ledger.h)
   std::uint64_t rounds = 0;
   int failures = 0, node_losses = 0, preemptions = 0;  // rounds that each of them ended
-  // Of the last round, or, before the first one, that waited for it: "gpu07 (10.0.0.7)"; of many
-  // only the first kMaxNames.
+  // The last round's nodes: "gpu07 (10.0.0.7)". If there was no round: those that waited for it.
+  // Only the first kMaxNames.
   std::vector<std::string> nodes;
   std::size_t num_nodes = 0;
   std::optional<Clock::time_point> began;  // nullopt: an older rendezvous took it in
@@ -66,22 +66,22 @@ class FinishedJobs {
   FinishedJobs(std::chrono::milliseconds keep_for, bool journalled)
       : keep_for_(keep_for), journalled_(journalled) {}
 
-  // Of more than kMost the one that ended first goes.
+  // If there are more than kMost, the one that ended first goes.
   void add(std::uint64_t number, FinishedJob job);
   // Those whose time is over.
   void drop_old(Clock::time_point now);
   // When drop_old() is due; nullopt: there is none.
   std::optional<Clock::time_point> next_deadline() const;
 
-  // Who ended first is first.
+  // The one that ended first comes first.
   std::vector<FinishedJob> all() const;
   std::size_t size() const { return jobs_.size(); }
 
   // Appends what changed since the last call.
   void take_changes(journal::Batch& batch);
   // Those of an earlier process; before add(). Times are moved by `clock_shift`, and nobody has
-  // ended later than now. What makes no sense is erased: a line for each. `last_number` becomes the
-  // largest number of them, where it is smaller.
+  // ended later than now. A row that makes no sense is erased: a line for each. `last_number`
+  // becomes the largest number of them, if it is smaller.
   std::vector<std::string> restore(const journal::Rows& rows, Clock::duration clock_shift,
                                    Clock::time_point now, std::uint64_t& last_number);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in the next round, with which ranks and addresses. Pure functions of the job's state.
+// Chooses the next round's nodes, ranks and addresses. Pure functions of the job's state.
 #pragma once
 
 #include <cstdint>

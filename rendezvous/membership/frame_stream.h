@@ -49,10 +49,10 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
   // `request` has been read. The answer has `fields`, too.
   void async_accept(const http::Request& request, const http::Fields& fields, Upgraded done);
 
-  // Where it was started before: who calls it takes over, from the next frame on.
+  // If it was started before, the new caller takes over, from the next frame on.
   void start(Handlers handlers);
-  // Of each message from the next on: less than Limits has, of a peer that has not said yet who it
-  // is.
+  // For each message from the next on: fewer bytes than in Limits, as long as the peer has not said
+  // who it is.
   void limit_messages(std::size_t max_bytes);
   // Limits' again.
   void lift_limit();
@@ -97,8 +97,8 @@ class FrameStream : public std::enable_shared_from_this<FrameStream> {
 // "the peer closed the connection", "connection reset", …
 std::string describe_end(const boost::system::error_code& error);
 
-// Of async_handshake(): the other side answered something else than the upgrade, or ended the
-// connection without an answer.
+// After async_handshake(). is_declined(): the other side did not answer with the upgrade.
+// is_dropped(): it ended the connection without an answer.
 bool is_declined(const boost::system::error_code& error);
 bool is_dropped(const boost::system::error_code& error);
 

@@ -71,7 +71,7 @@ std::string others_text(const Inspected& inspected, std::optional<std::size_t> o
   return text;
 }
 
-// What was not seen, and so could be the cause, too.
+// Lists ranks and nodes that were not seen, as they could be the cause, too.
 std::string unseen_text(const Inspected& inspected) {
   std::string text;
   const int finished = inspected.num_finished;
@@ -208,8 +208,8 @@ std::size_t longest(const std::vector<InspectedRank>& ranks, const std::vector<s
   });
 }
 
-// Of ranks of which none is in a collective: those in a place that few are in, or those that alone
-// have been quiet for their limit; empty: they are all alike.
+// For ranks of which none is in a collective. Those in a place that few are in, else those that
+// alone have been quiet for their limit; empty: they are all alike.
 std::vector<std::size_t> few_in_a_place(const std::vector<InspectedRank>& ranks,
                                         const std::vector<std::size_t>& all) {
   std::map<std::string, std::vector<std::size_t>> groups;
@@ -299,8 +299,8 @@ std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ra
   return std::nullopt;
 }
 
-// When a blocked suspect may be acted upon. Where some ranks have ended already, the others may be
-// at the job's end: a last upload, say. Where some were not seen, it may wait for one of those.
+// When a blocked suspect may be acted upon. If some ranks have ended, the others may be at the
+// job's end: a last upload, say. If nodes are silent, it may wait for one of theirs.
 milliseconds limit_if_blocked(const RankReport& report, const Inspected& inspected) {
   const milliseconds limit = std::max(report.limit, report.limit_if_blocked);
   const bool is_learnt = limit > report.limit;

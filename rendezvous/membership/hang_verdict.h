@@ -107,7 +107,7 @@ class HangWatch {
   // No round lives.
   void reset();
 
-  // Of the open inquiry, or when the next one is due.
+  // The open inquiry's deadline; if none is open, when the next one is due.
   std::optional<TimePoint> deadline() const { return open() ? answer_deadline_ : due_; }
 
  private:

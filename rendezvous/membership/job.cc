@@ -59,7 +59,7 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
     node.grace_until = until;
     keep_earlier(presence_check_, until);
   });
-  // What they would have said in time, had anybody listened, they can say until then.
+  // Nobody listened to the nodes for a while: they get until then to say what was due.
   JobDeadlines& deadlines = state_.deadlines;
   for (Optional* deadline : {&deadlines.join, &deadlines.start, &deadlines.barrier, &deadlines.stop,
                              &deadlines.linger}) {
@@ -256,9 +256,9 @@ void Job::form_if_ready(TimePoint now, Actions& out) {
   if (now >= at) start_round(choose_nodes(state_), false, now, out);
 }
 
-// Between rounds nobody is known to come: who does will be in a later round. What happens to a rack
-// happens to its nodes within moments, so a round that lost one, or is joined by one, waits a bit
-// for the next; one that has all of its nodes again doesn't.
+// Between rounds no node is expected: one that comes late joins a later round. A rack's nodes go or
+// come within moments. So a round that lost or gets a node waits a bit for another node. One that
+// has all of its nodes again doesn't.
 std::chrono::milliseconds Job::last_call_time() const {
   if (state_.round == 0) return state_.timeouts.last_call;
   if (num_placeable_ == state_.round_nodes) return std::chrono::milliseconds(0);

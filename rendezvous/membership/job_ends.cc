@@ -46,8 +46,8 @@ void Job::first_failure_was_earlier(Node& node, const RoundFailures::Entry& not_
   if (!state_.verdict_after_stop) state_.verdict_after_stop = state_.preemption_verdict;
 }
 
-// A node went before the worker did whose failure ended the round: workers feel the loss of their
-// peers long before it is known to be one. What that means for the job is decided anew.
+// A node's loss came before the failure that ended the round: workers feel a peer's loss long
+// before it is known to be one. The consequences for the job are decided anew.
 void Job::loss_was_earlier(const std::string& what, Actions& out) {
   const RoundFailures::Entry victim = state_.round_failures.first();
   log(out, LogLevel::kWarning,

@@ -96,7 +96,7 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
   for (auto& [id, ranks] : hang_.take_answers()) {
     if (!lives(id)) continue;
     const Node& node = state_.nodes.at(id);
-    // Of a node whose workers all ran, those that it doesn't report have ended well.
+    // If all workers of a node ran, those that it doesn't report have ended well.
     const int unreported = num_workers(node) - static_cast<int>(ranks.size());
     if (node.phase == NodePhase::kRunning && ranks.size() < kMaxReportedRanks) {
       inspected.num_finished += std::max(0, unreported);

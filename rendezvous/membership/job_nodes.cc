@@ -17,8 +17,8 @@
 namespace ddprun::membership {
 namespace {
 
-// From finding a node silent to its loss. What it said while this rendezvous stood still itself (a
-// stopped process, a machine that was paused) waits in its connection, and is read meanwhile.
+// From finding a node silent to its loss. If this rendezvous stood still itself (a stopped process,
+// a paused machine), the node's messages wait in its connection. They are read meanwhile.
 constexpr std::chrono::milliseconds kSecondLook{100};
 
 }  // namespace
@@ -256,7 +256,7 @@ void Job::check_presence(TimePoint now, Actions& out) {
     if (ended()) {
       erase(id, out);
     } else if (found->second.returning) {
-      // Where it is it may live on, as one that fell silent.
+      // Like a node that fell silent, it may still run on its machine.
       std::string how = "it did not come back after the rendezvous was restarted";
       if (options_.shared) {
         const auto left =
@@ -434,7 +434,7 @@ void Job::tell_waiting(TimePoint now, Actions& out) {
     return;
   }
   last_waiting_ = now;
-  // Where fewer than MIN are here nobody knows.
+  // Unknown, so taken as now, while fewer than MIN nodes are here.
   const TimePoint next = state_.deadlines.last_call.value_or(
       std::max(state_.deadlines.fenced.value_or(now), state_.deadlines.backoff.value_or(now)));
   const Waiting waiting =

@@ -18,8 +18,8 @@ constexpr std::string_view kJob = "job", kState = "state", kBlame = "blame", kRo
 
 }  // namespace
 
-// What RowWriter and RowReader find by the types of their arguments. As enumerators are written by
-// number, new ones go to the end of each enum.
+// RowWriter and RowReader find these by the types of their arguments. Enumerators are written as
+// numbers: new ones go to the end of each enum.
 static NodePhase last_of(NodePhase) { return NodePhase::kStopping; }
 static JobPhase last_of(JobPhase) { return JobPhase::kEnded; }
 
@@ -215,7 +215,7 @@ void JobRows::collect(JobState& job, const std::string& prefix, journal::Batch& 
       batch.push_back({prefix + node_key_of(id), std::nullopt});
       continue;
     }
-    // What a node says of its steps, or that it is there, changes nothing that is kept.
+    // A node that tells its steps, or that it is there, changes nothing that is kept.
     std::string text = row_of(found->second);
     const Digest digest = digest_of(text);
     Digest& written = written_[id];
@@ -305,7 +305,7 @@ JobState read_job(const journal::Rows& rows, Clock::duration clock_shift) {
     }
     job.nodes.add(node.id) = std::move(node);
   }
-  // Who came last with a node rank has it.
+  // A node rank belongs to the node that came last with it.
   for (const auto& [id, node] : job.nodes) {
     if (node.join.node_rank) job.rank_wishes[*node.join.node_rank] = id;
   }

@@ -69,14 +69,14 @@ class JsonWriter {
   void number(const char* name, T field, std::int64_t, std::int64_t) {
     object_[name] = field;
   }
-  // What is out of range becomes its limit.
+  // A value out of range becomes the limit.
   void bounded(const char* name, std::int64_t field, std::int64_t least, std::int64_t most) {
     object_[name] = std::clamp(field, least, most);
   }
   void bounded(const char* name, std::chrono::microseconds field, std::int64_t most) {
     bounded(name, field.count(), 0, most);
   }
-  // Out of range likewise, both ways.
+  // A value out of range becomes the limit, both ways.
   void real(const char* name, double field, double least, double most) {
     object_[name] = bounded_real(field, least, most);
   }
@@ -93,7 +93,7 @@ class JsonWriter {
   void shown(const char* name, const std::string& field, std::size_t max_bytes = kMaxShownBytes) {
     object_[name] = clean_text(field, max_bytes);
   }
-  // Likewise, without control characters.
+  // As shown(), without control characters.
   void line(const char* name, const std::string& field, std::size_t max_bytes) {
     object_[name] = line_text(field, max_bytes);
   }

@@ -17,7 +17,7 @@ class KeepAlive {
  public:
   using TimePoint = Clock::time_point;
 
-  // A connection opened. What was set() holds for it, too.
+  // A connection opened. The values of set() stay.
   void opened(TimePoint now) {
     opened_at_ = last_answered_ = now;
     ahead_.reset();
@@ -34,9 +34,9 @@ class KeepAlive {
   // set() only. Half of the time-out is over without an answer; later where pings are so rare that
   // one may be under way by then.
   TimePoint quiet_at() const;
-  // A ping that is sent now, and when the next one, or the next look at is_silent(), is due. Where
-  // the rendezvous' clock is known that is at a multiple of a 16th of the interval on it, so that
-  // it reads the pings of many agents each time that it wakes: half of what they cost it.
+  // ping(): the payload of one that is sent now. next(): when the next one, or a look at
+  // is_silent(), is due. On the rendezvous' clock, if known, that is a multiple of a 16th of the
+  // interval. So it reads many agents' pings each time that it wakes, which halves their cost.
   std::string ping(TimePoint now) const;
   TimePoint next(TimePoint now) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a job's time went: one record per round, and their sum; also as JSON. ETTR (effective
+// Accounts for a job's time: one record per round, and their sum; also as JSON. ETTR (effective
 // training time ratio) is the share of the job's time in which all workers ran. Pure.
 #pragma once
 
@@ -86,18 +86,18 @@ class Ledger {
   void stopped(TimePoint now, std::optional<TimePoint> delayed_until = {});
   // From any node, before stopped(): the largest step that the round finished.
   void last_step(std::uint64_t step);
-  // Of the round that is being stopped; before stopped().
+  // For the round that is being stopped; before stopped().
   void name_failures(std::string first, std::vector<std::string> victims);
   // Instead of over()'s; before stopped().
   void name_cause(std::string cause);
-  // Of the live round; before over().
+  // For the live round; before over().
   void name_stragglers(std::vector<std::string> names);
 
   // The last kKept rounds, the live one included.
   const std::deque<RoundRecord>& rounds() const { return rounds_; }
   // The names of the last round's members, sorted.
   const std::vector<std::string>& last_members() const { return members_; }
-  // Of all rounds; the live one's phases as far as they are over.
+  // Sums over all rounds. The live round counts as far as its phases are over.
   const PhaseSeconds& total() const { return total_; }
   // Seconds since the phase that lasts began.
   double in_phase(TimePoint now) const {
@@ -105,11 +105,11 @@ class Ledger {
   }
   // As total(), with the phase that lasts, as if it ended now and nothing had been noticed late.
   PhaseSeconds total_until(TimePoint now) const;
-  // Where the time of the phase that lasts goes.
+  // The sum that the present phase's time goes into.
   double PhaseSeconds::*phase_member() const;
   TimePoint phase_began() const { return phase_began_; }
   TimePoint delayed_until() const { return delayed_until_; }
-  // Of what is over.
+  // Without the phase that lasts.
   std::optional<double> ettr() const { return total_.ettr(); }
   // One line for people, of a job of several rounds: "3 rounds; workers ran 94.2 of 95.0 s (99.2
   // %); lost: 0.15 s noticing, …".
@@ -117,7 +117,7 @@ class Ledger {
 
   static constexpr std::size_t kKept = 100;
 
-  // After it was read from a journal. Where that lacks the round that it is in, it goes on as
+  // Call it after reading from a journal. If that lacks the present round, the ledger goes on as
   // between two rounds.
   void restored() {
     if (rounds_.empty()) phase_ = Phase::kRendezvous;
@@ -159,8 +159,8 @@ class Ledger {
   std::uint64_t version_ = 0;
 };
 
-// What kind of event ended a round: few, so that they can be counted (docs/metrics.md).
-// The journal has them by number: new ones go to the end.
+// Kinds of events that end a round: few, so that they can be counted (docs/metrics.md). The journal
+// has them by number: new ones go to the end.
 enum class RoundEnd {
   kOther,         // a rendezvous that knew no kinds has ended it
   kSuccess,       // all workers were done

@@ -165,7 +165,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  // Where a look-up's thread hands its answer in, for as long as there is somebody to take it.
+  // Takes the answer of a look-up's thread, as long as somebody waits for it.
   struct LookupDoor {
     std::mutex mutex;
     asio::io_context* io = nullptr;  // guarded by mutex
@@ -331,8 +331,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     open_any(targets_);
   }
 
-  // What is heard afterwards has no code of its own, as an agent's messages have none: that is
-  // TLS's work.
+  // Later messages carry no proof, as an agent's messages don't: protecting them is TLS's work.
   void check_request_proof() {
     if (!security_.token) return opened();
     if (!request_proof_) return untrusted("has no token, but this side has one (--token-file)");

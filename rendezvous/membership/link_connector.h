@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One endpoint of the rendezvous as an agent, a standby, or who follows its status reaches it: name
-// look-up, TCP, TLS, the upgrade of its path, and the proof of the token. What is tried again, and
-// when, is its owner's affair. io thread only.
+// Connects an agent, a standby or a reader of the status to one endpoint of the rendezvous. Does
+// the name look-up, TCP, TLS, the upgrade of its path, and the proof of the token. Its owner
+// decides what is tried again, and when. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -47,16 +47,16 @@ class EndpointTurns {
 
   // Whose attempt comes: an index into the list.
   std::size_t current() const { return current_; }
-  // What an attempt may take, beside other limits: of one endpoint kLongestAttempt; of several less
-  // in the first turns, so that one that drops packets doesn't hide the others.
+  // Time limit of an attempt, beside others. For a single endpoint kLongestAttempt. For several
+  // less in the first turns: one that drops packets must not hide the others.
   std::chrono::milliseconds attempt_limit() const;
   // current() failed, the next one comes. True: all have failed since the turn began.
   bool failed(const ConnectFailure& failure);
 
   // "a:29400", "a:29400 or b:29400".
   std::string names() const;
-  // What happened last at each: "connection refused (…)"; of several "a:29400: connection refused
-  // (…); b:29400: it is a standby". Without any failure: "there was no time for an attempt".
+  // The last failure of each: "connection refused (…)"; if there are several "a:29400: connection
+  // refused (…); b:29400: it is a standby". If none failed: "there was no time for an attempt".
   std::string failures() const;
 
   static constexpr std::chrono::milliseconds kLongestAttempt{5'000};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent proves to the rendezvous, and what it wants proved.
+// The proofs that an agent gives the rendezvous, and those that it wants.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct LinkSecurity {
   security::TlsContext tls;
   std::string certificate_host =
       {};  // what the certificate must be for; empty: the endpoint's host
-  // What people are told to give whom, where the other side wants one of these.
+  // If the other side wants one of these, users are told to give it to this program.
   std::string program = "ddprun";
   // Whether the other end of a connected socket is in this process: then without TLS.
   std::function<bool(int socket)> leads_here = {};

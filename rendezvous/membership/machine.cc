@@ -178,7 +178,7 @@ bool JobTable::has_job(std::uint64_t number) const {
   return std::ranges::any_of(jobs_, [&](const auto& job) { return job->number() == number; });
 }
 
-// Of several jobs with one name the last one is the one that lives.
+// If several jobs have one name, only the last one lives.
 TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
                                  Actions& out) {
   const auto found = std::find_if(jobs_.rbegin(), jobs_.rend(),

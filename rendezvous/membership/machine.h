@@ -29,7 +29,7 @@ namespace ddprun::membership {
 // Drawn by the owner, never reused.
 using ConnectionId = std::uint64_t;
 
-// What the transport knows of a connection.
+// The transport's facts about a connection.
 struct ConnectionFacts {
   std::string peer_addr;   // numeric, where the agent's connection comes from
   std::string local_addr;  // numeric, ours, as the agent reached it
@@ -53,7 +53,7 @@ struct Closed {
   ConnectionId connection = 0;
 };               // the connection ended, whoever ended it
 struct Tick {};  // next_deadline() has come
-// What the agent's store proxy said does not fit what is known of its store, and never will.
+// The agent's store proxy said something that doesn't fit its store here, and never will.
 struct StoreLost {
   ConnectionId connection = 0;
   std::string why;
@@ -84,7 +84,7 @@ struct RoundStarted {
   std::optional<double> rendezvous{};
   std::optional<std::uint32_t> owner{};  // whose workers they are, as JobState has it
 };
-// What ended a round is known for good: no worker of it is left.
+// The cause of a round's end is final: no worker of it is left.
 struct RoundOver {
   std::string run_id;
   RoundEnd end = RoundEnd::kOther;
@@ -127,7 +127,7 @@ struct Seat {
   StoreMode store = StoreMode::kDirect;
 };
 
-// Who was asked for a rank's last lines.
+// The connection that was asked for a rank's last lines.
 struct TailRoute {
   std::optional<ConnectionId> connection;  // TailSaid with the request comes from it, or nothing
   std::string why_not;                     // for people, where there is none
@@ -207,8 +207,8 @@ class JobTable {
   std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
 
   std::vector<JobStatus> status() const;
-  // Of all jobs, those that are gone and the phases that last included: what they cost since they
-  // began here, or were restored.
+  // The sums over all jobs, including jobs that are gone and phases that last. A job counts since
+  // it began here, or was restored.
   PhaseSeconds seconds(Clock::time_point now) const;
   bool idle() const { return jobs_.empty(); }
   std::size_t num_jobs() const { return jobs_.size(); }
@@ -221,8 +221,8 @@ class JobTable {
   TailRoute ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
                          Actions& out);
 
-  // What of all jobs changed since the last call, for a journal: to be kept before the actions of
-  // the steps since are carried out. With MachineOptions::journalled only.
+  // Changes to all jobs since the last call, for a journal. They must be kept before the actions
+  // since then are carried out. With MachineOptions::journalled only.
   journal::Batch take_changes();
   // Before restore(): takes a job that can't go on out of them, and has them erased.
   void forget_rows(std::uint64_t job, journal::Rows& rows);

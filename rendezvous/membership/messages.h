@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent and the rendezvous say to each other. Plain structs; docs/rendezvous.md has the
+// The messages between an agent and the rendezvous. Plain structs; docs/rendezvous.md has the
 // grammar, the JSON form and the table of who says what when. Pure.
 #pragma once
 
@@ -29,14 +29,14 @@ inline constexpr int kTailVersion = 2;  // from this one on agents know TailWant
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
 inline constexpr std::chrono::milliseconds kFenceMargin{1'000};
-// Where the workers' store of a round is: at node rank 0's agent, or in the rendezvous, reached
-// through each node's agent (docs/store-proxy.md).
+// The place of the round's store: at node rank 0's agent, or in the rendezvous, reached through
+// each node's agent (docs/store-proxy.md).
 enum class StoreMode { kDirect, kProxy };
 
 inline constexpr char kProxyAddr[] = "127.0.0.1";   // a node's store proxy, for its workers alone
 inline constexpr char kStaticBackend[] = "static";  // JobSettings::rdzv_backend of fixed ranks
 
-// What is done about a rank that stopped making progress.
+// The reaction to a rank that stopped making progress.
 enum class HangAction {
   kDefault,  // restart where the rank writes its progress page, else report
   kRestart,
@@ -44,13 +44,13 @@ enum class HangAction {
   kOff,  // nobody is watched
 };
 
-// What becomes of the workers that live on when one of them has died (docs/inplace.md).
+// The fate of the workers that live on when one of them has died (docs/inplace.md).
 enum class Recovery {
   kRestart,  // they are ended, all of the node's are started again
   kInPlace,  // they go on where they are, in a new round, if nothing speaks against it
 };
 
-// What must be the same on every node of a job; a node that differs is refused.
+// These must be the same on every node of a job; a node that differs is refused.
 struct JobSettings {
   int min_nodes = 1;
   int max_nodes = 1;
@@ -84,7 +84,7 @@ struct JobTimeouts {
   std::chrono::milliseconds rendezvous_lost{60'000};  // this node's workers run on without one
 };
 
-// Of WorkerFailure::error_fields; an agent leaves them out where they are more.
+// For WorkerFailure::error_fields; an agent leaves longer ones out.
 inline constexpr std::size_t kMaxErrorFieldsBytes = 8192;
 
 // The end of one worker, as the report shows it.
@@ -105,17 +105,16 @@ struct WorkerFailure {
   std::int64_t died_at_us = 0;
   std::int64_t clock_error_us = 0;
   std::int64_t ended_at = 0;  // seconds since 1970, by its host's clock: for people; 0: not known
-  // What it left in its error file (agent/failure_details.h): its traceback, at most 24 lines, and
-  // the file's path where that stays.
+  // From its error file (agent/failure_details.h): its traceback, at most 24 lines, and the file's
+  // path if that stays.
   std::vector<std::string> traceback = {};
   std::string error_file = {};
-  // What else that file has, as the text of a JSON object; empty: nothing. Never trusted to be one.
+  // The rest of that file, as the text of a JSON object; empty: nothing. Never trusted to be one.
   std::string error_fields = {};
-  // What is known of memory that ran out (agent/failure_details.h), "ran out: …"; empty: nothing.
+  // Facts about memory that ran out (agent/failure_details.h), "ran out: …"; empty: none.
   std::string out_of_memory = {};
-  // What it was in, of the operations of its communicators: "rank 3 never came to all_reduce #127
-  // (25.0 MiB float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not
-  // known.
+  // The communicators' operation that it was in: "rank 3 never came to all_reduce #127 (25.0 MiB
+  // float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not known.
   std::string operation = {};
   std::string flight_recorder = {};         // the file with its last operations, where that stays
   std::vector<std::string> log_files = {};  // those of its stdout and stderr; at most 2
@@ -128,8 +127,8 @@ struct WorkerFailure {
 // ---- agent → rendezvous ----
 
 // First message of a connection, never numbered. An empty session asks for a new membership;
-// otherwise the agent comes back after a lost connection, within the grace. What it has seen so far
-// is the envelope's `ack`; the rendezvous resends what came later.
+// otherwise the agent comes back after a lost connection, within the grace. The envelope's `ack`
+// says what it has seen; the rendezvous resends what came later.
 struct Join {
   int version = kProtocolVersion;  // the newest that the agent speaks, and the oldest
   int oldest_version = kOldestProtocolVersion;
@@ -155,7 +154,7 @@ struct Join {
   std::string unfit = {};
 };
 
-// What both speak; nullopt: nothing. `join` may have no more than its versions.
+// The newest version that both speak; nullopt: none. `join` may have no more than its versions.
 std::optional<int> common_version(const Join& join);
 
 // Nothing but the envelope's `ack`, never numbered: the answer to JobEnd and Refused, after which
@@ -261,7 +260,7 @@ struct Stalled {
   RankReport report;  // without frames
 };
 
-// The answer to Inspect. Of many ranks the stalled ones come first.
+// The answer to Inspect. If there are many ranks, the stalled ones come first.
 struct Inspection {
   std::uint64_t round = 0;
   std::uint64_t inquiry = 0;      // Inspect's
@@ -281,8 +280,7 @@ struct StepTimes {
 inline constexpr std::size_t kMaxTailLines = 64;
 inline constexpr std::size_t kMaxTailBytes = 16 << 10;  // of all lines together
 
-// The answer to TailWanted. Of more lines than the bounds allow the last ones are sent. Never
-// numbered.
+// The answer to TailWanted. If the lines exceed the bounds, the last ones are sent. Never numbered.
 struct Tail {
   std::uint64_t request = 0;       // TailWanted's
   std::vector<std::string> lines;  // that the rank wrote last, oldest first
@@ -294,7 +292,7 @@ using AgentMessage =
                       WorkersStopped, WorkerRequest, WorkersLeft, Preempted, Leave, RecordsWanted,
                       CutOff, Stalled, Inspection, StepTimes, Tail>;
 
-// What may come without a number, and be lost with its connection.
+// Whether it may come without a number, and be lost with its connection.
 inline bool may_be_unnumbered(const AgentMessage& message) {
   return variants::holds_alternative<Ack>(message) ||
          variants::holds_alternative<CutOff>(message) ||
@@ -317,7 +315,7 @@ struct Welcome {
   std::int64_t clock_us = 0;  // what its monotonic clock shows; 0: it doesn't say
 };
 
-// Who is still missing, for the person who waits; never numbered, may be lost.
+// Tells a person who waits which nodes are missing; never numbered, may be lost.
 struct Waiting {
   int have_nodes = 0;
   int need_nodes = 0;
@@ -337,8 +335,8 @@ struct StartRound {
   int role_world_size = 1;
   std::string node_addr;         // this node, as its peers reach it
   std::string master_node_addr;  // node rank 0, as this node reaches it
-  // What workers get as MASTER_ADDR and MASTER_PORT: node rank 0's store, or this node's own proxy.
-  // Static mode without proxies: empty and 0; it is the endpoint that the agent itself was given.
+  // For workers' MASTER_ADDR and MASTER_PORT: node rank 0's store, or this node's own proxy. Static
+  // mode without proxies: empty and 0; it is the endpoint that the agent itself was given.
   std::string master_addr;
   std::uint16_t master_port = 0;
   bool serve_store = false;  // this node serves the round's store, or its proxy, on its listener
@@ -376,8 +374,7 @@ struct Record {
   std::uint64_t round = 0;
 };
 
-// What the comparison of all ranks found, for people; what is done about it comes as StopRound or
-// JobEnd.
+// The result of comparing all ranks, for people; the reaction comes as StopRound or JobEnd.
 struct HangVerdict {
   std::uint64_t round = 0;
   std::string text;
@@ -396,8 +393,8 @@ struct JobEnd {
       {};  // who failed after first_failure, one line each, at most 9
   // Nodes that were kept out or left out, each with why, one line each, at most kMaxShownNodes.
   std::vector<std::string> excluded = {};
-  // Where the job's time went, as a JSON object (ledger.h), to node rank 0 of the last round;
-  // to the others empty. At most kMaxLedgerBytes. Never trusted to be one.
+  // A JSON object that accounts for the job's time (ledger.h), for node rank 0 of the last round;
+  // for the others empty. At most kMaxLedgerBytes. Never trusted to be one.
   std::string ledger = {};
 };
 inline constexpr std::size_t kMaxShownNodes = 16;
@@ -458,7 +455,7 @@ class Channel {
   // A message that may be lost with its connection.
   Envelope<Out> plain(Out message) const { return {0, received_, std::move(message)}; }
 
-  // What arrived from the other side: its number, and what it acknowledges.
+  // For each message that arrives: its number, and the last number that it acknowledges.
   Arrival receive(std::uint64_t seq, std::uint64_t ack) {
     if (ack > sent_) return Arrival::kGap;
     while (!unacknowledged_.empty() && unacknowledged_.front().first <= ack) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an agent says of its node: CPU, memory, network, GPUs (docs/metrics.md); and of its ranks:
-// of each, when a rank of the job has stopped making progress (docs/hang-detection.md), and where
-// the time of their steps goes. Plain data, and its JSON; untrusted: the rendezvous shows it. Pure.
+// An agent's reports. On its node: CPU, memory, network, GPUs (docs/metrics.md). On each of its
+// ranks, when one of the job has stopped making progress (docs/hang-detection.md). On the time of
+// their steps. Plain data, and its JSON; untrusted: the rendezvous shows it. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -48,7 +48,7 @@ struct NodeReport {
   friend bool operator==(const NodeReport&, const NodeReport&) = default;
 };
 
-// What is not known is left out; what is out of range becomes its limit.
+// An unknown value is left out; one out of range becomes the limit.
 void each_json(const NodeReport& report, JsonWriter& fields);
 void each_json(NodeReport& report, JsonReader& fields);
 // For programs: null for what is not known, and the sums over the interfaces.
@@ -83,7 +83,7 @@ struct RankReport {
   std::chrono::milliseconds limit{0};  // of its phase; when it is reported
   // While it is blocked: when it may be acted upon; never before `limit`.
   std::chrono::milliseconds limit_if_blocked{0};
-  // Likewise, while it works; nullopt: as long as it likes.
+  // While it works: the same; nullopt: never.
   std::optional<std::chrono::milliseconds> limit_if_working;
   RankActivity activity = RankActivity::kBlocked;
   std::chrono::milliseconds unmoved{0};  // since it last read or wrote a byte
@@ -134,7 +134,7 @@ struct StepSummary {
   friend bool operator==(const StepSummary&, const StepSummary&) = default;
 };
 
-// Of one rank. Values are finite and not below zero.
+// One rank's steps. Values are finite and not below zero.
 struct RankSteps {
   int global_rank = -1;
   double step = 0, forward = 0, backward = 0, communication = 0, exposed = 0, loader = 0;
@@ -142,7 +142,7 @@ struct RankSteps {
 };
 StepSummary summary_of(const RankSteps& rank);
 
-// `into` becomes that of both's ranks together. Of equal worst ranks the smaller one is named.
+// `into` becomes that of both's ranks together. If both's worst are equal, the lower rank is named.
 void add(StepSummary& into, const StepSummary& more);
 
 // On the wire: {"ranks":2,"step":{"mean":0.04,"worst":0.05,"rank":1},…}.

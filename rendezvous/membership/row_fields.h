@@ -5,8 +5,8 @@
 //   template <typename Self, typename Fields>   // Self: Point or const Point
 //   void each_field(Self& point, Fields& fields) { fields("x", point.x); fields("y", point.y); }
 //
-// What is read may lack fields, where an older version wrote it: they keep what they have. Fields
-// that are not known are skipped. Pure.
+// If an older version wrote the row, fields may be missing: they keep what they have. Unknown
+// fields are skipped. Pure.
 #pragma once
 
 #include <boost/json/array.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rendezvous knows of one job, and what the journal keeps of it. Plain data; job*.cc
-// change it, formation.cc and verdicts.cc only read it. Pure.
+// The rendezvous' knowledge of one job, and the journal's part of it. Plain data; job*.cc change
+// it, formation.cc and verdicts.cc only read it. Pure.
 #pragma once
 
 #include <array>
@@ -75,7 +75,7 @@ inline bool is_placeable(const Node& node) {
          !node.excluded;
 }
 
-// Of its workers, in the live round or, before that begins, in the next one.
+// How many workers the node has in the live round or, before that begins, in the next one.
 inline int num_workers(const Node& node) {
   return node.in_place > 0 ? node.in_place : node.join.num_workers;
 }
@@ -88,8 +88,8 @@ const char* to_string(NodePhase phase);
 // "node 1 (gpu07, 10.0.0.7)"; a node that has no rank: "gpu07 (10.0.0.7)".
 std::string describe(const Node& node);
 
-// A job's nodes in the order in which they joined. Who wants to change one asks for it with
-// edit(): so what must be written to the journal is known without anybody's thinking of it.
+// A job's nodes in the order in which they joined. One is changed through edit(), which notes what
+// must be written to the journal.
 class NodeTable {
  public:
   using Map = std::map<NodeId, Node>;
@@ -114,9 +114,9 @@ class NodeTable {
     mark(id);
     nodes_.erase(id);
   }
-  // Likewise, for what is not worth a line of the journal: no field that is kept may change.
+  // As edit(), for changes that the journal needn't have: no field that is kept may change.
   Node& edit_unkept(NodeId id) { return nodes_.at(id); }
-  // A sign of life, which is not either.
+  // A sign of life: the journal needn't have it either.
   void heard(NodeId id, Clock::time_point now) { nodes_.at(id).last_heard = now; }
   template <typename Change>
   void edit_each(Change&& change) {
@@ -156,15 +156,15 @@ class RoundFailures {
   // A new round began.
   void begin(Clock::time_point now);
 
-  // One that was heard of now. What it says of its time counts between the round's begin and now;
-  // where it says nothing, now counts. True: it is the first one, as far as is known.
+  // Adds one that was heard of now. Its own time is moved to lie between the round's begin and now;
+  // without one, now counts. True: it is the first one, as far as is known.
   bool add(const Node& node, const WorkerFailure& failure, Clock::time_point now);
 
   bool empty() const { return entries_.empty(); }
   const Entry& first() const { return entries_.front(); }
 
-  // All but the first, in order: "rank 3 (…) failed with exit code 1 12 ms later (± 1 ms)". Of many
-  // the first kMaxVictims, and how many more.
+  // All but the first, in order: "rank 3 (…) failed with exit code 1 12 ms later (± 1 ms)". After
+  // kMaxVictims of them: how many more.
   std::vector<std::string> victims() const;
 
   static constexpr std::size_t kMaxVictims = 8;
@@ -250,7 +250,7 @@ struct JobState {
   std::optional<JobEnd> preemption_verdict;  // what that means, where nothing else decides
   std::optional<HangStatus> last_hang;
 
-  // What all rounds have cost.
+  // The cost of all rounds.
   Ledger ledger;
   int failures = 0;                   // rounds that a failed worker ended
   int node_losses = 0;                // rounds that a lost or excluding node ended
@@ -269,9 +269,8 @@ inline bool is_static(const JobSettings& settings) {
 const char* to_string(JobPhase phase);
 
 // The job as rows of the journal (docs/durability.md): "job", "state", "blame", "rounds",
-// "failures", "record" and "nodes/ID". What a node said of its steps, and an inquiry that is open,
-// are not kept: both are said again. What changed since the last collect(); the first time it is
-// everything.
+// "failures", "record" and "nodes/ID". Steps that a node told and an open inquiry are not kept:
+// both are said again. collect() gives the rows that changed since the last call; at first all.
 class JobRows {
  public:
   // Appends to `batch`; keys begin with `prefix` ("jobs/3/").
@@ -280,7 +279,7 @@ class JobRows {
   static void erase(JobState& job, const std::string& prefix, journal::Batch& batch);
 
  private:
-  // Of a text, in place of a copy of it: two of one length and hash are taken for the same.
+  // Stands for a text, without a copy: two of one length and hash are taken for the same.
   struct Digest {
     std::size_t size = 0, hash = 0;
     friend bool operator==(const Digest&, const Digest&) = default;

@@ -18,7 +18,7 @@ namespace ddprun::membership {
 Refused refused_usage(std::string message);
 
 // Why this new agent can't be taken in; nullopt: it can. Names both sides' values.
-// What differs but is legal is left to join_warning.
+// A legal difference is left to join_warning.
 std::optional<Refused> admission(const JobState& job, const Join& join,
                                  const ConnectionFacts& facts);
 
@@ -51,7 +51,7 @@ std::chrono::milliseconds join_restart_delay(int vain_restarts);
 std::string exclusion_reason(const JobState& job, int first_failures);
 // "rank 3 asked for it: uncorrectable ECC error"
 std::string exclusion_reason(const WorkerRequest& request);
-// What an excluded node is told as its end.
+// The end that an excluded node is told.
 JobEnd excluded(const JobState& job, const Node& node);
 
 // A warning ended the live round, already counted in job.preemptions; the nodes that were warned
@@ -62,7 +62,7 @@ std::optional<JobEnd> after_preemption(const JobState& job, const std::string& w
 JobEnd after_time_limit(const JobState& job, const std::string& what_happened);
 // Nodes that can be in the next round, if their connections come back; spares are among them.
 std::ptrdiff_t nodes_left(const JobState& job);
-// What a node that was warned is told as its end, while the job goes on.
+// The end that a warned node is told, while the job goes on.
 JobEnd preempted(const JobState& job, const Node& node);
 
 JobEnd after_stop_request(const JobState& job, const Node& node, const WorkerRequest& request);
@@ -108,7 +108,7 @@ std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
 // holds it: a node of `job`, which must have one.
 Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts& facts);
 
-// What a surplus agent is told: that it waits as a spare, and what to do for a job of its own.
+// Tells a surplus agent that it waits as a spare, and what to do for a job of its own.
 Waiting spare_note(const JobState& job, int num_members, int num_spares);
 
 // ---- whether the workers that live may go on where they are (docs/inplace.md) ----

@@ -177,7 +177,7 @@ Page unproven_page(const FetchOptions& options, const Answer& answer) {
 bool has_secrets(const FetchOptions& options) { return options.method != "GET"; }
 
 Page fetch_now(const FetchOptions& options, bool is_secret) {
-  // Who wants a token doesn't read a body before it has seen one: asked first, it says so.
+  // A server that wants a token reads no body before it. So ask without a body first: it says so.
   constexpr std::size_t kReadAnyway = 512;
   if (!options.token && options.body.size() > kReadAnyway) {
     FetchOptions probe = options;
@@ -222,7 +222,7 @@ std::string standby_text(const Page& page) {
   return page.leader.empty() ? "a standby" : "a standby of " + page.leader;
 }
 
-// What it says is an object; a refusal is a line.
+// Throws where the page is neither a JSON object nor a refusal.
 Page fetch_object(const FetchOptions& options) {
   Page page = fetch(options);
   const bool is_object = page.body.starts_with('{');

@@ -46,10 +46,9 @@ std::string quoted_begin(std::string_view words);
 // kInvalidArgument where the token differs or one side has none, else foreign_answer().
 Page fetch(const FetchOptions& options);
 
-// Of several endpoints, asked one after the other, that of who leads (a standby's own status is
-// passed over); `options` without an endpoint. Throws as fetch(), and Error(kUnavailable) where
-// none leads: what each of them said. Where there are several a foreign answer is one that doesn't
-// lead; a page that is no JSON object is one.
+// Asks the endpoints one after the other, and returns the leader's page; skips a standby's status.
+// `options` without an endpoint. Throws as fetch(). If none leads: Error(kUnavailable) with what
+// each said. One of several with a foreign answer, or a page that is no JSON object, doesn't lead.
 std::string fetch_from_leader(const FetchOptions& options, const std::vector<Endpoint>& endpoints);
 Page ask_leader(FetchOptions options, const std::vector<Endpoint>& endpoints);
 

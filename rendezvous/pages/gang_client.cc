@@ -96,7 +96,7 @@ std::string GangClient::forgotten_text(const std::string& id) {
 std::vector<GangReader::Piece> GangReader::take(const gangs::GangNews& news) {
   std::vector<Piece> pieces;
   const bool has_ended = news.state.phase == gangs::GangPhase::kEnded;
-  // Who asked knew of all nodes and the end: a change makes a page before nodes have answered.
+  // The reader knew the end and all nodes. Else the change may have come before nodes' answers.
   const bool knew_all =
       has_ended && state_.phase == gangs::GangPhase::kEnded && seen_ == news.changes;
   bool has_output = false;

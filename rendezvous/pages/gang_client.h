@@ -38,7 +38,7 @@ class GangClient {
                                       std::optional<std::uint64_t> seen,
                                       std::chrono::milliseconds wait) const;
 
-  // What is to be said of a gang that was there, and isn't any more.
+  // The message for a gang that was there, and isn't any more.
   static std::string forgotten_text(const std::string& id);
 
  private:
@@ -60,7 +60,7 @@ class GangReader {
     std::string text;
   };
 
-  // What the next page is asked with.
+  // The next page is asked for with these.
   const std::vector<gangs::OutputPlace>& places() const { return places_; }
   std::optional<std::uint64_t> seen() const { return seen_; }
 
@@ -76,13 +76,13 @@ class GangReader {
   bool is_over() const { return is_over_; }
   const gangs::GangState& state() const { return state_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
-  // Of whom nothing could be read by the last page, and why; each once.
+  // The nodes of which the last page could read nothing, and why; each once.
   std::vector<std::string> troubles() const;
 
   static constexpr std::size_t kMostHeld = std::size_t{64} << 10;
 
  private:
-  // What one page has of a node, decoded.
+  // A node's part of one page, decoded.
   struct Come {
     std::size_t node = 0;
     std::string out, err, reason;

@@ -32,10 +32,10 @@ using Nonce = std::array<std::uint8_t, 32>;
 inline constexpr char kChallengeHeader[] = "DDPRUN-Challenge";
 // In the answer to a request that came without TLS where it has to be.
 inline constexpr char kTlsHeader[] = "DDPRUN-Wants-TLS";
-// Likewise of a rendezvous that serves one user's programs alone.
+// In a refusal by a rendezvous that serves one user's programs alone.
 inline constexpr char kOtherUserHeader[] = "DDPRUN-Other-User";
 inline constexpr char kProofVersion[] = "1";
-// Of a frame before the proof; a refusal is the longest.
+// For a frame before the proof; a refusal is the longest.
 inline constexpr std::size_t kMaxProofBytes = 1024;
 
 enum class Side { kAgent, kRendezvous };
@@ -93,15 +93,15 @@ bool is_bearer(std::string_view authorization, const Secret& secret);
 // HMAC-SHA256. For rendezvous/security alone.
 Mac hmac_sha256(std::span<const std::uint8_t> key, std::string_view text);
 
-// What a stranger says, as it may be printed: cut, all but ASCII's printable characters as "?".
+// A stranger's text for printing: cut, all but ASCII's printable characters as "?".
 std::string shown(std::string_view text);
 
 // The token's proof for single HTTP requests, each on a connection of its own (docs/security.md).
 // Pure but for the drawing of random numbers.
 inline constexpr char kAnswerHeader[] = "DDPRUN-Proof";
 
-// What a request asks for; the texts must outlive it. The proof of a GET is of version 1, that of
-// all others of version 2, which covers a body, too.
+// The request that a proof is for; the texts must outlive it. A GET's proof is of version 1, any
+// other's of version 2, which covers a body, too.
 struct HttpRequest {
   std::string_view method, target;
   std::string_view binding;  // of the TLS session; empty without TLS
@@ -120,7 +120,7 @@ class HttpDoor {
 
   explicit HttpDoor(std::shared_ptr<const Secret> token);
 
-  // Of a 401 answer's WWW-Authenticate.
+  // For WWW-Authenticate of a 401 answer.
   std::string challenge(Clock::time_point now) const;
 
   struct Verdict {

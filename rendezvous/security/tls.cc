@@ -81,7 +81,7 @@ TlsContext make_context(ssl::context::method method, const std::string& flags) {
 
 TlsContext make_server(const std::string& flags) {
   TlsContext context = make_context(ssl::context::tls_server, flags);
-  // Who resumed a session would not show a certificate again.
+  // A client that resumed a session would not show a certificate again.
   ::SSL_CTX_set_num_tickets(context->native_handle(), 0);
   return context;
 }
@@ -139,7 +139,7 @@ Key read_key(const Given& given) {
                             : reason);
 }
 
-// Who comes will refuse it; the clocks of others may be right.
+// Only warns: peers will refuse it, unless their clocks are right and ours is wrong.
 void warn_of_times(const Given& cert, const X509* own) {
   const bool is_over = ::X509_cmp_current_time(::X509_get0_notAfter(own)) < 0;
   const bool is_early = ::X509_cmp_current_time(::X509_get0_notBefore(own)) > 0;

@@ -15,16 +15,16 @@ struct TlsFiles {
   std::string key;   // PEM; hidden from others, as a Secret's file
   std::string ca;    // PEM: authorities that the other side's certificate may come from
   bool verify_client = false;  // the server wants one of the client's
-  // What the flags begin with that name these: "--tls" for --tls-cert, --tls-key, --tls-ca. Each
-  // line about a file, or about who can't be trusted, names them so.
+  // Prefix of the flags that name these: "--tls" for --tls-cert, --tls-key, --tls-ca. Each line
+  // about a file, or about a peer that can't be trusted, names them so.
   std::string flags = "--tls";
 
   bool any() const { return !cert.empty() || !key.empty() || !ca.empty() || verify_client; }
   bool operator==(const TlsFiles&) const = default;
 };
 
-// What OpenSSL frees from now on is wiped: keys leave no trace in a core file, as their numbers are
-// in its secure memory. Before anything else of it; later it does nothing.
+// From now on OpenSSL wipes what it frees. A core file then has no trace of keys: their numbers are
+// in its secure memory. Call it before all else of OpenSSL; later it does nothing.
 void wipe_what_is_freed();
 
 // Each throws Error(kInvalidArgument), one line that names flag and file: missing ones, what can't
@@ -36,8 +36,8 @@ TlsContext make_client_context(const TlsFiles& files);
 // read once (reading them is most of what a short job pays for TLS). Null: it has none.
 TlsContext make_server_context(const TlsContext& client);
 
-// What a client with this context would say of `client`'s own certificate, were it that of a server
-// on `host`, a name or an address. Empty: nothing. It has one.
+// Checks `client`'s own certificate as another client with this context would, were it a server's
+// on `host`, a name or an address. Empty: nothing is wrong. It has one.
 std::string own_certificate_trouble(const TlsContext& client, const std::string& host);
 
 }  // namespace ddprun::security

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a TlsContext is, and what else the .cc files of this folder share.
+// Defines TlsContext, and what else the .cc files of this folder share.
 #pragma once
 
 #include <openssl/bio.h>
@@ -14,7 +14,7 @@
 
 namespace ddprun::security {
 
-// What OpenSSL gives out, freed with its owner.
+// Frees an object of OpenSSL with its owner.
 template <auto kFree>
 struct Freer {
   template <typename T>
@@ -34,7 +34,7 @@ struct FlaggedContext : boost::asio::ssl::context {
 // The certificate is to be for `host`, a name or an address. False: OpenSSL takes no such name.
 bool expect_host(X509_VERIFY_PARAM* param, const std::string& host);
 
-// What OpenSSL's verdict X509_V_… says of a certificate that was to be for `host`, and what to do;
+// The fault that OpenSSL's verdict X509_V_… finds in a certificate for `host`, and what to do;
 // `flags` as TlsFiles has it. Empty: nothing is wrong.
 std::string certificate_trouble(long verdict, const std::string& host, const std::string& flags);
 

@@ -25,7 +25,7 @@ namespace {
 constexpr char kBindingLabel[] = "EXPORTER-Channel-Binding";
 constexpr std::size_t kBindingBytes = 32;
 
-// What the other side said before it ended the handshake.
+// Text for the alert with which the other side ended the handshake.
 std::string alert_trouble(unsigned long code, const std::string& flags) {
   switch (ERR_GET_REASON(code)) {
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:

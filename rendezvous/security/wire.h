@@ -37,9 +37,9 @@ class Wire {
   void async_connect_tls(const TlsContext& context, const std::string& host, Handshaken done);
 
   bool is_tls() const;
-  // What only the two ends of this TLS session know (RFC 9266), to tie a proof to it; else empty.
+  // Known to the two ends of this TLS session alone (RFC 9266), to tie a proof to it; else empty.
   std::string binding() const;
-  // What is wrong with a certificate, and what to do, by any operation's error; empty: not TLS's.
+  // A certificate's fault and what to do, from any operation's error; empty: not TLS's.
   std::string tls_trouble(const boost::system::error_code& error) const;
 
   // Ends whatever is under way.

@@ -28,9 +28,9 @@ class OutgoingBytes {
   // The next bytes that were not sent on this connection, at most `max_bytes`, none from position
   // `end` on. Empty: none, or the window is full.
   std::string take(std::size_t max_bytes, std::uint64_t end = kNoEnd);
-  // Of the byte that take() gives next.
+  // The position of the byte that take() gives next.
   std::uint64_t position() const { return next_; }
-  // Of the byte that write() adds next.
+  // The position of the byte that write() adds next.
   std::uint64_t end() const { return end_; }
 
   // The receiver has all before `position`. False: it can't have, so much was never written.
@@ -43,10 +43,10 @@ class OutgoingBytes {
     return static_cast<std::size_t>(end_ - acknowledged_);
   }
   std::uint64_t acknowledged() const { return acknowledged_; }
-  // Of those that are kept, the ones that are not values.
+  // Kept bytes that are not in values.
   std::size_t own_bytes() const { return own_bytes_; }
 
-  // What is kept: from position begin() on, `bytes` or a whole `value`.
+  // The kept pieces: from position begin() on, `bytes` or a whole `value`.
   std::uint64_t begin() const { return begin_; }
   using EachPiece = std::function<void(std::string_view bytes, const SharedValue& value)>;
   void each_piece(const EachPiece& each) const {
@@ -75,7 +75,7 @@ class OutgoingBytes {
 
 class IncomingBytes {
  public:
-  // Of `bytes`, which begin at `position`, those that are new. nullopt: some before are missing.
+  // The new ones of `bytes`, which begin at `position`. nullopt: some before are missing.
   std::optional<std::string_view> receive(std::uint64_t position, std::string_view bytes);
 
   // All before it is here: the acknowledgement.
@@ -112,7 +112,7 @@ struct StreamEnd {
                                         std::uint64_t end = OutgoingBytes::kNoEnd);
 };
 
-// What goes between a node's store proxy and the round's store in the rendezvous: frames of two
+// The messages between a node's store proxy and the round's store in the rendezvous: frames of two
 // byte streams, which carry items. Grammar: docs/store-proxy.md. Pure.
 
 // One binary message. Views point into the bytes that it was read from.

@@ -34,9 +34,9 @@ class PrefixStore final : public Store {
   bool check(const std::vector<std::string>& keys) override { return base_->check(joined(keys)); }
   void wait(const std::vector<std::string>& keys) override { base_->wait(joined(keys)); }
   bool delete_key(std::string_view key) override { return base_->delete_key(joined(key)); }
-  // Of the whole base, not of this view: PyTorch's rule.
+  // Counts the whole base's keys, not this view's: PyTorch's rule.
   std::int64_t num_keys() override { return base_->num_keys(); }
-  // Of this view, without the prefix.
+  // Lists this view's keys, without the prefix.
   std::vector<std::string> list_keys() override;
   void append(std::string_view key, std::string_view value) override {
     base_->append(joined(key), value);

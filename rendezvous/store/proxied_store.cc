@@ -82,7 +82,7 @@ ProxiedStore::Turn ProxiedStore::run(Node node, std::size_t max_requests,
       gathered = proxy.request.size();
     }
   } catch (const Error& error) {
-    // What did not take effect is as if it had not come.
+    // Bytes that did not take effect count as not received.
     proxy.connection = connection;
     proxy.missing = missing;
     keep_gathered(proxy, gathered);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One round's key space in the rendezvous, and the nodes' proxies that its clients come through.
 // However often a proxy's connection ends and another one begins, each request takes effect once,
-// and each reply arrives once. What is said waits until release(), so that a journal can keep first
-// what it follows from. Pure: no I/O, clock or thread.
+// and each reply arrives once. Nothing is said before release(), so that a journal can first keep
+// its cause. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +32,8 @@ class ProxiedStore {
 
   std::uint64_t round() const { return round_; }
 
-  // What a node's proxy said; another round's is ignored. Nothing takes effect before run(). Throws
-  // Error(kProtocol): it does not fit what is here, and nothing that comes later from it will.
+  // Takes a node's proxy's message; ignores another round's. Nothing takes effect before run().
+  // Throws Error(kProtocol): it does not fit what is here, and nothing later from that proxy will.
   void receive(Node from, const ProxyFrame& frame);
 
   // Why just now nothing may be added, and no new connection asks; empty: they may.
@@ -68,7 +68,7 @@ class ProxiedStore {
   // A new connection of the node: what it has not acknowledged goes again.
   void reconnected(Node node);
 
-  // What may be said of all that took effect until now, to the nodes that it concerns.
+  // How far each node may be told, given all that took effect until now.
   struct Mark {
     Node node = 0;
     std::uint64_t said = 0, taken = 0;  // positions
@@ -101,7 +101,7 @@ class ProxiedStore {
 
     std::string waiting;      // from `taken` to in.received()
     std::uint64_t taken = 0;  // all before it took effect
-    // Of the item that is being read.
+    // About the item that is being read.
     std::uint32_t connection = 0;
     std::uint64_t missing = 0;
     std::string request;  // as far as it has come, where that was not at once

@@ -34,7 +34,7 @@ enum class Opcode : std::uint8_t {
 };
 inline constexpr int kNumOpcodes = 19;
 
-// What follows each. m: magic, w: u32, i: i64, k: key, v: value, x: expected, l: keys, e: (k, v)s.
+// Each one's fields. m: magic, w: u32, i: i64, k: key, v: value, x: expected, l: keys, e: (k, v)s.
 inline constexpr const char* kRequestFields[kNumOpcodes] = {
     "m",    // VALIDATE
     "kv",   // SET
@@ -60,7 +60,7 @@ inline constexpr const char* kRequestFields[kNumOpcodes] = {
 // "SET", …, for messages.
 std::string_view opcode_name(Opcode opcode);
 
-// What follows the VALIDATE opcode, in native byte order like every integer of the protocol.
+// Follows the VALIDATE opcode, in native byte order like every integer of the protocol.
 inline constexpr std::uint32_t kValidateMagic = 0x3C85F7CE;
 
 // One-byte replies.
@@ -72,7 +72,7 @@ inline constexpr char kWaitCanceled = 1;  // CANCEL_WAIT, always
 // In front of every user key; only the join counter of PyTorch's workers, "init/", has it not.
 inline constexpr char kKeyPrefix = '/';
 
-// What a server accepts in one request. Checked as soon as a length is read.
+// Limits of one request to a server. Checked as soon as a length is read.
 struct RequestLimits {
   std::size_t max_key_bytes = 8192;                     // as PyTorch's, the "/" included
   std::size_t max_value_bytes = std::size_t{64} << 20;  // per value; PyTorch's server: 8 MiB

@@ -61,8 +61,8 @@ class RequestParser {
   std::size_t offset_ = 0;  // Bytes of the current request that were looked at.
   std::size_t needed_bytes_ = 1;
   std::size_t request_bytes_ = 0;
-  std::uint64_t items_ = 0;         // Of the request's list; 0: it has none.
-  std::uint64_t strings_left_ = 0;  // Of the list that is being read.
+  std::uint64_t items_ = 0;         // Length of the request's list; 0: it has none.
+  std::uint64_t strings_left_ = 0;  // Still to be read of the present list.
   std::uint8_t field_ = 0;          // Index into the opcode's fields.
   bool in_request_ = false;         // The opcode was read.
   bool in_list_ = false;            // The count was read.

@@ -458,7 +458,7 @@ void StoreState::add_wait(ConnectionId from, const std::vector<std::string_view>
   mine.num_keys += wait->watches.size();
 }
 
-// Where the name was there, as a value alone, nobody who waits for it misses it.
+// If the name was there as a value, and as no queue, no wait misses it.
 void StoreState::key_written(std::string_view key, bool is_new) {
   if (!is_new && !is_queue(key)) return;
   const auto found = watchers_.find(key);

@@ -65,7 +65,7 @@ struct Reply {
   SharedValue body;  // may be null
 };
 
-// What a request led to.
+// The result of a request.
 struct Outcome {
   std::vector<Reply> replies;  // To the sender, and to those whose WAIT or BARRIER it ended.
   std::string close_reason;    // Not empty: the request was refused; close the sender.
@@ -90,8 +90,8 @@ class StoreState {
   // About what step() will take, as Outcome::work counts it. Costs little itself.
   std::size_t work_of(ConnectionId from, const Request& request) const;
 
-  // Forgets the connection's waits. What it stored stays. The replies are for others: a queue's
-  // element that had ended its WAIT and was not taken ends the next one's.
+  // Forgets the connection's waits. The values that it stored stay. The replies are for others: a
+  // queue's element that had ended its WAIT and was not taken ends the next one's.
   const Outcome& disconnect(ConnectionId connection);
 
   // A value that counts as one that a reply holds.
@@ -107,7 +107,7 @@ class StoreState {
   std::size_t num_waits() const { return waits_.size(); }
   // Keys and values, queued ones included.
   std::size_t content_bytes() const { return key_bytes_ + value_bytes_; }
-  // What counts against max_total_bytes.
+  // The bytes that count against max_total_bytes.
   std::size_t total_bytes() const {
     return key_bytes_ + live_value_bytes_ + wait_bytes_ +
            kEntryBytes * (waits_.size() + num_watches_ + num_entries_);
@@ -171,7 +171,7 @@ class StoreState {
   void save_waits(bool are_barriers, std::string* out) const;
   void load_waits(SnapshotReader& in, bool are_barriers);
 
-  // Where the limit counts what replies hold, a value that one has is another one's growth.
+  // A reply keeps the value, and the limit counts that: a changed value needs room beside it.
   bool is_held(const std::shared_ptr<std::string>& value) const {
     return max_total_bytes_ != kNoLimit && value.use_count() > 1;
   }

@@ -17,7 +17,7 @@ class StoreTimeout {
       : store_(store), before_(store.timeout()) {
     store_.set_timeout(timeout);
   }
-  // What is left until `deadline`, 1 ms at least.
+  // The time left until `deadline`, 1 ms at least.
   StoreTimeout(Store& store, Deadline deadline)
       : StoreTimeout(
             store, std::max(std::chrono::milliseconds(1),

@@ -47,7 +47,7 @@ const Outcome& StoreProxy::disconnect(ConnectionId connection) {
   return nothing_;
 }
 
-// What one wake-up brought goes in one message.
+// All that one wake-up brings goes in one message.
 void StoreProxy::flush_later() {
   if (!linked_ || std::exchange(flushing_, true)) return;
   boost::asio::post(io_, [this, weak = std::weak_ptr<int>(alive_)] {

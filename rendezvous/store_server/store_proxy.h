@@ -41,7 +41,7 @@ class ProxyEnd {
   bool has_room() const {
     return streams_.out.unacknowledged_bytes() < OutgoingBytes::kWindowBytes;
   }
-  // Of requests.
+  // Requests' bytes that the rendezvous has not acknowledged.
   std::size_t unacknowledged_bytes() const { return streams_.out.unacknowledged_bytes(); }
 
   // A new connection to the rendezvous.

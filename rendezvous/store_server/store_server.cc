@@ -237,7 +237,7 @@ class Connection {
     return output_ ? output_->last_progress : Clock::time_point();
   }
 
-  // What this connection's own buffers hold; values that it shares with the store don't count.
+  // The bytes in this connection's own buffers; values that it shares with the store don't count.
   std::size_t buffered_bytes() const { return input_.size() + (output_ ? output_->own_bytes : 0); }
 
   // Bookkeeping of the server.
@@ -524,7 +524,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // What they waited for is taken out of the lists of all waits, some of them later.
+  // Taking their waits out of the lists of all waits is work, so some connections close later.
   void close_marked() {
     std::size_t work = 0;
     while (!marked_.empty() && work < kTurnWork) {
@@ -863,7 +863,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   Rate large_rate_{kLargeWorkPerSecond};
   bool waits_for_large_ = false;  // on large_timer_
   bool will_go_on_ = false;       // with those that are resting
-  std::vector<char> buffer_;      // What recv() fills.
+  std::vector<char> buffer_;      // For recv().
   std::string scratch_;           // Replies to the connection that is being served.
   Request request_;
   std::size_t num_connections_ = 0;

@@ -19,7 +19,7 @@
 
 namespace ddprun::store {
 
-// Who carries out a StoreServer's requests: a StoreState here, or a store elsewhere (StoreProxy).
+// Carries out a StoreServer's requests: a StoreState here, or a store elsewhere (StoreProxy).
 class Backend {
  public:
   virtual ~Backend() = default;

@@ -3,8 +3,8 @@
 
 const most_points = 600;
 
-// Values over time. Where it is full every second point of its older half goes: it always begins
-// where it began.
+// Values over time. When it is full, every second point of its older half goes: the first point
+// stays.
 class Series {
   times = [];
   values = [];
