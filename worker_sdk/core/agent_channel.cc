@@ -50,7 +50,7 @@ std::string receive_some(int socket, UniqueFd* page) {
   return {text.data(), static_cast<std::size_t>(message.size)};
 }
 
-// Of a request; 0: it has none.
+// The number of a request; 0: it has none.
 std::uint64_t number_in(const std::string& line) {
   constexpr std::string_view kKey = R"("number":)";
   const std::size_t at = line.find(kKey);

@@ -23,9 +23,10 @@ class AgentChannel {
   // the agent refuses us, with its reason; Error(kTimeout).
   AgentChannel(const std::string& path, std::uint64_t round, int local_rank, Deadline deadline);
 
-  // Likewise, but the answer is awaited by await_welcome() alone, before anything else is called.
+  // The same, but doesn't wait for the answer: call await_welcome() before anything else.
   AgentChannel(const std::string& path, std::uint64_t round, int local_rank);
-  // False: there is none yet. Throws Error(kUnavailable) where it is a refusal, or the agent went.
+  // Waits for the answer; false: none came in time. Throws Error(kUnavailable) if the agent refuses
+  // us or is gone.
   bool await_welcome(Deadline deadline);
 
   // For a worker that was started before its node had a place in a round (round 0): waits for the
@@ -37,8 +38,8 @@ class AgentChannel {
   }
 
   // For a worker that has lost a peer (docs/inplace.md), on a connection that is for this alone:
-  // asks for its place in the next round and waits for it; likewise "NAME=value", all that a place
-  // gives. Throws Error(kUnavailable) where the agent ends the connection, Error(kTimeout).
+  // asks for its place in the next round and waits for it. Returns all variables of the place, as
+  // "NAME=value". Throws Error(kUnavailable) if the agent ends the connection, Error(kTimeout).
   std::vector<std::string> ask_to_recover(Deadline deadline) {
     send_line(R"({"type":"recover"})");
     return receive_place(deadline);

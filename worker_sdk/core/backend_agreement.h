@@ -11,7 +11,7 @@
 
 namespace ddprun {
 
-// What one rank brings to the agreement.
+// One rank's part in the agreement.
 struct DeviceOffer {
   int rank = 0;
   BackendChoice choice = BackendChoice::kAuto;

@@ -21,8 +21,8 @@ namespace {
 // A call as the ranks compare it.
 using Call = std::array<std::uint64_t, 2>;
 
-// What the communicators that compare are told of: the communicator of a group tells it as its
-// parent does, whose record of operations it shares.
+// Keeps the failures of the communicators that compare calls. A group's communicator reports here,
+// too: it shares its parent's record of operations.
 class Side {
  public:
   Side() {

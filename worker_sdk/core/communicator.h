@@ -74,11 +74,11 @@ using CurrentStream = std::function<void*(int device_index)>;
 // operations complete in the order they were issued. Results are bit-equal on all ranks and in all
 // runs with the same world (host backend).
 //
-// Buffers are contiguous and, unless a name says otherwise, changed in place. Of an input and an
-// output the smaller one may be this rank's own part of the larger; else they share no memory. An
-// operation owns its buffers until wait() has returned; with NCCL, until the caller's stream has
-// passed that point. After an error NCCL may still write to them until the communicator is
-// destroyed.
+// Buffers are contiguous and, unless a name says otherwise, changed in place. If an operation has
+// an input and an output, the smaller may be this rank's own part of the larger. Otherwise they
+// share no memory. An operation owns its buffers until wait() has returned; with NCCL, until the
+// caller's stream has passed that point. After an error NCCL may still write to them until the
+// communicator is destroyed.
 //
 // Errors, from the call or from Work::wait():
 //   kInvalidArgument    bad root, peer, count, dtype or device
@@ -96,7 +96,7 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;  // "host" or "nccl"
 
-  // Where this worker's steps are counted; null: nowhere. It lives as long as the communicator.
+  // Counts this worker's steps; null: nobody does. It lives as long as the communicator.
   virtual WorkerProgress* progress() { return nullptr; }
 
   // Whether all_reduce() takes CallOptions::wire; the same on every rank.
@@ -133,8 +133,8 @@ class Communicator {
   // Starts what `calls` asks of this communicator together, once `calls` has returned: operations
   // above, none inside another group. Messages don't wait for one another: ranks may send to each
   // other whatever the size, and to themselves. nccl: one ncclGroup, one launch. Inside, calls
-  // return null and `async` has no effect; the Work that this returns is theirs. Where `calls`
-  // throws, nothing has been started. worker_sdk/core/exchange.h has the usual groups.
+  // return null and `async` has no effect; the Work that this returns is theirs. If `calls` throws,
+  // nothing has been started. worker_sdk/core/exchange.h has the usual groups.
   virtual WorkPtr group(const std::function<void()>& calls, bool async = false) = 0;
 
   // Returns when every rank has called it; `async` has no effect.

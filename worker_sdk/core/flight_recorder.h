@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last operations of this process' communicators, to be read when something went wrong
-// (docs/flight-recorder.md). What each communicator is in now goes to the progress page, too, which
-// the agent reads even when this process can't speak any more. Thread-safe: one short lock, and no
+// (docs/flight-recorder.md). The progress page has each communicator's current operation, too. The
+// agent can read it even when this process no longer answers. Thread-safe: one short lock, and no
 // memory is taken after the constructor.
 #pragma once
 
@@ -90,7 +90,7 @@ class FlightRecorder {
   std::vector<Tracked> communicators_;
 };
 
-// What a communicator tells of its first failure.
+// A communicator's report of its first failure.
 struct OperationFailure {
   OperationFacts facts;
   std::string code;     // "timeout", "peer lost", … (ErrorCode)

@@ -132,7 +132,7 @@ class LoopbackServer {
     }
   }
 
-  // What that leads to can end others.
+  // Dropping one client can end others, so the search starts anew after each.
   void drop_ended() {
     for (auto at = clients_.begin(); at != clients_.end();) {
       if (at->second.end.empty()) {

@@ -20,7 +20,7 @@ class LocalStore {
   LocalStore(const LocalStore&) = delete;
   LocalStore& operator=(const LocalStore&) = delete;
 
-  // What MASTER_ADDR and MASTER_PORT say; for store::TcpStore.
+  // The address for MASTER_ADDR and MASTER_PORT, and for store::TcpStore.
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:

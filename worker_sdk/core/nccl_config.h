@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NCCL lets each communicator choose.
+// NCCL's options per communicator.
 #pragma once
 
 #include <optional>

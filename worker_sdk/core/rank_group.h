@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend has in common: who the ranks of a communicator are that was split from another
-// one, and what the buffers of all_gather and reduce_scatter must be. Pure.
+// Shared by all backends: the ranks of a communicator that was split from another one, and the
+// rules for buffers of all_gather and reduce_scatter. Pure.
 #pragma once
 
 #include <string>
@@ -17,12 +17,12 @@ struct RankGroup {
   // "group tp (its ranks 0, 1 are the job's 4, 5): "; of many the first. Empty for no group.
   std::string prefix() const;
 
-  // What begins the names of its keys: split_key(), and its first rank.
+  // The prefix of its keys: split_key(), and its first rank.
   std::string key(const std::string& parent_prefix, int count) const;
 };
 
-// What begins the names of the keys of a split, fresh for each of a name: `count` were made before.
-// The same for all ranks of the communicator that is split.
+// The prefix of a split's keys, new for each split of that name: `count` were made before. It is
+// the same on all ranks of the communicator that is split.
 std::string split_key(const std::string& parent_prefix, const std::string& name, int count);
 
 // The group that `rank` of a communicator of `size` ranks, which is `parent` itself, asks for.

@@ -18,7 +18,7 @@
 namespace ddprun {
 namespace {
 
-// What was thrown first, of all threads.
+// The first exception of all threads.
 class FirstFailure {
  public:
   void keep(std::exception_ptr failure) {

@@ -18,12 +18,12 @@ struct RankThreadOptions {
 
 // Runs `body` in `num_ranks` threads and returns when all have returned. They meet at a store of
 // this process (LocalStore); host communicators among them move data through memory that they
-// share. What LibTorch has once for a process (the CPU's random generator, for one) they share,
-// too.
+// share. They also share what LibTorch has once per process, for example the CPU's random
+// generator.
 //
-// Where a body throws, the other ranks' operations end with kPeerLost; what was thrown first comes
-// out of this call, as it was. Throws Error(kInvalidArgument) for fewer than one rank, and within a
-// job (RANK is set): each rank of a launcher is a process already.
+// If a body throws, the other ranks' operations end with kPeerLost. This call rethrows the first
+// exception. Throws Error(kInvalidArgument) for fewer than one rank, and within a job (RANK is
+// set): each rank of a launcher is a process already.
 void run_rank_threads(int num_ranks,
                       const std::function<void(Session& session, Communicator& communicator)>& body,
                       const RankThreadOptions& options = {});

@@ -43,8 +43,8 @@ class RecordKeeper {
   RecordKeeper(const RecordKeeper&) = delete;
   RecordKeeper& operator=(const RecordKeeper&) = delete;
 
-  // Failures are said to the agent from now on, and it may ask: a thread waits for that. Once.
-  // Where there is no thread for it, with a warning, it can't ask.
+  // From now on failures are reported to the agent, and a thread waits for its requests. Call it
+  // once. If that thread can't be had, there is a warning, and the agent can't ask.
   void serve(const std::shared_ptr<AgentChannel>& agent);
 
  private:

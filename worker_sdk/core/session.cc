@@ -52,13 +52,11 @@ std::unique_ptr<store::Store> connect_to_store(const Endpoint& master, milliseco
 
 }  // namespace
 
-// What a worker and its agent tell each other: progress, the flight recorder, requests. The loop's
-// thread.
+// A worker's exchange with its agent: progress, the flight recorder, requests. The loop's thread.
 class AgentContact {
  public:
-  // Training needs no agent that listens: where it refuses, or doesn't answer within 5 s, there is
-  // a warning. One that comes to it late is heard of at the beginning of a step. `progress`
-  // outlives this object.
+  // Training goes on without an agent: if it refuses, or doesn't answer within 5 s, there is a
+  // warning. A late answer is noticed at the beginning of a step. `progress` outlives this object.
   AgentContact(const WorkerEnv& env, WorkerProgress& progress)
       : env_(env), progress_(progress), recorder_(env, progress) {
     if (env_.agent_socket.empty()) return;

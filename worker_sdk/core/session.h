@@ -27,7 +27,7 @@ class CudaApi;
 class NcclApi;
 }  // namespace nccl
 
-// What the nccl backend stands on. Second owners: the communicators made from it.
+// The libraries of the nccl backend. Second owners: the communicators made from them.
 struct NcclLibraries {
   std::shared_ptr<nccl::CudaApi> cuda;
   std::shared_ptr<nccl::NcclApi> nccl;
@@ -131,15 +131,16 @@ class Session {
   // Ranks may differ in it: what is collective goes by env().recovers_in_place instead.
   bool may_recover() const { return offers_recovery_; }
 
-  // Where may_recover(), after Error(kPeerLost), on every rank that lives: aborts `failed` (null:
-  // none), waits until the agent gives this rank its place in the next round, and returns that
-  // round's session, which has offered recovery again. Ranks are new: whoever is left, in the same
-  // order, numbered from 0; the device stays, and so do CUDA and NCCL. The environment's variables
-  // stay, too: env() has the new ones. First destroy all that uses a communicator of this session:
-  // groups, buffers, DistributedDataParallel, Checkpoint; and its other communicators. `failed` is
-  // destroyed here, whether this returns or throws. Its operations have left the device then:
-  // allocate nothing there between the error and that. Throws Error: the job doesn't go on in
-  // place; the process must exit with a failure, to be started again.
+  // If may_recover(), call it after Error(kPeerLost) on every rank that lives. It aborts `failed`
+  // (null: none) and waits until the agent gives this rank its place in the next round. It returns
+  // that round's session, which has offered recovery again. Ranks are new: whoever is left, in the
+  // same order, numbered from 0; the device stays, and so do CUDA and NCCL. The environment's
+  // variables stay, too: env() has the new ones. First destroy all that uses a communicator of this
+  // session: groups, buffers, DistributedDataParallel, Checkpoint; and its other communicators.
+  // `failed` is destroyed here, whether this returns or throws. Its operations have left the device
+  // by then: allocate nothing on the device between the error and the end of this call. Throws
+  // Error: the job doesn't go on in place; the process must exit with a failure, to be started
+  // again.
   std::unique_ptr<Session> recover(std::unique_ptr<Communicator> failed);
 
   // Collective: every rank calls it in the same order with the same choice. Each communicator has

@@ -39,9 +39,9 @@ constexpr int kMaxSpawned = 4096;  // of one machine
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
 constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replaced or removed
-// What a rank says in its pipe: this when it has reached spawn(), then at most one failure: the
-// code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so nobody has to
-// read before the end.
+// A rank writes kReached to its pipe when it has reached spawn(), then at most one failure: the
+// code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the parent
+// need not read before the rank's end.
 constexpr char kReached = 'R';
 constexpr char kNoCode = '-';
 constexpr std::size_t kMaxText = 4000;
@@ -234,8 +234,8 @@ struct SpawnMarker {
   int call, rank, report_fd;
 };
 
-// Of this process; nullopt: spawn() of this program didn't start it. Throws Error(kInvalidArgument)
-// where the variable has been tampered with.
+// This process' marker; nullopt: spawn() of this program didn't start it. Throws
+// Error(kInvalidArgument) if the variable has been tampered with.
 std::optional<SpawnMarker> find_spawn_marker() {
   const char* text = std::getenv(env::kSpawn);
   if (!text) return std::nullopt;
@@ -321,7 +321,8 @@ class Gang {
   Gang(std::vector<RankProcess> ranks, std::chrono::milliseconds grace)
       : ranks_(std::move(ranks)), grace_(grace) {}
 
-  // Until none is left. What failed first, and is why; nullopt: nothing did.
+  // Waits until no rank is left. Returns the rank that failed first and its failure, see failed();
+  // nullopt: none failed.
   std::optional<std::pair<int, RankEnd>> wait(ParentSignals& signals) {
     while (num_running() > 0) {
       wait_for_event(signals);
@@ -366,7 +367,8 @@ class Gang {
     }
   }
 
-  // Who lost a peer is not why: the peer, which unwinds, is left the time to say it.
+  // A rank that lost a peer is not the cause. The peer may still unwind, and gets kCauseWait to
+  // report its failure.
   void failed(int rank, RankEnd end) {
     const bool is_cause = end.code != ErrorCode::kPeerLost;
     if (!first_ || (is_cause && cause_by_)) first_.emplace(rank, std::move(end));

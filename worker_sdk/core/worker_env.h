@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launcher told this worker: its place in the job, read once from the environment.
-// Pure: the environment comes in as a function.
+// This worker's place in the job, as the launcher has set it. Read once from the environment. Pure:
+// the environment comes in as a function.
 #pragma once
 
 #include <functional>

@@ -23,7 +23,7 @@ class UniqueFd;
 struct OperationFacts;
 struct OperationFailure;
 
-// Where the time of one step went; what each part is: docs/ddp.md. 0: it isn't known.
+// How long each part of one step took; docs/ddp.md defines the parts. 0: not known.
 struct StepParts {
   std::chrono::nanoseconds step{0};  // from one step's begin to the next one's
   std::chrono::nanoseconds forward{0}, backward{0};
@@ -53,19 +53,19 @@ class WorkerProgress {
   void begin_step(std::uint64_t step);
   void end_step();
 
-  // Likewise for a loop that tells no numbers: counted from 1. Nothing where begin_step() was ever
-  // called.
+  // As above, for a loop that doesn't number its steps: they are counted from 1. No effect once
+  // begin_step() was called.
   void count_step();
   void end_counted_step();
 
   void set_phase(ProgressPhase phase);
 
-  // What the step just done came to, for those who look at the job (GET /v1/jobs): this rank's
-  // loss, and how many samples it took. The loop's thread.
+  // Reports this rank's loss and number of samples in the last step; GET /v1/jobs shows them. The
+  // loop's thread.
   void report(double loss, std::uint64_t num_samples);
 
-  // Where the time of one more step went, likewise; a time below zero counts as none.
-  // DistributedDataParallel does it itself, on a GPU once the device has done the step. The loop's
+  // Adds the times of one more step; GET /v1/jobs shows them, too. A negative time counts as 0.
+  // DistributedDataParallel calls it itself, on a GPU once the device has done the step. The loop's
   // thread.
   void add_parts(const StepParts& parts);
 

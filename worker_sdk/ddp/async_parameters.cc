@@ -96,7 +96,7 @@ std::unique_ptr<Communicator> split_off(Communicator& communicator, const char* 
 // "milliseconds::max()" for "never", and what a clock can be added to.
 constexpr milliseconds kNever = std::chrono::hours(24 * 365 * 100);
 
-// What so many steps more than the staleness may take.
+// How long as many steps as the staleness, and `more`, may take.
 milliseconds steps_time(const AsyncOptions& options, std::uint64_t more) {
   constexpr std::uint64_t kForEver = 1'000'000;
   const auto steps = static_cast<std::int64_t>(std::min(options.staleness, kForEver) + more);
@@ -272,7 +272,7 @@ class AsyncParameters::Impl {
                shard_->clock_of(worker), " steps and may be ", options_.staleness, " ahead"));
   }
 
-  // Any thread; the first reason counts. What waits on either side ends.
+  // Any thread; the first reason counts. Ends every wait, here and on the peers.
   void give_up(std::exception_ptr why) {
     std::string text = "an exception";
     try {
@@ -324,8 +324,8 @@ class AsyncParameters::Impl {
   const milliseconds answer_timeout_, update_timeout_;
   std::optional<SharedWire> updates_, answers_;  // none: one rank
 
-  // By rank: this one's as a worker, then as an owner. Of a peer's thread but between its update
-  // and its answer.
+  // Messages by rank: two lists as a worker, then two as an owner. The owner's belong to the peer's
+  // thread, except between its update and its answer.
   std::vector<Message> to_owner_, from_owner_, from_worker_, to_worker_;
   std::vector<std::thread> servers_;
 

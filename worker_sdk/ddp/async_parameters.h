@@ -16,11 +16,11 @@ namespace ddprun {
 struct AsyncOptions {
   std::uint64_t staleness =
       4;  // nobody gets more steps than that ahead of the slowest; 0: all wait
-  // What the slowest rank may take for one step while another one has to wait for it.
+  // How long the slowest rank may take for one step while another one has to wait for it.
   std::chrono::milliseconds timeout{300'000};
 };
 
-// What one exchange() has met.
+// One exchange()'s lead and waiting time.
 struct ExchangeReport {
   std::uint64_t lead = 0;  // steps that this rank was ahead of the slowest, over all owners
   std::chrono::nanoseconds waited{0};

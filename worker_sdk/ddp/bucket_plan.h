@@ -57,7 +57,7 @@ BucketPlan plan_by_arrival(std::span<const ParameterSpec> parameters,
 std::vector<std::size_t> indices_of_order(std::span<const std::string> known,
                                           std::span<const std::string> order);
 
-// Where a plan's gradients lie in one arena. Every gradient and bucket starts at a multiple of
+// A plan's layout in one arena. Every gradient and bucket starts at a multiple of
 // kGradientAlignment; the bytes between belong to nobody.
 inline constexpr std::size_t kGradientAlignment = 64;
 

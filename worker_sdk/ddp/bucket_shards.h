@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has which part of the buckets where the ranks divide them (docs/zero.md): rank r of W the
-// r-th of W equal parts of each bucket. Parts begin where they happen to, in the middle of a
-// parameter, too. Pure: no I/O, clock or thread.
+// The ranks' parts of the buckets when they divide them (docs/zero.md): rank r of W has the r-th of
+// W equal parts of each bucket. A part may begin in the middle of a parameter. Pure: no I/O, clock
+// or thread.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ BucketLayout lay_out_for(std::span<const ParameterSpec> parameters, const Bucket
 // Part `rank` of `num_ranks` of a bucket of such a layout.
 TensorView shard_of(const TensorView& bucket, std::size_t rank, std::size_t num_ranks);
 
-// What a rank's part of a bucket has of one parameter.
+// The piece of one parameter in a rank's part of a bucket.
 struct ShardPiece {
   std::size_t parameter = 0;
   std::size_t first = 0;   // element of the parameter, in its memory order

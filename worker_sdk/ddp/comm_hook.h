@@ -29,7 +29,7 @@ struct GradBucket {
   std::uint64_t iteration = 0;        // averaged backwards with this hook before this one
 };
 
-// What a hook keeps from one iteration to the next, and what a training that goes on needs.
+// A hook's state from one iteration to the next. A training that resumes needs it.
 struct HookTensor {
   std::string name;  // "error.fc1.weight"
   std::vector<std::int64_t> shape{};
@@ -46,7 +46,7 @@ struct HookStep {
 };
 
 // A hook's calls come from the thread that runs backward. Every rank has the same hook with the
-// same options. Where a hook keeps a CommBuffer it must go before the communicator.
+// same options. A hook that keeps a CommBuffer must be destroyed before the communicator.
 class CommHook {
  public:
   virtual ~CommHook() = default;
@@ -75,8 +75,8 @@ class CommHook {
   virtual std::vector<HookTensor> state() { return {}; }
 };
 
-// What a rank gave to collectives for its gradients, and what that would have been without a hook:
-// the buckets' bytes. How often a byte then crosses a wire is the collective's affair.
+// Bytes that a rank gave to collectives for its gradients, with a hook and without one (the
+// buckets' bytes). How often a byte then crosses a wire depends on the collective.
 struct GradientTraffic {
   std::uint64_t uncompressed_bytes = 0;
   std::uint64_t sent_bytes = 0;

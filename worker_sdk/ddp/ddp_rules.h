@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DistributedDataParallel decides without a tensor: whether two ranks have the same model,
+// DistributedDataParallel's decisions that need no tensor: whether two ranks have the same model,
 // what ranks with uneven inputs do next, and which parameters a backward reaches. Pure: no I/O,
 // clock or thread.
 #pragma once
@@ -30,7 +30,7 @@ std::string encode_model(const std::vector<ModelEntry>& entries);
 // but std::bad_alloc.
 std::string first_model_difference(int rank, std::string_view mine, std::string_view rank_zeros);
 
-// What the ranks tell each other before each forward while their inputs are uneven.
+// The ranks send this to each other before each forward while their inputs are uneven.
 enum class JoinCall : std::uint8_t {
   kShadow,    // out of inputs, and has shadowed a forward since
   kRanOut,    // out of inputs, since its last forward
@@ -51,7 +51,7 @@ struct JoinRound {
 // go forward average and some don't.
 JoinRound judge(std::span<const std::uint8_t> calls);
 
-// What find_unused_parameters and static_graph must know.
+// Which parameters get gradients, by find_unused_parameters and static_graph.
 enum class UsageMode {
   kAll,         // every parameter gets one gradient in each iteration
   kFindUnused,  // some get none; which is found anew in each iteration
@@ -89,7 +89,7 @@ class ParameterUsage {
   // By parameter: 1 where it got a gradient since the last end_iteration(), be it a local one.
   const std::vector<std::uint8_t>& used() const { return used_; }
 
-  // What a message ends with that names parameters without a gradient; not in kFindUnused.
+  // The end of a message that names parameters without a gradient; not in kFindUnused.
   std::string advice() const;
 
   void end_iteration();
@@ -103,7 +103,7 @@ class ParameterUsage {
   bool learned_ = false;
   std::vector<std::size_t> expected_;  // gradients per iteration, by parameter
 
-  // Of the iteration under way.
+  // State of the current iteration.
   std::vector<std::size_t> unused_;  // kStatic: for good
   std::vector<std::uint8_t> used_;
   std::vector<std::size_t> counts_;      // gradients so far, by parameter

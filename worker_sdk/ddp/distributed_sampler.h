@@ -8,14 +8,14 @@
 
 namespace ddprun {
 
-// What `torch.randperm(n, generator=g)` gives after `g.manual_seed(seed)` on the CPU: Fisher-Yates
+// The same as `torch.randperm(n, generator=g)` after `g.manual_seed(seed)` on the CPU: Fisher-Yates
 // over mt19937. n >= 0.
 std::vector<std::int64_t> random_permutation(std::int64_t n, std::uint64_t seed);
 
 struct SamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // the same on all ranks
-  // What becomes of a tail that doesn't divide. Both false: samples are repeated from the start.
+  // How to treat a tail that doesn't divide. Both false: samples are repeated from the start.
   bool drop_last = false;  // nobody sees it
   bool uneven = false;     // each is seen once: the first ranks have one more (DdpBase::join)
 };

@@ -56,7 +56,7 @@ void ParameterShard::add(std::span<const float> update) {
   for (std::size_t i = 0; i < values_.size(); ++i) values_[i] += share * update[i];
 }
 
-// Of a round that is complete.
+// Adds the updates of a complete round.
 void ParameterShard::add_held() {
   for (Worker& worker : workers_) {
     if (!worker.held.empty()) add(worker.held);

@@ -31,7 +31,8 @@ class ParameterShard {
 
   // Steps that a worker has done.
   std::uint64_t clock_of(int worker) const { return at(worker).clock; }
-  // Of those that have not left: the one with the fewest steps, the first of several; −1: all have.
+  // The worker with the fewest steps of those that have not left, the first of several; −1: all
+  // have left.
   int slowest() const;
   // How many steps a worker is ahead of slowest(); 0 where all have left.
   std::uint64_t lead_of(int worker) const;

@@ -35,8 +35,8 @@ class Prefetcher {
   // for the calls of the former `make` under way.
   void begin(std::size_t num_items, Make make);
 
-  // The next item; null: all were handed out. What make() threw for it is thrown here, after the
-  // items before it, and again by each further call.
+  // The next item; null: all were handed out. If make() threw for an item, this call rethrows it
+  // after the items before, and so does each further call.
   Item next();
 
   // How long next() has held its caller up, since construction.

@@ -84,11 +84,11 @@ class Reducer {
   // runs backward. kLaunched comes just before the first bucket is sent.
   void set_marker(std::function<void(StepMark)> marker) { marker_ = std::move(marker); }
 
-  // Of all iterations since the hook was set.
+  // Sums over all iterations since the hook was set.
   const GradientTraffic& traffic() const;
 
-  // Where parameter `index`'s gradient lies: `count` elements. Moves only in rebuild(). kGradients:
-  // other buckets' gradients lie there, too, at other times.
+  // The memory of parameter `index`'s gradient, `count` elements. It moves only in rebuild(). With
+  // kGradients other buckets' gradients use it at other times.
   TensorView gradient(std::size_t index) const;
 
   // The buckets in launch order, padding included. They move only in rebuild().
@@ -98,14 +98,14 @@ class Reducer {
   const BucketLayout& layout() const { return layout_; }
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
 
-  // What every gradient in a bucket is to be multiplied by, by the caller, before it is sent: by
-  // its copy into the slot, or at last in ReducerSharding::before_sending. 1: by nothing.
+  // The caller multiplies every gradient in a bucket by this before it is sent: when it copies the
+  // gradient into the slot, or at the latest in ReducerSharding::before_sending. 1: no need.
   double factor() const { return pipeline_ ? 1 : average_.factor; }
 
-  // Where this rank's part of the averages of bucket `number` lies. With a ReducerSharding only.
+  // The memory of this rank's part of bucket `number`'s averages. With a ReducerSharding only.
   TensorView shard(std::size_t number) const;
 
-  // Of all memory for gradients.
+  // All memory for gradients.
   std::size_t size_bytes() const;
 
   // The gradient is in its slot (kGradients: can be collected). Once a bucket and all before it are
@@ -135,7 +135,8 @@ class Reducer {
   // The order in which this rank's gradients became ready in the first iteration.
   const std::vector<std::size_t>& first_arrival() const { return first_arrival_; }
 
-  // What rebuild() was given; before it first_arrival(), empty before the first finalize().
+  // The order given to rebuild(). Before that first_arrival(), which is empty before the first
+  // finalize().
   const std::vector<std::size_t>& order() const { return rebuilt_ ? order_ : first_arrival_; }
 
   // Buckets anew by `arrival`, a permutation of all indices that must be the same on all ranks:
@@ -143,7 +144,7 @@ class Reducer {
   // ReducerSharding.
   void rebuild(std::span<const std::size_t> arrival);
 
-  // Of the last finished iteration.
+  // The last finished iteration.
   const IterationTrace& trace() const { return trace_; }
 
  private:
@@ -180,7 +181,7 @@ class Reducer {
   GradientTraffic traffic_;                 // without a hook
   std::vector<std::size_t> first_arrival_;
 
-  // Of the iteration under way.
+  // State of the current iteration.
   std::vector<bool> ready_;               // by parameter
   std::vector<std::size_t> num_missing_;  // by bucket
   std::vector<WorkPtr> works_;            // launched buckets

@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// What a step is made of, by its name in the JSON.
+// A part of a step, with its name in the JSON.
 struct Part {
   const char* name;
   Distribution StepStatistics::*of_all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the time of training steps went: forward, backward, communication hidden behind backward or
-// not, waiting for data (docs/ddp.md). Pure: times come in.
+// How long the parts of training steps take: forward, backward, communication hidden behind
+// backward or not, waiting for data (docs/ddp.md). Pure: the caller passes times.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace ddprun {
 
-// Of a list of seconds; 0 of none. p95: 95 % are not longer.
+// Summary of a list of seconds; 0 for an empty one. p95: 95 % are not longer.
 struct Distribution {
   double median = 0, mean = 0, p95 = 0;
 };
@@ -40,14 +40,15 @@ class StepRecorder {
  public:
   static constexpr std::size_t kMaxSteps = 10'000;
 
-  // A forward begins whose backward communicates. Of several before one backward the first counts.
+  // A forward begins whose backward communicates. If there are several before one backward, the
+  // first counts.
   void forward_begins(Clock::time_point at);
 
   // The loop waited so long for the data of the coming step, or the one under way.
   void waited_for_data(Clock::duration time) { loader_ += time; }
 
-  // The backward is over, all gradients are averages. What the step's parts took; nullopt where it
-  // isn't counted.
+  // The backward is over, and all gradients are averages. Returns how long the step's parts took;
+  // nullopt if the step isn't counted.
   std::optional<StepParts> step_ends(const IterationTrace& trace);
 
   std::size_t num_steps() const { return num_steps_; }

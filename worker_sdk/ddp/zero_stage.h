@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What data-parallel ranks divide among themselves instead of each holding all of it: ZeRO's stages
+// ZeRO's stages: which state data-parallel ranks divide instead of each holding all of it
 // (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC
 // 2020). docs/zero.md.
 #pragma once

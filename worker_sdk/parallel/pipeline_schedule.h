@@ -37,10 +37,10 @@ struct PipelineOperation {
 
 const char* to_string(PipelineOperation::Kind kind);
 
-// What stage `stage` of `num_stages` does, in its order. Micro-batches go forward, and backward, in
-// theirs. If all stages run these, no stage waits for ever as long as one message from each stage
-// to each neighbour may be under way. Throws Error(kInvalidArgument) for a stage that there is not,
-// and numbers below 1.
+// The operations of stage `stage` of `num_stages`, in order. Micro-batches go forward in their
+// order, and backward, too. If all stages run these, none waits for ever, provided that one message
+// from each stage to each neighbour may be under way. Throws Error(kInvalidArgument) for a stage
+// that doesn't exist and for numbers below 1.
 std::vector<PipelineOperation> pipeline_schedule(PipelineKind kind, int stage, int num_stages,
                                                  int num_micro_batches);
 

@@ -182,8 +182,8 @@ void copy_into(const std::vector<NamedTensor>& here, const std::vector<TensorByt
 // page fault for each 4 KiB, more than the copy.
 class HostCopies {
  public:
-  // What `tensors` are now, contiguous; valid until the next take(). Throws Error(kUnsupported):
-  // a dtype that safetensors hasn't; c10::Error: no memory.
+  // Copies `tensors`, contiguous; valid until the next take(). Throws Error(kUnsupported): a dtype
+  // that safetensors hasn't; c10::Error: no memory.
   std::vector<TensorBytes> take(const std::vector<NamedTensor>& tensors) {
     const c10::NoGradGuard no_grad;
     std::vector<TensorBytes> views;
@@ -214,8 +214,8 @@ class HostCopies {
 
 constexpr std::size_t kNumSaveDigits = 8;
 
-// What all ranks must know of a checkpoint, from rank 0: the step, the number of its shards and
-// their save, one line each, and the metadata as a file's header.
+// Rank 0 sends this about a checkpoint to all ranks: the step, the number of its shards and their
+// save, one line each, and the metadata as a file's header.
 struct Notice {
   std::uint64_t step = 0;
   int num_shards = 0;  // 0: it has none
@@ -239,7 +239,7 @@ Notice decode(const std::string& text) {
   return notice;
 }
 
-// What an act comes to on one rank, as text: kResult and the result; or kError, the code as a
+// The outcome of an act on one rank, as text: kResult and the result; or kError, the code as a
 // character behind '0' (none is a zero byte), and the message.
 constexpr char kResult = 'R', kError = 'E';
 constexpr char kFirstCode = '0';

@@ -28,7 +28,7 @@ struct CheckpointOptions {
   bool sharded = false;
 };
 
-// What a checkpoint had beside its tensors.
+// A loaded checkpoint's content beside its tensors.
 struct SavedState {
   std::uint64_t step = 0;
   Metadata metadata;
@@ -69,10 +69,10 @@ class Checkpoint {
   std::optional<SavedState> load(const std::vector<NamedTensor>& tensors, const Accept& accept = {},
                                  const std::vector<NamedTensor>& own = {});
 
-  // What `tensors` and `metadata` are now is on disk when it returns (async: when finish() or the
-  // next save() does), unless the one saved or loaded last is of the same step already. `metadata`
-  // is rank 0's, without the keys "crc32", "shards", "save". Waits for the write before; throws its
-  // error.
+  // Saves the present `tensors` and `metadata`, unless the checkpoint saved or loaded last is of
+  // the same step. They are on disk when it returns (async: when finish() or the next save() does).
+  // `metadata` is rank 0's, without the keys "crc32", "shards", "save". Waits for the write before;
+  // throws its error.
   void save(std::uint64_t step, const Metadata& metadata, const std::vector<NamedTensor>& tensors,
             const std::vector<NamedTensor>& own = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DistributedDataParallel does from the first gradient of a backward to the averages.
+// DistributedDataParallel's work from the first gradient of a backward to the averages.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
@@ -91,13 +91,14 @@ void DdpBase::Impl::before_sending(std::size_t number) {
   if (!rest.empty()) at::_foreach_mul_(rest, factor);
 }
 
-// What averages there are lies in the shards: nobody is to take this rank's own for them.
+// The averages are in the shards. Drops this rank's own gradients, so that nobody takes them for
+// averages.
 void DdpBase::Impl::forget_gradients() {
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
-// They contribute what they have, from earlier backwards, or zeros. What they have stays theirs
-// until it is known whether another rank uses them.
+// Unused parameters contribute their gradient from earlier backwards, or zeros. They keep it until
+// it is known whether another rank uses them.
 void DdpBase::Impl::mark_unused(const std::vector<std::size_t>& indices) {
   const c10::NoGradGuard no_grad;
   for (const std::size_t index : indices) {
@@ -133,7 +134,7 @@ void DdpBase::Impl::end_backward() {
   if (reducer_->is_complete()) answer = ask_for_usage();
   reducer_->finalize(usage_->advice());
   count_step();
-  // What this rank has used itself was used: it waits for no answer then.
+  // If this rank has used all parameters itself, it need not wait for an answer.
   std::vector<std::uint8_t> used;
   if (!unused_.empty() || usage_->mode() == UsageMode::kStatic) used = used_anywhere(answer);
   take_back_unused(used);
@@ -210,8 +211,8 @@ void DdpBase::Impl::settle_unused(const std::vector<std::uint8_t>& used) {
   unused_.clear();
 }
 
-// What a hook had kept of parameters that nobody uses now, and sent: their averages are not
-// applied.
+// Gives a hook back what it had kept and has sent for parameters that nobody uses now: their
+// averages are not applied.
 void DdpBase::Impl::take_back_unused(const std::vector<std::uint8_t>& used) {
   const c10::NoGradGuard no_grad;
   for (const auto& [index, before] : unused_) {

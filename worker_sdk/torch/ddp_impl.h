@@ -146,7 +146,7 @@ class DdpBase::Impl {
   std::optional<JoinOptions> join_;  // of the scope that is open
   double scale_ = 1;                 // on the coming averages
 
-  // Of the backward under way.
+  // State of the current backward.
   bool final_callback_queued_ = false;
   bool unused_marked_ = false;
   struct Unused {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What DistributedDataParallel does once: it compares the ranks' models, takes the parameters under
-// its care, and lets them go.
+// DistributedDataParallel's beginning and end: it compares the ranks' models, takes over the
+// parameters, and lets them go.
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 #include <torch/csrc/autograd/function.h>
@@ -48,7 +48,7 @@ bool debugs_nan() {
   return false;
 }
 
-// What else the ranks must agree on.
+// Options on which the ranks must agree, too.
 std::vector<ModelEntry> entries_of(const DdpOptions& options) {
   const auto on = [](bool value) { return std::string(value ? "on" : "off"); };
   return {{"option find_unused_parameters", on(options.find_unused_parameters)},
@@ -77,7 +77,7 @@ std::string shape_text(const at::Tensor& tensor) {
   return text;
 }
 
-// What can't be sent as it is.
+// Refuses a tensor that can't be sent as it is.
 void check_sendable(const char* kind, const NamedTensor& state) {
   const bool sparse = state.tensor.layout() != c10::kStrided;
   if (!sparse && at::has_internal_overlap(state.tensor) != at::MemOverlap::Yes) return;

@@ -258,7 +258,8 @@ void DdpBase::Impl::leave_join() {
   scale_ = 1;
 }
 
-// What all ranks do next; throws where one has run out and that is to end it.
+// Agrees on what all ranks do next. Throws if one has run out of inputs and JoinOptions makes that
+// the end.
 JoinRound DdpBase::Impl::meet(JoinCall call) {
   const JoinRound round =
       judge(gather_bytes(static_cast<std::uint8_t>(call), communicator_, device_));
@@ -287,7 +288,7 @@ JoinResult DdpBase::Impl::finish_join() {
   return result;
 }
 
-// What this rank does while others go forward and backward: the same operations in the same order.
+// Takes part while others go forward and backward: issues the same operations in the same order.
 void DdpBase::Impl::shadow(const JoinRound& round) {
   if (round.averages && communicator_.progress()) communicator_.progress()->count_step();
   if (round.averages && reducer_->wants_rebuild()) form_final_buckets();

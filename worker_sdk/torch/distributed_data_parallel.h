@@ -69,7 +69,7 @@ struct JoinResult {
   std::uint64_t num_shadowed = 0;  // averaged steps of others since this rank ran out
 };
 
-// What does not depend on the model's type; use DistributedDataParallel below.
+// The part that does not depend on the model's type. Use DistributedDataParallel below.
 //
 // Forward and backward run on one thread. After an error of the communicator (a lost rank, a
 // deadline) leave the program: the next round starts from the last checkpoint.
@@ -134,9 +134,9 @@ class DdpBase {
   // The last finished backward: when each bucket was launched and finished.
   const IterationTrace& trace() const;
 
-  // Where the time of the steps so far went, of this rank; on a GPU of those that the device has
-  // done. The loop's thread. A loop that waits for its data says for how long, before the step that
-  // it is for, so that it shows.
+  // How long the parts of this rank's steps took so far; on a GPU only steps that the device has
+  // done. The loop's thread. To make waiting for data show, the loop says how long it waited,
+  // before the step that the data is for.
   StepStatistics statistics() const;
   void waited_for_data(Clock::duration time);
 
@@ -164,7 +164,7 @@ class DdpBase {
   // The memory of the buckets, padding (zeros) included. Moves where bucket_plan() changes.
   std::vector<TensorView> gradient_buckets() const;
 
-  // Of all memory that this object has for gradients, and what DdpOptions said.
+  // All memory that this object has for gradients, and DdpOptions::zero.
   std::size_t gradient_bytes() const;
   ZeroStage zero() const;
 

@@ -250,7 +250,7 @@ void FlatOptimizer::update(Batch& batch, const at::Tensor& overflow) {
   const bool is_first = steps()[batch.items.front()] == 0;
   for (const std::size_t item : batch.items) {
     ++steps()[item];
-    // What autograd saved of the parameter is out of date now: it notices.
+    // Lets autograd notice that what it saved of the parameter is out of date.
     items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
   }
   std::vector<float> run_steps;

@@ -35,7 +35,7 @@ struct ParameterGroup {
 // Those of the module that require a gradient, each once, by its first name.
 std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
-// What a parameter has had of its optimiser: `tensor` has the parameter's shape and dtype. "step",
+// One state of an optimiser for a parameter: `tensor` has the parameter's shape and dtype. "step",
 // the number of updates, is one float32 on the CPU.
 struct NamedState {
   std::string parameter;
@@ -62,8 +62,8 @@ class FlatOptimizer {
   // Forgets all gradients.
   void zero_grad();
 
-  // Of all groups, or of one by its place in the list. Error(kInvalidArgument): it is negative, or
-  // not a finite number.
+  // Sets the rate of all groups, or of one by its place in the list. Error(kInvalidArgument): `lr`
+  // is negative, or not a finite number.
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 
@@ -132,7 +132,7 @@ class FlatOptimizer {
   // float32 where the overflow is. Undefined: none.
   at::Tensor skipped_;
   BucketPlan plan_;  // that the storages follow
-  // Of the last step; batches_ belong to gradients_, the gradients' addresses.
+  // From the last step: the gradients' addresses, and the runs and batches formed for them.
   std::vector<std::uintptr_t> gradients_;
   std::vector<std::vector<FlatRun>> runs_;  // by storage
   std::vector<Batch> batches_;

@@ -58,8 +58,8 @@ class GradScaler {
   double current_scale() const;         // waits for the GPU
   std::int64_t growth_tracker() const;  // steps since the last overflow or growth; likewise
 
-  // What a checkpoint saves, and loads by writing into it: "scale" (float32), "growth_tracker"
-  // (int32), one number each. With the options that is PyTorch's state_dict().
+  // The state that a checkpoint saves, and loads by writing into it: "scale" (float32),
+  // "growth_tracker" (int32), one number each. With the options that is PyTorch's state_dict().
   std::vector<std::pair<std::string_view, at::Tensor>> state() const;
 
  private:

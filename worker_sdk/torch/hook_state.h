@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a communication hook keeps (CommHook::state()), for a Checkpoint. Heavy: includes ATen.
+// A communication hook's state (CommHook::state()), for a Checkpoint. Heavy: includes ATen.
 #pragma once
 
 #include <vector>

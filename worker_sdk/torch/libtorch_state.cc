@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the SDK asks of LibTorch's own state: autocast, streams, CUDA, random generators.
+// The SDK's access to LibTorch's own state: autocast, streams, CUDA, random generators.
 #include <ATen/Context.h>
 #include <ATen/Version.h>
 #include <ATen/autocast_mode.h>

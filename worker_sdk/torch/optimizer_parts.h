@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the optimisers over flat memory share: the memory, how a parameter lies in it, which
-// parameters there are, and what their rules do. Heavy: includes ATen.
+// Shared by the optimisers over flat memory: the memory, a parameter's place in it, the list of
+// parameters, and the rules. Heavy: includes ATen.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -32,7 +32,8 @@ std::string key_of(const std::string& parameter, std::string_view state) {
   return concat(parameter, ".", state);
 }
 
-// Of order p over all ranks' tensors together, in float64; on the device, nobody waits for it.
+// The norm of order p over all ranks' tensors together, in float64. It stays on the device: nobody
+// waits for it.
 at::Tensor norm_over_ranks(const std::vector<at::Tensor>& tensors, double p,
                            Communicator& communicator, c10::Device device) {
   const bool is_max = std::isinf(p);
@@ -137,7 +138,7 @@ void ShardedOptimizer::check_in_place() const {
   }
 }
 
-// Of this rank's part: pieces side by side with one group and number of updates are one array.
+// Batches this rank's part: adjacent pieces of one group and number of updates become one array.
 void ShardedOptimizer::form_batches(Bucket& bucket) {
   bucket.batches.clear();
   std::vector<FlatPiece> pieces;
@@ -180,7 +181,7 @@ void ShardedOptimizer::update(Bucket& bucket, const at::Tensor& overflow) {
   if (bucket.batches.empty()) form_batches(bucket);
   for (const std::size_t item : bucket.items) {
     ++steps()[item];
-    // What autograd saved of the parameter is out of date now: it notices.
+    // Lets autograd notice that what it saved of the parameter is out of date.
     items_[item].parameter.tensor.unsafeGetTensorImpl()->bump_version();
   }
   bool any_first = false;
@@ -277,7 +278,7 @@ at::Tensor ShardedOptimizer::clip_gradient_norm(const ClipOptions& options) {
   return total;
 }
 
-// Of a bucket's memory, or of a copy that is laid out like it.
+// `flat`: a bucket's memory, or a copy that is laid out like it.
 at::Tensor ShardedOptimizer::place_in(const at::Tensor& flat, const Item& item) const {
   const at::Tensor& tensor = item.parameter.tensor;
   return flat.as_strided(tensor.sizes(), tensor.strides(), static_cast<std::int64_t>(item.offset));

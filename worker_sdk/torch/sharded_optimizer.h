@@ -71,7 +71,7 @@ class ShardedOptimizer {
   // of another shape.
   void load_state(const std::vector<NamedState>& state);
 
-  // Of the state that this rank has, padding included.
+  // The size of this rank's state, padding included.
   std::size_t state_bytes() const;
 
  private:

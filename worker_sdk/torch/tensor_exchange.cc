@@ -29,7 +29,7 @@ bool travels_alone(const at::Tensor& tensor, c10::Device device) {
          tensor.is_non_overlapping_and_dense();
 }
 
-// What it takes of the memory of those that travel together.
+// Its bytes in the memory of those that travel together.
 std::int64_t staging_size(const at::Tensor& tensor, c10::Device device) {
   if (travels_alone(tensor, device)) return 0;
   return (dense_size(tensor) + kAlignment - 1) / kAlignment * kAlignment;

@@ -42,7 +42,7 @@ class TensorBroadcast {
   void run(int root, Communicator& communicator);
 
  private:
-  // Of one dtype and device: one kernel copies them.
+  // Tensors of one dtype and device: one kernel copies them.
   struct Kind {
     std::vector<at::Tensor> tensors, places;
   };

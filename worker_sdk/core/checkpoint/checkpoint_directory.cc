@@ -65,7 +65,7 @@ Safetensors decode(std::string_view bytes) {
   return content;
 }
 
-// What has a checkpoint's name and is no file counts as damaged.
+// A directory or a dangling link under a checkpoint's name counts as damaged.
 std::string read_file(const std::string& path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) throw_unusable("it is a directory");
@@ -275,8 +275,9 @@ bool CheckpointDirectory::commit(const ShardPlace& place, Metadata metadata) {
   return true;
 }
 
-// What is newer than `step` stays: it is of a training that went on elsewhere. Shards go after what
-// made them count; those of another save of this step count no more.
+// Keeps checkpoints newer than `step`: a training that went on elsewhere wrote them. Removes shards
+// after the checkpoint that refers to them. Shards of another save of this step are no longer
+// needed.
 void CheckpointDirectory::remove_outdated(std::uint64_t step, const std::string& save) {
   std::vector<std::uint64_t> older = steps();
   older.erase(std::lower_bound(older.begin(), older.end(), step), older.end());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training's checkpoints on disk: step-000000000120.safetensors and the like, each one file, or
-// that and a shard of each rank. What has its name is whole, whatever happened
-// to the machine meanwhile; the newest few are kept.
+// that and a shard of each rank. A file under its final name is whole, whatever happened to the
+// machine meanwhile. The newest few are kept.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,8 @@ namespace ddprun {
 //   NAME.tmp-…                                          not whole yet, or never
 //   NAME.damaged                                        put aside
 
-// What a writer adds to the name of a file that isn't whole yet; what follows tells writers apart.
+// A writer adds this to the name of a file that isn't whole yet. The text after it tells writers
+// apart.
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
 inline constexpr std::string_view kDamagedMark = ".damaged";
 
@@ -47,7 +48,7 @@ std::string shard_name(const ShardPlace& place);
 std::optional<std::uint64_t> parse_checkpoint_name(std::string_view name);
 std::optional<ShardPlace> parse_shard_name(std::string_view name);
 
-// Of a checkpoint or a shard.
+// True for the temporary names of checkpoints and of shards.
 bool is_temporary_name(std::string_view name);
 
 struct LoadedCheckpoint {
@@ -72,7 +73,7 @@ class CheckpointDirectory {
                                Role role = Role::kOwner);
 
   const std::string& path() const { return path_; }
-  // Of the file that has it, or would.
+  // The path of that checkpoint or shard, which need not exist.
   std::string path_of(std::uint64_t step) const { return path_ + "/" + checkpoint_name(step); }
   std::string path_of(const ShardPlace& place) const { return path_ + "/" + shard_name(place); }
 

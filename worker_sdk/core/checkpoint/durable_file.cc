@@ -59,7 +59,7 @@ constexpr std::chrono::milliseconds kPause{20};  // flock() itself knows no dead
 // machine.
 constexpr std::chrono::milliseconds kUnseen{500};
 
-// Of the lock on the open file `fd`; 0: it is no process that we see.
+// The process that holds the lock on the open file `fd`; 0: none that we see.
 pid_t holder_of(int fd) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return 0;

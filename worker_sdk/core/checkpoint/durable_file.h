@@ -24,11 +24,11 @@ namespace ddprun {
 void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
                    int writer = 0);
 
-// What was made, renamed or removed in it is there after a power loss, too. Throws Error(kSystem)
-// that begins with `what`.
+// Makes its new, renamed and removed entries survive a power loss. Throws Error(kSystem) that
+// begins with `what`.
 void sync_directory(const std::string& path, const std::string& what);
 
-// All of it. Throws Error(kSystem) "can't read the checkpoint PATH: …".
+// Reads the whole file. Throws Error(kSystem) "can't read the checkpoint PATH: …".
 std::string read_whole(const std::string& path);
 
 // Finds out that another process of this machine uses the same directory. Held by the process, as
@@ -37,8 +37,8 @@ std::string read_whole(const std::string& path);
 class DirectoryLock {
  public:
   // Waits up to `patience` for another process to end, then throws Error(kInvalidArgument) that
-  // names it. Where the file system has no locks, or somebody on another machine has this one,
-  // there is none: a machine that is gone must not keep a training from going on.
+  // names it. Holds no lock if the file system has none, or if another machine has this one: a
+  // machine that is gone must not keep a training from going on.
   DirectoryLock(const std::string& path, std::chrono::milliseconds patience);
 
  private:
@@ -50,7 +50,7 @@ class DirectoryLock {
 class WriterThread {
  public:
   WriterThread() = default;
-  // Waits for the task under way: it has somebody's buffers. What it throws is lost.
+  // Waits for the task under way: it has somebody's buffers. The task's exception is lost.
   ~WriterThread();
   WriterThread(const WriterThread&) = delete;
   WriterThread& operator=(const WriterThread&) = delete;

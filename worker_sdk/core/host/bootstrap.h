@@ -20,7 +20,7 @@
 
 namespace ddprun::host {
 
-// What a rank tells the others.
+// A rank's announcement to the others.
 struct PeerRecord {
   int node_rank = 0;
   std::string unix_name;  // abstract unix socket
@@ -34,14 +34,14 @@ struct PeerRecord {
   static PeerRecord decode(const std::string& text, int rank);
 };
 
-// Of this process; pids of another namespace mean nothing here. 0: not known.
+// This process' pid namespace. Pids of another one mean nothing here. 0: not known.
 std::uint64_t pid_namespace();
 // Empty where the kernel has none for it; ESRCH in errno: there is no such process.
 UniqueFd open_pidfd(int pid);
 
-// What a rank knows of the others' ends while a communicator is made, before its PeerWatcher can:
-// the processes of its node by their pids, other nodes by a note in the store, which also makes
-// all ranks tell of the same cause. Caller's thread only.
+// Notices the end of other ranks while a communicator is made, before its PeerWatcher can. It
+// watches the processes of its node by their pids, and other nodes by a note in the store. The note
+// also makes all ranks report the same cause. Caller's thread only.
 class StartWatch {
  public:
   // `store` outlives the watch.
@@ -57,7 +57,7 @@ class StartWatch {
   void look();
   // poll(2) on `fd` until the deadline; false: it passed. Throws as look() does.
   bool wait_ready(int fd, short events, Deadline deadline);
-  // What to poll for beside one's own, and when to look() at the latest.
+  // Poll these beside the caller's own, and call look() at next_look() at the latest.
   const std::vector<pollfd>& polls() const { return polls_; }
 
   Deadline next_look(Deadline deadline) const {

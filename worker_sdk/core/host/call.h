@@ -46,7 +46,7 @@ static_assert(sizeof(CallHeader) == 24 && std::is_trivially_copyable_v<CallHeade
 // "all_reduce(float32 × 1024, sum)".
 std::string describe(const CallHeader& header);
 
-// What is wrong where two ranks' calls are not the same.
+// The error text for two ranks whose calls are not the same.
 std::string different_calls(int rank, const CallHeader& call, int other_rank,
                             const CallHeader& other);
 

@@ -56,7 +56,7 @@ class Greeter {
   Greeter(UniqueFd listener, const Token& token, int rank)
       : listener_(std::move(listener)), token_(token), rank_(rank) {}
 
-  // What to poll for before collect(), and how long at most (negative: as long as you like).
+  // Adds what to poll for before collect(), and the poll's limit (negative: none).
   void append_polls(std::vector<pollfd>& polls) const;
   int poll_timeout_ms() const;
 

@@ -144,8 +144,8 @@ class OrderedExecutor {
     if (error) std::rethrow_exception(error);
   }
 
-  // Queues it. What it throws comes out of wait(). Throws Error(kResourceExhausted) where there is
-  // no thread for it; it is not queued then.
+  // Queues `operation`; wait() rethrows what it throws. Throws Error(kResourceExhausted) if there
+  // is no thread for it; then nothing is queued.
   WorkPtr submit(std::function<void()> operation) {
     auto work = std::make_shared<QueuedWork>();
     work->queue = queue_;
@@ -331,7 +331,7 @@ class HostCommunicator final : public Communicator {
   }
 
  private:
-  // What a call does. An empty one still meets the other ranks: that is what keeps them in step.
+  // The work of a call. A call without elements still meets the other ranks, to stay in step.
   using Body = std::function<void(const Call&)>;
 
   Collectives& algorithms() { return node_ ? node_->collectives() : solo_; }
@@ -475,8 +475,8 @@ class HostCommunicator final : public Communicator {
     std::rethrow_exception(failure_);
   }
 
-  // What others can't see by themselves ends their calls, too. They do see a lost rank, and their
-  // own deadlines.
+  // Ends the other ranks' calls for an error that they can't see by themselves. They do see a lost
+  // rank, and their own deadlines.
   void tell_others(const Error& error) {
     const ErrorCode code = error.code();
     if (!node_ || code == ErrorCode::kTimeout || code == ErrorCode::kPeerLost ||

@@ -30,7 +30,7 @@ struct HostCommunicatorOptions {
   // Counts operations; second owner: the session. Null: they are not counted.
   std::shared_ptr<WorkerProgress> progress{};
 
-  // Where the ranks of a split() meet, on the caller's thread; second owner: the session. Null:
+  // The ranks of a split() meet here, on the caller's thread. Second owner: the session. Null:
   // split() throws Error(kInvalidArgument).
   std::shared_ptr<store::Store> split_store{};
   RankGroup group{};  // of this communicator, where it is one of a split

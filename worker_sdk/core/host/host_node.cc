@@ -28,7 +28,7 @@ void check_endpoints(const std::vector<PeerRecord>& records, const Topology& top
   }
 }
 
-// Of the next node and the previous one, which may be the same.
+// The first ranks of the next and the previous node, which may be the same node.
 std::vector<PeerWatcher::Neighbour> first_ranks_beside(const Topology& topology,
                                                        const std::vector<PeerRecord>& records) {
   std::vector<PeerWatcher::Neighbour> neighbours;

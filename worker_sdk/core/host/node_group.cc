@@ -142,7 +142,8 @@ void NodeGroup::wait_for_all(FlagMember which, std::uint32_t value, const Call& 
   }
 }
 
-// Who is furthest behind holds up the others; who waits for another node is not to blame.
+// The ranks furthest behind hold up the others. If one of them waits for another node, the rank
+// that it waits for is to blame.
 std::string NodeGroup::who_is_behind(int waiting_for) {
   const auto progress = [this](int local) {
     const RankControl& rank = control(local);

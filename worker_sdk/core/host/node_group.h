@@ -84,8 +84,8 @@ class Topology {
   std::vector<std::size_t> first_position_;
 };
 
-// What lies where in the memory that the ranks of one node share (docs/host-communicator.md).
-// Pure: structures and offsets.
+// The layout of the memory that the ranks of one node share (docs/host-communicator.md). Pure:
+// structures and offsets.
 inline constexpr std::uint64_t kNodeMemoryMagic = 0x33306d656d706464;  // "ddpmem03"
 
 // Calls up to this size are one-shot: data and flag in one go.
@@ -114,9 +114,9 @@ struct FailureRecord {
   char text[232];
 };
 
-// Who is missing from a collective, asked of all nodes when a deadline has passed: a note goes once
-// round the nodes' first ranks (PeerWatcher), and each adds its node's ranks that have not entered
-// the call, or have made another one.
+// Asks all nodes who is missing from a collective, when a deadline has passed. The note goes once
+// round the nodes' first ranks (PeerWatcher). Each adds its node's ranks that have not entered the
+// call, or have made another one.
 struct RollCallNote {
   static constexpr std::size_t kMaxNamed = 16;
 

@@ -20,13 +20,13 @@ namespace {
 
 // On a control connection, beside FailureKind's: the sender destroys its communicator.
 constexpr auto kGoodbye = static_cast<FailureKind>(100);
-// Likewise: a RollCallNote in the place of the text.
+// On a control connection, too: a RollCallNote in the place of the text.
 constexpr auto kRollCall = static_cast<FailureKind>(101);
 constexpr auto kRollCallTime = std::chrono::milliseconds{500};
 // For telling other nodes of the end of one's own first rank.
 constexpr auto kNewsTime = std::chrono::milliseconds{200};
 
-// What a member says to its node's first rank.
+// A member's messages to its node's first rank.
 constexpr char kFailureNudge = '!';
 constexpr char kRollCallNudge = '?';
 
@@ -74,7 +74,7 @@ void post_roll_call(NodeGroup& group, const RollCallNote& note) {
   answer.sequence.store(note.call.sequence, std::memory_order_release);
 }
 
-// What came back for this rank about this collective; nullopt while nothing did.
+// The answer to this rank about this collective; nullopt: none yet.
 std::optional<RollCallNote> read_roll_call(const NodeGroup& group, std::uint32_t sequence) {
   const RollCallAnswer& answer = group.control(group.local_index()).roll_call;
   if (answer.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;

@@ -30,7 +30,7 @@ class PeerWatcher {
   PeerWatcher(const PeerWatcher&) = delete;
   PeerWatcher& operator=(const PeerWatcher&) = delete;
 
-  // What to watch; any thread.
+  // Adds something to watch. Any thread.
   void watch_connection(int local, UniqueFd unix_connection) {
     add(Kind::kUnix, group_.rank_of(local), std::move(unix_connection));
   }

@@ -105,7 +105,7 @@ void Ring::broadcast(const Call& call, std::byte* data, std::size_t size_bytes, 
   run(call, flow);
 }
 
-// What goes to the socket.
+// The bytes for the socket, narrowed to the wire's dtype.
 const std::byte* Ring::packed(const Flow& flow, const Transfer& transfer, std::size_t socket) {
   if (flow.wire == flow.dtype) return transfer.data;
   std::vector<std::byte>& chunk = packed_[socket];
@@ -131,8 +131,8 @@ void Ring::pack(const Flow& flow, const Transfer& transfer, std::byte* to) {
   }
 }
 
-// What came from the socket. `received` is changed, and is `transfer.data` where nothing is to be
-// done.
+// Takes in bytes from the socket. `received` may be changed; it is `transfer.data` if nothing is to
+// be done.
 void Ring::take_in(const Flow& flow, const Transfer& transfer, std::byte* received) {
   if (flow.wire != flow.dtype) return take_in_narrow(flow, transfer, received);
   if (!transfer.reduce) return;

@@ -46,7 +46,8 @@ class Ring {
     bool whole = false;   // …and then it is of all nodes
     bool own = false;     // to send: what this node alone has
   };
-  // What flows through this place. Send i may start when receive i − num_free_sends is done.
+  // This node's transfers of one operation. Send i may start when receive i − num_free_sends is
+  // done.
   struct Flow {
     std::vector<Transfer> sends;
     std::vector<Transfer> receives;
@@ -96,7 +97,7 @@ class Ring {
   const int node_index_;
   const int num_nodes_;
 
-  // Of the flow that runs.
+  // State of the flow that runs.
   std::vector<Lane> send_lanes_;
   std::vector<Lane> receive_lanes_;
   std::vector<bool> received_;

@@ -57,7 +57,7 @@ class Arena {
   // Takes a mapping of mapping_bytes(size_bytes). Ids count up from 0, the same on every rank.
   std::unique_ptr<CommBuffer> adopt(SharedMapping mapping, std::size_t size_bytes);
 
-  // Where [data, data + size_bytes) lies, if in one buffer of this rank.
+  // The place of [data, data + size_bytes); nullopt: it isn't within one buffer of this rank.
   std::optional<Place> find(const void* data, std::size_t size_bytes) const;
   // The same place in the buffer of another rank of the node; nullptr when this rank has already
   // dropped its own, or `size_bytes` don't fit.

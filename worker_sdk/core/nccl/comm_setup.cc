@@ -127,9 +127,9 @@ class CommMaking {
   CommMaking(const CommMaking&) = delete;
   CommMaking& operator=(const CommMaking&) = delete;
 
-  // What was made, the caller's from now on. Throws Error(kTimeout) naming ranks that never came,
-  // Error(kPeerLost) naming one that gave up or because the agent says that one has died, else what
-  // NCCL said or why setup.failure is set. Ranks that were lost are looked for every
+  // Returns the communicator, the caller's from now on. Throws Error(kTimeout) naming ranks that
+  // never came. Throws Error(kPeerLost) naming one that gave up, or if the agent says that one has
+  // died. Else throws NCCL's error, or setup.failure's. Looks for lost ranks every
   // peer_check_interval.
   Comm wait(const SetUp& setup) {
     auto next_look = Deadline::after(options_.peer_check_interval);
@@ -268,7 +268,7 @@ std::string drop_unknown(NcclConfig& config, int version) {
   return listed(unknown);
 }
 
-// What the library knows of the configuration. Rank 0 warns of the rest.
+// The options that this NCCL knows. Rank 0 warns of the rest.
 NcclConfig known_config(NcclApi& nccl, const NcclOptions& options) {
   NcclConfig config = options.config;
   const std::string unknown = drop_unknown(config, nccl.config_version());

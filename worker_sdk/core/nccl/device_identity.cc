@@ -16,7 +16,7 @@
 namespace ddprun::nccl {
 namespace {
 
-// What has chosen the GPUs that CUDA shows; empty: nothing has.
+// For errors: the variable that chose the GPUs CUDA shows. Empty: it isn't set.
 std::string visible_devices() {
   const char* value = std::getenv(env::kCudaVisibleDevices);
   return value ? std::string(" with ") + env::kCudaVisibleDevices + "=\"" + value + "\"" : "";

@@ -26,17 +26,17 @@ std::string gpu_identity(CudaApi& cuda, int local_rank);
 // Whether compiled CUDA code runs on a GPU: looked at before its first kernel fails with "no kernel
 // image is available for execution on the device", which names neither.
 //
-// Of code that nvcc made with `flags` ("… -gencode arch=compute_90,code=sm_90 …"), on a GPU of
-// compute capability major.minor: "" where it runs there, or the flags don't tell; else what it was
-// made for, "7.5, 8.0, 9.0". Pure.
+// `flags`: nvcc's, with which the code was made ("… -gencode arch=compute_90,code=sm_90 …").
+// Returns "" if it runs on a GPU of compute capability major.minor, or if the flags don't tell.
+// Else returns the capabilities it was made for, "7.5, 8.0, 9.0". Pure.
 std::string made_for_others(std::string_view flags, int major, int minor);
 
 // Throws Error(kUnsupported), which names both, where `whose` ("this LibTorch") code does not run
 // on the device. Creates no CUDA context.
 void check_code(CudaApi& cuda, int device, const std::string& whose, std::string_view flags);
 
-// Where NCCL's RAS service listens. Its default, localhost:28028, is one for the whole machine: two
-// jobs on a node would meet there. Pure.
+// The address of NCCL's RAS service. Its default, localhost:28028, is one for the whole machine:
+// two jobs on a node would meet there. Pure.
 //
 // "localhost:PORT", the same for every worker of a job; jobs differ in id or store. PORT is 21000 …
 // 27999, below Linux's ephemeral ports. Two jobs may still get the same: the second has no RAS

@@ -119,7 +119,8 @@ class CudaApi {
   virtual CudaResult device_count(int* count) = 0;
   virtual CudaResult get_device(int* device) = 0;
   virtual CudaResult set_device(int device) = 0;
-  // Of the device or MIG slice: the same in every process that uses it, on no other device.
+  // The UUID of the device or MIG slice: the same in every process that uses it, on no other
+  // device.
   virtual CudaResult device_uuid(int device, std::string* uuid) = 0;
   // "0000:3b:00.0": of the GPU, so the slices of one have the same.
   virtual CudaResult device_pci_bus_id(int device, std::string* bus_id) = 0;

@@ -85,7 +85,7 @@ class StreamDrain {
   std::condition_variable recorded_;
 };
 
-// What a buffer is made with, and freed. Second owner of the four: the communicator.
+// A buffer is made and freed with these. Second owner of the four: the communicator.
 struct BufferMakers {
   std::shared_ptr<CudaApi> cuda;
   std::shared_ptr<NcclApi> nccl;
@@ -97,10 +97,10 @@ struct BufferMakers {
 
 // The calling thread's device must be `makers.device`. Registration that NCCL refuses only costs
 // speed. Throws Error(kResourceExhausted) when the device is full. The buffer's end frees it when
-// nothing uses it any more: see StreamDrain::wait. Where that can't be had it is left allocated,
-// with a warning. After the communicator failed: within StreamDrain::limit_of_freeing, and the
-// first buffer that the device doesn't take back in that time leaves the others where they are.
-// Before: cudaFree has no limit.
+// nothing uses it any more: see StreamDrain::wait. If that can't be had, the buffer stays
+// allocated, with a warning. After the communicator failed, the limit is
+// StreamDrain::limit_of_freeing. The first buffer that the device doesn't take back in that time
+// leaves the others where they are. Before a failure cudaFree has no limit.
 std::unique_ptr<CommBuffer> make_nccl_buffer(const BufferMakers& makers, std::size_t size_bytes);
 
 }  // namespace ddprun::nccl

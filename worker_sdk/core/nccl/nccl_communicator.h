@@ -17,9 +17,9 @@
 
 namespace ddprun::nccl {
 
-// Of one communicator, from a failure until the process is gone, no more than 15 s: the four of
-// them, one after the other, at most. What several wait for adds up; which calls have no limit says
-// docs/nccl.md.
+// One communicator's limits from a failure until the process is gone: the four follow one another,
+// no more than 15 s together. Those of several communicators add up. docs/nccl.md says which calls
+// have no limit.
 inline constexpr std::chrono::milliseconds kAbortTimeout{8'000};
 inline constexpr std::chrono::milliseconds kDestroyTimeout{3'000};
 inline constexpr std::chrono::milliseconds kFreeTimeout{2'000};
@@ -36,10 +36,10 @@ struct NcclOptions {
   std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
   std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
 
-  // From the moment that something failed: to say so, and to abort. Of a healthy communicator: for
-  // operations under way to end.
+  // After a failure: to report it, and to abort. Without one: for operations under way to end.
   std::chrono::milliseconds abort_timeout = kAbortTimeout;
-  // Of a healthy one, after that: to destroy it, or, where its operations don't end, to abort it.
+  // After that, without a failure: to destroy the communicator, or to abort it if its operations
+  // don't end.
   std::chrono::milliseconds destroy_timeout = kDestroyTimeout;
   // Afterwards: to free what the communicator had on the device. After a failure: also for each
   // buffer, until one is not taken back.
@@ -77,7 +77,7 @@ struct NcclOptions {
   // Null: neither.
   std::shared_ptr<WorkerProgress> progress{};
 
-  // Where the ranks of a split() meet, on the caller's thread; second owner: the session. Null:
+  // The ranks of a split() meet here, on the caller's thread. Second owner: the session. Null:
   // split() throws Error(kInvalidArgument).
   std::shared_ptr<store::Store> split_store{};
   RankGroup group{};  // of this communicator, where it is one of a split

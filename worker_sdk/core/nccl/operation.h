@@ -140,8 +140,7 @@ class Operation {
   void mark_captured();
   bool is_captured() const { return captured_.load(std::memory_order_acquire); }
 
-  // Where it is done: so long it took on the device, its wait for other ranks included. 0: it
-  // wasn't measured.
+  // How long it took on the device once it is done, with its wait for other ranks. 0: not measured.
   std::chrono::nanoseconds device_time() const;
 
   // Looks at the event. A CUDA error sets the communicator's failure. Any thread.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of one communicator tell each other through the store when something is wrong. In
-// a healthy run nothing here is called.
+// Messages of one communicator's ranks through the store when something is wrong. In a healthy run
+// nothing here is called.
 #pragma once
 
 #include <cstdint>

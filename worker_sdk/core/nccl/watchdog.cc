@@ -133,7 +133,7 @@ void Watchdog::check_async_error() {
   failure_->set(nccl_error(*nccl_, pass.comm(), state, options_.rank, "asynchronous error"));
 }
 
-// What NCCL itself has said before stays: where it is more than a lost peer the GPU is in doubt.
+// An earlier error of NCCL's own stays: if it is more than a lost peer, the GPU is in doubt.
 void Watchdog::check_agent(const Operation* oldest) {
   if (!options_.progress || !options_.progress->peer_lost()) return;
   const std::string what = name_of(oldest);
@@ -183,8 +183,8 @@ Error Watchdog::timed_out(const Operation& oldest, Deadline latest) {
 }
 
 void Watchdog::tell_peers() {
-  // A lost peer, too: NCCL shows it only to the ranks that were connected with it. Where the news
-  // came from the board, the first notice stays.
+  // Tells of a lost peer, too: NCCL shows it only to the ranks that were connected with it. If the
+  // news came from the board, the first notice stays.
   const auto error = failure_->get();
   if (!error) return;
   ask(earlier(Deadline::after(store_limit()), end_of_telling(failed_since())),
@@ -196,7 +196,7 @@ void Watchdog::tell_recorder() {
   if (!error || !options_.progress || !last_oldest_) return;
   const auto waited =
       std::chrono::duration_cast<milliseconds>(Clock::now() - last_oldest_->started());
-  // Who listens may hang, in a file system for example.
+  // The listener may hang, in a file system for example.
   const auto tell = [progress = options_.progress, facts = last_oldest_->facts(), error = *error,
                      missing = missing_, size = options_.size,
                      waited] { progress->operation_failed(facts, error, missing, size, waited); };
@@ -231,14 +231,14 @@ bool Watchdog::end_comm() {
   const bool failed = failure_->is_set();
   const auto last = failed ? end_of_abort() : Deadline::after(options_.destroy_timeout);
   const auto begun = Clock::now();
-  // Who is inside may come back; an abort beside it would free what it is using.
+  // A thread inside NCCL may come back. An abort beside it would free what it is using.
   const Comm comm = gate_->take(Deadline::after(last.remaining() * 3 / 4));
   if (comm == nullptr) {
     hung(options_, "a call that is inside NCCL", begun);
     return false;
   }
   if (!failed && oldest_pending()) {
-    // What is aborted must not count as done.
+    // Aborted operations must not count as done.
     failure_->set(rank_error(ErrorCode::kAborted, options_.rank,
                              "the communicator was destroyed with operations under way"));
     oldest_pending();

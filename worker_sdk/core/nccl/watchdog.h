@@ -99,7 +99,7 @@ class Watchdog {
   struct Talk;
   std::shared_ptr<Talk> talk_;  // with the store; null: it is gone. Second owner: a call under way
   int num_left_behind_ = 0;
-  // What the deadline found out, and the operation that was the oldest when it all ended.
+  // The ranks missing at the deadline, and the oldest operation at the end.
   std::vector<int> missing_;
   std::shared_ptr<Operation> last_oldest_;
   Clock::time_point next_peer_check_{};

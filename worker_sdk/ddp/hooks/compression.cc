@@ -27,9 +27,9 @@ using Kind = Compression::Kind;
 // are.
 
 // Half the bytes: average = cast⁻¹(all_reduce(cast(gradient))). The host communicator sums as
-// float32 and rounds once; a gradient beyond float16's ±65504 becomes infinite. PyTorch's
-// fp16_compress_hook and bf16_compress_hook. Where the communicator narrows by itself only what
-// travels is cast, a piece at a time, and the gradients' own memory is worked on.
+// float32 and rounds once; a gradient beyond float16's ±65504 becomes infinite. Same as PyTorch's
+// fp16_compress_hook and bf16_compress_hook. If the communicator narrows by itself, it works on the
+// gradients' own memory and casts only what travels, a piece at a time.
 class CastHook : public CommHook {
  public:
   explicit CastHook(DType wire) : wire_(wire) {

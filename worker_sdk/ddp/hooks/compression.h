@@ -28,7 +28,7 @@ inline constexpr const char* kCompressionForms =
 // Error(kInvalidArgument) that says what can be said.
 Compression parse_compression(std::string_view text);
 
-// What parse_compression() reads as the same; all options said.
+// parse_compression() reads it back as the same. It names all options.
 std::string to_string(const Compression& compression);
 
 // A hook for the gradients of one model; null for kNone.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hooks that come with ddprun have in common.
+// Shared by the hooks that come with ddprun.
 #pragma once
 
 #include <cstddef>
@@ -52,9 +52,9 @@ class Gathered {
   Communicator& communicator_;
 };
 
-// What compression left out of this rank's gradients, kept for the next iteration (Seide et al.,
-// "1-bit stochastic gradient descent", Interspeech 2014). Kept by parameter, so that it outlives
-// the rebuild of the buckets.
+// The part of this rank's gradients that compression left out, kept for the next iteration (Seide
+// et al., "1-bit stochastic gradient descent", Interspeech 2014). It is kept by parameter, so that
+// it outlives the rebuild of the buckets.
 class ErrorFeedback {
  public:
   // Zeros for the gradient, or for all of the bucket, unless they are there already. Throws
@@ -71,7 +71,7 @@ class ErrorFeedback {
   // errors += gradient, but for what is not finite. One without an error is left out.
   void take_back(const GradBucket::Gradient& gradient);
 
-  // Of a gradient that was prepared.
+  // The error of a gradient that was prepared.
   float* of(const GradBucket::Gradient& gradient);
 
   // "error.NAME", per rank.
@@ -121,8 +121,8 @@ namespace ddprun {
 // more dimensions, seen as a matrix of shape[0] rows: M = gradient + error; P = orthogonal(mean(M
 // Q)); Q = mean(Mᵀ P); average = P Qᵀ; error = M − P Qᵀ. The next iteration begins with
 // orthogonal(Q). Gradients with fewer dimensions, and those that it would not make smaller, are
-// averaged as they are; so are buckets of other dtypes. Where a gradient is not finite the average
-// is NaN, and its error and Q begin anew. Memory of the CPU only.
+// averaged as they are; so are buckets of other dtypes. If a gradient is not finite, the average is
+// NaN, and its error and Q begin anew. Memory of the CPU only.
 // `rank`: columns of the narrow matrices.
 std::shared_ptr<CommHook> make_power_sgd_hook(int rank, std::uint64_t start_iteration);
 

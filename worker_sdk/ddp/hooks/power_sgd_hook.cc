@@ -72,7 +72,7 @@ class PowerSgdHook : public hooks::FeedbackHook {
     hooks::MatrixSize size;
     std::vector<float> q;
   };
-  // What a gradient of a bucket is, and where it lies in the bucket's buffers, in elements.
+  // A gradient of a bucket, and its offsets in the bucket's buffers, in elements.
   struct Place {
     GradBucket::Gradient gradient;
     Matrix* matrix = nullptr;  // null: it travels as it is

@@ -72,7 +72,7 @@ void drain(const std::vector<Bucket>& buckets) {
   }
 }
 
-// Of one number over the ranks, wherever the communicator wants its buffers.
+// Reduces one number over the ranks. `device`: where the communicator wants its buffers.
 double reduced(double value, ReduceOp op, at::Device device, Communicator& group) {
   if (group.size() == 1) return value;
   const at::Tensor number =

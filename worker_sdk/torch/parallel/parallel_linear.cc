@@ -27,7 +27,7 @@ using torch_adapter::sum_scattered;
 
 using MaybeTensor = std::optional<at::Tensor>;
 
-// Of a tensor with any number of leading dimensions: rows of its last one.
+// The rows along the last dimension of a tensor with any number of leading ones.
 at::Tensor rows_of(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
 
 at::Tensor input_gradient(const at::Tensor& gradient, const at::Tensor& weight) {
@@ -40,7 +40,7 @@ at::Tensor weight_gradient(const at::Tensor& gradient, const at::Tensor& input) 
 
 at::Tensor bias_gradient(const at::Tensor& gradient) { return rows_of(gradient).sum(0); }
 
-// What of the inputs gets a gradient. Arguments of apply() that are no tensors aren't counted.
+// The inputs that get a gradient. Arguments of apply() that are no tensors aren't counted.
 struct Wanted {
   explicit Wanted(AutogradContext* context)
       : input(context->needs_input_grad(0)),
@@ -97,8 +97,8 @@ struct RowLinear : Function<RowLinear> {
     return sum;
   }
 
-  // Of a sequence each rank knows its part's share of the bias' gradient: the sum is under way
-  // while the others are computed.
+  // With a sequence each rank knows only its part's share of the bias' gradient. The sum is under
+  // way while the other gradients are computed.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     Communicator& group = kept_group(context);
     const Wanted wanted(context);

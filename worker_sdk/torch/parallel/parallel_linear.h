@@ -16,7 +16,7 @@
 
 namespace ddprun {
 
-// What the parallel layers have alike.
+// The common base of the parallel layers.
 class ParallelLayer : public torch::nn::Module, public ShardedLayer {
  public:
   // This rank's parts of a whole layer's weight and bias (undefined where there is none). Not

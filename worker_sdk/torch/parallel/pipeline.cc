@@ -31,8 +31,8 @@ using Kind = PipelineOperation::Kind;
 
 constexpr std::size_t kAgreementBytes = 64;
 
-// What stages tell each other beside the tensors: of which step a message is, and what a tensor
-// that follows looks like. Messages of one size, of kInt64.
+// A message between stages beside the tensors: a step's beginning, or the dtype and shape of a
+// tensor that follows. All have one size, of kInt64.
 constexpr std::size_t kNoteNumbers = 16;  // 128 bytes
 using Note = std::array<std::int64_t, kNoteNumbers>;
 
@@ -230,7 +230,7 @@ class ReceiveLink {
   at::Tensor posted_;
 };
 
-// Where the communicator wants buffers.
+// The device of the communicator's buffers.
 c10::Device device_of(const Communicator& communicator) {
   if (communicator.backend() != "nccl") return c10::kCPU;
   return c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
@@ -369,8 +369,8 @@ class Pipeline::Impl {
     }
   }
 
-  // Runs a step. Where it throws the other stages end, too, and no later one begins: the links
-  // still hold what was under way.
+  // Runs a step. If it throws, the other stages end, too, and no later step begins: the links still
+  // hold what was under way.
   template <typename Step>
   at::Tensor guarded(Step step) {
     if (!failed_.empty()) {

@@ -63,8 +63,8 @@ class Pipeline {
   // Returns that loss, detached, on the last stage (broadcast_loss: on all), an undefined tensor
   // elsewhere. `loss` is called on the last stage only.
   //
-  // Where inputs have the same shape and dtype as in the step before, each stage's outputs have,
-  // too: nothing about shapes is sent then.
+  // If inputs have the same shape and dtype as in the step before, each stage's outputs must, too:
+  // no shapes are sent then.
   //
   // Errors: kInvalidArgument for an input or a loss that can't be, and for stages that don't call
   // the same; the communicator's; what `stage` and `loss` throw. Unless it says that nothing has

@@ -33,7 +33,7 @@ GradientParts gradient_parts(const torch::nn::Module& model);
 
 // The norm of all gradients of all parts as one vector: those of `group` (tensor parallel), and,
 // where `stages` is given, of its ranks, which have other layers (pipeline). A float64 on the CPU,
-// the same on all of them. Of order `norm_type` > 0, or infinity (where nan counts as infinite);
+// the same on all of them. The order is `norm_type` > 0, or infinity (nan then counts as infinite);
 // else Error(kInvalidArgument). Collective.
 at::Tensor gradient_norm(const GradientParts& gradients, double norm_type, Communicator& group,
                          Communicator* stages = nullptr);

@@ -25,7 +25,7 @@ struct ShardedParameter {
   std::int64_t dim = 0;
 };
 
-// What a module with such parameters also is.
+// The second base class of modules with such parameters.
 class ShardedLayer {
  public:
   virtual ~ShardedLayer() = default;

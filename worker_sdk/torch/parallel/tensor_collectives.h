@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tensor parallelism does with tensors over a group of ranks, without a gradient: sums, parts,
-// wholes. A group of one is the caller's to pass by.
+// Collectives on tensors for tensor parallelism, without a gradient: sums, parts, wholes. It is up
+// to the caller to skip a group of one.
 #pragma once
 
 #include <ATen/core/Tensor.h>

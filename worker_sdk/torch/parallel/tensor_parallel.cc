@@ -22,12 +22,12 @@ using torch_adapter::sum_scattered;
 
 constexpr const char* kPart = "a dimension of size";
 
-// What becomes of a tensor: `dim` is that of parts.
+// Transforms a tensor. Parts lie along `dim`.
 using Way = at::Tensor (*)(const at::Tensor& tensor, std::int64_t dim, Communicator& group);
 
 at::Tensor same(const at::Tensor& tensor, std::int64_t, Communicator&) { return tensor; }
 
-// Whoever made a tensor may still need it: what is summed in place is a copy.
+// Sums a copy in place: whoever made the tensor may still need it.
 at::Tensor sum_of(const at::Tensor& tensor, std::int64_t, Communicator& group) {
   return all_reduced(tensor.clone(at::MemoryFormat::Contiguous), group);
 }
@@ -44,7 +44,7 @@ at::Tensor part_of_sum(const at::Tensor& summand, std::int64_t, Communicator& gr
   return sum_scattered(summand, group);
 }
 
-// A way, and the one that its gradient goes.
+// Applies kForward to a tensor, and kBackward to its gradient.
 template <Way kForward, Way kBackward>
 struct Region : Function<Region<kForward, kBackward>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Communicator* group,
