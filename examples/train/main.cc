@@ -86,7 +86,7 @@ bool can_go_on_in_place(const Options& options) {
          options.ignore_parameters.empty() && options.broadcast_buffers;
 }
 
-// What each rank has may differ: the ranks agree, and every one hears the reason.
+// Ranks may have different devices. They agree on a backend, and every rank hears the reason.
 void meet(Worker& worker, const Options& options) {
   worker.env = worker.session->env();
   worker.communicator = worker.session->make_communicator(
@@ -147,7 +147,7 @@ int train_as_worker(const Options& options, const DataSet& data, const std::stri
   if (!options.parallel.empty()) {
     mesh.emplace(*worker.communicator, MeshLayout::parse(options.parallel, layout_axes()));
   }
-  // Of all ranks or of none, for it is collective: not what this rank's agent has said.
+  // Keeping snapshots is collective, so all ranks do it or none: this rank's own agent has no say.
   const bool keeps_snapshots =
       worker.session && worker.session->env().recovers_in_place && can_go_on_in_place(options);
   const Place place{.communicator = *worker.communicator,

@@ -30,7 +30,7 @@ class Model : public TrainedModel {
 
   at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
                       const std::vector<MicroBatch>& parts) override;
-  // Of this rank's net alone.
+  // Uses this rank's net alone.
   at::Tensor evaluate(const at::Tensor& pixels) override;
 
   DdpBase& ddp() override;
@@ -42,8 +42,9 @@ class Model : public TrainedModel {
   const OwnTensors& own_tensors() const override { return own_; }
   bool is_finite() const override;
 
-  // What a step changes: parameters; the optimiser's state and buffers, floating point both, on
-  // the model's device. Without the numbers of updates, which all ranks have alike.
+  // The tensors that a step changes, on the model's device: the parameters; the optimiser's state
+  // and buffers, floating point both. The numbers of updates are left out: they are the same on all
+  // ranks.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> rest_of_state();
 

@@ -15,7 +15,7 @@
 
 namespace ddprun::train {
 
-// What the net drops: before its first linear layer, and between the two.
+// Dropout rates: before the first linear layer, and between the two.
 inline constexpr double kDroppedFeatures = 0.25, kDroppedHidden = 0.5;
 
 // The net of PyTorch's MNIST example: two 3×3 convolutions, 2×2 max-pool, two linear layers.
@@ -54,7 +54,8 @@ struct NetImpl : torch::nn::Module {
     return torch::max_pool2d(x, 2).relu_();
   }
 
-  // Of dropout on the CPU: LibTorch has one for a whole process, in which several nets may train.
+  // For dropout on the CPU. LibTorch has one generator per process, in which several nets may
+  // train.
   at::Generator generator = at::detail::createCPUGenerator();
 
   // Within an Autocast on the CPU to float16, whose convolutions LibTorch differentiates slowly.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train` does with the averaged gradients: the optimiser that the user chose, its learning
-// rate at each step, clipping, mixed precision. No torch header here.
+// `train`'s use of the averaged gradients: the optimiser that the user chose, its learning rate at
+// each step, clipping, mixed precision. No torch header here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ class Optimization {
   // The scope of forward and loss.
   Autocast autocast() const;
 
-  // What backward is called of.
+  // The tensor to call backward() on.
   at::Tensor scaled(const at::Tensor& loss) const;
 
   // One update after a backward, or none after an overflow: `step` of them were done before,

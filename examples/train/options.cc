@@ -58,7 +58,7 @@ void refuse_empty_values(int argc, char** argv) {
   }
 }
 
-// What `parse` has against a text.
+// The message of `parse`'s Error; empty: it throws none.
 template <typename Parse>
 std::string error_of(const Parse& parse) {
   try {
@@ -92,7 +92,7 @@ const std::map<std::string, AmpChoice> kAmps = {
 const std::map<std::string, ModeChoice> kModes = {
     {"ddp", ModeChoice::kDdp}, {"async", ModeChoice::kAsync}, {"dp", ModeChoice::kDp}};
 
-// What goes with parameters or buffers that are each rank's own.
+// Refuses options that don't go with parameters or buffers that are each rank's own.
 void check_own_tensors(const Options& options) {
   const bool ignores = !options.ignore_parameters.empty();
   if (ignores && options.clip_norm > 0) {
@@ -112,7 +112,7 @@ std::string check_layout(const std::string& text) {
   return error_of([&] { MeshLayout::parse(text, layout_axes()); });
 }
 
-// What a net of which each rank has a part can't do.
+// Refuses options that don't work with a net of which each rank has a part.
 void check_parallel(const Options& options) {
   if (options.parallel.empty()) return;
   const std::pair<const char*, bool> others[] = {
@@ -141,7 +141,7 @@ void check_pipeline(const Options& options) {
   refuse("--pipeline", "needs a --parallel that has stages, as pp2");
 }
 
-// What needs every rank's whole averages, or a step of some ranks alone.
+// Refuses options that need every rank's whole averages, or a step of some ranks alone.
 void check_zero(const Options& options) {
   if (options.zero == ZeroStage::kOff) return;
   const auto check = [](bool is_set, const char* what) {
@@ -300,7 +300,7 @@ class ModeFlags {
   }
 
  private:
-  // Of flags whose effect needs all ranks in each step, and --checkpoint-every.
+  // Refuses flags whose effect needs all ranks in each step.
   void check_alone() const {
     const char* flag = options_.mode == ModeChoice::kAsync ? "--mode=async" : "--sync-every";
     const auto alone = [&](const std::string& other, const char* why) {

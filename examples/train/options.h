@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user asked of `train`. options.cc alone knows its flags.
+// The user's options for `train`. Only options.cc knows the flags.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace ddprun::train {
 
-// Where the ranks don't divide the images.
+// For a number of images that the ranks don't divide.
 enum class UnevenInputs {
   kPad,   // some are seen twice
   kDrop,  // some are not seen
@@ -45,7 +45,7 @@ struct Options {
   int batch_size = 64;  // samples per step of all ranks together: the same training on any number
   int accumulate = 1;   // forwards and backwards that each step's samples are divided into
   std::string parallel{};  // layout of the ranks, as "tp2xdp2"; empty: each has the whole net
-  // Of its stages: micro-batches (1: plain model parallel; 0: the layout's own number) and order.
+  // For its stages: micro-batches (1: plain model parallel; 0: the layout's own number) and order.
   int num_micro_batches = 0;
   PipelineKind pipeline = PipelineKind::k1F1B;
   UnevenInputs uneven_inputs = UnevenInputs::kPad;

@@ -140,8 +140,8 @@ struct PlacedParameter {
   std::int64_t tensor_dim = -1;
 };
 
-// What a tensor of a checkpoint is of its parameter: "sgd." and ".momentum_buffer" around the
-// parameter's name; both empty: the parameter itself.
+// The kind of a checkpoint's tensor, by the text around the parameter's name: "sgd." and
+// ".momentum_buffer". Both empty: the parameter itself.
 struct Kind {
   std::string before, after;
   bool has_shape = true;  // the parameter's; else it is one number
@@ -152,7 +152,7 @@ struct Kind {
   }
 };
 
-// Of the first parameter that has a part here; every stage has one.
+// The kinds of the first parameter that has a part here; every stage has one.
 std::vector<Kind> kinds_of(const std::vector<PlacedParameter>& parameters,
                            const std::vector<NamedTensor>& parts) {
   std::vector<Kind> kinds;
@@ -282,7 +282,8 @@ WholeTensors whole_tensors(const NetImpl& whole, const ParallelNetImpl& part, Me
   return {std::move(parameters), mesh, device};
 }
 
-// What the pipeline calls for each part of a batch, in order: rows are counted along.
+// The pipeline calls forward() for each part of a batch, in order. Rows are counted, to find each
+// part's dropout masks.
 class StageOfBatch {
  public:
   explicit StageOfBatch(ParallelNetImpl& part) : part_(part) {}
@@ -377,7 +378,7 @@ class ParallelModel : public TrainedModel {
             .kind = options.pipeline, .num_micro_batches = num_parts, .broadcast_loss = true});
   }
 
-  // Of this rank's images, which are every so-manyth of the batch.
+  // Masks for this rank's images, which are every n-th of the batch with n data ranks.
   DropoutMasks masks_for(std::int64_t num_images) const {
     const int num_data_ranks = mesh_.size_of(kDataAxis);
     const DropoutMasks masks =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where this process stands in its job.
+// This process' place in its job.
 #pragma once
 
 #include "examples/train/options.h"
@@ -22,7 +22,7 @@ struct Place {
   // The ranks that share the images, each with a part of every batch.
   Communicator& data_ranks() const { return mesh ? mesh->along(kDataAxis) : communicator; }
 
-  // Of the ranks that have the same images.
+  // Whether this is the first of the ranks that have the same images.
   bool is_first_of_its_images() const {
     return !mesh || (mesh->coordinate(kPipelineAxis) == 0 && mesh->coordinate(kTensorAxis) == 0);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user is told of a training: while it runs a bar that redraws itself on a terminal, plain
-// lines elsewhere; then what it came to, and the file that tells it to other programs.
+// Reports a training to the user. While it runs: a bar that redraws itself on a terminal, plain
+// lines elsewhere. Then: the result, and a file with it for other programs.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct EpochResult {
   bool operator==(const EpochResult&) const = default;
 };
 
-// Of steps that each rank did alone (--sync-every, --mode=async); rank 0's.
+// Rank 0's figures for steps that each rank did alone (--sync-every, --mode=async).
 struct SyncReport {
   std::uint64_t num_averagings = 0;  // or exchanges
   std::uint64_t sent_bytes = 0;      // that this rank gave to them

@@ -58,7 +58,7 @@ class LocalSteps : public Synchronization {
     ++num_averagings_;
   }
 
-  // Where an optimiser has its state may change from one step to the next: made anew each time.
+  // Makes `rest` anew each time: an optimiser may move its state from one step to the next.
   void average_rest() {
     ModelAverager rest(model_.rest_of_state(), communicator_);
     rest.average();
@@ -70,7 +70,8 @@ class LocalSteps : public Synchronization {
   Model& model_;
   Communicator& communicator_;
   ModelAverager parameters_;
-  // What one rank has and another hasn't: the mean of what is equal can be another number.
+  // Whether the ranks' values may differ. Equal ones aren't averaged: their mean can be another
+  // number.
   bool parameters_differ_ = false, rest_differs_ = false;
   std::uint64_t num_averagings_ = 0;
   std::uint64_t sent_bytes_ = 0;  // of all but parameters
@@ -166,7 +167,7 @@ class AsyncSteps : public Synchronization {
   }
 
  private:
-  // What the step has changed.
+  // Sets update_ to the changes of the step.
   void read_model() {
     const c10::NoGradGuard no_grad;
     std::size_t offset = 0, same = 0;
@@ -187,7 +188,7 @@ class AsyncSteps : public Synchronization {
 
   Model& model_;
   Communicator& communicator_;
-  // Where NCCL is the job's backend, parameters still travel between hosts' memory.
+  // If NCCL is the job's backend, parameters still travel between hosts' memory. Null: it isn't.
   const std::unique_ptr<Communicator> own_host_;
   const std::vector<NamedTensor> parameters_;
   std::vector<float> values_, update_;  // as of the last exchange; by how much the step changed it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the training loop asks of the net that it trains, whichever way its parts lie on the ranks.
-// No torch header here.
+// The training loop's interface to the net that it trains, however its parts lie on the ranks. No
+// torch header here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +27,7 @@ class TrainedModel {
   // Dropout does its work from here on until evaluate().
   virtual void begin_training() = 0;
 
-  // Before each backward: `step` were done before. What dropout drops is a function of it.
+  // Call it before each backward; `step` steps were done before. Dropout is a function of `step`.
   virtual void begin_step(std::uint64_t step) = 0;
 
   // The mean loss of this rank's N × 1 × 28 × 28 `pixels` and N `labels`, a scalar; each parameter
@@ -43,8 +43,8 @@ class TrainedModel {
   virtual DdpBase& ddp() = 0;
   virtual Optimization& optimization() = 0;
 
-  // What a checkpoint has: whole tensors, the same names and shapes however the net is laid out.
-  // Those to load are written to, then loaded() takes what this rank needs of them.
+  // A checkpoint's tensors: whole ones, with the same names and shapes however the net is laid out.
+  // The checkpoint is read into those to load. Then loaded() takes what this rank needs of them.
   virtual std::vector<NamedTensor> tensors_to_load() = 0;
   virtual void loaded(const std::vector<NamedTensor>& tensors) = 0;
   virtual std::vector<NamedTensor> tensors_to_save() = 0;

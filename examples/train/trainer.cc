@@ -54,7 +54,7 @@ class Totals {
   explicit Totals(c10::Device device)
       : values_(at::zeros({3}, at::TensorOptions().dtype(at::kDouble).device(device))) {}
 
-  // Of `count` samples: the mean, a scalar on the device.
+  // `mean`: over `count` samples, a scalar on the device.
   void add_mean_loss(const at::Tensor& mean, std::int64_t count) { values_[kLoss] += mean * count; }
   void add_loss(double sum) { values_[kLoss] += sum; }
   void add_correct(const at::Tensor& count) { values_[kCorrect] += count; }
@@ -249,7 +249,7 @@ class Trainer {
     return true;
   }
 
-  // What was saved is on disk when it returns.
+  // Returns when all saves are on disk.
   void finish_saving() {
     if (!checkpoint_) return;
     set_phase(ProgressPhase::kCheckpoint);
@@ -265,7 +265,7 @@ class Trainer {
   }
 
  private:
-  // Of the epoch under way, in this process alone.
+  // This process' share of the current epoch.
   struct Share {
     Totals totals;
     Clock::time_point start;
@@ -340,8 +340,8 @@ class Trainer {
     progress_.update(shown);
   }
 
-  // Of a batch that begins at this epoch's sample `done`. Every rank goes forward equally often,
-  // whatever its last batch has.
+  // The parts of a batch that begins at this epoch's sample `done`. Every rank goes forward equally
+  // often, whatever the size of its last batch.
   std::vector<MicroBatch> parts_of(std::int64_t batch, std::int64_t done) const {
     const std::int64_t common = std::min(data_.batch_size(), data_.num_common_samples() - done);
     return split_batch(batch,
@@ -401,7 +401,8 @@ class Trainer {
     checkpoint_->save(state_within(share), model_->tensors_to_save());
   }
 
-  // What all ranks have in memory is never older than what is on disk: each save has its snapshot.
+  // The snapshot that all ranks have in memory is never older than the checkpoint on disk: each
+  // save of a training that goes on takes a snapshot.
   std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors) {
     std::optional<TrainingState> state;
     if (recovered_ && snapshots_) state = snapshots_->load(tensors, world_, device_);

@@ -150,7 +150,8 @@ std::string sorted_list(std::vector<std::string> names) {
   return field_text(names);
 }
 
-// Of optimizer_text(): its first word is --optimizer's, the others are flags with their values.
+// Compares two optimizer_text(). The first word is --optimizer's; the others are flags with their
+// values.
 std::string optimizer_difference(const std::string& there, const std::string& here) {
   std::istringstream words_there(there), words_here(here);
   std::string a, b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training is at the end of a step, beside its tensors: where it stands, what it came to so
-// far, and what it is a training of. Pure: no I/O, clock or thread.
+// A training's state at the end of a step, beside its tensors: its progress, its results so far,
+// and the options and data that identify it. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace ddprun::train {
 
-// What must not change where a training goes on. All else may: ranks, threads, backend, epochs
-// (where no schedule counts on them).
+// Options and data that must not change when a training resumes. All else may: ranks, threads,
+// backend, epochs (if no schedule counts on them).
 struct RunIdentity {
   int batch_size = 0;
   int accumulate = 1;
@@ -43,7 +43,7 @@ struct TrainingState {
   RunIdentity run;
   std::uint64_t step = 0;           // steps done, counted over restarts
   std::vector<EpochResult> epochs;  // finished
-  // Of the epoch under way, all ranks together:
+  // The current epoch, all ranks together:
   std::int64_t samples = 0;  // done
   double loss_sum = 0;       // over them
   double seconds = 0;
