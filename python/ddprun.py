@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Python worker can tell ddprun: how far it is, and what only it knows.
+"""Lets a Python worker tell ddprun how far it is, and what only it knows.
 
     import ddprun
     for step in range(first_step, last_step + 1):   # 1, 2, …, counted over restarts
@@ -8,7 +8,7 @@
             sys.exit(75)
         …
         ddprun.report(loss, len(batch))             # for those who look at the job
-        ddprun.step_parts(step=0.04, forward=0.01)  # likewise, where the step's time went
+        ddprun.step_parts(step=0.04, forward=0.01)  # for them, too: how the step's time was spent
     ddprun.phase("evaluate")
 
 One file, standard library only: copy it, or put share/ddprun/python into PYTHONPATH. Without
@@ -81,7 +81,7 @@ class _Agent:
             raise
         words = memoryview(memory).cast("B").cast("Q")
         sums = range(_STEP_SUMS, _STEP_SUMS + 7)
-        # Of a worker that is at work already.
+        # The worker may be at work already: its progress moves to the agent's page.
         for word in (_STEPS_DONE, _STEP, _PHASE, _LOSS, _SAMPLES, _NUM_REPORTS, *sums, _STEPS_BEGUN, _STEPS_TIMED):
             words[word] = self.words[word]
         self.words = words
@@ -201,12 +201,12 @@ def step_done():
 
 
 def phase(name):
-    """What the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
+    """Says what the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
     _agent().words[_PHASE] = _PHASES.index(name)
 
 
 def report(loss, num_samples=0):
-    """What the step just done came to, for those who look at the job: this rank's loss, and its samples."""
+    """Reports this rank's loss and samples in the step just done, for those who look at the job."""
     words = _agent().words
     words[_LOSS] = int.from_bytes(struct.pack("<d", float(loss)), "little")
     words[_SAMPLES] += int(num_samples)
@@ -214,9 +214,9 @@ def report(loss, num_samples=0):
 
 
 def step_parts(step=0.0, forward=0.0, backward=0.0, communication=0.0, exposed=0.0, loader=0.0, bytes=0):
-    """Where the time of the step just done went, in seconds, likewise: docs/ddp.md says what each part is.
+    """Reports how long the parts of the step just done took, in seconds. docs/ddp.md says what each part is.
 
-    exposed: of the communication, what nothing hid. bytes: that were communicated."""
+    exposed: the communication that nothing hid. bytes: how many were communicated."""
     words = _agent().words
     times = (step, forward, backward, communication, exposed, loader)
     values = [max(0, round(time * 1e9)) for time in times] + [max(0, int(bytes))]
