@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What agents that say how they are cost the rendezvous. It has no peer: torchrun's agents say nothing of the kind."""
+"""The rendezvous' cost of agents that report how they are. It has no peer: torchrun's agents report nothing of the kind."""
 import http.client
 import json
 import os

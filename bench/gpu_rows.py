@@ -17,7 +17,7 @@ OVER_BUCKETS, WITHOUT_DDP, CLIPPING = "AdamW over DDP's buckets (ms)", "AdamW wi
 
 
 def figures(results, prefix):
-    """Of the steps that went well and whose names begin so."""
+    """The figures of successful steps whose names begin with `prefix`."""
     return [figure for step in results["steps"] if step["name"].startswith(prefix) and step["outcome"] == "ok"
             for figure in step["figures"]]
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a benchmark tells of times that it took. Pure: no I/O, clock or thread.
+// The median of a benchmark's times. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <algorithm>

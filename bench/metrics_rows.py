@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reading a node costs its agent. It has no peer: torchrun's agent reads nothing of its node."""
+"""The agent's cost of reading its node. It has no peer: torchrun's agent reads nothing of its node."""
 import http.client
 import os
 import subprocess

@@ -23,8 +23,8 @@ new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) window.longest_ms = Math.max(window.longest_ms, entry.duration);
 }).observe({ type: "longtask" });
 """
-# What real workers would add to the emulated ones: step times of all ranks, training, and what a node uses; each
-# update has new figures everywhere.
+# Adds what emulated workers lack: step times of all ranks, training, and what a node uses. Each update has new
+# figures everywhere.
 FILL = """((state) => {
   const some = (low, high) => low + Math.random() * (high - low);
   for (const job of state.jobs.jobs) {

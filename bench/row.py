@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a row of bench/run.py is.
+"""A row of bench/run.py.
 
 A side is a function that measures once and returns {metric: value}. Sides of a row are run in turn,
 ours first, so that a change in the machine's mood meets all of them.

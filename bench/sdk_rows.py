@@ -93,7 +93,7 @@ def _twin(*arguments):
 
 
 def _under_ddprun(num_ranks, program):
-    """What a program of ranks with one thread each prints, as JSON."""
+    """The JSON output of a program whose ranks have one thread each."""
     launcher = [measure.program("ddprun"), "--standalone", f"--nproc_per_node={num_ranks}", "--log-line-prefix-template="]
     return measure.json_of(launcher + program, OMP_NUM_THREADS="1")
 
@@ -154,7 +154,7 @@ def _pipeline_row():
 
 
 NUM_HOSTS, RATE_MBIT, PORT = 4, 1000, 29400
-# What each host sends in a ring all-reduce of the MLP's gradients, and how long the cable takes for it.
+# How long the cable takes for what each host sends in a ring all-reduce of the MLP's gradients.
 LINE_MS = 2 * (NUM_HOSTS - 1) / NUM_HOSTS * 6_550_878 * 4 * 8 / (RATE_MBIT * 1e6) * 1000
 SHARE = "the cable's own time ÷ step"
 

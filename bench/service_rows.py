@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a standing ddprund costs while no job runs. It has no peer: nothing of torchrun's stands by itself."""
+"""The cost of a standing ddprund while no job runs. It has no peer: torchrun has nothing that stands by itself."""
 import os
 import socket
 import subprocess
@@ -16,7 +16,7 @@ FOR_ITSELF = 'WATCHDOG_PID=$$; export WATCHDOG_PID; exec "$0" "$@"'
 
 
 def cpu_seconds(pid):
-    """Of all its threads."""
+    """The CPU time of all its threads."""
     nanoseconds = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/schedstat") as f:

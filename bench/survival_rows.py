@@ -42,7 +42,7 @@ def ddprund(*flags, port=0):
 
 
 def request_us(port, store, connections):
-    """Of an ADD by each of so many connections of one worker; several are under way at once."""
+    """Microseconds per ADD, when one worker sends them on so many connections; several are under way at once."""
     load = f'exec {program("store_load")} $MASTER_PORT $$ add {connections} {SECONDS}'
     figures = json_of([program("ddprun"), f"--rdzv-endpoint=127.0.0.1:{port}", f"--store={store}",
                        "--rdzv-id=load", "sh", "-c", load])
@@ -116,7 +116,7 @@ def await_workers(launchers, count):
 
 @contextlib.contextmanager
 def job_at(endpoints, port):
-    """A job of two nodes, with its endpoints, that runs at `port`. What was done meanwhile, no worker noticed."""
+    """A job of two nodes, with its endpoints, that runs at `port`. Raises where its workers are others afterwards."""
     launchers = [subprocess.Popen([program("ddprun"), "--nnodes=2", "--nproc_per_node=2", "--rdzv-id=job",
                                    f"--rdzv-endpoint={endpoints}", "--store=proxy", "sleep", "600"],
                                   env=measure.environment(), stdin=subprocess.DEVNULL,

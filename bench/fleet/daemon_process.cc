@@ -74,7 +74,7 @@ DaemonProcess::DaemonProcess() {
     ::waitpid(pid_, nullptr, 0);
     throw;
   }
-}  // What it logs from now on finds no reader, and is dropped: see its DroppingSink.
+}  // Nobody reads its later log lines: its DroppingSink drops them.
 
 DaemonProcess::~DaemonProcess() {
   ::kill(pid_, SIGKILL);

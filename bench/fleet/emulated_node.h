@@ -19,7 +19,7 @@ enum class Alarm {
 };
 inline constexpr std::size_t kNumAlarms = 3;
 
-// What a node stands on.
+// A node's surroundings: time and its link to the rendezvous.
 class NodeHost {
  public:
   virtual ~NodeHost() = default;
@@ -34,7 +34,7 @@ class NodeHost {
   virtual void wake_at(Alarm alarm, std::optional<Clock::time_point> at) = 0;
 };
 
-// What a node was told or did, as it happens.
+// Hears what a node was told or did, as it happens.
 class NodeObserver {
  public:
   virtual ~NodeObserver() = default;
@@ -66,11 +66,11 @@ class EmulatedNode {
 
   void start() { runner_.handle(membership::agent_event::Start{}); }
   void hear(membership::AgentEvent link_event);
-  // Likewise, of a message that speaks of an old round: it must change nothing.
+  // Hears a message of an old round, which must change nothing.
   void hear_late(membership::RendezvousEnvelope envelope);
   void ring(Alarm alarm);
 
-  // What happens to its workers: all end well, or one fails. Only while they run.
+  // All of its workers end well, or one fails. Only while they run.
   void succeed();
   void fail(int exit_code);
   // The agent, and by its warden the workers, are gone without a word. No call follows.

@@ -65,7 +65,7 @@ struct EmulationResult {
   std::vector<std::string> last_events;
 };
 
-// What a world is made of.
+// A world's hosts, and whom it reports to.
 struct WorldPlan {
   std::vector<std::chrono::microseconds> latencies;  // one way, of each host
   std::vector<int> slow;                             // hosts with a long one

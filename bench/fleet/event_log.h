@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened, in order: all of it as one number, so that two runs can be compared, and the last
-// of it as lines to read. Pure.
+// The events in order: all of them as one number, so that two runs can be compared, and the last
+// ones as lines to read. Pure.
 #pragma once
 
 #include <array>

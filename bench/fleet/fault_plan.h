@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong, when and where: all of it follows from the seed. Pure.
+// The faults, with their times and places. All of it follows from the seed. Pure.
 #pragma once
 
 #include <chrono>

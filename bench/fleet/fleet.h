@@ -13,7 +13,6 @@
 
 namespace ddprun::bench {
 
-// What the job asks for.
 membership::JobSettings job_settings(const EmulationOptions& options);
 
 class Fleet {
@@ -30,7 +29,7 @@ class Fleet {
 
   // An agent starts there: the first one, or one more after the last has died or exited.
   void begin(int node);
-  // Likewise, in a while, unless no more are wanted then.
+  // An agent starts there in a while, unless no more are wanted then.
   void begin_again(int node);
   void want_no_more() { wants_more_ = false; }
 

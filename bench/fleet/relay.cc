@@ -38,7 +38,7 @@ class Relay::Pair : public std::enable_shared_from_this<Pair> {
     });
   }
 
-  // What was held back may go on.
+  // Looks whether data that was held back may go on.
   void look_again() {
     up_.timer.cancel();
     down_.timer.cancel();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fleet_load prints.
+// fleet_load's output.
 #pragma once
 
 #include "bench/fleet/emulation.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where emulated nodes live: hosts, what connects them to the rendezvous, and time.
+// The world of emulated nodes: hosts, their links to the rendezvous, and time.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ class World {
   // The last agent of that host, dead or alive; nullptr: none has begun.
   virtual EmulatedNode* node(int index) = 0;
 
-  // The agent is killed: its warden ends the workers, the kernel its connections. Where the power
-  // goes nobody ends these.
+  // The agent is killed: its warden ends the workers, the kernel its connections. After a power
+  // loss nobody ends the connections.
   virtual void kill(int node, bool power_loss) = 0;
   // Nothing that the node sends (`up`) or is sent (`down`) arrives until heal(): then it does.
   virtual void cut(int node, bool up, bool down) = 0;

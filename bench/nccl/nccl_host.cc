@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one all-reduce over NCCL costs the thread that starts it, and what happens when a rank stays
-// away. Started by ddprun, one process per rank; ranks may share a GPU where each has its own
-// NCCL_HOSTID (and, for absent and die, DDPRUN_TEST_GPU=shared). Figures are lines of JSON.
+// Measures an all-reduce's cost for the thread that starts it over NCCL, and shows what happens
+// when a rank stays away. Started by ddprun, one process per rank; ranks may share a GPU where each
+// has its own NCCL_HOSTID (and, for absent and die, DDPRUN_TEST_GPU=shared). Figures are lines of
+// JSON.
 //
 //   host BYTESxCOUNT,… [average]  µs in the call, ours and bare NCCL in turn, 8 calls at a time
 //   stress BYTES COUNT SECONDS    all-reduces without a pause; the sums are looked at
@@ -137,7 +138,8 @@ void host_time(World& world, const char* sizes, ReduceOp op) {
   }
 }
 
-// The ones of all ranks, summed; rank 0 adds 1000 in front when it wants to end. What the front is.
+// Sums ones over all ranks and returns the first element. Rank 0 adds 1000 to it when it wants to
+// end.
 float sum_of_ones(World& world, TensorView view, bool last) {
   std::vector<float> values(view.count, 1.0F);
   if (last) values[0] += 1000.0F;

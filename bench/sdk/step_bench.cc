@@ -165,7 +165,7 @@ torch::Device gpu_of(const Session& session) {
   return {torch::kCUDA, static_cast<c10::DeviceIndex>(session.env().device)};
 }
 
-// What was queued for the GPU is part of the step.
+// Work queued for the GPU is part of the step.
 void finish_step(torch::Device device) {
   if (device.is_cuda())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());

@@ -54,7 +54,7 @@ void run(ZeroStage stage, int num_steps) {
   }
   const torch::Tensor x = torch::randn({kRowsPerRank, kWidth});
   DistributedDataParallel ddp(*net, *communicator, {.zero = stage});
-  {  // What LibTorch keeps after its first forward is not the optimiser's.
+  {  // Memory that LibTorch keeps after its first forward is not the optimiser's.
     const torch::NoGradGuard no_grad;
     net->forward(x);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the store's load programs share: connections, protocol bytes, figures of another process.
-// Aborts with a message where something fails: a benchmark has nothing to recover.
+// Shared by the store's load programs: connections, protocol bytes, figures of another process.
+// Aborts with a message if something fails: a benchmark has nothing to recover.
 #pragma once
 
 #include <cstddef>

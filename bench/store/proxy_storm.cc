@@ -2,10 +2,10 @@
 // The start of a large job with --store=proxy: `proxy_storm PORT PID NODES WORKERS [REQUESTS]`
 // plays NODES agents of one job with WORKERS workers each (storm.h). Agent machine, connection and
 // the node's end of the proxy are the shipped ones; left out is the loopback between workers and
-// proxy. What the workers of a node ask next goes in one message where one brought their answers;
-// with REQUESTS at most so many do, as of workers that are not at the same point. Prints one JSON
-// line: the time from the first request, when all agents are there, to the last rank's release, and
-// the CPU time of the ddprund at PORT, process PID.
+// proxy. If one message brought several workers their answers, their next requests go in one
+// message, too. With REQUESTS at most so many go in one, as if workers were not at the same point.
+// Prints one JSON line: the time from the first request, when all agents are there, to the last
+// rank's release, and the CPU time of the ddprund at PORT, process PID.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   const StormSteps steps(num_ranks);
   std::vector<Worker> workers;
   const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-  // What a rank does before it connects isn't the server's time. The last to come is rank 0, so
+  // The ranks are made before the clock starts: that isn't the server's time. Rank 0 comes last, so
   // that all others wait for its id.
   for (int i = 0; i < num_ranks; ++i) {
     workers.push_back({make_nonblocking(), StormRank(steps.of(i == num_ranks - 1))});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of a large job do with the store when they start, however they reach it: each
+// The store requests of a large job's workers when they start, however they reach the store. Each
 // shakes hands, ADDs to the join counter, gets a 128-byte id (rank 0 SETs it, the others WAIT and
-// GET) and meets the others in a BARRIER. Aborts with a message where something fails.
+// GET) and meets the others in a BARRIER. Aborts with a message if something fails.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace ddprun::bench {
 
-// What a rank says at once, and how much it is answered.
+// The requests that a rank sends at once, and the size of the answer.
 struct StormStep {
   std::vector<std::string> requests;
   std::string bytes;  // all of them
@@ -27,7 +27,7 @@ class StormSteps {
   std::vector<StormStep> first_, others_;
 };
 
-// Where one rank is in it.
+// One rank's progress through its steps.
 class StormRank {
  public:
   explicit StormRank(const std::vector<StormStep>& steps)
