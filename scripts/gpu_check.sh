@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What needs a GPU, on a machine that has one or several: the tests labelled gpu, several ranks on one
-# GPU too; what `ddprunctl doctor` finds out; training steps, optimisers and all-reduces beside
-# PyTorch's and bare NCCL; a rank that stays away or dies. Two ways:
+# Checks what needs a GPU, on a machine that has one or several: the tests labelled gpu, also with
+# several ranks on one GPU; what `ddprunctl doctor` finds out; training steps, optimisers and
+# all-reduces beside PyTorch's and bare NCCL; a rank that stays away or dies. Two ways:
 #
 #   scripts/gpu_check.sh [--torch DIR] [--no-setup] [PRESET] [STEPS]
 #       builds first; installs what is missing for that (scripts/setup.sh gpu). Needs the CUDA
@@ -72,7 +72,7 @@ if [ -n "$torch_dir" ]; then
   echo "gpu_check: PyTorch of $torch_dir"
 fi
 if [ $setup = yes ]; then
-  # What is here may do, although a package is called missing: then the build says so.
+  # Goes on if packages are missing: what is here may be enough. If it isn't, the build says so.
   scripts/setup.sh gpu ${torch_dir:+--no-torch} || echo "gpu_check: the set-up failed; goes on with what is here"
 fi
 

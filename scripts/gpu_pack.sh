@@ -32,7 +32,7 @@ pack=$(mktemp -d)
 trap 'rm -rf "$pack"' EXIT
 mkdir "$pack/bin" "$pack/lib"
 while read -r program; do strip -g -o "$pack/bin/$program" "build/gpu/bin/$program"; done <build/gpu/gpu_programs
-# Of libraries all but those of glibc, GCC, NVIDIA and PyTorch, which are there.
+# Packs all libraries but those of glibc, GCC, NVIDIA and PyTorch, which the other machine has.
 { ldd build/gpu/bin/* 2>/dev/null || true; } | awk '/=> \//{print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |
   xargs -r cp -Lt "$pack/lib"

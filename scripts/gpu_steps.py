@@ -87,7 +87,7 @@ def own_host_and_gpu_0(*command):
 
 
 def doctor_figures(figures, num_gpus):
-    """What the driver and NVML say of this machine is its own affair; that each check finds it out is ours."""
+    """Raises where a check found nothing out. Its findings about this machine don't matter."""
     found = {each["check"]: each for each in figures[-1]["findings"]}
     wrong = [name for name, each in found.items()
              if each["verdict"] == "unknown" or "can't be used" in each["seen"] or (name == "gpu_driver" and each["verdict"] == "skipped")]
@@ -195,7 +195,7 @@ def step(m):
 
 
 def host(m):
-    """What an all-reduce costs the thread that starts it; two ranks share GPU 0."""
+    """An all-reduce's cost for the thread that starts it; two ranks share GPU 0."""
     sizes, alone, peer = "4096x200,65536x200,1048576x64,26214400x24", "4096x400,26214400x40", os.path.join(ROOT, "bench/nccl/host_time.py")
     yield Step("two_ours", 60, m.ddprun(2, *own_host(m.program("nccl_host"), "host", sizes)), environment=SHARED)
     yield Step("two_torch", 60, m.torchrun(2, "--no-python", *own_host_and_gpu_0(PYTHON, peer, sizes)), "", SHARED, peer=True)
@@ -252,7 +252,7 @@ def figures_of(text):
 
 
 def verdict(step, status, text, folder):
-    """What became of it, and its figures."""
+    """The step's outcome, and its figures."""
     try:
         figures = list(figures_of(text))
         if status is None:

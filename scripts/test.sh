@@ -150,7 +150,7 @@ run_ctest() {
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
-  # Of what a test says its skips are read: nothing is left out.
+  # A test's skips are read from its output, so nothing of it may be left out.
   "${ctest[@]}" -j $((jobs + 1)) --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
@@ -222,7 +222,8 @@ part_tidy() {
   return $status
 }
 
-# The checks alone need no PyTorch. What the builds don't need is fetched beside them.
+# The checks alone need no PyTorch. Its wheels are fetched beside the builds that can start without
+# them.
 needs=(checks) behind_steps=()
 for name in "${parts[@]}"; do
   if [[ $name = demo || $name = checks ]] || ! is_wanted "$name"; then continue; fi

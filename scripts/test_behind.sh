@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What scripts/test.sh has done behind its tests, which wait most of the time: the builds that they
+# Runs work of scripts/test.sh behind its tests, which wait most of the time: first the builds that they
 # need, in their order, then what only computes. Each step's output is in build/test-STEP.log. The first
 # line here is the session's number, then one line a step when it has ended: STEP STATUS SECONDS
 # CORE-SECONDS.

@@ -44,7 +44,7 @@ def changed_files():
 
 
 def group_of(entry):
-    """What the sources of a target that have the same flags have in common: those flags, the target's folder."""
+    """The same for sources of one target with the same flags: the folder, the target, those flags."""
     words = shlex.split(entry["command"])
     output = words.index("-o")
     flags = [*words[1:output], *(word for word in words[output + 2:] if word not in ("-c", entry["file"]))]
@@ -60,7 +60,7 @@ def tidy(tool, directory, flags, file):
 
 
 def tidy_together(tool, directory, flags, file, sources):
-    """`file` includes the sources. Where they can't be read as one, each is read by itself."""
+    """`file` includes the sources. If they can't be read as one, each is read by itself."""
     status, text = tidy(tool, directory, flags, file)
     if status == 0 or len(sources) == 1 or "[clang-diagnostic-error]" not in text:
         return status, text
