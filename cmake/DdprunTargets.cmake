@@ -54,7 +54,7 @@ if(NOT DEFINED DDPRUN_CCACHE)
   find_program(DDPRUN_CCACHE ccache)
 endif()
 if(DDPRUN_CCACHE)
-  # What one checkout has compiled serves the others, wherever they lie.
+  # Checkouts share what they have compiled, wherever they lie.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
     CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${DDPRUN_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
@@ -169,7 +169,7 @@ function(ddprun_compile_together target)
   endif()
 endfunction()
 
-# What tests/fuzz feeds.
+# tests/fuzz feeds these libraries.
 set(ddprun_fuzzed common json asio http security journal store store_server ha membership gangs pages daemon launcher
     submit doctor checkpoint)
 
@@ -222,7 +222,7 @@ if(DDPRUN_SANITIZE MATCHES "thread")
   add_custom_target(thread_tests)
 endif()
 
-# Where a test's seed is kept until the test passes (tests/support/seed.h).
+# This folder keeps a test's seed until the test passes (tests/support/seed.h).
 set(ddprun_test_seeds DDPRUN_TEST_SEEDS=${CMAKE_BINARY_DIR}/Testing/seeds)
 
 # ddprun_test(NAME SOURCES a_test.cc… DEPS lib… [LABELS l…] [TIMEOUT s] [COST s] [THREADS] [LOGIC]

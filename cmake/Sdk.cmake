@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts down for other projects' find_package(ddprun) (docs/sdk.md): static
+# `cmake --install` puts these down for other projects' find_package(ddprun) (docs/sdk.md): static
 # libraries, ddprun-config.cmake, and the public headers under include/ddprun.
 include(CMakePackageConfigHelpers)
 

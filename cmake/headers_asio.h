@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most files include that link Asio, precompiled where a build is made once
+// Headers that most files with Asio include, precompiled if a build is made once
 // (DDPRUN_BUILD_ONCE).
 #pragma once
 

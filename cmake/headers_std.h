@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What most files include, precompiled where a build is made once (DDPRUN_BUILD_ONCE).
+// Headers that most files include, precompiled if a build is made once (DDPRUN_BUILD_ONCE).
 #pragma once
 
 #include <algorithm>
