@@ -8,6 +8,7 @@ import platform
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 import harness
