@@ -27,7 +27,7 @@ struct ManPage {
 // The end of each manual page and help text: they name pages as docs/NAME.md.
 inline constexpr char kDocsPlace[] =
     "The pages docs/NAME.md are in share/doc/ddprun below the directory that ddprun is installed "
-    "in (/usr).";
+    "in (/usr of a package, /usr/local of cmake --install).";
 
 std::string to_roff(const ManPage& page);
 

@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kPatience{10};  // with a file system
-constexpr int kMostAttempts = 5;
+constexpr int kMostTries = 5;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, concat(path, ": ", why));
@@ -143,7 +143,7 @@ StepToken agree_on_token(const std::string& folder, const std::string& name) {
       // alone still knows (an earlier ddprun's in the same step) is forgotten by that: try again.
       return {path, Secret::from_file(path)};
     } catch (const Error&) {
-      if (attempt == kMostAttempts) throw;
+      if (attempt == kMostTries) throw;
     }
   }
 }

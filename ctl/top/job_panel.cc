@@ -413,7 +413,8 @@ class JobPanel {
     const ConditionText& condition = kConditions[node.condition];
     const bool is_slow =
         std::ranges::any_of(job_.slow, [&node](std::int64_t rank) { return node.has(rank); });
-    const bool has_words = node.condition == kSpare || node.condition == kSucceeded;
+    const bool has_words =
+        node.condition == kSpare || node.condition == kSucceeded || node.condition == kIdle;
     const std::string state = node.condition == kLost ? "LOST"
                               : has_words             ? condition.words
                                                       : node.phase;

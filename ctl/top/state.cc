@@ -26,15 +26,16 @@ void clean(json::value& value) {
   }
 }
 
-Condition condition_of(const std::string& phase, bool is_connected, bool has_rank) {
+// `may_be_spare`: the job has a round, and the node no place in it.
+Condition condition_of(const std::string& phase, bool is_connected, bool may_be_spare) {
   if (!is_connected) return kLost;
-  if (phase == "idle" && !has_rank) return kSpare;
+  if (phase == "idle" && may_be_spare) return kSpare;
   const auto known = std::ranges::find(kConditions, phase, &ConditionText::phase);
   const bool is_known = !phase.empty() && known != kConditions.end();
   return is_known ? static_cast<Condition>(known - kConditions.begin()) : kOther;
 }
 
-Node read_node(const json::value& said) {
+Node read_node(const json::value& said, bool is_before_rounds) {
   constexpr std::int64_t kMostWorkers = 1 << 24;
   Node node;
   node.host = text(said, "host");
@@ -42,7 +43,7 @@ Node read_node(const json::value& said) {
   if (number(said, "node_rank")) node.node_rank = whole(said, "node_rank");
   node.num_workers = std::clamp<std::int64_t>(whole(said, "num_workers"), 0, kMostWorkers);
   node.condition = condition_of(node.phase, at(said, "connected") == json::value(true),
-                                node.node_rank.has_value());
+                                !is_before_rounds && !node.node_rank);
   node.cpu = number(said, "monitor", "cpu");
   const auto used = number(said, "monitor", "memory_used_bytes");
   const double all = number(said, "monitor", "memory_bytes").value_or(0);
@@ -64,7 +65,10 @@ Node read_node(const json::value& said) {
 Job read_job(const json::value& said, bool is_over, std::size_t num_hidden) {
   Job job{text(said, "run_id"), is_over, said, num_hidden};
   if (is_over) return job;
-  for (const json::value& node : list(said, "nodes")) job.nodes.push_back(read_node(node));
+  const bool is_before_rounds = whole(said, "round") == 0;
+  for (const json::value& node : list(said, "nodes")) {
+    job.nodes.push_back(read_node(node, is_before_rounds));
+  }
   std::ranges::stable_sort(job.nodes, {}, [](const Node& node) {
     return node.node_rank.value_or(std::numeric_limits<std::int64_t>::max());
   });

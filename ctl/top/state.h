@@ -45,7 +45,7 @@ struct ConditionText {
 inline constexpr std::array<ConditionText, kLost + 1> kConditions = {
     {{"succeeded", "✓", "finished", kGood},
      {"", "○", "spare", kDim},
-     {"idle", "○", "waiting for a round", kDim},
+     {"idle", "○", "waiting", kDim},
      {"running", "▪", "running", kInfo},
      {"starting", "▸", "starting", kWarn},
      {"stopping", "■", "being stopped", kWarn},

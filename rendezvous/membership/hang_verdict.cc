@@ -411,11 +411,12 @@ HangFinding compare_ranks(const Inspected& inspected) {
                (each.activity == RankActivity::kBlocked && each.quiet >= each.limit);
       });
   const std::string others = others_text(inspected, choice.outlier);
-  const std::string unseen = unseen_text(inspected);
-  const std::string sentence =
-      !choice.outlier ? concat(others, " for ", tenths_text(finding.quiet))
-                      : concat(others, others.empty() ? "" : "; ", name_of(suspect), " ",
-                               whereabouts(report), " for ", tenths_text(finding.quiet));
+  const std::string sentence = !choice.outlier ? concat(others, " for ", tenths_text(finding.quiet))
+                                               : concat(name_of(suspect), " ", whereabouts(report),
+                                                        " for ", tenths_text(finding.quiet));
+  const bool tells_others = choice.outlier && !others.empty();
+  const std::string rest =
+      concat(tells_others ? "; others: " + others : "", unseen_text(inspected));
   finding.lines = evidence(suspect);
   if (!choice.outlier) finding.lines.insert(finding.lines.begin(), "of " + name_of(suspect) + ":");
   if (choice.outlier) finding.operation = missing_from(inspected, *choice.outlier);
@@ -427,11 +428,10 @@ HangFinding compare_ranks(const Inspected& inspected) {
   if (report.activity == RankActivity::kStopped) {
     finding.kind = HangKind::kStopped;
     finding.text = concat(name_of(suspect), " is stopped (state ", report.state,
-                          "), not hung; the others wait: ", others, unseen);
+                          "), not hung; the others wait: ", others, unseen_text(inspected));
   } else if (const auto left = time_left(inspected, choice, is_proven)) {
-    finding.text =
-        concat("no hang: ", sentence, ", and may take ", tenths_text(finding.quiet + *left),
-               " (phase ", report.phase, ")", unseen);
+    finding.text = concat("no hang: ", sentence, ", and may take ",
+                          tenths_text(finding.quiet + *left), " (phase ", report.phase, ")", rest);
     finding.again_in = std::max(kLeastPause, *left);
   } else if (works || other) {
     const RankReport& worker = works ? report : ranks[*other].report;
@@ -450,18 +450,18 @@ HangFinding compare_ranks(const Inspected& inspected) {
     }
     if (works && report.limit_if_working && report.quiet >= *report.limit_if_working) {
       finding.kind = HangKind::kHung;
-      finding.text = concat("hang: ", sentence, unseen);
+      finding.text = concat("hang: ", sentence, rest);
       finding.ripe = true;
       finding.again_in.reset();
       return finding;
     }
-    finding.text += unseen;
+    finding.text += rest;
   } else {
     const milliseconds limit = limit_if_blocked(report, inspected);
     finding.ripe = report.quiet >= limit;
     finding.kind = finding.ripe || !choice.waits_for_nobody ? HangKind::kHung : HangKind::kWorks;
     finding.text =
-        concat(finding.kind == HangKind::kHung ? "hang: " : "no progress: ", sentence, unseen);
+        concat(finding.kind == HangKind::kHung ? "hang: " : "no progress: ", sentence, rest);
     if (!finding.ripe) {
       finding.acted_upon_at = limit;
       finding.again_in = pause_until(report.quiet, limit);

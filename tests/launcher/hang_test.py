@@ -58,8 +58,8 @@ class Hang(harness.HostsCase):
         self.told = [self.await_line(process, "hang: ") for process in self.running]
         return time.monotonic() - stopped
 
-    PLACE = (r"hang: 3 ranks in all_reduce #\d+ \(step 60\); rank 2 \(node 1, node1, pid \d+\) in "
-             r"read\(\) of %s/part-07 \(step 60\) for \d\.\d s")
+    PLACE = (r"hang: rank 2 \(node 1, node1, pid \d+\) in read\(\) of %s/part-07 \(step 60\) for \d\.\d s; "
+             r"others: 3 ranks in all_reduce #\d+ \(step 60\)")
 
     def test_a_pause_that_nobody_announced_is_told_within_10_s_and_harms_nobody(self):
         self.run_job("read", rank=2)

@@ -9,7 +9,7 @@ const rank_states = {
   starting: ["▸", "starting"],
   succeeded: ["✓", "finished"],
   stopping: ["■", "being stopped"],
-  idle: ["○", "waiting for a round"],
+  idle: ["○", "waiting"],
   spare: ["○", "spare"],
   lost: ["!", "without a connection"],
   failed: ["✕", "failed"],

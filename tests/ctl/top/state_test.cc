@@ -34,6 +34,16 @@ TEST_CASE("top's state: a job's nodes are in the order of their ranks, with thei
   CHECK(job.nodes[1].memory == Approx(0.5));
 }
 
+TEST_CASE("top's state: a node without a place is a spare, but before the first round it waits") {
+  for (const int round : {0, 1}) {
+    CAPTURE(round);
+    const State state =
+        state_of(R"({"run_id":"a","round":)" + std::to_string(round) +
+                 R"(,"nodes":[{"host":"n0","phase":"idle","connected":true,"num_workers":1}]})");
+    CHECK(state.jobs.front().nodes.front().condition == (round == 0 ? kIdle : kSpare));
+  }
+}
+
 TEST_CASE("top's state: of a job that isn't whole no node's first rank is known") {
   std::string frame = testing::state_frame(job_json("a", 2));
   frame.replace(frame.find("\"hidden_nodes\":[0]"), 18, "\"hidden_nodes\":[7]");

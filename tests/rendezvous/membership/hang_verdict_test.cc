@@ -54,8 +54,8 @@ TEST_CASE("compare_ranks: seven ranks in an all-reduce, one in read(): the one i
   CHECK(finding.kind == HangKind::kHung);
   CHECK(finding.outlier == std::size_t{3});
   CHECK(finding.text ==
-        "hang: 7 ranks in all_reduce #8812 (step 1101); rank 3 (node 0, gpu01, pid 103) in "
-        "read() of /data/part-07 (step 1101) for 6.2 s");
+        "hang: rank 3 (node 0, gpu01, pid 103) in read() of /data/part-07 (step 1101) for 6.2 s; "
+        "others: 7 ranks in all_reduce #8812 (step 1101)");
   CHECK(finding.lines.size() == 4);
   CHECK(finding.lines[2] == "  load_batch(int)");
   const WorkerFailure failure = hung_failure(finding, inspected);
@@ -111,8 +111,8 @@ TEST_CASE(
   CHECK(finding.kind == HangKind::kHung);
   CHECK(finding.outlier == std::size_t{2});
   CHECK(finding.text ==
-        "hang: 3 ranks in c10d::Work::wait(std::chrono::milliseconds); rank 2 (node 1, gpu02, pid "
-        "102) in clock_nanosleep for 57.0 s");
+        "hang: rank 2 (node 1, gpu02, pid 102) in clock_nanosleep for 57.0 s; others: 3 ranks in "
+        "c10d::Work::wait(std::chrono::milliseconds)");
   CHECK(!acts_upon(finding, inspected, HangAction::kRestart));  // not before its limit
   for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 0s;
   report(inspected, 2).quiet = 10min;
