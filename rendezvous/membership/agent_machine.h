@@ -156,6 +156,7 @@ class AgentMachine {
     return !store_is_at_endpoint(join_.settings) && bound_port_ == 0 && !binding_;
   }
   void bind_store();
+  void leave_without_store();
 
   // ---- the workers: agent_machine_round.cc ----
 
@@ -281,6 +282,7 @@ class AgentMachine {
   std::uint16_t bound_port_ = 0;  // 0: no listener is ready for the next round
   bool serving_store_ = false;    // the store of round_
   bool stopped_unsaid_ = false;   // WorkersStopped waits for the listener
+  std::string store_trouble_;     // why there is none; empty: nothing went wrong
 
   std::optional<agent_action::Exit> exit_;  // decided; carried out once the workers are gone
   bool awaiting_job_end_ = false;           // Leave was sent

@@ -127,6 +127,7 @@ void AgentMachine::hear(const StartRound& start) {
   if (is_overdue() && !start.in_place) {
     return decline("nothing was heard of the rendezvous for its keep-alive time");
   }
+  if (!store_trouble_.empty() && needs_store()) return leave_without_store();
   workers_ = Workers::kLive;
   prewarmed_ = false;
   agent_action::Spawn spawn{start};
@@ -418,6 +419,7 @@ void AgentMachine::on(const agent_event::StoreBound& event) {
   if (!binding_) return;
   binding_ = false;
   bound_port_ = event.port;
+  store_trouble_.clear();
   if (exit_) return;
   if (stopped_unsaid_) {
     stopped_unsaid_ = false;
@@ -435,9 +437,20 @@ void AgentMachine::on(const agent_event::StoreBindFailed& event) {
   }
   binding_ = false;
   if (exit_) return;
-  const std::string reason = "can't serve the round's store: " + event.message;
-  if (link_ == Link::kUp || !session_.empty()) say(Leave{reason, exit_code(ExitCode::kUsage)});
-  decide_here(ExitCode::kUsage, reason);
+  store_trouble_ = "can't serve the round's store: " + event.message;
+  if (stopped_unsaid_) {
+    // What ended the round may end the job. Only a next round wants the store.
+    stopped_unsaid_ = false;
+    return say(stopped_message());
+  }
+  leave_without_store();
+}
+
+void AgentMachine::leave_without_store() {
+  if (link_ == Link::kUp || !session_.empty()) {
+    say(Leave{store_trouble_, exit_code(ExitCode::kUsage)});
+  }
+  decide_here(ExitCode::kUsage, store_trouble_);
 }
 
 void AgentMachine::bind_store() {

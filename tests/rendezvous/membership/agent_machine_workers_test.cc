@@ -56,6 +56,30 @@ TEST_CASE("AgentMachine: a failed worker is told once, workers run on until Stop
   CHECK(node.last<agent_action::Spawn>()->round.round == 2);
 }
 
+TEST_CASE("AgentMachine: a listener that the next round would want ends no job that is over") {
+  AgentNode node;
+  node.run();
+  node.hear(StopRound{1, "why"});
+  node(agent_event::WorkersGone{1});
+  node(agent_event::StoreBindFailed{"no port is free"});
+  REQUIRE(node.said<WorkersStopped>() != nullptr);
+  CHECK(node.said<WorkersStopped>()->store_port == 0);
+  CHECK(node.said<Leave>() == nullptr);
+  SECTION("the job's own verdict counts") {
+    JobEnd end;
+    end.exit_code = 13;
+    node.hear(end);
+    CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 13);
+  }
+  SECTION("a next round begins") {
+    node.start(2);
+    REQUIRE(node.said<Leave>() != nullptr);
+    CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 2);
+    CHECK_THAT(node.last<agent_action::Exit>()->verdict.reason,
+               Contains("can't serve the round's store: no port is free"));
+  }
+}
+
 TEST_CASE("AgentMachine: a round with which the job ends is no restart") {
   AgentNode node;
   node.run();
