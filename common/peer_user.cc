@@ -5,10 +5,12 @@
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -40,8 +42,10 @@ bool is_v4(const sockaddr_storage& address) {
   return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
 }
 
-// `ours`: null: of the socket that listens at the peer's address.
-std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& peers) {
+// `ours`: null asks for the socket that listens at the peer's address. `device`: the index of the
+// one that the socket is bound to (SO_BINDTODEVICE); 0: none.
+std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& peers,
+                         unsigned device) {
   const bool as_v4 = is_v4(peers);
   const UniqueFd netlink(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
   if (!netlink) return std::nullopt;
@@ -58,6 +62,7 @@ std::optional<uid_t> ask(const sockaddr_storage* ours, const sockaddr_storage& p
   inet_diag_sockid& id = request.body.id;
   put(peers, as_v4, id.idiag_src, &id.idiag_sport);  // the peer's socket, from its side
   if (ours != nullptr) put(*ours, as_v4, id.idiag_dst, &id.idiag_dport);
+  id.idiag_if = device;
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   if (::send(netlink.get(), &request, sizeof request, 0) != sizeof request) return std::nullopt;
 
@@ -77,7 +82,9 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
   try {
     const auto ours = local_address(fd).storage, peers = peer_address(fd).storage;
     if (ours.ss_family != AF_INET && ours.ss_family != AF_INET6) return std::nullopt;
-    return ask(is_of_listener ? nullptr : &ours, peers);
+    const sockaddr_storage* const of = is_of_listener ? nullptr : &ours;
+    if (const auto user = ask(of, peers, 0)) return user;
+    return ask(of, peers, ::if_nametoindex("lo"));  // by which all of a machine reach each other
   } catch (const Error&) {
     return std::nullopt;  // it is no socket, or the peer has gone
   }
@@ -98,6 +105,15 @@ bool is_outsider(uid_t user) {
 }
 
 std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
+
+bool is_peer_hidden(int fd) {
+  try {
+    if (!is_local_address(peer_address(fd))) return false;
+  } catch (const Error&) {
+    return false;
+  }
+  return !peer_user(fd) && !ask(fd, true) && peer_users_are_known();
+}
 
 std::string stranger_problem(int fd) {
   try {
@@ -143,20 +159,23 @@ std::string loopback_client_problem(int fd, uid_t owner) {
 }
 
 bool peer_users_are_known() {
-  static const bool kAreKnown = [] {
-    try {
-      const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
-      const SocketAddress address = local_address(listener.get());
-      const UniqueFd here(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
-      if (!here || ::connect(here.get(), to, address.length) != 0) return false;
-      const UniqueFd there(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      return there && peer_user(there.get()) == ::geteuid();
-    } catch (const Error&) {
-      return false;
-    }
-  }();
-  return kAreKnown;
+  // It is asked once it was seen. A try that can't be made, as without a free port, shows nothing.
+  enum class Seen { kNothing, kKnown, kUnknown };
+  static std::atomic<Seen> seen{Seen::kNothing};
+  if (seen != Seen::kNothing) return seen == Seen::kKnown;
+  try {
+    const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
+    const SocketAddress address = local_address(listener.get());
+    const UniqueFd here(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto* to = reinterpret_cast<const sockaddr*>(&address.storage);
+    if (!here || ::connect(here.get(), to, address.length) != 0) return true;
+    const UniqueFd there(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!there) return true;
+    seen = peer_user(there.get()) == ::geteuid() ? Seen::kKnown : Seen::kUnknown;
+  } catch (const Error&) {
+    return true;
+  }
+  return seen == Seen::kKnown;
 }
 
 }  // namespace ddprun

@@ -14,8 +14,16 @@ namespace ddprun {
 // machine or has gone, it has not accepted the connection yet, or the kernel doesn't say.
 std::optional<uid_t> peer_user(int fd);
 
-// The kernel answers that here; it was asked once, about a connection of this process' own.
+// The kernel answers that here. It is asked about a connection of this process' own until it has
+// answered once. True also where no such connection can be made now.
 bool peer_users_are_known();
+
+// The peer is on this machine, and the kernel names neither its user nor that of who listens there,
+// though it names others: it has just ended, or it hides. It is not to be obeyed.
+bool is_peer_hidden(int fd);
+inline constexpr char kHiddenPeer[] =
+    "is on this machine, and the kernel doesn't say whose program it is: give both sides "
+    "--token-file or TLS";
 
 // In a container's user namespace: the number that stands for everybody outside.
 bool is_outsider(uid_t user);

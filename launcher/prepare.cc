@@ -294,6 +294,12 @@ void find_step_token(Preparation& result, const std::optional<SchedulerStep>& st
       plan.step_token = std::move(made->path);
     }
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInvalidArgument) {
+      result.problems.push_back(concat("the token of the ", step->name, ": ", error.what(),
+                                       ". Mend that, or give --token-file, or an empty ",
+                                       env::kSharedDir));
+      return;
+    }
     result.notes.push_back(concat("this node has no token of the ", step->name, ": ", error.what(),
                                   ". It goes on without; nodes that have one refuse it: then give "
                                   "all --token-file, or an empty ",

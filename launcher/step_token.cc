@@ -30,15 +30,20 @@ namespace fs = std::filesystem;
 constexpr std::chrono::seconds kPatience{10};  // with a file system
 constexpr int kMostTries = 5;
 
+// Others could read or change the token there.
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, concat(path, ": ", why));
 }
 
+[[noreturn]] void fail(const std::string& path, int error) {
+  throw Error(ErrorCode::kUnavailable, concat(path, ": ", errno_text(error)));
+}
+
 // Refuses a folder that others can change: they could put another file in the token's place.
 void make_folder(const std::string& folder) {
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) refuse(folder, errno_text(errno));
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(folder, errno);
   struct stat info {};
-  if (::lstat(folder.c_str(), &info) != 0) refuse(folder, errno_text(errno));
+  if (::lstat(folder.c_str(), &info) != 0) fail(folder, errno);
   if (!S_ISDIR(info.st_mode)) refuse(folder, "it is no directory");
   if (info.st_uid != ::geteuid()) refuse(folder, concat("it belongs to user ", info.st_uid));
   if ((info.st_mode & 022) != 0) refuse(folder, "others may change it: chmod 700 it");
@@ -49,7 +54,7 @@ class DraftFile {
  public:
   explicit DraftFile(const std::string& folder) : path_(folder + "/." + random_id()) {
     const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (!file) refuse(folder, errno_text(errno));
+    if (!file) fail(folder, errno);
     std::array<std::uint8_t, 32> bytes{};
     draw_random(bytes);
     std::string text = to_hex(bytes) + "\n";
@@ -62,7 +67,7 @@ class DraftFile {
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
     if (error == 0) return;
     ::unlink(path_.c_str());
-    refuse(folder, errno_text(error));
+    fail(folder, error);
   }
   ~DraftFile() { ::unlink(path_.c_str()); }
   DraftFile(const DraftFile&) = delete;
@@ -136,7 +141,7 @@ StepToken agree_on_token(const std::string& folder, const std::string& name) {
   for (int attempt = 1;; ++attempt) {
     // One node is the first, for link(2) and O_EXCL are decided by the file's server.
     if (::link(draft.path().c_str(), path.c_str()) != 0 && errno != EEXIST) {
-      refuse(path, errno_text(errno));
+      fail(path, errno);
     }
     try {
       // open(2) asks the server anew, whatever attributes NFS has of it. A name that this node

@@ -35,7 +35,7 @@ struct StepToken {
 };
 
 // Makes folder/name, or takes what another node has made, and the folder where it is missing.
-// Throws Error, one line: it can't, or others could read or change it.
+// Throws Error, one line: kInvalidArgument where others could read or change it, else it can't be.
 StepToken agree_on_token(const std::string& folder, const std::string& name);
 
 // For this process: the two together, within a bounded time. nullopt: there is no such folder.

@@ -384,6 +384,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   void check_user() {
     if (security_.tls) return opened();
     const int socket = opening_->wire().socket().native_handle();
+    if (is_peer_hidden(socket)) return failed(kHiddenPeer);
     const std::string problem =
         security_.obeys_commands ? commander_problem(socket) : stranger_problem(socket);
     problem.empty() ? opened() : untrusted(problem);

@@ -65,6 +65,35 @@ TEST_CASE("peer_user: a client over loopback is known as long as it is there", "
   }
 }
 
+TEST_CASE("peer_user: a server that is bound to a device is known, too", "[net]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
+  REQUIRE(::seteuid(kStranger) == 0);
+  const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
+  REQUIRE(::setsockopt(listener.get(), SOL_SOCKET, SO_BINDTODEVICE, "lo", 2) == 0);
+  REQUIRE(::seteuid(0) == 0);
+  const UniqueFd client = connect_to(
+      {.host = "127.0.0.1", .port = local_address(listener.get()).port()}, Deadline::after(5s));
+  CHECK_FALSE(is_peer_hidden(client.get()));
+  CHECK_THAT(stranger_problem(client.get()), Contains("is a program of user 12345"));
+}
+
+TEST_CASE("peer_user: a server of MPTCP, which is another list of the kernel's, is not obeyed",
+          "[net]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
+  constexpr int kMptcp = 262;
+  REQUIRE(::seteuid(kStranger) == 0);
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, kMptcp));
+  REQUIRE(::seteuid(0) == 0);
+  if (!listener) DDPRUN_SKIP("the kernel has no MPTCP");
+  SocketAddress address = resolve({.host = "127.0.0.1", .port = 0}).front();
+  REQUIRE(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                 address.length) == 0);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  const UniqueFd client = connect_to(
+      {.host = "127.0.0.1", .port = local_address(listener.get()).port()}, Deadline::after(5s));
+  CHECK((is_peer_hidden(client.get()) || !stranger_problem(client.get()).empty()));
+}
+
 TEST_CASE("peer_user: another user's server is a stranger before and after it accepts", "[net]") {
   if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
   for (const bool accepts : {false, true}) {

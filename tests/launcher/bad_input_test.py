@@ -58,11 +58,17 @@ class BadInput(harness.Case):
             self.assertIn(flag.split("=")[0], self.refused("--standalone", flag, "true"))
         self.assertIn("SLURM_JOB_END_TIME", self.refused("--standalone", "--time-limit=auto", "true"))
 
-    def test_a_shared_folder_has_an_absolute_path(self):
+    def test_a_shared_folder_has_an_absolute_path_and_is_the_users_own(self):
         step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_NODEID": "0",
                 "SLURM_STEP_NUM_TASKS": "2"}
         line = self.refused("true", DDPRUN_SHARED_DIR="scratch", **step)
         self.assertIn("DDPRUN_SHARED_DIR=scratch: wants the absolute path", line)
+        shared = self.scratch()
+        planted = os.path.join(shared, f"ddprun-{os.geteuid()}")
+        os.mkdir(planted, 0o777)
+        os.chmod(planted, 0o777)  # whoever can write there could take the token away, were it no error
+        line = self.refused("true", DDPRUN_SHARED_DIR=shared, **step)
+        self.assertIn(f"{planted}: others may change it: chmod 700 it. Mend that, or give --token-file", line)
 
     def test_preflight_flags_that_cannot_be(self):
         for value in ("0", "", "soon", "-1"):
