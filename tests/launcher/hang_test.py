@@ -108,7 +108,7 @@ class Hang(harness.HostsCase):
         done = self.finish_job()
         self.check_went_well(done, 1, 80)
         for each in done:
-            self.assertRegex(each.stderr, r"hang: .* rank 1 .*\(not restarted: --hang-action=report\)")
+            self.assertRegex(each.stderr, r"hang: rank 1 .*\(not restarted: --hang-action=report\)")
 
     def test_off_watches_nothing(self):
         self.run_job("sleep8000", "--hang-action=off", "--hang-timeout=2s")

@@ -50,7 +50,7 @@ class FleetLoad(unittest.TestCase):
         for seed in (1,) if os.environ.get("DDPRUN_SANITIZE") else (1, 2):
             with self.subTest(seed=seed):
                 times = self.times("--agents=40", "--kills=5", "--partitions=4", "--slow-nodes=3",
-                                   "--duration=4", "--keep-alive=1", f"--seed={seed}")
+                                   "--duration=4", "--keep-alive=2", f"--seed={seed}")
                 self.assertGreater(times["random_faults"], 5)
                 self.assertGreater(times["rounds"], 3)
                 self.assertTrue(times["restart_ms"])
