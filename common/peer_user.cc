@@ -106,15 +106,6 @@ bool is_outsider(uid_t user) {
 
 std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
 
-bool is_peer_hidden(int fd) {
-  try {
-    if (!is_local_address(peer_address(fd))) return false;
-  } catch (const Error&) {
-    return false;
-  }
-  return !peer_user(fd) && !ask(fd, true) && peer_users_are_known();
-}
-
 std::string stranger_problem(int fd) {
   try {
     // The kernel's answer for another machine's port may be about a listener of this one.
@@ -124,7 +115,8 @@ std::string stranger_problem(int fd) {
   }
   auto user = peer_user(fd);
   if (!user) user = ask(fd, true);
-  if (!user || *user == 0 || *user == ::geteuid()) return {};
+  if (!user) return peer_users_are_known() ? kHiddenPeer : "";
+  if (*user == 0 || *user == ::geteuid()) return {};
   if (is_of_service(*user) || is_outsider(*user)) return {};
   return concat("is a program of user ", *user,
                 ", and proves nothing: anybody here could have taken its port. Give both sides "

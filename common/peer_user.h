@@ -18,21 +18,18 @@ std::optional<uid_t> peer_user(int fd);
 // answered once. True also where no such connection can be made now.
 bool peer_users_are_known();
 
-// The peer is on this machine, and the kernel names neither its user nor that of who listens there,
-// though it names others: it has just ended, or it hides. It is not to be obeyed.
-bool is_peer_hidden(int fd);
-inline constexpr char kHiddenPeer[] =
-    "is on this machine, and the kernel doesn't say whose program it is: give both sides "
-    "--token-file or TLS";
-
 // In a container's user namespace: the number that stands for everybody outside.
 bool is_outsider(uid_t user);
 
 // Why the server at the other end of `fd`, which proves nothing, is not to be obeyed: another user
 // of this machine has taken the port. It is known also before it has accepted the connection.
 // Empty: it may be obeyed. That holds for root's server, one of systemd's DynamicUser=, one on
-// another machine.
+// another machine. kHiddenPeer: the server is on this machine, and the kernel names neither its
+// user nor that of who listens there, though it names others. It has just ended, or it hides.
 std::string stranger_problem(int fd);
+inline constexpr char kHiddenPeer[] =
+    "is on this machine, and the kernel doesn't say whose program it is: give both sides "
+    "--token-file or TLS";
 
 // The user of the client at the other end of `fd`. nullopt: it didn't come over loopback, or the
 // kernel doesn't tell users. kNobody: it has gone, so its user is unknown.

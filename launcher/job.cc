@@ -587,7 +587,6 @@ class NodeJob {
                  ", for which it needs --tls-cert and --tls-key, too (or start ddprund there)"));
     }
     const bool is_open = !options.token && !options.tls;
-    options.own_user_alone = is_open;
     if (is_open && std::ranges::any_of(listeners, [](const UniqueFd& listener) {
           return !local_address(listener.get()).is_loopback();
         })) {

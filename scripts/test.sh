@@ -146,7 +146,7 @@ on_one_line() { tr '\n' ';'; }
 # reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
 # Tests wait some of the time, so one more runs than there are cores.
 run_ctest() {
-  local preset=$1 log=build/test-ctest.log status skips=0 names name
+  local preset=$1 log=build/test-ctest.log status skips=0 skipped names name
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
@@ -154,9 +154,9 @@ run_ctest() {
   "${ctest[@]}" -j $((jobs + 1)) --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
-  names=$(scripts/check_skips.py "build/$preset/test-results.xml" tests/allowed_skips.txt) ||
-    { why+=("$preset: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$names" | on_one_line)"); skips=1; }
-  echo "$names"
+  skipped=$(scripts/check_skips.py "build/$preset/test-results.xml" tests/allowed_skips.txt) ||
+    { why+=("$preset: a skip is not allowed: $(sed -n 's/^not allowed: //p' <<<"$skipped" | on_one_line)"); skips=1; }
+  echo "$skipped"
   [ "$status" -ne 0 ] || return $skips
   names=$(failed_of "$preset")
   printf '\ntest: once more, alone: %s\n' "$(on_one_line <<<"$names")"

@@ -13,7 +13,6 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/peer_user.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/http_session.h"
@@ -238,7 +237,7 @@ class Daemon::Impl {
 
  private:
   void begin(std::optional<KeptJobs> kept) {
-    stores_.emplace(io_, options_.store, options_.job_limits, options_.limits);
+    stores_.emplace(io_, options_.store, options_.job_limits, options_.limits, only_user());
     jobs_ = std::make_unique<LedJobs>(
         io_, options_, *stores_, counts_, std::move(kept), gang_options(),
         [this](const auto& said) { watchers_->said(said.connection, said.tail); });
@@ -328,7 +327,6 @@ class Daemon::Impl {
     port.max_store_descriptor = limit - reserve;
     const auto store = [this](UniqueFd connection, const Newcomer&) {
       ++counts_.store_connections;
-      if (options_.own_user_alone && is_strangers_store(connection.get())) return;
       if (leads()) stores_->adopt(std::move(connection));
     };
     const auto http = [this](UniqueFd connection, Newcomer newcomer) {
@@ -342,12 +340,10 @@ class Daemon::Impl {
     listener_->start(std::move(listeners));
   }
 
-  static bool is_strangers_store(int client) {
-    const std::string why = loopback_client_problem(client, ::geteuid());
-    if (!why.empty()) {
-      log_warning("closed the connection of ", peer_text(client), ", a store's client: ", why);
-    }
-    return !why.empty();
+  // The one that is served over loopback beside root; nullopt: all are.
+  std::optional<uid_t> only_user() const {
+    const bool is_guarded = options_.token || options_.tls;
+    return options_.embedded && !is_guarded ? std::optional(::geteuid()) : std::nullopt;
   }
 
   struct Session {
@@ -390,7 +386,7 @@ class Daemon::Impl {
       page(request, std::move(answer));
     };
     options.ended = [this, number](HttpSession&) { sessions_.erase(number); };
-    options.own_user_alone = options_.own_user_alone;
+    options.only_user = only_user();
     options.tls = security_.tls;
     options.is_tls = is_tls;
     options.token = security_.token;

@@ -36,7 +36,9 @@ struct PortSecurity {
 };
 
 struct DaemonOptions {
-  bool embedded = false;     // agents are told that it won't come back once gone
+  // Agents are told that it won't come back once gone. Without a token and TLS, other users than
+  // this one and root get probes alone over loopback: no store, no page, no job.
+  bool embedded = false;
   std::string embedded_for;  // the id of the job whose ddprun this is in; empty: none
   bool stands_by = false;  // at first: there are others, and lead() says when it is this one's turn
   bool has_gangs = false;  // a queue for standing agents (gang_hub.h)
@@ -60,8 +62,6 @@ struct DaemonOptions {
   // With `token`: a bearer token, as Prometheus shows it, that reads three pages. Null: none does.
   std::shared_ptr<const Secret> scrape_token{};
   security::TlsContext tls;  // null: off. Else only probes are answered without it
-  // Over loopback other users than this one and root get probes alone: no store, no page, no job.
-  bool own_user_alone = false;
   // Before the nodes of the job are told of its end. May be empty.
   std::function<void(const std::string& run_id)> job_over{};
   store::StoreServerOptions store;  // of the plain store and of static rounds

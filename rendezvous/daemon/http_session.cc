@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/http_session.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "common/log.h"
@@ -161,8 +159,8 @@ const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
 
 // Empty: it may ask.
 std::string HttpSession::refusal_of_user(std::string_view path) {
-  if (!options_.own_user_alone || is_probe(path)) return {};
-  return loopback_client_problem(exchange_.wire.socket().native_handle(), ::geteuid());
+  if (!options_.only_user || is_probe(path)) return {};
+  return loopback_client_problem(exchange_.wire.socket().native_handle(), *options_.only_user);
 }
 
 void HttpSession::admit(std::string_view target) {

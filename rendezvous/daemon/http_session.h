@@ -56,11 +56,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   struct Options {
     std::chrono::milliseconds timeout{10'000};  // for the request, and for the answer
     membership::FrameStream::Limits frames;
-    bool own_user_alone = false;               // as DaemonOptions have it
-    security::TlsContext tls;                  // without TLS only probes are answered; null: off
-    bool is_tls = false;                       // the connection begins with TLS
-    std::shared_ptr<const Secret> token;       // who upgrades is to prove it has it; null: needn't
-    std::shared_ptr<security::HttpDoor> door;  // likewise who asks for a page but probes
+    std::optional<uid_t> only_user{};     // over loopback others than this one and root get probes
+    security::TlsContext tls;             // without TLS only probes are answered; null: off
+    bool is_tls = false;                  // the connection begins with TLS
+    std::shared_ptr<const Secret> token;  // who upgrades is to prove it has it; null: needn't
+    std::shared_ptr<security::HttpDoor> door;      // likewise who asks for a page but probes
     std::shared_ptr<const Secret> scrape_token{};  // with door: whoever shows it may GET pages
     // Set and not nullopt: it stands by. All but probes, kStatusPath and kMetricsPath is answered
     // with 503. The string: HOST:PORT of who leads, "" where that is not known.

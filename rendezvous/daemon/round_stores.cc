@@ -71,11 +71,12 @@ std::string set_limits(std::string_view text, StoreLimits& limits) {
 }
 
 RoundStores::RoundStores(boost::asio::io_context& io, store::StoreServerOptions options,
-                         StoreLimits of_job, StoreLimits in_all)
+                         StoreLimits of_job, StoreLimits in_all, std::optional<uid_t> only_user)
     : io_(io),
       options_(std::move(options)),
       of_job_(of_job),
       in_all_(in_all),
+      only_user_(only_user),
       timer_(io),
       patience_(io) {}
 
@@ -93,11 +94,11 @@ void RoundStores::end_rounds() {
 }
 
 void RoundStores::adopt(UniqueFd connection) {
-  if (owner_) {
-    const std::string why = loopback_client_problem(connection.get(), *owner_);
+  if (const auto user = owner_ ? owner_ : only_user_) {
+    const std::string why = loopback_client_problem(connection.get(), *user);
     if (!why.empty()) {
       return log_warning("closed the connection of ", peer_text(connection.get()), ", a client of ",
-                         *current_name_, ": ", why);
+                         current_name_.value_or("the port's store"), ": ", why);
     }
   }
   std::unique_ptr<store::StoreServer>& server = current_name_ ? current_ : plain_;

@@ -41,11 +41,12 @@ std::string set_limits(std::string_view text, StoreLimits& limits);
 class RoundStores {
  public:
   // `of_job` limits bytes and connections of a round's key space, `in_all` those of the plain one.
+  // `only_user`: over loopback all are for that user's programs and root's alone; nullopt: for all.
   RoundStores(boost::asio::io_context& io, store::StoreServerOptions options, StoreLimits of_job,
-              StoreLimits in_all);
+              StoreLimits in_all, std::optional<uid_t> only_user = {});
 
-  // Connections from now on get an empty key space of this round; older ones keep theirs. Over
-  // loopback it is for the programs of `owner` and root alone; nullopt: for all.
+  // Connections from now on get an empty key space of this round; older ones keep theirs. `owner`:
+  // takes the place of `only_user` there.
   void begin_round(const std::string& run_id, std::uint64_t round, std::optional<uid_t> owner);
   // Connections from now on get the plain key space again.
   void end_rounds();
@@ -72,6 +73,7 @@ class RoundStores {
   boost::asio::io_context& io_;
   const store::StoreServerOptions options_;
   const StoreLimits of_job_, in_all_;
+  const std::optional<uid_t> only_user_;
   boost::asio::steady_timer timer_;
   // Made when first asked for.
   std::unique_ptr<store::StoreServer> plain_;

@@ -384,9 +384,9 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   void check_user() {
     if (security_.tls) return opened();
     const int socket = opening_->wire().socket().native_handle();
-    if (is_peer_hidden(socket)) return failed(kHiddenPeer);
     const std::string problem =
         security_.obeys_commands ? commander_problem(socket) : stranger_problem(socket);
+    if (problem == kHiddenPeer) return failed(problem);  // it may just have ended
     problem.empty() ? opened() : untrusted(problem);
   }
 

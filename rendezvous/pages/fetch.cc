@@ -48,9 +48,8 @@ class Exchange {
   Exchange(const FetchOptions& options, bool has_secrets, Deadline deadline)
       : options_(options), deadline_(deadline), wire_(connect()) {
     if (has_secrets && !options.tls && !options.token) {
-      const int socket = wire_.socket().native_handle();
-      if (is_peer_hidden(socket)) refuse(options, kHiddenPeer, ErrorCode::kUnavailable);
-      const std::string problem = commander_problem(socket);
+      const std::string problem = commander_problem(wire_.socket().native_handle());
+      if (problem == kHiddenPeer) refuse(options, problem, ErrorCode::kUnavailable);
       if (!problem.empty()) refuse(options, problem);
     }
     if (!options.tls) return;
