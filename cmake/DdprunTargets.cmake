@@ -271,9 +271,13 @@ function(ddprun_test name)
                        PROPERTIES ${properties})
 endfunction()
 
-# Python tests and tools: .venv's interpreter (it has PyTorch after a full set-up), else the system's.
-find_program(DDPRUN_PYTHON python3 PATHS ${CMAKE_SOURCE_DIR}/.venv/bin NO_DEFAULT_PATH)
-find_program(DDPRUN_PYTHON python3)
+# Python tests and tools: .venv's interpreter (it has PyTorch after a full set-up), else the system's. Each
+# configuration looks again: scripts/demo.sh configures this folder while .venv is still being made.
+set(DDPRUN_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python3)
+if(NOT EXISTS ${DDPRUN_PYTHON})
+  find_program(ddprun_system_python python3 REQUIRED)
+  set(DDPRUN_PYTHON ${ddprun_system_python})
+endif()
 
 # ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [LOGIC] [RUN_SERIAL])
 # One ctest entry for a Python (.py) or shell script. It finds the programs under test in

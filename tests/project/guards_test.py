@@ -86,14 +86,23 @@ class Guards(unittest.TestCase):
         self.assertIn("'text' used after it was moved", said)
         self.assertNotIn("redefinition", said)
 
-    def test_exit_status_77_alone_is_a_skip(self):
+    def all_tests(self):
         # From another folder: ctest begins the log of the one that it is told, which the run around this test has open.
         self.write("CTestTestfile.cmake", f'subdirs("{os.path.dirname(os.path.realpath(BIN))}")')
         tests = subprocess.run(["ctest", "--test-dir", self.root, "--show-only=json-v1"],
                                text=True, timeout=60, stdout=subprocess.PIPE, check=True).stdout
         tests = json.loads(tests)["tests"]
         self.assertGreater(len(tests), 100)
-        for test in tests:
+        return tests
+
+    def test_the_tests_run_in_venvs_python_where_there_is_one(self):
+        venv = os.path.join(SOURCE, ".venv/bin/python3")
+        pythons = {test["command"][0] for test in self.all_tests() if "-B" in test["command"]}
+        self.assertEqual(len(pythons), 1, pythons)
+        self.assertTrue(pythons == {venv} or not os.path.exists(venv), pythons)
+
+    def test_exit_status_77_alone_is_a_skip(self):
+        for test in self.all_tests():
             kept = {p["name"]: p["value"] for p in test.get("properties", [])}
             self.assertNotIn("SKIP_REGULAR_EXPRESSION", kept, test["name"])
             self.assertIn(kept.get("SKIP_RETURN_CODE", 77), (77, "77"), test["name"])
