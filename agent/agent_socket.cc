@@ -28,7 +28,7 @@
 #include "common/progress_page.h"
 #include "common/random_id.h"
 #include "common/socket.h"
-#include "rendezvous/membership/json_fields.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::agent {
 namespace {

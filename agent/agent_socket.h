@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "agent/progress_pages.h"
-#include "common/log.h"
+#include "common/log_level.h"
 #include "common/unique_fd.h"
 #include "common/variant.h"
 

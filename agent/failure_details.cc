@@ -18,9 +18,8 @@
 #include "agent/output/log_writer.h"
 #include "common/json.h"
 #include "common/json_at.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "common/written_json.h"
 

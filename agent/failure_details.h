@@ -19,7 +19,7 @@
 #include "common/cgroup_limits.h"
 #include "common/clock.h"
 #include "common/operation_facts.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
 

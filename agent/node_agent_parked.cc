@@ -4,8 +4,9 @@
 
 #include "agent/node_agent.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/log_level.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 

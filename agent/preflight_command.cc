@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "common/log.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -18,8 +18,8 @@
 #include "agent/warden/process_tree.h"
 #include "common/child_process.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::agent {

@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "common/env_names.h"
-#include "common/log.h"
 #include "common/template_text.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/environment.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
 

@@ -21,7 +21,7 @@
 #include "agent/worker_output.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
 

@@ -8,9 +8,9 @@
 #include <cerrno>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/process_facts.h"
 #include "common/regular_file.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 namespace ddprun::agent {

@@ -16,7 +16,7 @@ UPGRADE = ("GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnectio
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 KEEP_ALIVE = 5.0
 # Seconds between two of an agent's: keep_alive_interval of launcher/launch_config.h, "at most once in …" of
-# StepTimes in rendezvous/membership/messages.h: times of steps are in each second of those messages.
+# StepTimes in rendezvous/messages/messages.h: times of steps are in each second of those messages.
 EACH_PING, EACH_TRAINING = KEEP_ALIVE / 3, 5
 SLOT = EACH_PING / 16
 

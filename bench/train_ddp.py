@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""examples/train in Python, for bench/run.py: the same net, data, batches, optimiser and threads under
+"""apps/train in Python, for bench/run.py: the same net, data, batches, optimiser and threads under
 PyTorch's DistributedDataParallel with gloo. Written as a careful user would: all images in one tensor,
 no DataLoader workers, one compute thread per rank, default DDP and optimiser.
 

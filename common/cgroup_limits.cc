@@ -7,9 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/log.h"
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/peer_user.h"
 #include "common/regular_file.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun {

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun {
 

@@ -7,7 +7,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 namespace ddprun {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdio>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -16,8 +16,8 @@
 #include <fstream>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun {

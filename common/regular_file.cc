@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

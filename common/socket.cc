@@ -20,8 +20,8 @@
 
 #include "common/error.h"
 #include "common/interfaces.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

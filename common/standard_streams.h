@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/log.h"
+#include "common/log_level.h"
 
 namespace ddprun {
 

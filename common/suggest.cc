@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <numeric>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 

@@ -8,8 +8,8 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/standard_streams.h"
+#include "common/text.h"
 
 namespace ddprun::ctl {
 

@@ -13,9 +13,9 @@
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
 #include "common/secret.h"
+#include "common/text.h"
 #include "ctl/commands.h"
 
 namespace ddprun::ctl {

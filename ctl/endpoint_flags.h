@@ -11,10 +11,10 @@
 
 #include "common/endpoint.h"
 #include "ctl/configured_endpoint.h"
-#include "rendezvous/membership/link_security.h"
 #include "rendezvous/pages/fetch.h"
 #include "rendezvous/pages/gang_client.h"
 #include "rendezvous/security/tls.h"
+#include "rendezvous/wire/link_security.h"
 
 namespace ddprun::ctl {
 

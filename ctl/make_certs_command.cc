@@ -15,7 +15,7 @@
 
 #include "common/ending.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/commands.h"
 #include "rendezvous/security/certificates.h"

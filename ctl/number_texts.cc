@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::ctl {
 namespace {

@@ -16,14 +16,14 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/random_id.h"
+#include "common/text.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
-#include "rendezvous/membership/frame_stream.h"
-#include "rendezvous/membership/link_connector.h"
+#include "rendezvous/wire/frame_stream.h"
+#include "rendezvous/wire/link_connector.h"
 
 namespace ddprun::ctl {
 namespace {

@@ -20,7 +20,7 @@
 #include "common/byte_text.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/commands.h"
 #include "ctl/report/charts.h"

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "ctl/top/picture.h"

@@ -8,8 +8,8 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/suggest.h"
+#include "common/text.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/printed_texts.h"
 

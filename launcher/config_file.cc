@@ -3,8 +3,8 @@
 
 #include "common/config_texts.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/suggest.h"
+#include "common/text.h"
 #include "common/toml.h"
 #include "launcher/options/option_table.h"
 

@@ -11,9 +11,9 @@
 
 #include "common/error.h"
 #include "common/interfaces.h"
-#include "common/log.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
 
 namespace ddprun::launcher {

@@ -7,8 +7,8 @@
 #include "common/endpoint_list.h"
 #include "common/env_names.h"
 #include "common/fnv1a.h"
-#include "common/log.h"
 #include "common/shell_words.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {

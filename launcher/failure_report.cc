@@ -16,8 +16,8 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 #include "common/written_json.h"
 
 namespace ddprun::launcher {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "common/environment.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::launcher {
 

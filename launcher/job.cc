@@ -42,7 +42,7 @@
 #include "launcher/terminal_text.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/service.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::launcher {
 namespace {

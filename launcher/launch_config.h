@@ -16,7 +16,7 @@
 #include "agent/output/output_options.h"
 #include "common/endpoint.h"
 #include "launcher/preemption_options.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 #include "rendezvous/security/tls.h"
 
 namespace ddprun::launcher {

@@ -17,8 +17,8 @@
 #include "agent/preflight/node_checks.h"
 #include "common/cgroup_limits.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 #include "common/trimmed.h"
 
 namespace ddprun::launcher {

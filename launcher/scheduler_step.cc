@@ -10,10 +10,10 @@
 #include "common/endpoint.h"
 #include "common/env_names.h"
 #include "common/fnv1a.h"
-#include "common/log.h"
 #include "common/nodelist.h"
 #include "common/process_facts.h"
 #include "common/shell_words.h"
+#include "common/text.h"
 #include "launcher/options/option_values.h"
 
 namespace ddprun::launcher {

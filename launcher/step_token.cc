@@ -18,8 +18,8 @@
 #include "common/byte_text.h"
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/random_id.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::launcher {

@@ -12,8 +12,9 @@ import tempfile
 
 # Folder → folders of ours that its files may include (itself always). The order is the arrows'.
 STORE = ["common", "rendezvous/store"]
-MEMBERSHIP = STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/security",
-                      "rendezvous/http", "rendezvous/membership"]
+MESSAGES = ["common", "rendezvous/messages"]
+WIRE = MESSAGES + ["rendezvous/security", "rendezvous/http", "rendezvous/wire"]
+RENDEZVOUS = STORE + WIRE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/membership"]
 ALLOWED = {
     "common": [],
     "rendezvous/asio": [],
@@ -22,16 +23,19 @@ ALLOWED = {
     "rendezvous/store_server": STORE,
     "rendezvous/security": ["common"],
     "rendezvous/http": ["common", "rendezvous/security"],
-    "rendezvous/ha": MEMBERSHIP,
-    "rendezvous/membership": STORE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/security",
-                                      "rendezvous/http"],
-    "rendezvous/gangs": MEMBERSHIP,
-    "rendezvous/pages": MEMBERSHIP + ["rendezvous/gangs"],
-    "rendezvous/daemon": MEMBERSHIP + ["rendezvous/gangs", "rendezvous/ha"],
-    "agent": MEMBERSHIP + ["agent/isolation"],
+    "rendezvous/messages": ["common"],
+    "rendezvous/wire": WIRE,
+    "rendezvous/membership": MESSAGES + ["rendezvous/journal"],
+    "rendezvous/ha": RENDEZVOUS,
+    "rendezvous/gangs": RENDEZVOUS,
+    "rendezvous/pages": RENDEZVOUS + ["rendezvous/gangs"],
+    "rendezvous/daemon": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/ha"],
+    "agent": STORE + WIRE + ["rendezvous/store_server", "agent/link", "agent/isolation"],
+    "agent/link": WIRE,
     "agent/isolation": ["common", "agent/warden", "agent/output"],
-    "launcher": MEMBERSHIP + ["rendezvous/gangs", "rendezvous/pages", "rendezvous/daemon", "agent"],
-    "ctl": MEMBERSHIP + ["rendezvous/gangs", "rendezvous/pages", "agent/gpu"],
+    "agent/standing": STORE + WIRE + ["rendezvous/gangs", "rendezvous/daemon", "agent", "launcher"],
+    "launcher": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/pages", "rendezvous/daemon", "agent"],
+    "ctl": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/pages", "agent/gpu"],
     "worker_sdk/core": STORE,
     "worker_sdk/check": STORE + ["worker_sdk/core"],
     "worker_sdk/ddp": STORE + ["worker_sdk/core"],
@@ -39,22 +43,23 @@ ALLOWED = {
     "worker_sdk/torch/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp", "worker_sdk/parallel",
                                           "worker_sdk/torch"],
     "worker_sdk/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
+    "apps": STORE + ["worker_sdk"],
     "examples": STORE + ["worker_sdk"],
 }
 
 # Header pattern → (folders that may include it, why the others may not).
 EXTERNAL = [
-    (r"boost/beast", ["rendezvous/asio", "rendezvous/http", "rendezvous/membership/frame_stream.cc"],
+    (r"boost/beast", ["rendezvous/asio", "rendezvous/http", "rendezvous/wire/frame_stream.cc"],
      "Beast takes long to compile: rendezvous/http and FrameStream are in front of it"),
     (r"boost/asio", ["rendezvous/asio", "rendezvous/store_server", "rendezvous/security",
-                             "rendezvous/http", "rendezvous/ha", "rendezvous/membership", "rendezvous/gangs", "rendezvous/pages",
+                             "rendezvous/http", "rendezvous/wire", "rendezvous/ha", "rendezvous/gangs", "rendezvous/pages",
                              "rendezvous/daemon", "agent", "launcher", "ctl"],
      "the worker SDK, the store client and common/ use no Asio"),
     (r"openssl/", ["rendezvous/security"], "only rendezvous/security knows the cryptographic library"),
     (r"spdlog/", ["rendezvous/daemon", "launcher", "ctl"], "only the programs choose a log library"),
-    (r"CLI/", ["rendezvous/daemon", "launcher", "ctl", "examples"],
+    (r"CLI/", ["rendezvous/daemon", "launcher", "ctl", "apps", "agent/standing"],
      "only a program's cli.cc knows flags"),
-    (r"(torch|ATen|c10)/", ["worker_sdk/torch", "examples"], "only the torch adapter knows LibTorch"),
+    (r"(torch|ATen|c10)/", ["worker_sdk/torch", "apps", "examples"], "only the torch adapter knows LibTorch"),
     (r"curses", ["ctl/top"], "only ddprunctl top draws with ncurses"),
     (r"(cuda|nccl)", ["worker_sdk/core/nccl", "worker_sdk/torch"],
      "CUDA and NCCL are reached through worker_sdk/core/nccl"),
@@ -132,7 +137,7 @@ def self_test():
            ("ctl/a.cc", "agent/node_agent.h"), ("agent/a.cc", "tests/support/catch.h"), ("agent/a.cc", "agent2.h"),
            ("ctl/doctor/a.cc", "curses.h"), ("rendezvous/a.cc", "common/error.h")]
     good = [("launcher/a.cc", "rendezvous/daemon/daemon.h"), ("agent/a.cc", "boost/asio.hpp"),
-            ("worker_sdk/torch/a.cc", "torch/torch.h"), ("examples/train/a.cc", "worker_sdk/torch/ddp.h"),
+            ("worker_sdk/torch/a.cc", "torch/torch.h"), ("apps/train/a.cc", "worker_sdk/torch/ddp.h"),
             ("worker_sdk/core/nccl/a.cc", "nccl.h"), ("tests/a.cc", "launcher/cli.h"),
             ("ctl/doctor/a.cc", "agent/gpu/gpu_helper.h"),
             ("rendezvous/store/a.cc", "common/error.h")]

@@ -81,7 +81,7 @@ row memory "jobs and keys come and go for $n s: ddprund's memory comes back to w
 n=$(count 3)
 row train "train killed with -9 at 20 random moments ends bit for bit as undisturbed, with each kind of checkpoint, $n times" \
   $((300 + 400 * n)) env DDPRUN_NUM_KILLS=20 bash -c \
-  "for ((i = 0; i < $n; ++i)); do $python -B tests/examples/train/random_kills_test.py || exit; done"
+  "for ((i = 0; i < $n; ++i)); do $python -B tests/apps/train/random_kills_test.py || exit; done"
 row worlds "1,000,000 random worlds against the membership machine's invariants" 3600 \
   env DDPRUN_SOAK=1 build/release/bin/membership_random_test
 n=$(count 20)

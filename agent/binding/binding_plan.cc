@@ -11,9 +11,8 @@
 #include <map>
 #include <utility>
 
-#include "common/log.h"
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

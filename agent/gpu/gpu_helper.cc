@@ -19,7 +19,7 @@
 #include "common/log.h"
 #include "common/nvidia_driver.h"
 #include "common/process_facts.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

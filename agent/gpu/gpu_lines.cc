@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "common/log.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -16,7 +16,7 @@
 #include "agent/gpu/gpu_lines.h"
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -24,7 +24,7 @@
 #include "agent/hang/stall_detector.h"
 #include "common/clock.h"
 #include "common/operation_facts.h"
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/reports.h"
 
 namespace ddprun::agent {
 

@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/progress_page.h"
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/reports.h"
 
 namespace ddprun::agent {
 

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
 
 namespace ddprun::agent {

@@ -19,8 +19,8 @@
 
 #include "agent/warden/process_tree.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/process_stat.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -8,9 +8,8 @@
 #include <utility>
 
 #include "agent/output/output_options.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "agent/hang/socket_bytes.h"
 #include "common/process_facts.h"
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/reports.h"
 
 namespace ddprun::agent {
 namespace {

@@ -8,7 +8,7 @@
 #include <array>
 
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {

@@ -20,7 +20,7 @@
 #include "agent/gpu/gpu_helper.h"
 #include "agent/gpu/gpu_lines.h"
 #include "common/clock.h"
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/reports.h"
 
 namespace ddprun::agent {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

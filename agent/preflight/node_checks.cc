@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {

@@ -23,7 +23,7 @@
 
 #include "common/environment.h"
 #include "common/flood_limit.h"
-#include "common/log.h"
+#include "common/log_level.h"
 
 namespace ddprun::agent {
 

@@ -15,7 +15,6 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"

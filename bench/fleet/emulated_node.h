@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "rendezvous/membership/agent_machine.h"
+#include "agent/link/agent_machine.h"
 
 namespace ddprun::bench {
 

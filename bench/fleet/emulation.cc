@@ -10,9 +10,9 @@
 #include "bench/fleet/round_check.h"
 #include "bench/fleet/storm.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
+#include "common/text.h"
 
 namespace ddprun::bench {
 

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::bench {
 

@@ -17,7 +17,7 @@
 #include "common/ending.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/number_between.h"
 
 namespace ddprun::bench {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "rendezvous/membership/agent_link.h"
+#include "agent/link/agent_link.h"
 
 namespace ddprun::bench {
 

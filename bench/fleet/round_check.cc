@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/fleet/round_check.h"
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::bench {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::bench {
 

@@ -20,7 +20,7 @@
 #include "bench/median.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/core/solo_communicator.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"

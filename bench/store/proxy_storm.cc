@@ -20,10 +20,10 @@
 #include <utility>
 #include <vector>
 
+#include "agent/link/agent_link.h"
+#include "agent/link/agent_machine.h"
 #include "bench/store/bench_client.h"
 #include "bench/store/storm.h"
-#include "rendezvous/membership/agent_link.h"
-#include "rendezvous/membership/agent_machine.h"
 #include "rendezvous/store_server/store_proxy.h"
 
 using namespace ddprun;

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::doctor {

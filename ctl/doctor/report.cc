@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/json.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/written_json.h"
 #include "ctl/doctor/judge.h"
 #include "ctl/number_texts.h"

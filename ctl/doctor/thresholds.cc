@@ -5,7 +5,6 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/suggest.h"
 #include "common/toml.h"
 #include "ctl/doctor/readings.h"

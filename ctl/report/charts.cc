@@ -5,7 +5,7 @@
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/report/grid_chart.h"
 
 namespace ddprun::report {

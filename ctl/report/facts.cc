@@ -8,7 +8,7 @@
 #include <chrono>
 #include <numeric>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "common/wall_time.h"
 #include "common/written_json.h"
 #include "ctl/number_texts.h"

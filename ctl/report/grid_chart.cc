@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun::report {
 

@@ -15,7 +15,7 @@
 
 #include "common/error.h"
 #include "common/json_at.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/number_texts.h"
 #include "ctl/report/record_reader.h"

@@ -10,8 +10,8 @@
 
 #include "common/duration.h"
 #include "common/json_at.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 namespace ddprun::report {

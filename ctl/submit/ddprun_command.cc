@@ -13,8 +13,8 @@
 #include "common/duration.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 #include "ctl/submit/run_program.h"
 
 namespace ddprun::submit {

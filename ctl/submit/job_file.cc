@@ -14,10 +14,10 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/regular_file.h"
 #include "common/suggest.h"
+#include "common/text.h"
 #include "common/toml.h"
 
 namespace ddprun::submit {

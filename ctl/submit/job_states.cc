@@ -10,9 +10,8 @@
 #include <sstream>
 
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/random_id.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "common/written_json.h"
 
 namespace ddprun::submit {

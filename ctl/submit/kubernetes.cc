@@ -13,7 +13,7 @@
 #include "common/exit_codes.h"
 #include "common/json.h"
 #include "common/json_at.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/submit/ddprun_command.h"
 
 namespace ddprun::submit {

@@ -15,7 +15,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::submit {

@@ -10,7 +10,7 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/json_at.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::ctl {
 

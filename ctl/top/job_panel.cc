@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/number_texts.h"
 #include "ctl/top/picture.h"
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::top {

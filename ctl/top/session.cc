@@ -28,10 +28,10 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/top/picture.h"
-#include "rendezvous/membership/frame_stream.h"
-#include "rendezvous/membership/link_connector.h"
+#include "rendezvous/wire/frame_stream.h"
+#include "rendezvous/wire/link_connector.h"
 
 namespace ddprun::top {
 

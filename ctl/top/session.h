@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/endpoint.h"
-#include "rendezvous/membership/link_security.h"
+#include "rendezvous/wire/link_security.h"
 
 namespace ddprun::top {
 

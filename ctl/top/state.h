@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "common/json_at.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/top/styled_text.h"
 
 namespace ddprun::top {

@@ -5,7 +5,7 @@
 #include <clocale>
 #include <cwchar>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 namespace ddprun::top {

@@ -8,7 +8,7 @@
 
 #include "common/written_json.h"
 
-#include "rendezvous/membership/json_fields.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "common/log.h"
 #include "common/shell_words.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {

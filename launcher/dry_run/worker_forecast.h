@@ -14,7 +14,7 @@
 #include "agent/output/output_options.h"
 #include "agent/worker_environment.h"
 #include "common/endpoint.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::launcher {
 

@@ -10,11 +10,11 @@
 #include <iterator>
 
 #include "common/json.h"
-#include "common/log.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 #include "common/written_json.h"
-#include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/verdicts.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::launcher {
 namespace {

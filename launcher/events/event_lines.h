@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "agent/link/agent_machine.h"
 #include "agent/monitor/agent_metrics.h"
 #include "common/clock.h"
 #include "common/wall_time.h"
 #include "launcher/report/job_report.h"
-#include "rendezvous/membership/agent_machine.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::launcher {
 

@@ -11,8 +11,8 @@
 
 #include "common/env_names.h"
 #include "common/environment.h"
-#include "common/log.h"
 #include "common/random_id.h"
+#include "common/text.h"
 #include "launcher/endpoint_discovery.h"
 #include "launcher/hosts/fleet_plan.h"
 #include "rendezvous/gangs/gang_json.h"

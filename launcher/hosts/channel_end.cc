@@ -2,7 +2,7 @@
 #include "launcher/hosts/channel_end.h"
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 

@@ -14,7 +14,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log_level.h"
 #include "common/signal_echo.h"
 #include "launcher/hosts/channel_codec.h"
 #include "launcher/hosts/host_list.h"

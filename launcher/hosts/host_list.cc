@@ -11,8 +11,8 @@
 
 #include "common/endpoint.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/nodelist.h"
+#include "common/text.h"
 #include "common/trimmed.h"
 #include "launcher/options/option_values.h"
 

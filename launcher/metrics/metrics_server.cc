@@ -9,8 +9,8 @@
 
 #include "common/endpoint_list.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"

@@ -9,7 +9,7 @@
 #include "common/suggest.h"
 #include "launcher/num_workers.h"
 #include "launcher/options/option_values.h"
-#include "rendezvous/membership/job_settings.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/suggest.h"
 #include "common/trimmed.h"
 #include "launcher/options/option_values.h"
-#include "rendezvous/membership/job_settings.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {

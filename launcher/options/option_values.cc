@@ -6,9 +6,9 @@
 #include <cctype>
 
 #include "common/env_names.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/suggest.h"
+#include "common/text.h"
 #include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {

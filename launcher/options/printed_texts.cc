@@ -6,8 +6,8 @@
 
 #include "common/completion.h"
 #include "common/env_names.h"
-#include "common/log.h"
 #include "common/man_page.h"
+#include "common/text.h"
 #include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {

@@ -12,9 +12,9 @@
 
 #include "agent/output/log_writer.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {

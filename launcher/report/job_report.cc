@@ -21,7 +21,7 @@
 #include "common/written_json.h"
 #include "launcher/failure_report.h"
 #include "launcher/terminal_text.h"
-#include "rendezvous/membership/json_fields.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "common/unique_fd.h"
 #include "common/wall_time.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::launcher {
 

@@ -10,8 +10,8 @@
 #include "common/log.h"
 #include "common/peer_user.h"
 #include "common/random_id.h"
-#include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/keep_alive.h"
+#include "rendezvous/messages/codec.h"
+#include "rendezvous/wire/keep_alive.h"
 
 namespace ddprun::rendezvous {
 

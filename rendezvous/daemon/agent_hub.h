@@ -22,8 +22,8 @@
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
-#include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/machine.h"
+#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

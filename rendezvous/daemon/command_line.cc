@@ -12,11 +12,11 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/man_page.h"
 #include "common/parse_problems.h"
 #include "common/secret.h"
 #include "common/standard_streams.h"
+#include "common/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -22,9 +22,9 @@
 #include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/tails.h"
 #include "rendezvous/journal/journal_file.h"
-#include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
+#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "common/written_json.h"
 #include "rendezvous/daemon/http_session.h"
-#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/ledger.h"
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/job_settings.h"
+#include "rendezvous/messages/reports.h"
 
 namespace ddprun::rendezvous {
 

@@ -20,7 +20,7 @@
 #include "rendezvous/gangs/gang_queue.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

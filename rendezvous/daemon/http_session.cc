@@ -8,7 +8,7 @@
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/http/browser.h"
-#include "rendezvous/membership/standby_header.h"
+#include "rendezvous/wire/standby_header.h"
 
 namespace ddprun::rendezvous {
 

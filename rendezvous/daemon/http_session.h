@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "rendezvous/http/exchange.h"
-#include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/security/proof.h"
 #include "rendezvous/security/wire.h"
+#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

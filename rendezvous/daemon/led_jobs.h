@@ -20,7 +20,7 @@
 #include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/watchers.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/membership/frame_stream.h"
+#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

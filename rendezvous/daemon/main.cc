@@ -31,7 +31,7 @@
 #include "common/signal_names.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/daemon.h"

@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

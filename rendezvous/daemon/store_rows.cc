@@ -6,7 +6,7 @@
 #include <set>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

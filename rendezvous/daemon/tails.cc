@@ -7,7 +7,7 @@
 #include <boost/json/serialize.hpp>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

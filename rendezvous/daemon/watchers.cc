@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
-#include "rendezvous/membership/json_fields.h"
+#include "common/text.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::rendezvous {
 

@@ -18,8 +18,8 @@
 #include "common/clock.h"
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/tails.h"
-#include "rendezvous/membership/frame_stream.h"
 #include "rendezvous/membership/machine.h"
+#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/membership/json_fields.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::gangs {
 

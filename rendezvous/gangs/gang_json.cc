@@ -10,12 +10,12 @@
 
 #include "common/error.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "common/written_json.h"
-#include "rendezvous/membership/json_fields.h"
 #include "rendezvous/membership/row_fields.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::gangs {
 namespace {

@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "rendezvous/membership/row_fields.h"
 
 namespace ddprun::gangs {

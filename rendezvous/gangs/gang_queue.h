@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log_level.h"
 #include "common/variant.h"
 #include "rendezvous/gangs/gang.h"
 #include "rendezvous/gangs/node_messages.h"

@@ -7,9 +7,9 @@
 
 #include "common/error.h"
 #include "common/json.h"
-#include "common/log.h"
-#include "rendezvous/membership/codec.h"
+#include "common/text.h"
 #include "rendezvous/membership/row_fields.h"
+#include "rendezvous/messages/codec.h"
 
 namespace ddprun::gangs {
 namespace {

@@ -22,8 +22,8 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/ha/etcd_codec.h"
 #include "rendezvous/http/exchange.h"
 #include "rendezvous/security/wire.h"

@@ -9,8 +9,8 @@
 
 #include "common/byte_text.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun::ha {
 namespace {

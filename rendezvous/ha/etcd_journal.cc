@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::ha {
 namespace {

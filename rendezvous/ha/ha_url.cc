@@ -5,7 +5,7 @@
 
 #include "common/endpoint_list.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::ha {
 namespace {

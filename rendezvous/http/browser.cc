@@ -9,8 +9,8 @@
 #include <cctype>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 
 namespace ddprun::http {
 namespace {

@@ -11,7 +11,7 @@
 #include <iterator>
 #include <optional>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::http {
 

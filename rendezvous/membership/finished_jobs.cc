@@ -7,12 +7,12 @@
 #include <string_view>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
-#include "rendezvous/membership/messages.h"
+#include "common/text.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/membership/state.h"
 #include "rendezvous/membership/verdicts.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
 namespace {

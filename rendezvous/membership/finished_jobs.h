@@ -14,7 +14,7 @@
 
 #include "common/clock.h"
 #include "rendezvous/journal/row.h"
-#include "rendezvous/membership/json_fields.h"
+#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::membership {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/membership/messages.h"
 #include "rendezvous/membership/state.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
 

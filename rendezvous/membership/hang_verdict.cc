@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/operation_facts.h"
+#include "common/text.h"
 
 namespace ddprun::membership {
 namespace {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "rendezvous/membership/messages.h"
 #include "rendezvous/membership/state.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
 

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "common/check.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "rendezvous/membership/formation.h"
-#include "rendezvous/membership/job_settings.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/verdicts.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::membership {
 namespace {

@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "common/duration.h"
-#include "common/log.h"
+#include "common/log_level.h"
+#include "common/text.h"
 #include "rendezvous/membership/hang_verdict.h"
 #include "rendezvous/membership/job.h"
 

@@ -9,10 +9,10 @@
 
 #include "common/check.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
-#include "common/text_parts.h"
-#include "rendezvous/membership/job_settings.h"
+#include "common/log_level.h"
+#include "common/text.h"
 #include "rendezvous/membership/verdicts.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::membership {
 namespace {

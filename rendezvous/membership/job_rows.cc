@@ -6,8 +6,8 @@
 
 #include "common/error.h"
 #include "common/parsed_number.h"
-#include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/row_fields.h"
+#include "rendezvous/messages/codec.h"
 
 namespace ddprun::membership {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <iterator>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::membership {
 

@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/log_level.h"
 #include "common/variant.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
 

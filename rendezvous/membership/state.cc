@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/duration.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {

@@ -22,7 +22,7 @@
 #include "rendezvous/membership/finished_jobs.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/machine.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
 

@@ -7,11 +7,10 @@
 #include <utility>
 
 #include "common/exit_codes.h"
-#include "common/log.h"
 #include "common/signal_names.h"
-#include "common/text_parts.h"
-#include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/job_settings.h"
+#include "common/text.h"
+#include "rendezvous/messages/codec.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::membership {
 namespace {

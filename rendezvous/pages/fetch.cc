@@ -12,13 +12,13 @@
 
 #include "common/clock.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/peer_user.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
-#include "rendezvous/membership/standby_header.h"
 #include "rendezvous/security/proof.h"
+#include "rendezvous/wire/standby_header.h"
 
 namespace ddprun::pages {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "common/byte_text.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::pages {
 namespace {

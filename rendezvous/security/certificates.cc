@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {

@@ -10,8 +10,8 @@
 #include "common/byte_text.h"
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/random_id.h"
+#include "common/text.h"
 
 namespace ddprun::security {
 namespace {

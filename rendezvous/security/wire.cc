@@ -11,8 +11,8 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <optional>
 
-#include "common/log.h"
 #include "common/random_id.h"
+#include "common/text.h"
 #include "rendezvous/security/tls_context.h"
 
 namespace ddprun::security {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/store/rate.h"
 
 namespace ddprun::store {

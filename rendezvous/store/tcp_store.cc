@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 
 namespace ddprun::store {
 namespace {

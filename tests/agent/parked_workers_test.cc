@@ -7,7 +7,8 @@
 
 #include "agent/output/log_tree.h"
 #include "common/env_names.h"
-#include "common/log.h"
+#include "common/log_level.h"
+#include "common/text.h"
 #include "tests/agent/group_fixture.h"
 #include "tests/support/temp_directory.h"
 

@@ -9,8 +9,8 @@
 
 #include "agent/warden_process.h"
 #include "common/clock.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "tests/agent/group_fixture.h"
 #include "tests/support/temp_directory.h"
 

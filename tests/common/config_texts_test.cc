@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 

@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "tests/faults/shared_file_nccl.h"
 #include "tests/support/fake_cuda.h"

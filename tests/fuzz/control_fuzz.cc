@@ -12,8 +12,8 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/machine.h"
+#include "rendezvous/messages/codec.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "launcher/standing/gang_process.h"
+#include "agent/standing/gang_process.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::launcher {

@@ -15,7 +15,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(os.path.join(HERE, "../..")))
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/release/bin"))
-sys.path[:0] = [os.path.join(SOURCE, "tests/support"), os.path.join(SOURCE, "tests/examples/train")]
+sys.path[:0] = [os.path.join(SOURCE, "tests/support"), os.path.join(SOURCE, "tests/apps/train")]
 import digits  # noqa: E402
 import netns  # noqa: E402
 import runner  # noqa: E402

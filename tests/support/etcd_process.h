@@ -18,8 +18,8 @@
 
 #include "common/endpoint.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::test {

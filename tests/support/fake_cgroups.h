@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "agent/isolation/cgroup_tree.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::test {
 

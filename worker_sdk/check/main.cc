@@ -14,7 +14,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/session.h"
 
 using namespace ddprun;

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "common/utf8.h"
 
 namespace ddprun {

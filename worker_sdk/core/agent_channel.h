@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/flight_recorder.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {

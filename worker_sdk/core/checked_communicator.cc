@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/operation_facts.h"
+#include "common/text.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 

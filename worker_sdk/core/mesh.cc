@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
 #include "common/random_id.h"
+#include "common/text.h"
 #include "rendezvous/store/tcp_store.h"
 #include "worker_sdk/core/local_store.h"
 

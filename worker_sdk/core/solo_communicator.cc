@@ -10,7 +10,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/core/rank_group.h"

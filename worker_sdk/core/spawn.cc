@@ -23,10 +23,10 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/random_id.h"
 #include "common/signal_echo.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/local_store.h"
 

@@ -10,9 +10,8 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 
 namespace ddprun {

@@ -18,8 +18,8 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
+#include "common/text.h"
 #include "worker_sdk/ddp/parameter_shard.h"
 
 namespace ddprun {

@@ -2,7 +2,7 @@
 #include "worker_sdk/ddp/parameter_shard.h"
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 

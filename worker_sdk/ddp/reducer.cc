@@ -7,7 +7,7 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/ddp/bucket_shards.h"
 
 namespace ddprun {

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

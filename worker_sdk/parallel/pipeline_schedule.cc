@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/parallel/micro_batches.h"
 #include "worker_sdk/parallel/pipeline_timeline.h"
 

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/random_id.h"
+#include "common/text.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 #include "worker_sdk/core/checkpoint/durable_file.h"
 #include "worker_sdk/torch/current_stream.h"

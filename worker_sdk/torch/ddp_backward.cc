@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/worker_progress.h"
 #include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/sparse_gradients.h"

@@ -20,8 +20,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/sparse_gradients.h"

@@ -13,8 +13,8 @@
 #include <mutex>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/nvidia_driver.h"
+#include "common/text.h"
 #include "worker_sdk/core/nccl/device_identity.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/torch/autocast.h"

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/large_memory.h"
 #include "worker_sdk/ddp/update_kernels.h"
 #include "worker_sdk/torch/tensor_exchange.h"

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/optimizer_parts.h"

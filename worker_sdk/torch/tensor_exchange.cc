@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::torch_adapter {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "common/child_process.h"
 #include "common/environment.h"
-#include "common/text_parts.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {

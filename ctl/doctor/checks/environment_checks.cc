@@ -7,7 +7,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"
 #include "ctl/number_texts.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"
 

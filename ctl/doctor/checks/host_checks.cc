@@ -6,7 +6,7 @@
 #include <map>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"
 

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "common/interfaces.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"
 

@@ -14,11 +14,11 @@
 #include "common/child_process.h"
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "ctl/doctor/nodes/ways.h"
 #include "ctl/doctor/readings.h"
 

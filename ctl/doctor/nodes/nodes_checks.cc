@@ -7,7 +7,7 @@
 #include <set>
 
 #include "common/interfaces.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"
 #include "ctl/doctor/nodes/nodes_facts.h"

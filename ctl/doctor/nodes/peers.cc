@@ -15,9 +15,9 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
 #include "common/socket.h"
+#include "common/text.h"
 
 namespace ddprun::doctor {
 namespace {

@@ -3,7 +3,7 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/report/charts.h"
 #include "ctl/report/facts.h"
 #include "ctl/report/record_reader.h"

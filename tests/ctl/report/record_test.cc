@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/report/facts.h"
 #include "ctl/report/read_record.h"
 #include "ctl/report/record_reader.h"

@@ -8,8 +8,8 @@
 #include <regex>
 #include <set>
 
-#include "common/log.h"
 #include "common/shell_words.h"
+#include "common/text.h"
 #include "ctl/submit/ddprun_command.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "ctl/top/picture.h"
 #include "ctl/top/state.h"
 

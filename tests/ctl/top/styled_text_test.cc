@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/ctl/top/sample_state.h"
 #include "tests/support/catch.h"
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <utility>
 
-#include "common/log.h"
-#include "rendezvous/membership/standby_header.h"
+#include "common/text.h"
+#include "rendezvous/wire/standby_header.h"
 
 namespace ddprun::rendezvous::testing {
 

@@ -5,10 +5,9 @@
 #include <thread>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/membership/codec.h"
+#include "rendezvous/messages/codec.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"

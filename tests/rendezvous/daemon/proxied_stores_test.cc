@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::rendezvous {

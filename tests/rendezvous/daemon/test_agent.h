@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "agent/link/agent_link.h"
+#include "agent/link/agent_machine.h"
 #include "common/variant.h"
-#include "rendezvous/membership/agent_link.h"
-#include "rendezvous/membership/agent_machine.h"
 
 namespace ddprun::rendezvous::testing {
 

@@ -4,9 +4,9 @@
 #include <functional>
 
 #include "rendezvous/daemon/http_session.h"
-#include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/link_connector.h"
+#include "rendezvous/messages/codec.h"
 #include "rendezvous/security/proof.h"
+#include "rendezvous/wire/link_connector.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"

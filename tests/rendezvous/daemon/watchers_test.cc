@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/membership/codec.h"
+#include "rendezvous/messages/codec.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"

@@ -2,7 +2,7 @@
 #include "rendezvous/gangs/node_messages.h"
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::gangs {

@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

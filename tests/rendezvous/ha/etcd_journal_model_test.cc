@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/ha/etcd_journal.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/ha/model_store.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <thread>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"

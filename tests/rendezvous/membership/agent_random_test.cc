@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/membership/agent_machine.h"
+#include "agent/link/agent_machine.h"
 #include "tests/support/catch.h"
 #include "tests/support/worlds.h"
 

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "tests/rendezvous/membership/agent_node.h"
+#include "tests/agent/link/agent_node.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {

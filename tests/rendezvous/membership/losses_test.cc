@@ -2,9 +2,9 @@
 // What lost and excluded nodes cost, and what becomes of them.
 #include <limits>
 
-#include "rendezvous/membership/codec.h"
 #include "rendezvous/membership/state.h"
 #include "rendezvous/membership/verdicts.h"
+#include "rendezvous/messages/codec.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {

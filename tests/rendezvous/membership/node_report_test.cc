@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What agents say of their nodes: on the wire, and in the table of jobs.
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/reports.h"
 
 #include <limits>
 
 #include "common/error.h"
-#include "rendezvous/membership/codec.h"
-#include "tests/rendezvous/membership/agent_node.h"
+#include "rendezvous/messages/codec.h"
+#include "tests/agent/link/agent_node.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {

@@ -11,7 +11,7 @@
 #include "common/variant.h"
 #include "rendezvous/journal/row.h"
 #include "rendezvous/membership/machine.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::membership::testing {

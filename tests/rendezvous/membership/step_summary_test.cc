@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/membership/reports.h"
+#include "rendezvous/messages/reports.h"
 
 #include <limits>
 

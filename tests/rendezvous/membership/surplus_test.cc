@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node for which a job has no place: a spare, or another job that found its name or port in use.
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks print, asked for: by the rendezvous, and answered by an agent.
 #include "rendezvous/membership/machine.h"
-#include "tests/rendezvous/membership/agent_node.h"
+#include "tests/agent/link/agent_node.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership::testing {

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "rendezvous/journal/journal_file.h"
-#include "rendezvous/membership/codec.h"
-#include "tests/rendezvous/membership/agent_node.h"
+#include "rendezvous/messages/codec.h"
+#include "tests/agent/link/agent_node.h"
 #include "tests/rendezvous/membership/script.h"
 #include "tests/support/temp_directory.h"
 

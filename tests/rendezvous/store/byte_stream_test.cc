@@ -4,7 +4,7 @@
 #include <deque>
 #include <random>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

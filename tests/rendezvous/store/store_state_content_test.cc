@@ -3,7 +3,7 @@
 #include <random>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/store/store_state.h"
 #include "tests/support/catch.h"
 

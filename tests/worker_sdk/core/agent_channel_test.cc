@@ -16,7 +16,7 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store_server/server_thread.h"
 #include "tests/support/catch.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/sync_batch_norm_checks.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/core/rank_threads.h"

@@ -22,7 +22,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/hooks/compression.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"

@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "apps/train/idx_file.h"
 #include "common/error.h"
-#include "common/log.h"
-#include "examples/train/idx_file.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/counted_calls.h"
 #include "tests/worker_sdk/torch/stream_parts.h"
 #include "tests/worker_sdk/torch/worker_program.h"

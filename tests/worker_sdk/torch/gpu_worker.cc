@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/twin_optimizers.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"

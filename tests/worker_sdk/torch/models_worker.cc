@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/counted_calls.h"
 #include "tests/worker_sdk/torch/twin_optimizers.h"
 #include "tests/worker_sdk/torch/worker_program.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/parallel/sync_batch_norm.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/core/mesh.h"
 #include "worker_sdk/torch/autocast.h"

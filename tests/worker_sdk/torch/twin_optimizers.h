@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 

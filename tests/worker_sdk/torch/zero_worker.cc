@@ -20,7 +20,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/hooks/compression.h"
 #include "worker_sdk/torch/checkpoint.h"

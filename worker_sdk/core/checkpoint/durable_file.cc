@@ -17,8 +17,8 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 

@@ -11,7 +11,7 @@
 
 #include "common/crc32.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "worker_sdk/core/checkpoint/json.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/host/call.h"
 
-#include "common/log.h"
 #include "common/operation_facts.h"
+#include "common/text.h"
 
 namespace ddprun::host {
 

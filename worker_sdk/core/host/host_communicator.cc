@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/quiet_thread.h"
+#include "common/text.h"
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_node.h"

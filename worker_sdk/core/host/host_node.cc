@@ -11,8 +11,8 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "worker_sdk/core/host/operation_io.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 

@@ -4,8 +4,8 @@
 #include <cerrno>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 
 namespace ddprun::host {
 namespace {

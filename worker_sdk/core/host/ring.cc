@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "common/error.h"
-#include "common/log.h"
 #include "common/socket.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 

@@ -10,8 +10,8 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/fnv1a.h"
-#include "common/log.h"
 #include "common/process_facts.h"
+#include "common/text.h"
 
 namespace ddprun::nccl {
 namespace {

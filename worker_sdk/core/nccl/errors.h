@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/nccl/nccl_api.h"
 
 namespace ddprun::nccl {

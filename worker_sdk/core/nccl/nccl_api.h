@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/nccl_config.h"
 #include "worker_sdk/core/tensor_view.h"

@@ -12,8 +12,8 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 #include "worker_sdk/core/host/reduce_kernels.h"
 #include "worker_sdk/ddp/hooks/hook_kernels.h"
 #include "worker_sdk/ddp/hooks/hook_parts.h"

@@ -6,7 +6,7 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::hooks {
 

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/ddp/average_plan.h"
 #include "worker_sdk/ddp/bucket_plan.h"
 #include "worker_sdk/torch/current_stream.h"

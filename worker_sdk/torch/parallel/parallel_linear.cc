@@ -8,7 +8,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/torch/parallel/region_function.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 #include "worker_sdk/torch/parallel/tensor_parallel.h"

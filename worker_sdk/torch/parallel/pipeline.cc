@@ -17,7 +17,7 @@
 
 #include "common/check.h"
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 

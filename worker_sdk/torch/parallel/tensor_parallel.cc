@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "worker_sdk/torch/parallel/region_function.h"
 #include "worker_sdk/torch/parallel/tensor_collectives.h"
 

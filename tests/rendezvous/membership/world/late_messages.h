@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership::testing {
 

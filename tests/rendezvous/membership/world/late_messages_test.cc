@@ -3,7 +3,7 @@
 // own numbers.
 #include "tests/rendezvous/membership/world/late_messages.h"
 
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::membership::testing {

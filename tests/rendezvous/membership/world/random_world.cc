@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log.h"
+#include "common/text.h"
 
 namespace ddprun::membership::testing {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/fleet/random.h"
-#include "rendezvous/membership/messages.h"
+#include "rendezvous/messages/messages.h"
 #include "tests/rendezvous/membership/world/world_rendezvous.h"
 
 namespace ddprun::membership::testing {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/membership/codec.h"
+#include "rendezvous/messages/codec.h"
 #include "tests/rendezvous/membership/world/random_world.h"
 
 namespace ddprun::membership::testing {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log.h"
-#include "rendezvous/membership/codec.h"
+#include "common/text.h"
+#include "rendezvous/messages/codec.h"
 
 namespace ddprun::membership::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/membership/codec.h"
+#include "rendezvous/messages/codec.h"
 
 namespace ddprun::membership::testing {
 
@@ -115,7 +115,7 @@ bool VirtualNode::waits_for_nothing() const {
          !node_->has_deadline();
 }
 
-// ---- the link, as rendezvous/membership/agent_link.cc has it ----
+// ---- the link, as agent/link/agent_link.cc has it ----
 
 void VirtualNode::connect(milliseconds timeout) {
   if (link_ != Link::kIdle) return;

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/fleet/emulated_node.h"
-#include "rendezvous/membership/keep_alive.h"
+#include "rendezvous/wire/keep_alive.h"
 #include "tests/rendezvous/membership/world/event_queue.h"
 #include "tests/rendezvous/membership/world/late_messages.h"
 #include "tests/rendezvous/membership/world/planted_bug.h"

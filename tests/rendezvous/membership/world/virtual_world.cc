@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log.h"
-#include "rendezvous/membership/codec.h"
-#include "rendezvous/membership/keep_alive.h"
+#include "common/text.h"
+#include "rendezvous/messages/codec.h"
+#include "rendezvous/wire/keep_alive.h"
 
 namespace ddprun::membership::testing {
 namespace {

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/log.h"
-#include "rendezvous/membership/codec.h"
+#include "common/log_level.h"
+#include "common/text.h"
+#include "rendezvous/messages/codec.h"
 #include "tests/rendezvous/membership/world/late_messages.h"
 
 namespace ddprun::membership::testing {

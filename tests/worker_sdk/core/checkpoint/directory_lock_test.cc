@@ -13,7 +13,7 @@
 #include <string>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/log.h"
+#include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/core/mesh.h"
 #include "worker_sdk/torch/parallel/average_gradients.h"

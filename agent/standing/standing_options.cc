@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/standing/standing_options.h"
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <sstream>
+
+#include "common/completion.h"
+#include "common/duration.h"
+#include "common/endpoint_list.h"
+#include "common/env_names.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log.h"
+#include "common/man_page.h"
+#include "common/parse_problems.h"
+#include "common/process_facts.h"
+#include "common/secret.h"
+#include "common/standard_streams.h"
+#include "launcher/config_file.h"
+#include "launcher/metrics/metrics_server.h"
+#include "launcher/num_workers.h"
+#include "rendezvous/gangs/gang.h"
+
+namespace ddprun::launcher {
+namespace {
+
+struct StandingTexts {
+  std::string endpoint, slots = "auto", name, log_dir, keep_output = "30d", metrics = "off", config,
+                        shell;
+  bool print_man = false;
+};
+
+StandingCommandLine standing_failure(const std::string& message) {
+  log_error(message);
+  return {std::nullopt, static_cast<int>(ExitCode::kUsage)};
+}
+
+ManPage standing_man_page(const CLI::App& app) {
+  return {
+      .name = "ddprun-agent",
+      .section = 8,
+      .summary = "a node's standing agent, which runs what is submitted to a ddprund",
+      .synopsis = "ddprun-agent [--rdzv-endpoint HOST:PORT] [--slots N|auto|gpu|cpu] [flags]",
+      .sections = {
+          {"Description",
+           "Holds a connection to ddprund(8), and runs a ddprun(1) for each job of its queue "
+           "that is given to this node, as the user that it runs as. What a job prints goes to "
+           "files. SIGTERM, SIGINT and SIGQUIT end it, and its jobs in order; killed, it leaves "
+           "none behind. SIGHUP makes it read the files of its token and certificates again. What "
+           "is not given here is read from ddprun.toml(5): rdzv_endpoint, "
+           "token_file, tls_ca, tls_cert, tls_key."},
+          {"Options", "", man_entries(app)},
+          {"Exit status",
+           " 0   ended by SIGTERM, SIGINT or SIGQUIT\n 2   a bad flag or configuration; the "
+           "rendezvous refused it\n 70  a fault of its own\n 74  what was asked for (--help, "
+           "--print-man) "
+           "can't "
+           "be written to stdout"},
+          {"See also", "ddprun(1), ddprund(8), ddprun.toml(5)"}}};
+}
+
+void add_options(CLI::App& app, StandingOptions& options, StandingTexts& texts) {
+  constexpr auto kLast = CLI::MultiOptionPolicy::TakeLast;
+  const auto add = [&](const char* flag, std::string& text, const char* help) {
+    return app.add_option(flag, text, help)->multi_option_policy(kLast);
+  };
+  add("--rdzv-endpoint", texts.endpoint,
+      "HOST:PORT of the ddprund; of several, with commas between: the one that leads")
+      ->envname(env::kRdzvEndpoint);
+  add("--token-file", options.token_file, "Its token; mode 600")->envname(env::kTokenFile);
+  add("--tls-ca", options.tls.ca, "Authority of its certificate (PEM)");
+  add("--tls-cert", options.tls.cert, "This side's certificate (PEM), if it wants one");
+  add("--tls-key", options.tls.key, "Its key (PEM), mode 600");
+  add("--slots", texts.slots, "How many workers run here at once; auto: one per GPU, else per CPU")
+      ->type_name("N|auto|gpu|cpu")
+      ->capture_default_str();
+  add("--name", texts.name, "What this node is called; default: the host's name");
+  add("--log-dir", texts.log_dir,
+      "Where what jobs print goes; default: $STATE_DIRECTORY, else ~/.local/state/ddprun")
+      ->type_name("DIRECTORY");
+  add("--keep-output", texts.keep_output,
+      "How long after its last line the output of a job is removed")
+      ->type_name("DURATION|forever")
+      ->capture_default_str();
+  add("--metrics", texts.metrics,
+      "Serve this agent's metrics for Prometheus there; :PORT = on all interfaces; 0 = any free "
+      "one")
+      ->type_name("[HOST]:PORT|off")
+      ->capture_default_str();
+  add("--config", texts.config, "FILE that is read beside ddprun.toml");
+  app.add_flag("--verbose", options.verbose, "More log lines");
+  app.add_flag("--print-man", texts.print_man, "Print the manual page, for man -l -");
+  add_completion(app, texts.shell);
+  app.footer(kDocsPlace);
+}
+
+// Takes values from the files, if no flag and no variable gives them.
+void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& options,
+                      StandingTexts& texts) {
+  const auto fill = [](std::string& text, const std::string& value) {
+    if (text.empty()) text = value;
+  };
+  for (const ConfigFile& file : files) {
+    fill(texts.endpoint, file.rdzv_endpoint);
+    for (const ConfigEntry& entry : file.options) {
+      if (entry.option == "token-file") fill(options.token_file, entry.value);
+      if (entry.option == "tls-ca") fill(options.tls.ca, entry.value);
+      if (entry.option == "tls-cert") fill(options.tls.cert, entry.value);
+      if (entry.option == "tls-key") fill(options.tls.key, entry.value);
+    }
+  }
+}
+
+std::string output_directory(const std::string& given, const Environment& environment) {
+  if (!given.empty()) return std::filesystem::absolute(given).string();
+  if (const auto state = find_variable(environment, "STATE_DIRECTORY")) return *state;
+  if (const auto state = find_variable(environment, "XDG_STATE_HOME")) return *state + "/ddprun";
+  const auto home = find_variable(environment, env::kHome);
+  return home ? *home + "/.local/state/ddprun" : "";
+}
+
+// The problem, or empty.
+std::string settle_standing(const StandingTexts& texts, const Environment& environment,
+                            StandingOptions& options) {
+  if (texts.endpoint.empty()) {
+    return "where is the ddprund? Give --rdzv-endpoint HOST:PORT, or rdzv_endpoint in "
+           "/etc/ddprun/ddprun.toml";
+  }
+  auto [endpoints, problem] = parse_servers(texts.endpoint, kDefaultRendezvousPort);
+  if (!problem.empty()) return concat("--rdzv-endpoint=", texts.endpoint, ": ", problem);
+  options.endpoints = std::move(endpoints);
+  options.endpoint_text = texts.endpoint;
+  const NumWorkers slots = num_workers(texts.slots, real_machine(), std::nullopt);
+  if (!slots.note.empty()) log_info("--slots=", texts.slots, ": ", slots.note);
+  if (!slots.problem.empty()) return concat("--slots=", texts.slots, ": ", slots.problem);
+  if (slots.count > gangs::kMaxSlots) {
+    return concat("--slots=", texts.slots, ": at most ", gangs::kMaxSlots);
+  }
+  options.slots = slots.count;
+  options.node = texts.name.empty() ? host_name() : texts.name;
+  if (!gangs::is_gang_name(options.node)) {
+    return concat("--name=", options.node, ": wants 1 to ", gangs::kMaxNameBytes,
+                  " letters, digits, \".\", \"_\", \"-\"");
+  }
+  if (texts.keep_output != "forever") {
+    options.keep_output = parse_duration(texts.keep_output);
+    if (!options.keep_output) {
+      return concat("--keep-output=", texts.keep_output,
+                    ": wants a duration (90m, 30d) or forever");
+    }
+  }
+  if (const std::string wrong = parse_metrics(texts.metrics, options.metrics); !wrong.empty()) {
+    return concat("--metrics=", texts.metrics, ": ", wrong);
+  }
+  if (options.token_file.empty()) {
+    if (auto wrong = token_variable_problem(environment); !wrong.empty()) return wrong;
+  }
+  // Each job's ddprun reads them, too, in the job's directory.
+  for (std::string* file :
+       {&options.token_file, &options.tls.ca, &options.tls.cert, &options.tls.key}) {
+    if (!file->empty()) *file = std::filesystem::absolute(*file).string();
+  }
+  options.directory = output_directory(texts.log_dir, environment);
+  return options.directory.empty() ? "--log-dir: HOME is not set: where shall output go?" : "";
+}
+
+}  // namespace
+
+StandingCommandLine parse_standing_command_line(int argc, char** argv,
+                                                const Environment& environment) {
+  CLI::App app("ddprun-agent: runs, on this node, what is submitted to a ddprund (docs/nodes.md)",
+               "ddprun-agent");
+  app.set_version_flag("--version", "ddprun-agent " DDPRUN_VERSION);
+  StandingOptions options;
+  StandingTexts texts;
+  add_options(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    return {std::nullopt, print_what_was_asked("ddprun-agent", text.str())};
+  } catch (const CLI::ParseError& error) {
+    StandingCommandLine failed;
+    for (const std::string& what : parse_problems<CLI::ExtrasError>(app, error, app)) {
+      failed = standing_failure(concat(what, " (see ddprun-agent --help)"));
+    }
+    return failed;
+  }
+  if (texts.print_man) {
+    return {std::nullopt, print_what_was_asked("ddprun-agent", to_roff(standing_man_page(app)))};
+  }
+  if (!texts.shell.empty()) {
+    return {std::nullopt,
+            print_what_was_asked("ddprun-agent",
+                                 ddprun::completion_script(completed_program(app), texts.shell))};
+  }
+  try {
+    add_config_files(load_config_files(texts.config, environment), options, texts);
+  } catch (const Error& error) {
+    std::istringstream lines(error.what());
+    StandingCommandLine failed;
+    for (std::string line; std::getline(lines, line);) failed = standing_failure(line);
+    return failed;
+  }
+  const std::string problem = settle_standing(texts, environment, options);
+  if (!problem.empty()) return standing_failure(problem);
+  return {std::move(options), 0};
+}
+
+}  // namespace ddprun::launcher

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole training, from the newest checkpoint to the last epoch, and what is printed of it.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "apps/train/idx_file.h"
+#include "apps/train/options.h"
+#include "apps/train/place.h"
+#include "apps/train/summary.h"
+#include "apps/train/training_state.h"
+#include "worker_sdk/core/communicator.h"
+#include "worker_sdk/torch/named_tensor.h"
+
+namespace ddprun::train {
+
+// Snapshots of a training in its own memory, for ranks that go on in place when one has died
+// (docs/inplace.md). One thread.
+class MemorySnapshots {
+ public:
+  // `every`: steps; 0: none is due.
+  explicit MemorySnapshots(std::uint64_t every) : every_(every) {}
+
+  bool due(std::uint64_t step) const { return every_ > 0 && step % every_ == 0; }
+
+  // Copies `tensors`, as they are after state.step. The last two are kept: ranks are in step, so
+  // one may have the next snapshot when another one hasn't, but none is further ahead. On a GPU it
+  // is collective, and waits until the copies are made and all ranks have come: throws what the
+  // communicator throws, and the snapshot is none then.
+  void keep(const TrainingState& state, const std::vector<NamedTensor>& tensors,
+            Communicator& communicator, c10::Device device);
+
+  // Collective. Into `tensors`, of the same names and shapes, the newest one that all ranks have,
+  // as rank 0 has it; later ones are dropped. nullopt, and nothing was changed: there is none.
+  std::optional<TrainingState> load(const std::vector<NamedTensor>& tensors,
+                                    Communicator& communicator, c10::Device device);
+
+ private:
+  struct Snapshot {
+    TrainingState state;
+    std::vector<NamedTensor> tensors;
+  };
+  const std::uint64_t every_;
+  std::deque<Snapshot> snapshots_;  // oldest first
+};
+
+// Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
+// each through `progress`. Collective. On GPU `place.device` where the communicator is NCCL's, else
+// on the CPU. Every rank returns the same losses and accuracies; nullopt: the job was asked to
+// leave, at the same step on all ranks, and what it needs to go on is saved if there is a
+// checkpoint directory. Throws Error: the communicator's (the message names the lost rank), the
+// checkpoint's (checkpoint.h).
+std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
+                                    Progress& progress);
+
+// Sets LibTorch's compute threads of this process; see Options::num_threads.
+// Error(kInvalidArgument) where OMP_NUM_THREADS counts and is no number of threads.
+void set_compute_threads(int num_threads, int local_world_size);
+
+// 0 where LibTorch's CUDA can't be loaded, too.
+int num_visible_gpus();
+
+}  // namespace ddprun::train

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/text.h"
+
+#include <charconv>
+#include <iterator>
+
+#include "common/utf8.h"
+
+namespace ddprun {
+namespace {
+
+constexpr char kDigits[] = "0123456789abcdef";
+
+// "\u202e"
+std::string escaped(char32_t code) {
+  std::string text = "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) text += kDigits[code >> shift & 15];
+  return text;
+}
+
+template <typename... Number>
+void append_digits(std::string& text, Number... number) {
+  char digits[32];
+  text.append(digits, std::to_chars(digits, std::end(digits), number...).ptr);
+}
+
+}  // namespace
+
+void append_streamed(std::string& text, long long number) { append_digits(text, number); }
+void append_streamed(std::string& text, unsigned long long number) { append_digits(text, number); }
+void append_streamed(std::string& text, double number) {
+  append_digits(text, number, std::chars_format::general, 6);
+}
+
+std::string one_line(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const auto byte = static_cast<unsigned char>(text.front());
+    if (byte == '\n') {
+      line += "\\n";
+    } else if (byte == '\t') {
+      line += "\\t";
+    } else if (byte < ' ' || byte == 0x7f) {
+      line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    } else if (length > 1 && is_hidden(utf8_code(text))) {
+      line += escaped(utf8_code(text));
+    } else {
+      line += text.substr(0, std::max<std::size_t>(length, 1));  // also a byte of no character
+    }
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return line;
+}
+
+}  // namespace ddprun

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts made of parts, and the parts of texts. Pure.
+#pragma once
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+namespace ddprun {
+
+// As a std::ostream writes them.
+void append_streamed(std::string& text, long long number);
+void append_streamed(std::string& text, unsigned long long number);
+void append_streamed(std::string& text, double number);
+
+// Most texts are made of texts and numbers, and a stream needs a microsecond to be made. A stream's
+// manipulators have no effect.
+template <typename Part>
+void append_text(std::string& text, const Part& part) {
+  static_assert(!std::is_function_v<Part>, "no std::hex, std::left, …");
+  if constexpr (std::is_pointer_v<Part> && std::is_convertible_v<const Part&, std::string_view>) {
+    if (part != nullptr) text += part;
+  } else if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    text += std::string_view(part);
+  } else if constexpr (std::is_same_v<Part, bool>) {
+    text += part ? '1' : '0';
+  } else if constexpr (std::is_integral_v<Part> && sizeof(Part) == 1) {
+    text += static_cast<char>(part);
+  } else if constexpr (std::is_integral_v<Part> && std::is_signed_v<Part>) {
+    append_streamed(text, static_cast<long long>(part));
+  } else if constexpr (std::is_integral_v<Part>) {
+    append_streamed(text, static_cast<unsigned long long>(part));
+  } else if constexpr (std::is_same_v<Part, double> || std::is_same_v<Part, float>) {
+    append_streamed(text, static_cast<double>(part));
+  } else {
+    std::ostringstream out;
+    out << part;
+    text += out.str();
+  }
+}
+
+// "a" + 1 + "b" → "a1b", for messages.
+template <typename... Parts>
+std::string concat(const Parts&... parts) {
+  std::string text;
+  (append_text(text, parts), ...);
+  return text;
+}
+
+// The parts with `separator` between them.
+template <typename Parts>
+std::string listed(const Parts& parts, std::string_view separator = ", ") {
+  std::string text;
+  std::string_view before;
+  for (const auto& part : parts) {
+    text += before;
+    append_text(text, part);
+    before = separator;
+  }
+  return text;
+}
+
+// Takes the part before the first of `ends`, and drops that character. If there is none, takes all.
+inline std::string_view take_until(std::string_view& text, std::string_view ends) {
+  const std::string_view part = text.substr(0, text.find_first_of(ends));
+  text.remove_prefix(std::min(part.size() + 1, text.size()));
+  return part;
+}
+
+// "1 node", "2 nodes"; `number`: an integer, or such words as "1:2", which are several.
+template <typename Number>
+std::string counted(const Number& number, std::string_view one) {
+  std::string text = concat(number, " ", one);
+  return text.starts_with("1 ") ? text : text + "s";
+}
+
+// `text` as one line: line breaks, other controls, and what hides or turns the text around it, as
+// \n, \x1b, \u202e, … What a peer sent must not forge lines of a log.
+std::string one_line(std::string_view text);
+
+}  // namespace ddprun

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The settings of a job as text, as JSON, and compared: all by one row for each (each_setting in
+// the source). A new setting is a member of JobSettings, a row there, an option in launcher/options
+// and a key in ctl/submit/job_file.cc. Pure.
+#pragma once
+
+#include <boost/json/object.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/messages/json_fields.h"
+#include "rendezvous/messages/messages.h"
+
+namespace ddprun::membership {
+
+const char* to_string(HangAction action);  // "default", "restart", "report", "off"
+const char* to_string(StoreMode mode);     // "direct", "proxy"
+const char* to_string(Recovery recovery);  // "restart", "inplace"
+std::optional<HangAction> hang_action_named(std::string_view name);
+std::optional<StoreMode> store_mode_named(std::string_view name);
+std::optional<Recovery> recovery_named(std::string_view name);
+
+std::string nnodes_text(const JobSettings& settings);  // "4", "2:4"
+
+inline bool store_is_at_endpoint(const JobSettings& settings) {
+  return settings.rdzv_backend == kStaticBackend && settings.store == StoreMode::kDirect;
+}
+inline bool store_is_at_node(const JobSettings& settings) {
+  return settings.rdzv_backend != kStaticBackend && settings.store == StoreMode::kDirect;
+}
+
+// A setting that older agents don't know has its default.
+void each_json(const JobSettings& settings, JsonWriter& fields);
+void each_json(JobSettings& settings, JsonReader& fields);
+inline boost::json::object to_object(const JobSettings& settings) { return json_of(settings); }
+
+// The first setting whose values differ: "--max-restarts", "3", "0".
+struct SettingDifference {
+  std::string flag, here, there;
+};
+std::optional<SettingDifference> first_difference(const JobSettings& here,
+                                                  const JobSettings& there);
+
+}  // namespace ddprun::membership
