@@ -76,9 +76,10 @@ class Discovery(Daemon, harness.HostsCase):
         self.assertEqual({w["id"] for w in workers}, {"pbs-4712.head"})
         self.assertEqual({w["group"]: w["node"] for w in workers},
                          {str(h.index): h.address for h in self.hosts})
-        done, = self.on_hosts([self.hosts[1]], lambda h: LINE[1:],
-                              lambda h: {**pbs, "PBS_NODEFILE": "/nowhere", "PBS_TASKNUM": "3"})
-        self.check_one_line(done, "PBS job 4712.head: its PBS_NODEFILE=/nowhere can't be read on this node")
+        for unreadable in ("/nowhere", "/dev/zero"):
+            done, = self.on_hosts([self.hosts[1]], lambda h: LINE[1:],
+                                  lambda h: {**pbs, "PBS_NODEFILE": unreadable, "PBS_TASKNUM": "3"})
+            self.check_one_line(done, f"PBS job 4712.head: its PBS_NODEFILE={unreadable} can't be read on this node")
 
     def test_user_file_against_a_daemon(self):
         listen = self.serve()

@@ -21,9 +21,9 @@ scrape_configs:
 {more}"""
 
 
-def page(port, accept=None, path="/metrics", bearer=None, method="GET", host="127.0.0.1"):
+def page(port, accept=None, path="/metrics", bearer=None, method="GET", host="127.0.0.1", scheme="Bearer"):
     connection = http.client.HTTPConnection(host, port, timeout=harness.TIMEOUT)
-    headers = {"Accept": accept, "Authorization": bearer and f"Bearer {bearer}"}
+    headers = {"Accept": accept, "Authorization": bearer and f"{scheme} {bearer}"}
     connection.request(method, path, headers={name: value for name, value in headers.items() if value})
     answer = connection.getresponse()
     return answer.status, answer.getheader("Content-Type"), answer.read().decode()

@@ -75,7 +75,7 @@ ELSEWHERE = {("compression", 1), ("architecture", 0)}  # torch.comm_hook has the
 def code_of_pages():
     """The blocks as functions that nobody calls."""
     code, seen = [], set()
-    for name in sorted(os.listdir(os.path.join(SOURCE, "docs"))):
+    for name in sorted(filter(lambda name: name.endswith(".md"), os.listdir(os.path.join(SOURCE, "docs")))):
         with open(os.path.join(SOURCE, "docs", name), encoding="utf-8") as f:
             blocks = re.findall(r"```cpp\n(.*?)```", f.read(), re.S)
         for number, block in enumerate(blocks):

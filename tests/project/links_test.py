@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Every file that a page of documentation or CONTRIBUTING.md's "touch these files" names exists."""
+import glob
 import os
 import re
 import subprocess
 import sys
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
-TREE = re.compile(r"`((?:common|rendezvous|agent|launcher|worker_sdk|examples|tests|bench|configs|docs"
+TREE = re.compile(r"`((?:common|rendezvous|agent|apps|launcher|worker_sdk|examples|tests|bench|configs|docs"
                   r"|cmake|scripts)/[\w./-]*[\w/])`")
 
 
 def pages():
     listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "*.md"], stdout=subprocess.PIPE,
                             stderr=subprocess.DEVNULL, text=True).stdout.split()
-    return listed or ["README.md", "CONTRIBUTING.md"] + [
-        f"docs/{n}" for n in sorted(os.listdir(os.path.join(SOURCE, "docs"))) if n.endswith(".md")]
+    return listed or ["README.md", "CONTRIBUTING.md", "tests/CLAIMS.md"] + sorted(
+        os.path.relpath(page, SOURCE) for page in glob.glob(f"{SOURCE}/docs/**/*.md", recursive=True))
 
 
 def missing(page):

@@ -76,6 +76,7 @@ class Metrics(prometheus.Case):
         scraper = self.prometheus(port, more=f"  authorization: {{credentials_file: {files['scrapes']}}}\n")
         self.await_value(scraper, "up", 1)
         self.assertEqual(page(port, bearer="scrapes" * 8, path="/v1/jobs")[0], 200)
+        self.assertEqual(page(port, bearer="scrapes" * 8, scheme="bEARER")[0], 200)
         for refused in ({"bearer": "jobs" * 8}, {"bearer": "scrapes" * 7}, {"bearer": "scrapes" * 8, "path": "/v1/watch"}):
             self.assertEqual(page(port, **refused)[0], 401, refused)
         self.assertNotEqual(page(port, bearer="scrapes" * 8, method="POST", path="/v1/gangs")[0], 200)
