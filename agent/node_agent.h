@@ -23,7 +23,7 @@
 #include "agent/hang/rank_sample.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/link/agent_link.h"
-#include "agent/link/agent_machine.h"
+#include "agent/link/agent_runner.h"
 #include "agent/monitor/agent_metrics.h"
 #include "agent/monitor/node_monitor.h"
 #include "agent/output/log_tree.h"

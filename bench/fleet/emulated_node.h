@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "agent/link/agent_machine.h"
+#include "agent/link/agent_runner.h"
 
 namespace ddprun::bench {
 
