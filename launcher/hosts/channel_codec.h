@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between ddprun and the agents that it starts on other hosts, over ssh's standard
-// input and output (docs/ssh.md has the grammar). Pure: bytes in, messages out; every field is
+// input and output (docs/internals/ssh.md has the grammar). Pure: bytes in, messages out; every field is
 // bounded.
 #pragma once
 

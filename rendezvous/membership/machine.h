@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rendezvous' side: every job by run id, and the decisions about each. All that happens goes in
 // as an event, all that must be done comes out as actions. Pure: no I/O, clock, thread or
-// randomness. docs/rendezvous.md has the states × events table.
+// randomness. docs/internals/rendezvous.md has the states × events table.
 #pragma once
 
 #include <algorithm>

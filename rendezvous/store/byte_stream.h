@@ -113,7 +113,7 @@ struct StreamEnd {
 };
 
 // The messages between a node's store proxy and the round's store in the rendezvous: frames of two
-// byte streams, which carry items. Grammar: docs/store-proxy.md. Pure.
+// byte streams, which carry items. Grammar: docs/internals/store-proxy.md. Pure.
 
 // One binary message. Views point into the bytes that it was read from.
 struct ProxyFrame {

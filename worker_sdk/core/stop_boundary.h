@@ -16,7 +16,7 @@
 namespace ddprun {
 
 // All ranks leave at the same step boundary, without a rank ever waiting for another. Keys and
-// argument: docs/agent-socket.md.
+// argument: docs/internals/agent-socket.md.
 class StopAgreement {
  public:
   StopAgreement(int round, int world_size)

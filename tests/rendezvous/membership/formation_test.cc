@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets which node rank: docs/rendezvous.md, "Ranks".
+// Who gets which node rank: docs/internals/rendezvous.md, "Ranks".
 #include "rendezvous/membership/formation.h"
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states × events table of docs/rendezvous.md, case by case.
+// The states × events table of docs/internals/rendezvous.md, case by case.
 #include "rendezvous/membership/machine.h"
 
 #include "tests/rendezvous/membership/script.h"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communication hooks together with DistributedDataParallel's modes (find_unused_parameters, static_graph,
 accumulation, join): the same trainings by ours and by PyTorch's DDP end with the same parameters, buffers and gradients
-on each rank. There the hook is PyTorch's own where it has it, and the definition in docs/compression.md."""
+on each rank. There the hook is PyTorch's own where it has it, and the definition in docs/internals/compression.md."""
 import itertools
 import math
 import os

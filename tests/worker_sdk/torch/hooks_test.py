@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communication hooks on 2 and 4 real ranks, against PyTorch's own (fp16, bf16, PowerSGD) and against
 references written from the definitions (int8, top-k): hooks_twin.py. Bytes sent are exactly what
-docs/compression.md says, and what is not sent is kept.
+docs/internals/compression.md says, and what is not sent is kept.
 """
 import array
 import itertools

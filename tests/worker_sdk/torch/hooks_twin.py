@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What communication hooks must come to: PyTorch's DDP with its own hooks, and references written from
-the definitions in docs/compression.md, on gradients that it writes for hook_worker, too.
+the definitions in docs/internals/compression.md, on gradients that it writes for hook_worker, too.
 
     hooks_twin.py DIR WORLD HOOK…
 

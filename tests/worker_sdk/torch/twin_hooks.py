@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Communication hooks for modes_twin.py, in PyTorch's DDP: its own (fp16_pytorch, bf16_pytorch, PowerSGD), and the
-definitions of docs/compression.md as a DDP hook, with our buckets (fp16, bf16, int8, top-k).
+definitions of docs/internals/compression.md as a DDP hook, with our buckets (fp16, bf16, int8, top-k).
 
 PyTorch's model is one bucket. What a hook kept and sent of a parameter that no rank has a use for is taken back; PyTorch
 loses it."""
