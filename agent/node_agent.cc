@@ -580,9 +580,8 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
 }
 
 void NodeAgent::all_run(std::uint64_t round) {
-  const std::vector<pid_t> pids = workers_->pids();
-  failure_details_.workers_run(pids);
-  if (events_.workers_run) events_.workers_run(pids);
+  failure_details_.workers_run(workers_->pids());
+  if (events_.workers_run) events_.workers_run(workers_->started());
   handle(event::WorkersRunning{round});
 }
 

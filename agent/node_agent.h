@@ -152,7 +152,8 @@ struct NodeAgentOptions {
 struct NodeAgentEvents {
   std::function<void(LogLevel, const std::string&)> tell;             // one line for the user
   std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
-  // May be empty: a round begins for this node; all its workers run, pids by local rank.
+  // May be empty: a round begins for this node; all its workers run, or have ended already, pids by
+  // local rank; 0: none was started in this round.
   std::function<void(const membership::StartRound&)> round_began;
   std::function<void(const std::vector<pid_t>&)> workers_run;
   // May be empty: each worker of this node that failed, not those that were stopped.

@@ -138,6 +138,8 @@ class WorkerGroup {
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;
+  // Likewise, also of workers that have ended in this round; 0: not started in it.
+  std::vector<pid_t> started() const;
 
   // The workers are asked to leave: from now on one that exits with 75 has left in order, no
   // failure. The first call sends the signal to those that have a handler for it (docs/warden.md).

@@ -33,6 +33,9 @@ TEST_CASE("WorkerGroup: workers that exit with 0 are all running, then all succe
   REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
   CHECK(run.num_all_running == 1);
   CHECK(run.failures.empty());
+  CHECK(run.group->pids() == std::vector<pid_t>(3, 0));
+  CHECK(std::ranges::count(run.group->started(), 0) ==
+        0);  // for events: who was quick has one, too
   REQUIRE(run.stop_and_wait());
   CHECK(run.num_all_succeeded == 1);
   CHECK(run.num_all_gone == 1);
