@@ -34,6 +34,13 @@ class Nodes(harness.Case):
         self.assertEqual((done.returncode, self.finish(first).returncode), (0, 0), done.text)
         self.assertRegex(done.stderr, r"this node runs echo, but .* runs true")
 
+    def test_a_signal_while_nodes_are_awaited_speaks_of_no_workers(self):
+        first = self.waiting("true")
+        first.send_signal(signal.SIGINT)
+        done = self.finish(first)
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertIn("got SIGINT: leaving; no worker was started", done.stderr)
+
     def test_who_waits_is_told_of_a_node_that_was_refused(self):
         first = self.waiting("true")
         done = self.ddprun(*self.flags, "--max-restarts=3", "true", timeout=20)
