@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node_agent.h"
+#include "agent/round_store.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
