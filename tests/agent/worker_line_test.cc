@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/agent_socket.h"
+#include "agent/worker_line.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
