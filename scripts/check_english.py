@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation's sentences are short: none has more than 35 words, and a page's mean is 18 at most.
 
-    scripts/check_english.py [PAGE…]      docs, README.md, CONTRIBUTING.md, tests/CLAIMS.md if none is given
+    scripts/check_english.py [PAGE…]      docs, README.md and CONTRIBUTING.md if none is given
     scripts/check_english.py --self-test  the check itself
 
 Code blocks don't count, headings neither. `code` is one word, a link is its text, a table's cell is read as a paragraph.
@@ -68,8 +68,7 @@ def main():
     if sys.argv[1:] == ["--self-test"]:
         return self_test()
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-    pages = sys.argv[1:] or [*sorted(glob.glob(f"{root}/docs/**/*.md", recursive=True)), f"{root}/README.md", f"{root}/CONTRIBUTING.md",
-                             f"{root}/tests/CLAIMS.md"]
+    pages = sys.argv[1:] or [*sorted(glob.glob(f"{root}/docs/**/*.md", recursive=True)), f"{root}/README.md", f"{root}/CONTRIBUTING.md"]
     wrong = 0
     for page in pages:
         with open(page, encoding="utf-8") as f:
