@@ -46,7 +46,7 @@ def main():
         net.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
         begin[0] = saved["steps"]
-    # Momentum lives on every rank: the ones without a file get it from rank 0.
+    # Momentum lives on every rank. Ranks without a file get it from rank 0.
     dist.broadcast(begin, 0)
     state = [optimiser.state_dict()]
     dist.broadcast_object_list(state, 0)
