@@ -21,8 +21,7 @@ TEST_CASE("network_variables: Gloo gets the interface of the node's address") {
       interface("docker0", "172.17.0.1")};
   CHECK(network_variables("10.1.0.2", all) == Environment{{env::kGlooInterface, "eth1"}});
   CHECK(network_variables("127.0.0.1", all) == Environment{{env::kGlooInterface, "lo"}});
-  std::vector<InterfaceAddress> two =
-      all;  // Gloo takes an interface's first address
+  std::vector<InterfaceAddress> two = all;  // Gloo takes an interface's first address
   two.push_back(interface("eth1", "10.1.0.3"));
   two.push_back(interface("lo", "10.7.7.7"));
   CHECK(network_variables("10.1.0.3", two).empty());

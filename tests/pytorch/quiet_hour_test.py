@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """No false alarm of a hang: a first compilation of 55 s, checkpoints of 40 s, and a debugger that holds a rank for 90 s.
 
-    quiet_hour_test.py [MINUTES] for scripts/soak.sh; the default is an hour
+    quiet_hour_test.py [MINUTES]    for scripts/soak.sh; the default is an hour
 """
 import contextlib
 import os

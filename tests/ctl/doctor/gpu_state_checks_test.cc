@@ -131,7 +131,7 @@ TEST_CASE(
   CHECK(judged("gpu_cuda", facts).verdict == Verdict::kFail);
   // NVML's answer is stronger than the driver's version.
   facts.gpu_state.answer = GpuStateAnswer{true, {{-1, "cuda", 13000}}};
-  CHECK(judged("gpu_cuda", facts).verdict == Verdict::kWarn);            // the NCCL still warns
+  CHECK(judged("gpu_cuda", facts).verdict == Verdict::kWarn);  // the NCCL still warns
   facts.packages = {};
   CHECK(judged("gpu_cuda", facts).verdict == Verdict::kSkipped);
 }

@@ -108,12 +108,12 @@ TEST_CASE("channel: what is no message, or out of its bounds, is refused") {
   CHECK(is_refused("I" + number(kMostPayloadBytes + 1), From::kLauncher));
   CHECK(is_refused("J" + number(kMostJobBytes + 1), From::kLauncher));
   CHECK(is_refused(framed('S', number(255) + "a"), From::kAgent));
-  CHECK(is_refused(framed('S', text("a") + "!"), From::kAgent));             // a byte too many
+  CHECK(is_refused(framed('S', text("a") + "!"), From::kAgent));  // a byte too many
   // A text with a zero byte.
   CHECK(is_refused(framed('S', text(std::string(1, '\0'))), From::kAgent));
-  CHECK(is_refused(framed('S', ""), From::kAgent));                          // no content
-  CHECK(is_refused(framed('K', number(256)), From::kLauncher));  // the number is no byte
-  CHECK(is_refused(framed('R', number(1)), From::kAgent));                   // half of the content
+  CHECK(is_refused(framed('S', ""), From::kAgent));                     // no content
+  CHECK(is_refused(framed('K', number(256)), From::kLauncher));         // the number is no byte
+  CHECK(is_refused(framed('R', number(1)), From::kAgent));              // half of the content
   CHECK(is_refused(framed('R', number(1) + number(2)), From::kAgent));  // the number is no bool
   CHECK(is_refused(framed('E', number(256) + number(0) + number(0)), From::kAgent));
   // A list that has fewer elements than its length.

@@ -58,7 +58,7 @@ class RandomWorld {
     bool asked_to_inspect = false;
     // The limit of the live round's workers, once they were asked to leave.
     std::optional<Clock::time_point> leaves_by;
-    bool ended = false;                          // it got JobEnd or Refused
+    bool ended = false;  // it got JobEnd or Refused
     bool has_rank_wish = false;
     bool is_liar = false;
     bool is_old = false;                  // its version has no TailWanted

@@ -82,7 +82,7 @@ class TableCheck {
   std::map<std::string, int> ends_;                        // exit codes of jobs that have ended
   std::map<std::string, std::set<std::string>> excluded_;  // of live jobs: node keys
   std::set<std::string> shared_ids_;  // run ids of several jobs, also of ended ones
-  std::set<std::string> stopping_;                         // jobs whose round was being stopped
+  std::set<std::string> stopping_;    // jobs whose round was being stopped
   std::optional<std::string> problem_;
 };
 

@@ -65,7 +65,7 @@ class VirtualWorld final : public bench::World {
   std::vector<std::function<void()>> calls_;
   // The connections that the rendezvous has → whether one has joined.
   std::map<ConnectionId, bool> open_;
-  std::deque<Event> waiting_;          // events of connections that were closed meanwhile
+  std::deque<Event> waiting_;  // events of connections that were closed meanwhile
   std::optional<Clock::time_point> tick_at_;
   std::uint32_t tick_generation_ = 0;
   bool stopped_ = false;
