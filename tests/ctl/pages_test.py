@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl jobs` and `ddprunctl status` of a daemon, of a job's own rendezvous, and of none."""
+"""`ddprunctl jobs` and `ddprunctl status` about a daemon, a job's own rendezvous, and none."""
 import datetime
 import http.server
 import json

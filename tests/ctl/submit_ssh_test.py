@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprunctl submit --to ssh: jobs that are detached from whoever submitted them, over real sshds."""
+"""ddprunctl submit --to ssh: jobs that are detached from the process that submitted them, over real sshds."""
 import json
 import os
 import shlex

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl top` at a terminal, tmux's, of a ddprund with a token and a job of two nodes, and without a terminal."""
+"""`ddprunctl top` at a terminal, which is tmux's, and without one. It shows a ddprund with a token and a job of two
+nodes."""
 import os
 import re
 import select

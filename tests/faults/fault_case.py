@@ -124,7 +124,7 @@ class FaultCase(harness.Case):
         except ProcessLookupError:
             pass
 
-    # ---- what must be true afterwards ----
+    # ---- conditions that must hold afterwards ----
 
     def check_end(self, process, codes, cause=None, seconds=PATIENCE):
         """The agent ends in time with one of these codes. A failure has one report, which says `cause`."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs at two ddprunds and an etcd on hosts of their own: leaders and standbys are killed, paused and cut off
-at random moments, and so are agents and workers. DDPRUN_FAULT_KILLS=N: how many times (8)."""
+"""Jobs at two ddprunds and an etcd on hosts of their own. Leaders, standbys, agents and workers are killed, paused and
+cut off at random moments. DDPRUN_FAULT_KILLS=N: how many times (8)."""
 import base64
 import json
 import os

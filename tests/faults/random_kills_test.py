@@ -49,7 +49,8 @@ class OneLongJob(fault_case.FaultCase):
                 self.assertIsNone(agent.poll(), f"seed {self.seed}: {host.name} gave up\n"
                                   f"{self.output_of(agent) if agent.poll() is not None else ''}")
             self.check_one_rank_0()
-        # A node that came back last may have to wait for 30 s, or for 60 s after a restart for it that was in vain.
+        # The node that came back last may have to wait for 30 s. After a restart for it that was in vain, it waits for
+        # 60 s.
         self.await_round(after=self.last_round() - 1, world=6, seconds=60 + PATIENCE)
         self.finish_job()
         for agent in agents:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes what comes from etcd. The first byte of the input chooses a kind. The rest is an answer of
-// etcd's gateway, one of our own values in it, or keys that an earlier leader may have left
-// ("key\tvalue" lines). Beyond "no crash" this must hold:
+// etcd's gateway, one of our own values in it, or an earlier leader's keys ("key\tvalue" lines).
+// Beyond "no crash" this must hold:
 //  - an answer is parsed, refused by etcd, or Error(kProtocol);
 //  - a decoded value is encoded to the same bytes;
 //  - a journal is refused with an Error, or usable: later commits are there again, and losses are

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Other users of a job's port: a second job on it, a ddprun that a worker starts, spares that nobody needed, other
-jobs' nodes, and strangers."""
+"""Other users of a job's port: a second job on it, a worker's own ddprun, spares that nobody needed, other jobs' nodes,
+and strangers."""
 import os
 import signal
 import socket

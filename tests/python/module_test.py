@@ -202,8 +202,8 @@ class Module(unittest.TestCase):
     def test_a_store_that_fails_or_is_silent_costs_the_agreement_not_the_step(self):
         fails = "def add(self, key, n): raise RuntimeError('Connection reset by peer')\n"
         silent = "def add(self, key, n): threading.Event().wait()\n"
-        # MASTER_ADDR isn't set, so the module can't make its own store. torch is imported before the time counts,
-        # because a program with a store has imported it, too. Without torch this import is what fails.
+        # MASTER_ADDR isn't set, so the module can't make its own store. The import of torch comes before the time
+        # counts, because a program with a store has imported it, too. Without torch this import is what fails.
         no_store = "try: import torch.distributed\n    except ImportError: pass\n"
         for store, argument in ((fails, "Store()"), (silent, "Store()"), (no_store, "None")):
             with self.subTest(store):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No false alarm of a hang: a first compilation of 55 s, checkpoints of 40 s, and a debugger that holds a rank for 90 s.
+"""No false alarm of a hang. A first compilation takes 55 s, checkpoints take 40 s,
+and a debugger holds a rank for 90 s.
 
     quiet_hour_test.py [MINUTES]    for scripts/soak.sh; the default is an hour
 """

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real processes that are stuck: what the monitor says of them.
+// The monitor's reports about real processes that are stuck.
 #include "agent/hang/hang_monitor.h"
 
 #include <fcntl.h>

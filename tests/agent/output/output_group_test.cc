@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of real workers into files, in long lines, of one worker in order; what is lost is
+// Output of real workers into files, in long lines, and of one worker in order. Lost output is
 // counted.
 #include <fcntl.h>
 #include <sys/stat.h>

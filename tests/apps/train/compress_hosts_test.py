@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --compress=… on two hosts with two ranks each: the same training as on one host with four, and so many bytes on
-the wire as docs/compression.md says."""
+"""train --compress=… on two hosts with two ranks each. The training is the same as on one host with four. The bytes on
+the wire are as many as docs/compression.md says."""
 import math
 import os
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of GPUs, what a worker would load, and NCCL's choice, each as ok, warn and fail.
+// The state of GPUs, the packages that a worker would load, and NCCL's choice, each as ok, warn and
+// fail.
 #include <cstdlib>
 
 #include "tests/ctl/doctor/fake_root.h"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fleet_load: a job of hundreds of nodes that fail, vanish and are cut off, by seed, against the ddprund
-that is shipped; what it does with bad input and with a rendezvous that isn't there."""
+"""fleet_load runs a job of hundreds of nodes against the shipped ddprund. By its seed, nodes fail, vanish
+and are cut off. It also gets bad input, and a rendezvous that isn't there."""
 import json
 import os
 import re

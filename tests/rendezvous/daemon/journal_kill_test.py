@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund is killed at the n-th write to its journal, for each n of a whole job, and started again: the
-job goes on and nothing is decided twice.
+"""ddprund is killed at the n-th write to its journal, for each n of a whole job, and started again. The job goes on,
+and nothing is decided twice.
 
 Every DDPRUN_KILL_STEP-th of them; with 1 all (scripts/soak.sh --only journal-kills)."""
 import glob

@@ -58,7 +58,7 @@ class UnkeptRig {
   journal::Journal journal_;
 
  public:
-  // Second owner: what the journal calls back.
+  // Second owner: the callbacks of the journal.
   std::shared_ptr<UnkeptActions> unkept = std::make_shared<UnkeptActions>(&journal_);
 };
 

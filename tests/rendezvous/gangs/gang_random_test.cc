@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random worlds: agents that are killed and cut off, gangs that come, end and are cancelled, a
-// queue that is restarted from its rows at any moment. The rules must hold all the time.
+// Random worlds. Agents are killed and cut off. Gangs come, end and are cancelled. The queue is
+// restarted from its rows at any moment. The rules must hold all the time.
 #include <algorithm>
 #include <deque>
 #include <random>

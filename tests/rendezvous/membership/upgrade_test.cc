@@ -19,8 +19,8 @@ namespace {
 namespace json = boost::json;
 using ddprun::test::Contains;
 
-// golden/format1.db was written by the first ddprund that had --state-dir: job "running", two nodes
-// in round 2 after rank 3's failure, and job "waiting", one node of two.
+// golden/format1.db was written by the first ddprund that had --state-dir. Its job "running" has
+// two nodes in round 2, after rank 3's failure. Its job "waiting" has one node of two.
 journal::Content golden(const test::TempDirectory& directory) {
   std::filesystem::copy_file(DDPRUN_GOLDEN_JOURNAL, directory.path("journal.db"));
   return journal::JournalFile(directory.path(), journal::Durability::kProcess).load();

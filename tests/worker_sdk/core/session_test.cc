@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions of several ranks (threads) against a real store server: environment, key spaces, the
-// agreement on a backend with its warning, and both backends behind make_communicator.
+// Sessions of several ranks (threads) against a real store server. The tests are about the
+// environment, key spaces, the agreement on a backend with its warning, and both backends of
+// make_communicator.
 #include "worker_sdk/core/session.h"
 
 #include <atomic>

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks together with DistributedDataParallel's modes (find_unused_parameters, static_graph,
-accumulation, join): the same trainings by ours and by PyTorch's DDP end with the same parameters, buffers and
-gradients on each rank. PyTorch's DDP uses its own hook if it has one, else the definition in
-docs/internals/compression.md."""
+"""Communication hooks with DistributedDataParallel's modes (find_unused_parameters, static_graph, accumulation, join).
+The same trainings by ours and by PyTorch's DDP end with the same parameters, buffers and gradients on each rank.
+PyTorch's DDP uses its own hook if it has one, else the definition in docs/internals/compression.md."""
 import itertools
 import math
 import os

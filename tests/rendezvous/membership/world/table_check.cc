@@ -209,7 +209,7 @@ void TableCheck::check_ends(const std::vector<JobStatus>& jobs, const Actions& a
   std::erase_if(last_rounds_, [&](const auto& last) { return !any_lives(jobs, last.first); });
 }
 
-// ---- what ranks print ----
+// ---- the output of ranks ----
 
 void TableCheck::check_tails(const Event& event, const Actions& actions) {
   const auto* message = variants::get_if<event::Message>(&event);
@@ -334,7 +334,7 @@ void TableCheck::check_costs(const JobStatus& job, Clock::time_point now) {
   if (sum > elapsed + 1e-6) violated(concat("phases of ", sum, " s in ", elapsed, " s"));
 }
 
-// ---- what must not change ----
+// ---- facts that must not change ----
 
 std::optional<std::string> TableCheck::waits(const JobTable& table,
                                              std::optional<Clock::time_point> deadline) {

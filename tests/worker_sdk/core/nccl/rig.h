@@ -48,8 +48,8 @@ class Rig {
   void run_with(int size, const std::function<void(NcclOptions&)>& change,
                 const std::function<void(NcclCommunicator&, Stream)>& body);
 
-  // Frees the memory when all ranks have ended. cudaFree waits for all work of the device, and
-  // there another rank's kernel may wait for this rank's next one.
+  // Frees the memory when all ranks have ended. An earlier cudaFree would wait for all work of the
+  // device. There another rank's kernel may wait for this rank's next one.
   void keep(int device, void* data);
 
   std::shared_ptr<nccl::CudaApi> cuda;
