@@ -693,7 +693,7 @@ void NodeAgent::go_on(const membership::StartRound& round) {
       round.round, late_failure_ ? *late_failure_ : failure_of(at_fault, note), Clock::now()});
 }
 
-// ---- What it counts and reads of itself and its workers (docs/metrics.md, docs/events.md) ----
+// ---- Counts and readings of itself and its workers (docs/metrics.md, docs/events.md) ----
 
 void NodeAgent::count_round(bool in_place) {
   const Clock::time_point now = Clock::now();
@@ -767,7 +767,7 @@ AgentMetrics NodeAgent::metrics() {
   return all;
 }
 
-// ---- What a rank of this node wrote last, for who looks at it on the status page ----
+// ---- The last lines of a rank of this node, for the status page ----
 
 static_assert(OutputTail::kNumLines == membership::kMaxTailLines);
 

@@ -22,7 +22,7 @@ def pages():
 def missing(page):
     with open(os.path.join(SOURCE, page), encoding="utf-8") as f:
         text = f.read()
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)  # a lambda looks like a link
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)  # without this a lambda would look like a link
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
         if "://" not in target and not os.path.exists(os.path.join(SOURCE, os.path.dirname(page), target)):
             yield f"{page}: the link to {target} leads nowhere"
