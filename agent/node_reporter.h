@@ -32,9 +32,10 @@ struct NodeNews {
   std::function<void(const std::vector<pid_t>&)> workers_run;
   // Each worker of this node that failed, not those that were stopped.
   std::function<void(const membership::WorkerFailure&)> worker_failed;
-  // Each worker that ended, however; the rendezvous has ended the round; no worker of it is left
-  // here, or they wait to go on; how the node is, every few seconds, and with that, and when the
-  // round's workers are gone, how far its ranks are that write their page.
+  // One is called for each worker that ended, in whatever way. Others are called when the
+  // rendezvous has ended the round, and when no worker of it is left here, or they wait to go on.
+  // Every few seconds comes the state of the node. With it, and when the round's workers are gone,
+  // comes the progress of the ranks that write their page.
   std::function<void(const WorkerExit&)> worker_ended;
   std::function<void(const membership::agent_action::RoundOver&)> round_over;
   std::function<void()> workers_gone;

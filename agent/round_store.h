@@ -17,7 +17,7 @@
 namespace ddprun::agent {
 
 // The store of the current round on this node, or the node's proxy of it, and the listener for the
-// next one: bound before it is announced, so that no port is ever looked for twice.
+// next one. A listener is bound before it is announced. So no port is ever looked for twice.
 class RoundStore {
  public:
   // With `send` what is served is a proxy of the store in the rendezvous: it takes one message.
