@@ -131,14 +131,14 @@ class AgentSocket {
   AgentSocket& operator=(const AgentSocket&) = delete;
 
   const std::string& path() const;
-  // For a worker that was started before its node had a place (the pages' round is 0).
-  // waits_for_place(): whether it has said that it waits for one. assign() sends it the changed
-  // variables of its environment, as "NAME=value". False: the worker has gone.
+  // For a worker that was started before its node had a place (the pages' round is 0). The worker
+  // may say that it waits for one (waits_for_place()). Then assign() sends it the changed variables
+  // of its environment, as "NAME=value". False: the worker has gone.
   bool waits_for_place(int local_rank) const;
   bool assign(int local_rank, const std::vector<std::string>& environment);
   // The same for a worker that goes on in place (docs/inplace.md): whether it has offered to, and
-  // whether it has asked. go_on() sends its place in the round that the pages have begun.
-  // end_old_round() ends the connections of the round before.
+  // whether it has asked. Its place in the round that the pages have begun comes with go_on(). The
+  // connections of the round before end with end_old_round().
   bool offers_recovery(int local_rank) const;
   bool asks_to_recover(int local_rank) const;
   bool go_on(int local_rank, const std::vector<std::string>& environment);

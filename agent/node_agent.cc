@@ -12,9 +12,11 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/log_level.h"
 #include "common/peer_user.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 
@@ -580,9 +582,8 @@ WorkerGroupEvents NodeAgent::group_events(std::uint64_t round) {
 }
 
 void NodeAgent::all_run(std::uint64_t round) {
-  const std::vector<pid_t> pids = workers_->pids();
-  failure_details_.workers_run(pids);
-  if (events_.workers_run) events_.workers_run(pids);
+  failure_details_.workers_run(workers_->pids());
+  if (events_.workers_run) events_.workers_run(workers_->started());
   handle(event::WorkersRunning{round});
 }
 
@@ -692,7 +693,7 @@ void NodeAgent::go_on(const membership::StartRound& round) {
       round.round, late_failure_ ? *late_failure_ : failure_of(at_fault, note), Clock::now()});
 }
 
-// ---- What it counts and reads of itself and its workers (docs/metrics.md, docs/events.md) ----
+// ---- Counts and readings of itself and its workers (docs/metrics.md, docs/events.md) ----
 
 void NodeAgent::count_round(bool in_place) {
   const Clock::time_point now = Clock::now();
@@ -766,7 +767,7 @@ AgentMetrics NodeAgent::metrics() {
   return all;
 }
 
-// ---- What a rank of this node wrote last, for who looks at it on the status page ----
+// ---- The last lines of a rank of this node, for the status page ----
 
 static_assert(OutputTail::kNumLines == membership::kMaxTailLines);
 

@@ -40,7 +40,7 @@
 namespace ddprun::agent {
 
 // The store of the current round on this node, or the node's proxy of it, and the listener for the
-// next one: bound before it is announced, so that no port is ever looked for twice.
+// next one. A listener is bound before it is announced. So no port is ever looked for twice.
 class RoundStore {
  public:
   // With `send` what is served is a proxy of the store in the rendezvous: it takes one message.
@@ -152,15 +152,16 @@ struct NodeAgentOptions {
 struct NodeAgentEvents {
   std::function<void(LogLevel, const std::string&)> tell;             // one line for the user
   std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
-  // May be empty: a round begins for this node; all its workers run, pids by local rank.
+  // May be empty: a round begins for this node; all its workers run, or have ended already, pids by
+  // local rank; 0: none was started in this round.
   std::function<void(const membership::StartRound&)> round_began;
   std::function<void(const std::vector<pid_t>&)> workers_run;
   // May be empty: each worker of this node that failed, not those that were stopped.
   std::function<void(const membership::WorkerFailure&)> worker_failed;
-  // May be empty, for a record of the job: each worker that ended, however; the rendezvous has
-  // ended the round; no worker of it is left here, or they wait to go on; how the node is, every
-  // few seconds, and with that, and when the round's workers are gone, how far its ranks are that
-  // write their page.
+  // May be empty. These are for a record of the job. One is called for each worker that ended, in
+  // whatever way. Others are called when the rendezvous has ended the round, and when no worker of
+  // it is left here, or they wait to go on. Every few seconds comes the state of the node. With it,
+  // and when the round's workers are gone, comes the progress of the ranks that write their page.
   std::function<void(const WorkerExit&)> worker_ended;
   std::function<void(const membership::agent_action::RoundOver&)> round_over;
   std::function<void()> workers_gone;

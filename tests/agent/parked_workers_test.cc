@@ -17,7 +17,7 @@ namespace {
 
 using test::Contains;
 
-// Says hello, waits for its place where told to, and shows what the place brought.
+// Says hello, waits for its place if it is told to, and prints the place's variables.
 constexpr char kWorker[] = R"(
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)

@@ -181,10 +181,10 @@ class DdpBase {
   // Call before a forward that does not go through forward() or operator(): sends buffers, and
   // once, in the second averaged iteration, forms the final buckets: gradients then lie elsewhere.
   // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
-  // wrapped, or, as the first two forwards see, added or replaced (the message names it), the
-  // backward before threw, or a rank has run out of inputs where a join ends then; with
-  // DdpOptions::zero, there is no ShardedOptimizer, or averages were not forgotten since
-  // (zero_grad()). Else the communicator's errors.
+  // wrapped, or, as the first two forwards see, added or replaced (the message names it). The same
+  // if the backward before threw, or a rank has run out of inputs and a join ends then. With
+  // DdpOptions::zero, the same if there is no ShardedOptimizer, or averages were not forgotten
+  // since (zero_grad()). Else the communicator's errors.
   void before_forward();
 
   // Call after such a forward, with all tensors that the loss may be made from, of any shape, where
@@ -236,10 +236,10 @@ class DdpBase {
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:
-  // Collective. Compares names, shapes and dtypes of the parameters on all ranks
-  // (Error(kInvalidArgument) on every rank, naming rank and parameter; also where there is nothing
-  // to average, or where another one wraps a parameter already), then copies rank 0's
-  // parameters and buffers to all. `model` and `communicator` must outlive this object.
+  // Collective. Compares names, shapes and dtypes of the parameters on all ranks, then copies rank
+  // 0's parameters and buffers to all. If they differ, every rank throws Error(kInvalidArgument),
+  // naming rank and parameter. The same if there is nothing to average, or if another one wraps a
+  // parameter already. `model` and `communicator` must outlive this object.
   DistributedDataParallel(Model& model, Communicator& communicator, const DdpOptions& options = {})
       : DdpBase(model, communicator, options), model_(model) {}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is back in time, then one that is not: with torch's own client of the timers."""
+"""A rank that is back in time, then one that is not, with torch's own client of the timers."""
 import os
 import time
 
