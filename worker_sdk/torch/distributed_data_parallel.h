@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,13 @@ class Module;
 }
 
 namespace ddprun {
+
+namespace torch_adapter {
+class DdpBackward;
+class GradientBuckets;
+class StepTimes;
+class WrappedModel;
+}  // namespace torch_adapter
 
 struct DdpOptions {
   BucketLimits buckets{};  // 1 MiB, then 4 MiB (NCCL: 25 MiB, PyTorch's)
@@ -115,6 +123,8 @@ class DdpBase {
     JoinResult finish();
 
    private:
+    void leave();
+
     DdpBase& ddp_;
     bool open_ = true;
   };
@@ -189,9 +199,23 @@ class DdpBase {
   DdpBase& operator=(const DdpBase&) = delete;
 
  private:
-  friend class ShardedOptimizer;
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  friend class ShardedOptimizer;  // of which there is one at a time
+
+  void check_still_as_wrapped() const;
+  void check_shards_are_used() const;
+  // Sends what a forward needs; its backward averages the gradients, or doesn't.
+  void go_forward(bool averages, int buffers_from);
+
+  // Each uses those before it.
+  std::unique_ptr<torch_adapter::WrappedModel> model_;
+  std::unique_ptr<torch_adapter::GradientBuckets> buckets_;
+  std::unique_ptr<torch_adapter::StepTimes> times_;
+  std::unique_ptr<torch_adapter::DdpBackward> backward_;
+
+  int no_sync_depth_ = 0;
+  std::optional<JoinOptions> join_;  // of the scope that is open
+  bool sends_buffers_ = true;        // the coming forward does
+  bool has_optimizer_ = false;       // DdpOptions::zero
 };
 
 // `Model` is a subclass of torch::nn::Module with a forward(). Use:

@@ -302,6 +302,11 @@ void run_checks() {
   optimizer.step();
   expect(b.equal(torch::full({4}, 0.75)), "set_lr counts from the next step on");
 
+  b.mutable_grad() = torch::ones({4}).requires_grad_() * 2;
+  optimizer.step();
+  expect(b.equal(torch::full({4}, 0.25)), "a gradient may have a graph of its own");
+  b.mutable_grad() = torch::ones({4}, torch::kDouble);
+  expect_error([&] { optimizer.step(); }, "the gradient of b is Double, the parameter Float");
   b.mutable_grad() = torch::ones({4}).to_sparse();
   expect_error([&] { optimizer.step(); }, "the gradient of b is sparse");
   b.mutable_grad().reset();

@@ -11,7 +11,7 @@
 #include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/parallel/sync_batch_norm.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 
 namespace ddprun::testing {
 
