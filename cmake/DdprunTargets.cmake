@@ -200,6 +200,13 @@ function(ddprun_program name)
   ddprun_compile_together(${name})
 endfunction()
 
+# ddprun_example(NAME SOURCES a.cc… DEPS lib…): a program that includes <ddprun/core/session.h> and so on,
+# as programs outside this tree do (Sdk.cmake).
+function(ddprun_example name)
+  ddprun_program(${name} ${ARGN})
+  target_include_directories(${name} BEFORE PRIVATE ${CMAKE_BINARY_DIR}/sdk/include)
+endfunction()
+
 # ddprun_compile_torch(target…): for targets whose files include LibTorch, which take 1.5 GB each. A build
 # that is made once reads <torch/torch.h> once, which is four fifths of the work for each of them.
 function(ddprun_compile_torch)

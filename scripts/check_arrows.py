@@ -44,7 +44,7 @@ ALLOWED = {
                                           "worker_sdk/torch"],
     "worker_sdk/parallel": STORE + ["worker_sdk/core", "worker_sdk/ddp"],
     "apps": STORE + ["worker_sdk"],
-    "examples": STORE + ["worker_sdk"],
+    "examples": [],  # <ddprun/core/session.h> and so on, as users' programs
 }
 
 # Header pattern → (folders that may include it, why the others may not).

@@ -9,9 +9,9 @@
 #include <map>
 #include <vector>
 
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/ddp/distributed_sampler.h"
-#include "worker_sdk/torch/distributed_data_parallel.h"
+#include <ddprun/core/session.h>
+#include <ddprun/ddp/distributed_sampler.h>
+#include <ddprun/torch/distributed_data_parallel.h>
 
 using namespace ddprun;
 

@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/ddp/distributed_sampler.h"
-#include "worker_sdk/torch/distributed_data_parallel.h"
+#include <ddprun/core/session.h>
+#include <ddprun/ddp/distributed_sampler.h>
+#include <ddprun/torch/distributed_data_parallel.h>
 
 int main(int argc, char** argv) {
   const std::uint64_t num_epochs = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20;

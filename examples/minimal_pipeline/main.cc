@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/torch/parallel/pipeline.h"
+#include <ddprun/core/session.h>
+#include <ddprun/torch/parallel/pipeline.h>
 
 int main(int argc, char** argv) {
   const int num_steps = argc > 1 ? std::atoi(argv[1]) : 200;

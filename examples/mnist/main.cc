@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/ddp/distributed_sampler.h"
-#include "worker_sdk/torch/checkpoint.h"
-#include "worker_sdk/torch/distributed_data_parallel.h"
-#include "worker_sdk/torch/flat_optimizer.h"
-#include "worker_sdk/torch/load_cuda.h"
-#include "worker_sdk/torch/pinned_loader.h"
-#include "worker_sdk/torch/tensor_collectives.h"
+#include <ddprun/core/session.h>
+#include <ddprun/ddp/distributed_sampler.h>
+#include <ddprun/torch/checkpoint.h>
+#include <ddprun/torch/distributed_data_parallel.h>
+#include <ddprun/torch/flat_optimizer.h>
+#include <ddprun/torch/load_cuda.h>
+#include <ddprun/torch/pinned_loader.h>
+#include <ddprun/torch/tensor_exchange.h>
 
 namespace {
 
@@ -87,8 +87,9 @@ double accuracy(Net& net, const Digits& test, ddprun::Session& session,
   const std::vector<torch::Tensor> batch = test.batch(share.indices(0));
   const torch::Tensor guessed = net->forward(batch[0].to(device)).argmax(1);
   const torch::Tensor right = guessed.eq(batch[1].to(device)).sum();
-  const torch::Tensor all_right = ddprun::torch_adapter::all_reduced(right, communicator);
-  return all_right.item<double>() / static_cast<double>(test.labels.size(0));
+  communicator.all_reduce(ddprun::torch_adapter::view_of(right, "right guesses"),
+                          ddprun::ReduceOp::kSum);
+  return right.item<double>() / static_cast<double>(test.labels.size(0));
 }
 
 int train(const std::string& data, const std::string& directory, std::uint64_t num_epochs) {

@@ -2,8 +2,8 @@
 // Four ranks from inside a program: each adds its rank, all see the sum (docs/spawn.md).
 #include <cstdio>
 
-#include "worker_sdk/core/session.h"
-#include "worker_sdk/core/spawn.h"
+#include <ddprun/core/session.h>
+#include <ddprun/core/spawn.h>
 
 void work(int rank) {
   const auto session = ddprun::Session::from_env();

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """find_package(ddprun) from a project of its own against the installed tree, with and without LibTorch. The programs
 run under ddprun. The public headers compile before them (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
+import glob
 import os
 import re
 import shutil
@@ -29,8 +30,17 @@ def run(argv, status=0, **more):
 
 def readme_loop():
     with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as f:
-        loop = re.search(r"<!-- test: compiles -->\n```cpp\n(.*?)```", f.read(), re.S)[1]
-    return re.sub(r'#include "(?:worker_sdk/|rendezvous/)?([a-z_/]+\.h)"', r"#include <ddprun/\1>", loop)
+        return re.search(r"<!-- test: compiles -->\n```cpp\n(.*?)```", f.read(), re.S)[1]
+
+
+def headers_of_pages():
+    """The headers of ours that README, docs and examples name, as <ddprun/…>."""
+    named = set()
+    for pattern in ("README.md", "docs/*.md", "examples/*/*.cc"):
+        for path in glob.glob(os.path.join(SOURCE, pattern)):
+            with open(path, encoding="utf-8") as f:
+                named.update(re.findall(r"<(ddprun/[a-z_/]+\.h)>", f.read()))
+    return sorted(named)
 
 
 # Things that the C++ blocks of docs/ take as given, by page and place. They are the parameters of a function around the
@@ -163,6 +173,7 @@ class FindPackage(unittest.TestCase):
         if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
             self.skipTest("built without LibTorch")
         prefix = self.install(BUILD)
+        self.assertEqual([name for name in headers_of_pages() if not os.path.exists(f"{prefix}/include/{name}")], [])
         said = self.configure(prefix, "-DWITH_TORCH=ON", "-DDDPRUN_TORCH_ROOT=/nowhere", status=1)
         self.assertIn("no LibTorch in '/nowhere'", " ".join(said.split()))
         other = os.path.join(self.directory, "other")
