@@ -9,10 +9,7 @@
 namespace ddprun {
 namespace {
 
-// By number: CollectiveKind's, then as worker_sdk/core numbers them.
-constexpr std::array kKinds{"operation", "all_reduce", "broadcast", "all_gather", "reduce_scatter",
-                            "barrier",   "allocate",   "send",      "recv",       "reduce"};
-static_assert(kKinds.size() == static_cast<std::size_t>(CollectiveKind::kLast) + 1);
+// As worker_sdk/core numbers them.
 constexpr std::array kOps{"sum", "average", "min", "max", "product"};
 constexpr std::array kDTypes{"float32", "float64", "float16", "bfloat16",    "int8",       "uint8",
                              "int32",   "int64",   "bool",    "float8_e4m3", "float8_e5m2"};
@@ -35,7 +32,7 @@ void unpack_facts(std::uint64_t word, OperationFacts& facts) {
 
 const char* kind_name(CollectiveKind kind) {
   const auto number = static_cast<std::size_t>(kind);
-  return number < kKinds.size() ? kKinds[number] : kKinds[0];
+  return number < kCollectiveNames.size() ? kCollectiveNames[number] : kCollectiveNames[0];
 }
 
 const char* op_name(std::uint8_t op) { return op < kOps.size() ? kOps[op] : "unknown"; }

@@ -4,6 +4,7 @@
 // fixed offset, so that a program in any language can map it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -25,7 +26,8 @@ enum class ProgressPhase : std::uint64_t {
   kTearDown = 4,
 };
 
-enum class CollectiveKind : std::uint64_t {
+// Numbers that programs of any language know: none changes.
+enum class CollectiveKind : std::uint8_t {
   kNone = 0,
   kAllReduce = 1,
   kBroadcast = 2,
@@ -38,6 +40,11 @@ enum class CollectiveKind : std::uint64_t {
   kReduce = 9,
   kLast = kReduce,
 };
+// By number, as messages name them.
+inline constexpr std::array kCollectiveNames{
+    "operation", "all_reduce", "broadcast", "all_gather", "reduce_scatter",
+    "barrier",   "allocate",   "send",      "recv",       "reduce"};
+static_assert(kCollectiveNames.size() == static_cast<std::size_t>(CollectiveKind::kLast) + 1);
 
 enum class StopRequest : std::uint64_t { kNone = 0, kPreemption = 1 };
 

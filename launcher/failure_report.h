@@ -28,8 +28,9 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
 std::string how_it_ended(const membership::WorkerFailure& failure);
 
 // Why memory ran out, as the worker's node knows it from the kernel's OOM killer. Else "ran out: "
-// and the last exception in its error file or last lines. That has to mean want of memory
-// (torch.OutOfMemoryError, MemoryError, std::bad_alloc, …). Empty: nothing says so.
+// and the last exception in its error file or last lines. The exception must be one of
+// those for too little memory (torch.OutOfMemoryError, MemoryError, std::bad_alloc, …). Empty:
+// nothing says so.
 std::string out_of_memory(const membership::WorkerFailure& failure);
 
 // Fields of the worker's error file beyond the usual ones: an ErrorHandler of the program's own may

@@ -40,7 +40,7 @@ class WorkerUseReader {
   // If a node has more workers, the others are not looked at.
   static constexpr std::size_t kMostWorkers = 16;
   // Children and sockets are in hundreds of files. They are looked at again after this time, so
-  // that a caller who asks every 15 s always gets new ones.
+  // that a scraper with an interval of 15 s gets new values each time.
   static constexpr std::chrono::seconds kFamilyInterval{14};
 
   // `pids`: by local rank; 0: none runs. The answer has at most kMostWorkers; nullopt: it doesn't

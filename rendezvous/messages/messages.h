@@ -149,7 +149,8 @@ struct Join {
   std::string program;           // differing programs: a warning
   std::string role;              // --role: nodes of one role are counted by themselves, too
   std::uint32_t user_id = 0;     // of this ddprun, as it says itself: jobs are told apart by it
-  // The last of its own numbers that the rendezvous has confirmed: one that knows less has lost it.
+  // The last of this node's numbers that the rendezvous has confirmed. A rendezvous whose own
+  // number is lower has lost what it knew.
   std::uint64_t confirmed = 0;
   // Why its node can't run its workers (docs/preflight.md): it is kept out, and the others are
   // told. Empty: it is fit, as far as it knows.

@@ -47,8 +47,8 @@ class KeepAlive {
   // notices before the rendezvous does.
   bool is_silent(TimePoint now) const { return now >= silent_at(); }
   TimePoint silent_at() const { return last_answered_ + *timeout_; }
-  // set() only. Half of the time-out is over without an answer; later where pings are so rare that
-  // one may be under way by then.
+  // set() only. When half of the time-out is over without an answer. Later if a ping that was sent
+  // on time may still be unanswered then.
   TimePoint quiet_at() const;
   // ping(): the payload of one that is sent now. next(): when the next one, or a look at
   // is_silent(), is due. On the rendezvous' clock, if known, that is a multiple of a 16th of the

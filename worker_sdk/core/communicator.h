@@ -44,6 +44,9 @@ class Work {
 // Shared with the communicator, which completes it from its own thread.
 using WorkPtr = std::shared_ptr<Work>;
 
+// A communicator's default: of each operation, and until all ranks have joined it.
+inline constexpr std::chrono::milliseconds kDefaultTimeout{300'000};
+
 struct CallOptions {
   bool async = false;  // false: wait() has already been done when the call returns
   std::optional<std::chrono::milliseconds> timeout{};  // default: the communicator's
@@ -74,11 +77,11 @@ using CurrentStream = std::function<void*(int device_index)>;
 // operations complete in the order they were issued. Results are bit-equal on all ranks and in all
 // runs with the same world (host backend).
 //
-// Buffers are contiguous and, unless a name says otherwise, changed in place. If an operation has
-// an input and an output, the smaller may be this rank's own part of the larger. Otherwise they
-// share no memory. An operation owns its buffers until wait() has returned; with NCCL, until the
-// caller's stream has passed that point. After an error NCCL may still write to them until the
-// communicator is destroyed.
+// Buffers are contiguous and, unless a name says otherwise, changed in place. Input and output
+// share no memory, with one exception: of all_gather's output, or reduce_scatter's input, this
+// rank's own part may be the other buffer. An operation owns its buffers until wait() has returned;
+// with NCCL, until the caller's stream has passed that point. After an error NCCL may still write
+// to them until the communicator is destroyed.
 //
 // Errors, from the call or from Work::wait():
 //   kInvalidArgument    bad root, peer, count, dtype or device

@@ -55,8 +55,8 @@ struct SessionOptions {
 };
 
 struct CommunicatorOptions {
-  std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
-  std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
+  std::chrono::milliseconds timeout = kDefaultTimeout;       // default deadline of each operation
+  std::chrono::milliseconds init_timeout = kDefaultTimeout;  // until all ranks have joined
   // nccl only: for good, whatever Communicator::follow_stream() says later. Default: until then the
   // legacy default stream.
   CurrentStream current_stream{};

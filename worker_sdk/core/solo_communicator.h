@@ -9,8 +9,8 @@
 namespace ddprun {
 
 // Rank 0 of 1. Every operation is complete when the call returns; send() and recv() throw
-// Error(kInvalidArgument), for there is no peer. Its buffers are host memory, and so are its
-// operations' (a sum over one rank touches nothing).
+// Error(kInvalidArgument) outside of group(), for there is no peer. allocate() gives host memory.
+// Operations take host memory too; a sum over one rank reads nothing, so it may lie anywhere.
 std::unique_ptr<Communicator> make_solo_communicator();
 
 }  // namespace ddprun

@@ -6,36 +6,28 @@
 
 namespace ddprun::host {
 
-const char* to_string(CallKind kind) {
-  if (kind == CallKind::kStart) return "start of the communicator";
-  static_assert(
-      static_cast<int>(CallKind::kAllReduce) == static_cast<int>(CollectiveKind::kAllReduce) &&
-      static_cast<int>(CallKind::kAllocate) == static_cast<int>(CollectiveKind::kAllocate) &&
-      static_cast<int>(CallKind::kReduce) == static_cast<int>(CollectiveKind::kReduce));
-  return kind_name(static_cast<CollectiveKind>(kind));
-}
-
 std::string describe(const CallHeader& header) {
-  const std::string name = to_string(header.kind);
-  if (header.kind == CallKind::kBarrier || header.kind == CallKind::kStart) return name;
-  if (header.kind == CallKind::kAllocate) return concat(name, "(", header.count, " bytes)");
+  if (header.kind == kStartCall) return "start of the communicator";
+  const std::string name = kind_name(header.kind);
+  if (header.kind == CollectiveKind::kBarrier) return name;
+  if (header.kind == CollectiveKind::kAllocate) return concat(name, "(", header.count, " bytes)");
   std::string text = concat(name, "(", ddprun::to_string(header.dtype));
-  const bool is_reduction = has_op(static_cast<CollectiveKind>(header.kind));
+  const bool is_reduction = has_op(header.kind);
   if (is_reduction && header.wire != header.dtype) {
     text += concat(" as ", ddprun::to_string(header.wire));
   }
   text += concat(" × ", header.count);
   if (is_reduction) text += concat(", ", ddprun::to_string(static_cast<ReduceOp>(header.op)));
-  if (has_root(static_cast<CollectiveKind>(header.kind))) text += concat(", root ", header.root);
-  if (header.kind == CallKind::kSend) text += concat(" to rank ", header.root);
-  if (header.kind == CallKind::kRecv) text += concat(" from rank ", header.root);
+  if (has_root(header.kind)) text += concat(", root ", header.root);
+  if (header.kind == CollectiveKind::kSend) text += concat(" to rank ", header.root);
+  if (header.kind == CollectiveKind::kRecv) text += concat(" from rank ", header.root);
   return text + ")";
 }
 
 namespace {
 
 std::string numbered(const CallHeader& header) {
-  if (header.kind == CallKind::kStart) return describe(header);
+  if (header.kind == kStartCall) return describe(header);
   return concat(describe(header), " #", header.sequence);
 }
 

@@ -7,33 +7,21 @@
 #include <type_traits>
 
 #include "common/clock.h"
+#include "common/progress_page.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/tensor_view.h"
 
 namespace ddprun::host {
 
-// The progress page's CollectiveKind, number by number, and kStart.
-enum class CallKind : std::uint8_t {
-  kAllReduce = 1,
-  kBroadcast,
-  kAllGather,
-  kReduceScatter,
-  kBarrier,
-  kAllocate,
-  kSend,
-  kRecv,
-  kReduce,
-  kStart,
-};
-
-const char* to_string(CallKind kind);
+// The start of a communicator: its ranks meet as in a call, and no worker calls it.
+inline constexpr auto kStartCall = static_cast<CollectiveKind>(255);
 
 // Must be equal on all ranks of a collective; lies in shared memory and travels between nodes.
 struct CallHeader {
   std::uint64_t count = 0;     // elements of the caller's (smaller) buffer
   std::uint32_t sequence = 0;  // number of this collective on this communicator, from 1
   std::int32_t root = 0;
-  CallKind kind = CallKind::kBarrier;
+  CollectiveKind kind = CollectiveKind::kBarrier;
   DType dtype = DType::kUInt8;
   std::uint8_t op = 0;         // a ReduceOp
   DType wire = DType::kUInt8;  // as what elements travel
@@ -58,8 +46,8 @@ struct Call {
 
   // Every rank enters it, under the same sequence number.
   bool is_collective() const {
-    return header.kind != CallKind::kSend && header.kind != CallKind::kRecv &&
-           header.kind != CallKind::kStart;
+    return header.kind != CollectiveKind::kSend && header.kind != CollectiveKind::kRecv &&
+           header.kind != kStartCall;
   }
 
   // "all_reduce(float32 × 1024, sum) #17".

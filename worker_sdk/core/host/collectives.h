@@ -65,7 +65,8 @@ class NodeSteps {
     return group_.control(local).calls[parity(call)];
   }
 
-  // Piece counters, raised equally by every rank during a call. `piece` counts from 1 in the call.
+  // How many pieces this rank has copied in and added up, over all calls. `piece` counts from 1 in
+  // this call.
   void copied(std::uint32_t piece) { group_.publish(&RankControl::copied, copied_ + piece); }
   void reduced(std::uint32_t piece) { group_.publish(&RankControl::reduced, reduced_ + piece); }
   void wait_all_copied(std::uint32_t piece, const Call& call) {

@@ -35,14 +35,6 @@ template <typename... Parts>
   throw Error(ErrorCode::kInvalidArgument, concat(why...));
 }
 
-// The same numbers, up to kReduce: those of the progress page are for everyone.
-CollectiveKind collective_kind(CallKind kind) {
-  static_assert(static_cast<int>(CallKind::kAllReduce) ==
-                    static_cast<int>(CollectiveKind::kAllReduce) &&
-                static_cast<int>(CallKind::kReduce) == static_cast<int>(CollectiveKind::kReduce));
-  return static_cast<CollectiveKind>(kind);
-}
-
 struct QueuedWork;
 
 // An OrderedExecutor's; second owners: the Work objects, which may outlive it.
@@ -213,7 +205,7 @@ class HostCommunicator final : public Communicator {
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check(buffer, "buffer");
     check_reduction(buffer, op);
-    CallHeader what = header(CallKind::kAllReduce, buffer, op);
+    CallHeader what = header(CollectiveKind::kAllReduce, buffer, op);
     if (options.wire) {
       check_wire(*options.wire, buffer, op);
       what.wire = *options.wire;
@@ -223,21 +215,22 @@ class HostCommunicator final : public Communicator {
     });
   }
 
-  // As all_reduce: the parts that other ranks have summed lie in memory that all of a node share.
+  // An all_reduce whose result is copied out on `root` alone.
   WorkPtr reduce(TensorView buffer, ReduceOp op, int root, const CallOptions& options) override {
     check(buffer, "buffer");
     check_reduction(buffer, op);
     check_rank(root, "root");
-    return collective(
-        header(CallKind::kReduce, buffer, op, root), options, [this, buffer, op](const Call& call) {
-          buffer.count > 0 ? algorithms().all_reduce(call, buffer, op) : algorithms().barrier(call);
-        });
+    return collective(header(CollectiveKind::kReduce, buffer, op, root), options,
+                      [this, buffer, op](const Call& call) {
+                        buffer.count > 0 ? algorithms().all_reduce(call, buffer, op)
+                                         : algorithms().barrier(call);
+                      });
   }
 
   WorkPtr broadcast(TensorView buffer, int root, const CallOptions& options) override {
     check(buffer, "buffer");
     check_rank(root, "root");
-    return collective(header(CallKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
+    return collective(header(CollectiveKind::kBroadcast, buffer, ReduceOp::kSum, root), options,
                       [this, buffer, root](const Call& call) {
                         buffer.count > 0 ? algorithms().broadcast(call, buffer, root)
                                          : algorithms().barrier(call);
@@ -248,7 +241,7 @@ class HostCommunicator final : public Communicator {
     check(input, "input");
     check(output, "output");
     check_parts(input, output);
-    return collective(header(CallKind::kAllGather, input), options,
+    return collective(header(CollectiveKind::kAllGather, input), options,
                       [this, input, output](const Call& call) {
                         input.count > 0 ? algorithms().all_gather(call, input, output)
                                         : algorithms().barrier(call);
@@ -261,7 +254,7 @@ class HostCommunicator final : public Communicator {
     check(output, "output");
     check_parts(output, input);
     check_reduction(output, op);
-    return collective(header(CallKind::kReduceScatter, output, op), options,
+    return collective(header(CollectiveKind::kReduceScatter, output, op), options,
                       [this, input, output, op](const Call& call) {
                         output.count > 0 ? algorithms().reduce_scatter(call, input, output, op)
                                          : algorithms().barrier(call);
@@ -269,10 +262,10 @@ class HostCommunicator final : public Communicator {
   }
 
   WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
-    return message(CallKind::kSend, buffer, peer, options);
+    return message(CollectiveKind::kSend, buffer, peer, options);
   }
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
-    return message(CallKind::kRecv, buffer, peer, options);
+    return message(CollectiveKind::kRecv, buffer, peer, options);
   }
 
   WorkPtr group(const std::function<void()>& calls, bool async) override {
@@ -283,7 +276,7 @@ class HostCommunicator final : public Communicator {
     refuse_in_group("barrier");
     CallOptions blocking = options;
     blocking.async = false;
-    collective(header(CallKind::kBarrier, {}), blocking,
+    collective(header(CollectiveKind::kBarrier, {}), blocking,
                [this](const Call& call) { algorithms().barrier(call); });
   }
 
@@ -295,7 +288,7 @@ class HostCommunicator final : public Communicator {
     }
     std::unique_ptr<CommBuffer> buffer;
     const TensorView bytes{.data = nullptr, .count = size_bytes, .dtype = DType::kUInt8};
-    collective(header(CallKind::kAllocate, bytes), {}, [&](const Call& call) {
+    collective(header(CollectiveKind::kAllocate, bytes), {}, [&](const Call& call) {
       if (node_) {
         buffer = node_->allocate(call, size_bytes);
         return;
@@ -336,7 +329,7 @@ class HostCommunicator final : public Communicator {
 
   Collectives& algorithms() { return node_ ? node_->collectives() : solo_; }
 
-  CallHeader header(CallKind kind, const TensorView& view, ReduceOp op = ReduceOp::kSum,
+  CallHeader header(CollectiveKind kind, const TensorView& view, ReduceOp op = ReduceOp::kSum,
                     int root = kAnyRoot) const {
     CallHeader made;
     made.kind = kind;
@@ -368,7 +361,8 @@ class HostCommunicator final : public Communicator {
     if (group_.is_open()) refuse(call, " can't be part of a group");
   }
 
-  WorkPtr message(CallKind kind, const TensorView& buffer, int peer, const CallOptions& options) {
+  WorkPtr message(CollectiveKind kind, const TensorView& buffer, int peer,
+                  const CallOptions& options) {
     check(buffer, "buffer");
     check_rank(peer, "peer");
     if (group_.is_open()) {
@@ -379,22 +373,24 @@ class HostCommunicator final : public Communicator {
     const OneCaller::Inside inside(caller_);
     MessageQueue& entry = message_queues_[{peer, kind}];
     if (!entry.queue) {
-      entry.queue = std::make_unique<OrderedExecutor>(kind == CallKind::kSend ? "ddprun-send"
-                                                                              : "ddprun-recv");
+      entry.queue = std::make_unique<OrderedExecutor>(
+          kind == CollectiveKind::kSend ? "ddprun-send" : "ddprun-recv");
     }
     CallHeader what = header(kind, buffer, ReduceOp::kSum, peer);
     what.sequence = ++entry.num_messages;
     return start(*entry.queue, what, options, [this, kind, buffer, peer](const Call& call) {
-      kind == CallKind::kSend ? node_->send(call, buffer, peer) : node_->recv(call, buffer, peer);
+      kind == CollectiveKind::kSend ? node_->send(call, buffer, peer)
+                                    : node_->recv(call, buffer, peer);
     });
   }
 
-  void add_message(CallKind kind, const TensorView& buffer, int peer, const CallOptions& options) {
+  void add_message(CollectiveKind kind, const TensorView& buffer, int peer,
+                   const CallOptions& options) {
     if (peer != rank()) {
       group_.add([this, kind, buffer, peer, its = in_group(options)] {
         return message(kind, buffer, peer, its);
       });
-    } else if (kind == CallKind::kSend) {
+    } else if (kind == CollectiveKind::kSend) {
       group_.add_send_to_self(buffer);
     } else {
       group_.add_receive_from_self(buffer);
@@ -426,7 +422,7 @@ class HostCommunicator final : public Communicator {
 
   void execute(const Call& call, const Body& body, FlightRecorder::Ticket ticket) {
     const Closing closing{num_open_};
-    CollectiveScope scope(progress(), collective_kind(call.header.kind), ticket);
+    CollectiveScope scope(progress(), call.header.kind, ticket);
     if (failed_.load(std::memory_order_acquire)) rethrow_failure(call);
     const Clock::time_point begun = Clock::now();
     try {
@@ -443,9 +439,9 @@ class HostCommunicator final : public Communicator {
   }
 
   OperationFacts facts(const CallHeader& header) const {
-    const CollectiveKind kind = collective_kind(header.kind);
+    const CollectiveKind kind = header.kind;
     const bool has_rank =
-        has_root(kind) || header.kind == CallKind::kSend || header.kind == CallKind::kRecv;
+        has_root(kind) || kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv;
     return {kind,
             header.op,
             static_cast<std::uint8_t>(header.dtype),
@@ -559,7 +555,7 @@ class HostCommunicator final : public Communicator {
   std::exception_ptr failure_;  // guarded by failure_mutex_
 
   // Last: their threads end before what they use.
-  std::map<std::pair<int, CallKind>, MessageQueue> message_queues_;  // caller's thread only
+  std::map<std::pair<int, CollectiveKind>, MessageQueue> message_queues_;  // caller's thread only
   OrderedExecutor collectives_queue_;
 };
 

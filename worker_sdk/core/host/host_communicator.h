@@ -21,8 +21,8 @@ struct HostCommunicatorOptions {
   std::string node_addr;   // DDPRUN_NODE_ADDR; where other nodes reach this rank. One node: unused
   std::string key_prefix;  // of this communicator's keys; fresh for each communicator and round
 
-  std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
-  std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
+  std::chrono::milliseconds timeout = kDefaultTimeout;       // default deadline of each operation
+  std::chrono::milliseconds init_timeout = kDefaultTimeout;  // until all ranks have joined
 
   int sockets_per_neighbour = 2;                     // between nodes; the same on every rank
   std::size_t chunk_bytes = std::size_t{256} << 10;  // unit of the pipeline between nodes; likewise

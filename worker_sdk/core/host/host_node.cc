@@ -200,7 +200,7 @@ class MessageLinks {
 };
 
 HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) {
-  const Call start{.header = {.kind = CallKind::kStart},
+  const Call start{.header = {.kind = kStartCall},
                    .deadline = Deadline::after(options.init_timeout),
                    .timeout = options.init_timeout};
   StartWatch watch(store, options);

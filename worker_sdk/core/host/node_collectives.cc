@@ -192,7 +192,7 @@ class NodeCollectives final : public Collectives {
     const auto user_at = [&](std::size_t piece, std::size_t first) {
       return bytes_of(buffer) + (piece * piece_count + first) * element;
     };
-    const auto copy_in = [&](std::size_t piece) {  // all but the slice that only this rank needs
+    const auto copy_in = [&](std::size_t piece) {  // not the slice that this rank itself adds up
       for (std::size_t local = 0; local < world; ++local) {
         const Range slice = slice_of(length_of(piece), local, world, kGranule);
         if (local == self) continue;

@@ -33,8 +33,8 @@ struct NcclOptions {
   int device = 0;          // this rank's, by the CUDA runtime's index
   std::string key_prefix;  // of this communicator's keys; fresh for each communicator and round
 
-  std::chrono::milliseconds timeout{300'000};       // default deadline of each operation
-  std::chrono::milliseconds init_timeout{300'000};  // until all ranks have joined
+  std::chrono::milliseconds timeout = kDefaultTimeout;       // default deadline of each operation
+  std::chrono::milliseconds init_timeout = kDefaultTimeout;  // until all ranks have joined
 
   // After a failure: to report it, and to abort. Without one: for operations under way to end.
   std::chrono::milliseconds abort_timeout = kAbortTimeout;

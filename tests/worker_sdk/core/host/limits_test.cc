@@ -207,8 +207,9 @@ TEST_CASE("OperationIo: a peer that is always ready can't hold a call beyond its
   const UniqueFd near(pair[0]), far(pair[1]);
   REQUIRE(::write(far.get(), "x", 1) == 1);
   std::vector<pollfd> polls{{.fd = near.get(), .events = POLLIN, .revents = 0}};
-  Call call{
-      .header = {.kind = CallKind::kAllReduce}, .deadline = Deadline::after(10s), .timeout = 10s};
+  Call call{.header = {.kind = CollectiveKind::kAllReduce},
+            .deadline = Deadline::after(10s),
+            .timeout = 10s};
   io.wait(polls, 1, call);
   call.deadline = Deadline::after(0s);
   CHECK(code_of([&] { io.wait(polls, 1, call); }) == ErrorCode::kTimeout);
@@ -223,8 +224,9 @@ TEST_CASE("OperationIo: a connection that ends waits for the news of who really 
   OperationIo io(group, [&] {  // the news come a little later
     if (++num_looks == 3) group.post_failure(FailureKind::kRankLost, 2, "its process ended");
   });
-  const Call call{
-      .header = {.kind = CallKind::kAllReduce}, .deadline = Deadline::after(10s), .timeout = 10s};
+  const Call call{.header = {.kind = CollectiveKind::kAllReduce},
+                  .deadline = Deadline::after(10s),
+                  .timeout = 10s};
   std::string what;
   CHECK(code_of([&] { io.connection_ended(1, "reset", call); }, &what) == ErrorCode::kPeerLost);
   CHECK_THAT(what, Catch::Matchers::StartsWith("rank 2 was lost"));
