@@ -19,7 +19,7 @@ namespace {
 void take(const ConfigText& file, ConfiguredEndpoint& all) {
   toml::table table;
   try {
-    table = toml::parse(file.text, file.path);
+    table = parsed_toml(file.text, file.path);
   } catch (const toml::parse_error& error) {
     refuse(file, error.source(), toml_trouble(error));
   }

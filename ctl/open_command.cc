@@ -3,15 +3,16 @@
 // served on loopback, to who opens the address that is printed, once. Then a cookie says that it is
 // the same browser. The rendezvous is asked with this side's proof (docs/security.md).
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"
@@ -93,6 +94,9 @@ class Visit : public std::enable_shared_from_this<Visit> {
         });
   }
 
+  // Whether it has shown the address that was printed, or the cookie.
+  bool is_let_in() const { return is_let_in_; }
+
   // Closes the connection: nobody owns it any more when its operations have ended.
   void end() {
     timer_.cancel();
@@ -109,7 +113,8 @@ class Visit : public std::enable_shared_from_this<Visit> {
     if (!door_.is_named_so(request) || request.method != "GET") {
       return respond(http::kForbidden, std::move(fields), "this is for one browser\n");
     }
-    if (door_.opens(request)) {
+    is_let_in_ = door_.opens(request);
+    if (is_let_in_) {
       // A redirection would be part of the visit from elsewhere, which gets no such cookie.
       fields.add("Set-Cookie", concat(door_.cookie(), "; HttpOnly; SameSite=Strict; Path=/"));
       fields.add("Content-Type", "text/html; charset=utf-8");
@@ -121,6 +126,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
                      "the address that ddprunctl open prints is good once, for one browser; "
                      "start it again for another one\n");
     }
+    is_let_in_ = true;
     if (request.target == kWatchPath && request.is_upgrade && http::is_same_origin(request)) {
       return watch();
     }
@@ -191,10 +197,19 @@ class Visit : public std::enable_shared_from_this<Visit> {
   http::ServerExchange exchange_;
   boost::asio::steady_timer timer_;
   Ended ended_;
+  bool is_let_in_ = false;
   membership::EndpointTurns turns_{door_.endpoint().endpoints()};
   std::unique_ptr<LinkConnector> connector_;
   std::shared_ptr<FrameStream> browser_, rendezvous_;  // second owners: their operations
 };
+
+// A stranger who only holds connections keeps nobody out: the oldest visit that was not let in
+// ends.
+void make_room(const std::vector<std::shared_ptr<Visit>>& visits) {
+  if (visits.size() < kMostVisits) return;
+  const auto stranger = std::ranges::find_if_not(visits, &Visit::is_let_in);
+  if (stranger != visits.end()) std::shared_ptr(*stranger)->end();
+}
 
 class OpenCommand : public Command {
  public:
@@ -218,15 +233,16 @@ class OpenCommand : public Command {
     tcp::acceptor acceptor(io, tcp::endpoint(own, 0));
     boost::asio::steady_timer again(io);
     Door door(endpoint_, concat(own.to_string(), ":", acceptor.local_endpoint().port()));
-    std::set<std::shared_ptr<Visit>> visits;
+    std::vector<std::shared_ptr<Visit>> visits;  // the oldest one first
     std::function<void()> accept = [&] {
       acceptor.async_accept([&](boost::system::error_code error, tcp::socket socket) {
         if (error == boost::asio::error::operation_aborted) return;
+        if (!error) make_room(visits);
         if (!error && visits.size() < kMostVisits) {
           const auto visit = std::make_shared<Visit>(
               io, std::move(socket), door,
-              [&visits](const std::shared_ptr<Visit>& each) { visits.erase(each); });
-          visits.insert(visit);
+              [&visits](const std::shared_ptr<Visit>& each) { std::erase(visits, each); });
+          visits.push_back(visit);
           visit->start();
         }
         again.expires_after(std::chrono::milliseconds(error ? 100 : 0));  // no descriptor is left
@@ -242,7 +258,7 @@ class OpenCommand : public Command {
       return code;
     }
     io.run();
-    for (const auto& visit : std::set(visits)) visit->end();
+    for (const auto& visit : std::vector(visits)) visit->end();
     return exit_status_for_signal(signal);
   }
 

@@ -78,7 +78,7 @@ ConfigFile parse_config_file(std::string_view text, const std::string& path) {
   TomlProblems problems(path);
   toml::table table;
   try {
-    table = toml::parse(text, path);
+    table = parsed_toml(text, path);
   } catch (const toml::parse_error& error) {
     problems.add(error.source(), toml_trouble(error));
   }

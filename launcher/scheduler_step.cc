@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/scheduler_step.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "common/fnv1a.h"
 #include "common/nodelist.h"
 #include "common/process_facts.h"
+#include "common/regular_file.h"
 #include "common/shell_words.h"
 #include "common/text.h"
 #include "launcher/options/option_values.h"
@@ -120,10 +122,21 @@ std::optional<SchedulerStep> indexed_job(const SchedulerFacts& facts) {
   return found;
 }
 
+// nullopt: it can't be read, or is no file of a reasonable size.
 std::optional<std::string> content_of(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(file), {});
+  constexpr off_t kMostBytes = off_t{1} << 24;
+  const RegularFile file = open_regular_file(path);
+  if (!file.problem.empty() || file.info.st_size > kMostBytes) return std::nullopt;
+  std::string text(static_cast<std::size_t>(file.info.st_size), '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = ::read(file.fd.get(), text.data() + size, text.size() - size);
+    if (count < 0) return std::nullopt;
+    if (count == 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
 }
 
 }  // namespace

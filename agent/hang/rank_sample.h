@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One look at one rank, and the state of a rank after many looks. Plain data.
-// docs/hang-detection.md has the words and the rules.
+// docs/internals/hang-detection.md has the words and the rules.
 #pragma once
 
 #include <chrono>

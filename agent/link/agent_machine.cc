@@ -2,17 +2,21 @@
 #include "agent/link/agent_machine.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "common/endpoint.h"
 #include "common/endpoint_list.h"
+#include "common/log_level.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 
 namespace ddprun::membership {
 
 using agent_action::CloseLink;
 using agent_action::Connect;
+using agent_action::Lease;
+using agent_action::RoundOver;
 using agent_action::Send;
-using std::chrono::duration_cast;
-using std::chrono::microseconds;
 
 std::vector<AgentAction> AgentMachine::step(const AgentEvent& event, TimePoint now) {
   out_.clear();
@@ -27,9 +31,8 @@ std::vector<AgentAction> AgentMachine::step(const AgentEvent& event, TimePoint n
 std::optional<Clock::time_point> AgentMachine::next_deadline() const {
   std::optional<TimePoint> next;
   if (exited_) return next;
-  const auto patience = waiting_text_.empty() ? std::nullopt : patience_until_;
   for (const auto& deadline :
-       {welcome_deadline_, leave_deadline_, stop_deadline_, keep_deadline_, patience}) {
+       {welcome_deadline_, leave_deadline_, stop_deadline_, keep_deadline_, waits_.due()}) {
     keep_earlier(next, deadline);
   }
   return next;
@@ -91,9 +94,7 @@ void AgentMachine::on(const agent_event::Timer&) {
                   concat("the rendezvous at ", where(), " ", what));
     }
   }
-  if (due(patience_until_) && !waiting_text_.empty()) {
-    tell(LogLevel::kInfo, std::exchange(waiting_text_, {}));
-  }
+  if (auto news = waits_.take_due(now_)) tell(LogLevel::kInfo, std::move(*news));
   if (due(leave_deadline_)) {
     leave_deadline_.reset();
     awaiting_job_end_ = false;
@@ -137,8 +138,7 @@ void AgentMachine::finish_if_done() {
 }
 
 void AgentMachine::close_store() {
-  if (serving_store_) emit(agent_action::CloseStore{round_});
-  serving_store_ = false;
+  if (store_.close()) emit(agent_action::CloseStore{round_});
 }
 
 void AgentMachine::say(AgentMessage message) {
@@ -160,7 +160,7 @@ void AgentMachine::say_join() {
   join.session = session_;
   join.unfit = unfit_;
   if (num_lives_ > 0) join.instance += concat("/", num_lives_);  // another node
-  join.store_port = bound_port_;
+  join.store_port = store_.port();
   join.confirmed = channel_.acknowledged();
   joined_at_ = now_;
   join_said_ = true;
@@ -170,7 +170,7 @@ void AgentMachine::say_join() {
 void AgentMachine::on(const agent_event::Start& event) {
   unfit_ = event.unfit;
   reach_deadline_ = now_ + options_.connect_timeout;
-  patience_until_ = now_ + kPatience;
+  waits_.begin(now_);
   emit(Connect{options_.connect_timeout});
 }
 
@@ -187,9 +187,9 @@ void AgentMachine::on(const agent_event::LinkUp& event) {
   answered_at_ = now_;
   clock_.reset();  // another rendezvous may have taken the endpoint
   // While workers live the listener is in use; WorkersStopped will name the next one.
-  if (needs_store() && workers_ == Workers::kNone) {
-    bind_store();
-  } else if (!binding_) {
+  if (store_.is_wanted() && workers_ == Workers::kNone) {
+    emit(store_.bind(local_address_));
+  } else if (!store_.is_binding()) {
     say_join();
   }
 }
@@ -266,60 +266,417 @@ void AgentMachine::unreachable(const std::string& message) {
   }
 }
 
-// ---- clocks ----
-
-void ClockOffset::sample(Clock::time_point sent, microseconds answered,
-                         Clock::time_point received) {
-  if (received < sent) return;
-  const auto half = (received - sent) / 2;
-  samples_.push_back({sent + half, answered, duration_cast<microseconds>(half)});
-  if (samples_.size() > kKept) samples_.pop_front();
-}
-
-std::optional<RemoteMoment> ClockOffset::remote(Clock::time_point when) const {
-  std::optional<RemoteMoment> best;
-  for (const Sample& sample : samples_) {
-    const auto since = duration_cast<microseconds>(when - sample.middle);
-    const auto drift = microseconds(static_cast<microseconds::rep>(
-        static_cast<double>(std::chrono::abs(since).count()) * kDrift));
-    const RemoteMoment moment{sample.remote + since, sample.half_round_trip + drift};
-    if (!best || moment.error < best->error) best = moment;
+void AgentMachine::on(const agent_event::LinkMessage& event) {
+  const RendezvousEnvelope& envelope = event.envelope;
+  if (link_ == Link::kDown) return;
+  if (const auto* welcome = variants::get_if<Welcome>(&envelope.message);
+      welcome != nullptr && link_ == Link::kOpen && !fits(*welcome, envelope.ack)) {
+    return;
   }
-  return best;
-}
-
-// ---- its owner's queue ----
-
-AgentRunner::AgentRunner(AgentOptions options, Hooks hooks)
-    : hooks_(std::move(hooks)), machine_(std::move(options)) {}
-
-void AgentRunner::handle(AgentEvent event) {
-  if (dropped_) return;
-  waiting_.push_back(std::move(event));
-  if (handling_) return;
-  handling_ = true;
-  while (!waiting_.empty()) {
-    const AgentEvent next = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (variants::holds_alternative<agent_event::Timer>(next)) wake_at_.reset();  // it has fired
-    for (const AgentAction& todo : machine_.step(next, hooks_.now())) {
-      if (!dropped_) hooks_.perform(todo);
-    }
+  switch (channel_.receive(envelope.seq, envelope.ack)) {
+    case Arrival::kDuplicate:
+      return;
+    case Arrival::kGap:
+      decide_here(ExitCode::kRendezvousUnreachable,
+                  concat("the rendezvous at ", where(), " broke the protocol: message ",
+                         envelope.seq, " out of order"));
+      return;
+    case Arrival::kNew:
+      break;
   }
-  handling_ = false;
-  if (!dropped_) set_timer();
+  variants::visit([this](const auto& message) { hear(message); }, envelope.message);
 }
 
-void AgentRunner::drop() {
-  dropped_ = true;
-  waiting_.clear();
+// Else the end is decided here. A rendezvous that checks Join::confirmed and the versions refuses
+// by itself.
+bool AgentMachine::fits(const Welcome& welcome, std::uint64_t ack) {
+  if (welcome.version < kOldestProtocolVersion || welcome.version > kProtocolVersion) {
+    decide_here(ExitCode::kUsage, concat("the rendezvous at ", where(), " speaks version ",
+                                         welcome.version, " of the control protocol, this ddprun ",
+                                         kProtocolVersion, ": install the same ddprun on both"));
+    return false;
+  }
+  if (ack >= channel_.acknowledged()) return true;
+  stop_workers(options_.fence_grace);  // others may go on without it soon
+  decide_here(ExitCode::kRetryable, concat("the rendezvous at ", where(), " had confirmed message ",
+                                           channel_.acknowledged(), " of this node and knows ", ack,
+                                           " now: its journal lost its end"));
+  return false;
 }
 
-void AgentRunner::set_timer() {
-  const auto deadline = machine_.next_deadline();
-  if (deadline == wake_at_) return;
-  wake_at_ = deadline;
-  hooks_.wake_at(deadline);
+void AgentMachine::hear(const Welcome& welcome) {
+  if (link_ != Link::kOpen) return;
+  link_ = Link::kUp;
+  welcome_deadline_.reset();
+  reach_deadline_.reset();
+  if (!session_.empty()) tell(LogLevel::kInfo, "the rendezvous is back");
+  session_ = welcome.session;
+  embedded_ = welcome.embedded;
+  keep_alive_ = welcome.keep_alive;
+  if (welcome.clock_us > 0) {
+    clock_.sample(joined_at_, std::chrono::microseconds(welcome.clock_us), now_);
+  }
+  const auto wish = options_.keep_alive_interval;
+  const bool heeded = wish.count() > 0 && wish <= keep_alive_ / 2;
+  emit(agent_action::SetKeepAlive{keep_alive_, heeded ? wish : keep_alive_ / 3});
+  renew_lease();
+  give_up_if_nothing_is_taken();
+  if (exit_) return;
+  channel_.resend([this](AgentEnvelope again) { emit(Send{std::move(again)}); });
+  if (steps_) mention(steps_->round, *steps_);  // a rendezvous that was restarted has forgotten it
+  if (const auto stalled = std::exchange(stalled_unsaid_, {})) mention(stalled->round, *stalled);
+}
+
+void AgentMachine::give_up_if_nothing_is_taken() {
+  const std::uint64_t oldest = channel_.oldest_unacknowledged();
+  num_untaken_ = oldest != 0 && oldest == oldest_resent_ ? num_untaken_ + 1 : 0;
+  oldest_resent_ = oldest;
+  if (num_untaken_ < kMostUntaken) return;
+  decide_here(ExitCode::kRendezvousUnreachable,
+              concat("the rendezvous at ", where(), " ended ", num_untaken_,
+                     " connections in a row without taking message ", oldest,
+                     " of this node; its log says why"));
+}
+
+void AgentMachine::hear(const Waiting& waiting) {
+  if (waiting.spare && options_.in_own_job && workers_ == Workers::kNone) {
+    return decide_here(ExitCode::kUsage,
+                       concat("a worker of job ", join_.run_id,
+                              " started this ddprun, which would wait as a spare of the same job "
+                              "for that worker's end; for a job of its own give it --standalone, "
+                              "or another --rdzv-id and no PET_ variables"));
+  }
+  if (waiting.spare && options_.prewarm && !prewarmed_ && !exit_ && workers_ == Workers::kNone) {
+    prewarmed_ = true;
+    emit(agent_action::Prewarm{});
+  }
+  if (auto news = waits_.hear(waiting, now_)) tell(LogLevel::kInfo, std::move(*news));
+}
+
+void AgentMachine::hear(const StartRound& start) {
+  if (exit_ || start.round <= round_ || (start.in_place && !go_on(start))) return;
+  if (!start.in_place && workers_ != Workers::kNone) return;
+  close_store();
+  waits_.round_started();
+  round_ = start.round;
+  failed_ = false;
+  stood_still_ = {};
+  recorded_ = false;
+  if (is_overdue() && !start.in_place) {
+    return decline("nothing was heard of the rendezvous for its keep-alive time");
+  }
+  if (!store_.trouble().empty() && store_.is_wanted()) return leave_without_store();
+  workers_ = Workers::kLive;
+  prewarmed_ = false;
+  agent_action::Spawn spawn{start};
+  if (store_is_at_endpoint(join_.settings)) {
+    spawn.round.master_addr = options_.endpoints.front().host;
+    spawn.round.master_port = options_.endpoints.front().port;
+  }
+  if (start.serve_store) {
+    emit(agent_action::ServeStore{round_, names_loopback(start.master_addr)});
+    store_.serve();
+  }
+  if (start.in_place) {
+    emit(agent_action::GoOn{std::move(spawn.round)});
+  } else {
+    emit(std::move(spawn));
+  }
+  renew_lease();
+}
+
+// Whether the workers that the round is for wait for it. If they don't any more (this node was cut
+// off meanwhile), the rendezvous hears that none is left.
+bool AgentMachine::go_on(const StartRound& start) {
+  if (workers_ == Workers::kKept) return true;
+  if (workers_ == Workers::kNone) {
+    close_store();
+    round_ = start.round;
+    decline("the workers that were to go on are gone");
+  } else {
+    declined_ = start.round;
+    if (workers_ != Workers::kStopping) stop_in_order();
+  }
+  return false;
+}
+
+// As where this process stood still: the round may be over, and another one run elsewhere.
+void AgentMachine::decline(const std::string& why) {
+  tell(LogLevel::kWarning, concat("round ", round_, " is not started: ", why));
+  last_step_ = 0;
+  gone_at_ = now_;
+  say_stopped();
+}
+
+void AgentMachine::hear(const Preempt& preempt) {
+  if (exit_ || preempt.round != round_ || workers_ != Workers::kLive) return;
+  tell(LogLevel::kWarning,
+       concat("preemption: ", preempt.reason, "; workers are asked to leave within ",
+              preempt.notice.count() / 1000.0, " s"));
+  emit(agent_action::RequestStop{round_, preempt.notice, preempt.signal_number});
+}
+
+void AgentMachine::hear(const StopRound& stop) {
+  if (exit_ || stop.round != round_) return;
+  const bool keep = stop.keep.count() > 0 && workers_ == Workers::kLive;
+  if (!stop.last) emit(RoundOver{round_, stop.reason, keep});
+  if (!are_on()) return;
+  tell(LogLevel::kWarning, concat("round ", round_, " is over: ", stop.reason));
+  if (!keep) return stop_in_order();
+  workers_ = Workers::kKeeping;
+  keep_deadline_ = now_ + stop.keep;
+  emit(agent_action::KeepWorkers{round_});
+}
+
+void AgentMachine::hear(const membership::Inspect& inspect) {
+  if (!exit_ && inspect.round == round_ && workers_ == Workers::kLive) {
+    emit(inspect);
+  }
+}
+
+void AgentMachine::hear(const HangVerdict& verdict) {
+  if (verdict.round != round_ || workers_ == Workers::kNone) return;
+  tell(LogLevel::kWarning, verdict.text);
+  for (const std::string& line : verdict.lines) tell(LogLevel::kWarning, "  " + line);
+}
+
+void AgentMachine::hear(const membership::Record& wanted) {
+  if (!exit_ && wanted.round == round_ && workers_ == Workers::kLive) record();
+}
+
+// Workers that have ended are asked for, too: the last lines of one that failed are worth a look.
+void AgentMachine::hear(const TailWanted& wanted) {
+  if (!exit_) emit(wanted);
+}
+
+void AgentMachine::hear(const JobEnd& end) {
+  emit(Send{channel_.plain(Ack{})});
+  awaiting_job_end_ = false;
+  end_lease();
+  exit_ = agent_action::Exit{end, false};
+  exit_->verdict.reason = after_standstill(end.reason);
+  stop_in_order();
+}
+
+// The others' words about this node follow: its own standstill came before.
+std::string AgentMachine::after_standstill(const std::string& reason) const {
+  const double seconds = std::chrono::duration<double>(stood_still_).count();
+  if (seconds == 0) return reason;
+  return concat("this ddprun stood still for ", std::lround(seconds * 10) / 10.0,
+                " s (stopped by a signal, or its machine was paused); then: ", reason);
+}
+
+void AgentMachine::hear(const Refused& refused) {
+  awaiting_job_end_ = false;
+  if (exit_) return;
+  if (round_ == 0 && refused.again) return start_over(refused.message);
+  // This node was given up: others may go on without it soon.
+  if (!session_.empty()) stop_workers(options_.fence_grace);
+  JobEnd end;
+  end.exit_code = refused.exit_code;
+  end.reason = after_standstill(refused.message);
+  decide_here(std::move(end));
+}
+
+void AgentMachine::start_over(const std::string& why) {
+  link_ = Link::kDown;
+  welcome_deadline_.reset();
+  session_.clear();
+  ++num_lives_;
+  embedded_ = false;
+  waits_.forget();
+  if (waits_.is_news(why)) tell(LogLevel::kInfo, why + "; trying again");
+  emit(agent_action::CloseLink{});
+  if (!reach_deadline_) reach_deadline_ = now_ + options_.connect_timeout;
+  reach_again(": " + why);
+}
+
+// ---- workers, and the listener of the store ----
+
+void AgentMachine::on(const agent_event::WorkerFailed& event) {
+  if (event.round != round_ || workers_ == Workers::kNone || failed_) return;
+  // One that comes late died before its node was told to stop, so it may be the cause.
+  if (exit_ && workers_ == Workers::kStopping) return;
+  failed_ = true;
+  failure_ = event.failure;
+  if (event.died_at) date_failure(*event.died_at);
+  if (exit_) return;
+  say(WorkerFailed{round_, failure_});
+  if (link_ != Link::kUp) stop_in_order();
+}
+
+void AgentMachine::date_failure(TimePoint died_at) {
+  const auto moment = clock_.remote(died_at);
+  if (!moment) return;
+  failure_.died_at_us = std::max<std::int64_t>(moment->at.count(), 0);
+  failure_.clock_error_us = moment->error.count();
+}
+
+void AgentMachine::on(const agent_event::WorkersFenced& event) {
+  if (event.round != round_ || !are_on()) return;
+  tell(LogLevel::kWarning,
+       "this ddprun stood still for longer than the keep-alive time allows; its workers were "
+       "killed, for the others may have gone on without them");
+  stop_workers(std::chrono::milliseconds{0});
+}
+
+void AgentMachine::on(const agent_event::Warned& event) {
+  if (exit_) return;
+  if (!session_.empty()) return say(event);
+  const bool for_good = event.kind == Preempted::Kind::kTimeLimit;
+  decide_here(for_good ? ExitCode::kTimeLimit : ExitCode::kRetryable, "this node " + event.reason);
+}
+
+void AgentMachine::on(const agent_event::WorkersGone& event) {
+  if (event.round != round_ || workers_ != Workers::kStopping) return;
+  workers_ = Workers::kNone;
+  if (declined_ > round_) {
+    close_store();
+    round_ = declined_;
+  }
+  last_step_ = event.last_step;
+  gone_at_ = now_;
+  stop_deadline_.reset();
+  if (exit_) return;  // the store lives on: other nodes' workers may not be gone yet
+  say_stopped();
+}
+
+void AgentMachine::on(const agent_event::WorkersKept& event) {
+  if (event.round != round_ || workers_ != Workers::kKeeping) return;
+  workers_ = Workers::kKept;
+  keep_deadline_.reset();
+  num_kept_ = event.count;
+  last_step_ = event.last_step;
+  gone_at_ = now_;
+  say_stopped();
+}
+
+void AgentMachine::on(const agent_event::WorkersNotKept& event) {
+  if (event.round == round_ && workers_ == Workers::kKeeping) not_kept(event.why);
+}
+
+void AgentMachine::not_kept(const std::string& why) {
+  keep_deadline_.reset();
+  const std::string what = concat("its workers can't go on in place: ", why);
+  emit(RoundOver{round_, what, false});
+  tell(LogLevel::kWarning, what);
+  stop_in_order();
+}
+
+void AgentMachine::say_stopped() {
+  if (store_.is_wanted()) {
+    stopped_unsaid_ = true;
+    emit(store_.bind(local_address_));
+  } else {
+    say(stopped_message());
+  }
+}
+
+WorkersStopped AgentMachine::stopped_message() const {
+  const auto moment = clock_.remote(gone_at_);
+  return {round_, store_.port(), last_step_,
+          moment ? std::max<std::int64_t>(moment->at.count(), 0) : 0,
+          workers_ == Workers::kKept ? num_kept_ : 0};
+}
+
+void AgentMachine::on(const agent_event::RankStalled& event) {
+  if (event.round == round_ && workers_ == Workers::kLive && link_ != Link::kUp) {
+    stalled_unsaid_ = event;
+  } else {
+    mention(event.round, event);
+  }
+}
+
+// The other nodes' ranks hear of it through the rendezvous, before the end of the round.
+void AgentMachine::on(const agent_event::RecordsWanted& event) {
+  if (event.round != round_ || workers_ != Workers::kLive || recorded_) return;
+  say(event);
+  record();
+}
+
+void AgentMachine::record() {
+  if (!std::exchange(recorded_, true)) emit(agent_action::Record{round_});
+}
+
+void AgentMachine::on(const agent_event::RanksInspected& event) { mention(event.round, event); }
+
+void AgentMachine::on(const agent_event::StepsTimed& event) {
+  if (event.round != round_) return;
+  if (!steps_ || steps_->round != round_) steps_ = StepTimes{round_, {}, {}};
+  if (!event.ranks.empty()) steps_->ranks = event.ranks;
+  if (event.training) steps_->training = event.training;
+  mention(event.round, event);
+}
+
+void AgentMachine::on(const agent_event::TailRead& event) {
+  if (link_ == Link::kUp && !exit_) emit(Send{channel_.plain(event)});
+}
+
+// With workers or without; the next one follows soon.
+void AgentMachine::on(const agent_event::NodeRead& event) {
+  if (link_ != Link::kUp || exit_) return;
+  StepTimes message{round_, {}};
+  message.monitor = event;
+  emit(Send{channel_.plain(std::move(message))});
+}
+
+void AgentMachine::stop_workers(std::chrono::milliseconds grace, bool after_records) {
+  if (workers_ == Workers::kNone) return;
+  const TimePoint until = now_ + grace + options_.stop_margin;
+  if (workers_ == Workers::kStopping && stop_deadline_ && *stop_deadline_ <= until) return;
+  workers_ = Workers::kStopping;
+  keep_deadline_.reset();
+  stop_deadline_ = until;
+  emit(agent_action::StopWorkers{grace, stop_signal_, after_records});
+}
+
+void AgentMachine::renew_lease() {
+  if (workers_ == Workers::kNone || link_ != Link::kUp || exit_) return;
+  emit(Lease{answered_at_ + keep_alive_ + options_.fence_grace});
+}
+
+void AgentMachine::end_lease() {
+  if (workers_ != Workers::kNone) emit(Lease{});
+}
+
+void AgentMachine::fence() {
+  if (workers_ == Workers::kNone) return;
+  constexpr std::chrono::seconds kLate{1};
+  if (const auto silence = now_ - answered_at_; silence > keep_alive_ + kLate) {
+    stood_still_ = silence;  // else it would have been noticed earlier
+  }
+  tell(LogLevel::kWarning,
+       "nothing was heard of the rendezvous for its keep-alive time; "
+       "stopping the workers of this node");
+  stop_workers(options_.fence_grace);
+}
+
+void AgentMachine::on(const agent_event::StoreBound& event) {
+  if (!store_.bound(event.port) || exit_) return;
+  if (stopped_unsaid_) {
+    stopped_unsaid_ = false;
+    say(stopped_message());
+  }
+  if (link_ == Link::kOpen && !join_said_) say_join();
+}
+
+void AgentMachine::on(const agent_event::StoreBindFailed& event) {
+  if (!store_.is_binding()) return;
+  if (auto again = store_.bind_failed(event.message)) return emit(std::move(*again));
+  if (exit_) return;
+  if (stopped_unsaid_) {
+    // The end of the round may be the end of the job. Only a next round wants the store.
+    stopped_unsaid_ = false;
+    return say(stopped_message());
+  }
+  leave_without_store();
+}
+
+void AgentMachine::leave_without_store() {
+  if (link_ == Link::kUp || !session_.empty()) {
+    say(Leave{store_.trouble(), exit_code(ExitCode::kUsage)});
+  }
+  decide_here(ExitCode::kUsage, store_.trouble());
 }
 
 }  // namespace ddprun::membership

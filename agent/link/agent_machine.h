@@ -14,16 +14,16 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "agent/link/agent_events.h"
+#include "agent/link/clock_offset.h"
+#include "agent/link/store_listener.h"
+#include "agent/link/wait_news.h"
 #include "common/clock.h"
 #include "common/endpoint.h"
 #include "common/exit_codes.h"
@@ -32,40 +32,6 @@
 #include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
-
-// A moment on the rendezvous' clock (since that clock's epoch); the truth is within ± error.
-struct RemoteMoment {
-  std::chrono::microseconds at{0};
-  std::chrono::microseconds error{0};
-};
-
-// How far the rendezvous' monotonic clock is from this node's, measured as NTP does it: a question
-// leaves, is answered with the other clock's time, and the answer comes.
-class ClockOffset {
- public:
-  // `sent` and `received` by our clock; in between the rendezvous' clock showed `answered`. A
-  // `received` before `sent` is ignored.
-  void sample(Clock::time_point sent, std::chrono::microseconds answered,
-              Clock::time_point received);
-
-  // Our moment `when` on the rendezvous' clock, by the sample that knows best: half its round trip,
-  // and what two clocks may drift apart since (kDrift), is its error. nullopt: no sample yet.
-  std::optional<RemoteMoment> remote(Clock::time_point when) const;
-
-  // The other side may be another machine from now on.
-  void reset() { samples_.clear(); }
-
-  static constexpr std::size_t kKept = 8;  // the last ones
-  static constexpr double kDrift = 200e-6;
-
- private:
-  struct Sample {
-    Clock::time_point middle;          // of the round trip
-    std::chrono::microseconds remote;  // then
-    std::chrono::microseconds half_round_trip;
-  };
-  std::deque<Sample> samples_;
-};
 
 struct AgentOptions {
   Join join;  // as the launcher knows it; session, store_port are the machine's
@@ -90,7 +56,7 @@ struct AgentOptions {
 class AgentMachine {
  public:
   explicit AgentMachine(AgentOptions options)
-      : options_(std::move(options)), join_(options_.join) {}
+      : options_(std::move(options)), join_(options_.join), store_(join_, options_.store_port) {}
 
   // One event; the actions that follow from it. After Exit every event returns nothing. `now` never
   // goes back. Events that don't fit the state (a late one of an old round) change nothing.
@@ -103,7 +69,6 @@ class AgentMachine {
 
  private:
   using TimePoint = Clock::time_point;
-  static constexpr std::chrono::milliseconds kPatience{2'000};
   static constexpr int kMostUntaken = 3;
 
   enum class Link { kDown, kOpen, kUp };  // kOpen: connected, not yet welcome
@@ -111,7 +76,7 @@ class AgentMachine {
   // they can, and wait for it.
   enum class Workers { kNone, kLive, kKeeping, kKept, kStopping };
 
-  // ---- the link: agent_machine.cc ----
+  // ---- the link ----
 
   void on(const agent_event::Start&);
   void on(const agent_event::LinkUp& event);
@@ -125,7 +90,7 @@ class AgentMachine {
   // HOST:PORT of the latest connection's rendezvous, or all there are.
   std::string where() const;
 
-  // ---- the rendezvous' messages: agent_machine_round.cc ----
+  // ---- the rendezvous' messages ----
 
   void on(const agent_event::LinkMessage& event);
   void hear(const Welcome& welcome);
@@ -148,17 +113,13 @@ class AgentMachine {
   // As if nothing had been reached yet; nothing numbered was said before the first round.
   void start_over(const std::string& why);
 
-  // ---- the store's listener: agent_machine_round.cc ----
+  // ---- the store's listener ----
 
   void on(const agent_event::StoreBound& event);
   void on(const agent_event::StoreBindFailed& event);
-  bool needs_store() const {
-    return !store_is_at_endpoint(join_.settings) && bound_port_ == 0 && !binding_;
-  }
-  void bind_store();
   void leave_without_store();
 
-  // ---- the workers: agent_machine_round.cc ----
+  // ---- the workers ----
 
   void on(const agent_event::WorkersRunning& event) { say_of_round(event.round, event); }
   void on(const agent_event::WorkerFailed& event);
@@ -209,7 +170,7 @@ class AgentMachine {
   void fence();
   std::string after_standstill(const std::string& reason) const;
 
-  // ---- the user, time and the end: agent_machine.cc ----
+  // ---- the user, time and the end ----
 
   void on(const agent_event::Signal& event);
   void on(const agent_event::Abandoned& event);
@@ -273,16 +234,10 @@ class AgentMachine {
   TimePoint gone_at_{};                    // likewise: when that was
   int num_kept_ = 0;                       // Workers::kKept: of how many
   std::uint64_t declined_ = 0;             // a round that came while they were being stopped
-  std::string last_told_;
-  std::string waiting_text_;                 // to be told when patience_until_ has come
-  std::optional<TimePoint> patience_until_;  // a wait that ends before is not worth a line
+  WaitNews waits_;
 
-  bool binding_ = false;  // BindStore was emitted, its answer is due
-  std::string bind_address_;
-  std::uint16_t bound_port_ = 0;  // 0: no listener is ready for the next round
-  bool serving_store_ = false;    // the store of round_
-  bool stopped_unsaid_ = false;   // WorkersStopped waits for the listener
-  std::string store_trouble_;     // why there is none; empty: nothing went wrong
+  StoreListener store_;
+  bool stopped_unsaid_ = false;  // WorkersStopped waits for the listener
 
   std::optional<agent_action::Exit> exit_;  // decided; carried out once the workers are gone
   bool awaiting_job_end_ = false;           // Leave was sent
@@ -295,39 +250,6 @@ class AgentMachine {
   std::optional<TimePoint> leave_deadline_;    // awaiting_job_end_
   std::optional<TimePoint> stop_deadline_;     // Workers::kStopping
   std::optional<TimePoint> keep_deadline_;     // Workers::kKeeping
-};
-
-// AgentMachine and what every owner of one needs: the queue that puts an action's own events after
-// the actions of the event before, and one timer. Clock and timer are the owner's.
-class AgentRunner {
- public:
-  struct Hooks {
-    std::function<Clock::time_point()> now;
-    // May call handle(): that event's turn comes later.
-    std::function<void(const AgentAction&)> perform;
-    // Call handle(Timer{}) then, instead of at the time that was named last; nullopt: never. Only
-    // called when it changes.
-    std::function<void(std::optional<Clock::time_point>)> wake_at;
-  };
-
-  AgentRunner(AgentOptions options, Hooks hooks);
-
-  // The event, and those that its actions cause. After drop() nothing.
-  void handle(AgentEvent event);
-  // The owner is gone: no hook is called any more.
-  void drop();
-
-  const AgentMachine& machine() const { return machine_; }
-
- private:
-  void set_timer();
-
-  const Hooks hooks_;
-  AgentMachine machine_;
-  std::deque<AgentEvent> waiting_;
-  std::optional<Clock::time_point> wake_at_;
-  bool handling_ = false;
-  bool dropped_ = false;
 };
 
 }  // namespace ddprun::membership

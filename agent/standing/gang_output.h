@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The output of gangs on this node: files in a directory of each gang, and their readers elsewhere
-// (docs/nodes.md, "output"). io thread only.
+// (docs/internals/nodes.md, "output"). io thread only.
 #pragma once
 
 #include <array>

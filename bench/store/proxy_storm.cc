@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "agent/link/agent_link.h"
-#include "agent/link/agent_machine.h"
+#include "agent/link/agent_runner.h"
 #include "bench/store/bench_client.h"
 #include "bench/store/storm.h"
 #include "rendezvous/store_server/store_proxy.h"

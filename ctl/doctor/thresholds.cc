@@ -112,7 +112,7 @@ Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
   Thresholds thresholds;
   TomlProblems problems(path);
   try {
-    take(toml::parse(text, path), "", problems, thresholds);
+    take(parsed_toml(text, path), "", problems, thresholds);
   } catch (const toml::parse_error& error) {
     problems.add(error.source(), toml_trouble(error));
   }

@@ -532,7 +532,7 @@ JobFile JobFile::parse(std::string_view text, const std::string& path, const std
   job.base = base;
   toml::table table;
   try {
-    table = toml::parse(text, path);
+    table = parsed_toml(text, path);
   } catch (const toml::parse_error& error) {
     throw Error(ErrorCode::kInvalidArgument,
                 concat(job.path, ":", error.source().begin.line, ": ", toml_trouble(error)));

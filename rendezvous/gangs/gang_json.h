@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pages of the queue: what is asked for and what is answered (docs/nodes.md). Pure.
+// The pages of the queue: what is asked for and what is answered (docs/internals/nodes.md). Pure.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The protocol of /v1/node, between a standing agent and ddprund: one JSON object in each text
-// frame (docs/nodes.md has the grammar). Pure.
+// frame (docs/internals/nodes.md has the grammar). Pure.
 #pragma once
 
 #include <cstddef>

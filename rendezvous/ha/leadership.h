@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of several ddprunds leads: the one whose lease in etcd holds the leader's key
-// (docs/ha.md has the argument why two can't both act).
+// (docs/internals/ha.md has the argument why two can't both act).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -31,8 +31,8 @@ constexpr std::size_t kMaxNamed = 16;
 constexpr int kFactor = 2;  // × the median
 constexpr std::chrono::microseconds kLeastExcess{1'000};
 
-// Ranks whose own part of a step takes much longer than the others', slowest first, at most 16:
-// "rank 3 (node 1, gpu02): 41.0 ms of its own per step, the median of 8 ranks is 12.0 ms".
+// Ranks whose own part of a step takes much longer than the others', slowest first, at most 16. A
+// text is "rank 3 (node 1, gpu02): 41.0 ms of its own per step, the median of 8 ranks is 12.0 ms".
 std::vector<std::string> slow_ranks(std::vector<TimedRank> ranks) {
   std::vector<std::string> named;
   if (ranks.size() < 2) return named;

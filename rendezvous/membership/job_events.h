@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of states and events: a job's reaction to all that happens to it, by its phase. Job's
-// dispatch reads it. docs/rendezvous.md tells the same in prose. Pure.
+// dispatch reads it. docs/internals/rendezvous.md tells the same in prose. Pure.
 #pragma once
 
 #include <array>

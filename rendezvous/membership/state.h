@@ -193,7 +193,7 @@ enum class JobPhase {
   kEnded,     // JobEnd was sent: waiting for acknowledgements
 };
 
-// Each waiting phase has one; see docs/rendezvous.md.
+// Each waiting phase has one; see docs/internals/rendezvous.md.
 struct JobDeadlines {
   using Optional = std::optional<Clock::time_point>;
   Optional join;          // kForming

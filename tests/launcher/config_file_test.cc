@@ -52,6 +52,10 @@ TEST_CASE("config file: what is wrong is named with file and line") {
   CHECK_THROWS_WITH(parse_config_file("rdzv_endpoint = 7", "f"), StartsWith("f:1: rdzv_"));
   CHECK_THROWS_WITH(parse_config_file("preflight = true", "f"), Contains("preflight wants"));
   CHECK_THROWS_WITH(parse_config_file("hosts = \"a\"", "f"), Contains("hosts wants"));
+  std::string deep = "a";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  CHECK_THROWS_WITH(parse_config_file("nnodes = 1\n  " + deep + " = 1", "f"),
+                    "f:2: it is no TOML here, at column 3: a key has more than 32 parts");
   CHECK_THROWS_WITH(parse_config_file("nno\u0260des = 1", "f"), StartsWith("f:1: "));
   CHECK_THROWS_WITH(parse_config_file("nnodes = 1\n[;x", "f"), StartsWith("f:2: "));
   CHECK_THROWS_WITH(parse_config_file("\n\nrdzv_endpont = \"a\"", "f"),

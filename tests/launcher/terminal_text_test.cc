@@ -6,6 +6,7 @@
 
 #include <future>
 
+#include "common/log_level.h"
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 
@@ -40,7 +41,7 @@ TEST_CASE("terminal_text: a reader that doesn't read is not waited for without e
   auto written = std::async(std::launch::async,
                             [&] { write_within(pipe.writer.get(), more_than_fits, 20ms); });
   const bool returned = written.wait_for(5s) == std::future_status::ready;
-  if (!returned) pipe.reader.reset();  // EPIPE ends it
+  if (!returned) pipe.reader.reset();  // EPIPE then ends it
   CHECK(returned);
 }
 

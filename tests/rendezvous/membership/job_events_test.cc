@@ -113,7 +113,7 @@ AgentMessage message_of(JobEvent event, std::uint64_t round) {
     case JobEvent::kWorkersStopped:
       return WorkersStopped{round, 1001};
     case JobEvent::kWorkerRequest:
-      return WorkerRequest{round};
+      return WorkerRequest{round, {}, 0, {}};
     case JobEvent::kWorkersLeft:
       return WorkersLeft{round};
     case JobEvent::kPreempted:

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous' clock as this node knows it. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <optional>
+
+#include "common/clock.h"
+
+namespace ddprun::membership {
+
+// A moment on the rendezvous' clock (since that clock's epoch); the truth is within ± error.
+struct RemoteMoment {
+  std::chrono::microseconds at{0};
+  std::chrono::microseconds error{0};
+};
+
+// How far the rendezvous' monotonic clock is from this node's, measured as NTP does it: a question
+// leaves, is answered with the other clock's time, and the answer comes.
+class ClockOffset {
+ public:
+  // `sent` and `received` by our clock; in between the rendezvous' clock showed `answered`. A
+  // `received` before `sent` is ignored.
+  void sample(Clock::time_point sent, std::chrono::microseconds answered,
+              Clock::time_point received);
+
+  // Our moment `when` on the rendezvous' clock, by the sample that knows best: half its round trip,
+  // and what two clocks may drift apart since (kDrift), is its error. nullopt: no sample yet.
+  std::optional<RemoteMoment> remote(Clock::time_point when) const;
+
+  // The other side may be another machine from now on.
+  void reset() { samples_.clear(); }
+
+  static constexpr std::size_t kKept = 8;  // the last ones
+  static constexpr double kDrift = 200e-6;
+
+ private:
+  struct Sample {
+    Clock::time_point middle;          // of the round trip
+    std::chrono::microseconds remote;  // then
+    std::chrono::microseconds half_round_trip;
+  };
+  std::deque<Sample> samples_;
+};
+
+}  // namespace ddprun::membership
