@@ -58,8 +58,5 @@ def agent_load():
 def rows():
     return [Row("agent-load", f"`ddprund` with a job of {NODES:,} nodes × {WORKERS} ranks that runs", {OURS: agent_load},
                 [Goal("CPU %", 5)], repeats=3,
-                note=f"CPU of one core, over {SECONDS} s, with a journal. Each agent pings every 1.7 s. Every 5 s it "
-                     "reports how its node is (8 GPUs) and how far its ranks are, and every second time also the "
-                     "times of their steps. These are 600 pings and 200 messages a second. All agents are in one "
-                     "process (bench/fake_agents.py), which is not counted. They ping at common moments of the "
-                     "rendezvous' clock. So the rendezvous wakes a quarter as often as before, when the row had 6.5 %")]
+                note=f"CPU of one core, over {SECONDS} s, with a journal: 600 pings and 200 reports a second. All "
+                     "agents are in one process (bench/fake_agents.py), which is not counted")]

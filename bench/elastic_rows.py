@@ -122,7 +122,7 @@ def rows():
              "torchrun": lambda: agent_killed_ms(theirs(*one_or_two), 2, has_spare=False)},
             [Goal("ms", 300)], repeats=3,
             note="kill -9 of the second host's launcher. Ours: a spare takes its place; torchrun's "
-                 f"survivors would go on alone (`--nnodes=1:2`); {hosts}"),
+                 "survivors would go on alone (`--nnodes=1:2`); hosts as in `hosts`"),
         Row("link-cut", "the link to a host is cut → every worker is told to stop",
             {OURS: lambda: link_cut_ms(ours(
                 *single, f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=1")),

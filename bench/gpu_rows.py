@@ -64,8 +64,9 @@ def rows(results):
     return [
         (Row("gpu-step", "a training step, a rank on each GPU", dict.fromkeys((OURS, TORCH)),
              [Goal(metric, limit, TORCH) for metric, limit in zip(STEPS.values(), (0.75, 0.75, 0.95, 0.97))],
-             note="both with DDP on NCCL and SGD with momentum, in turn, each step waited for; ResNet-18 on 32 × 32 images and the MLP in "
-                  "float32, GPT-2 with bfloat16 by autocast; medians. Two ranks on one GPU take turns on it: no measure of the communication"),
+             note="both with DDP on NCCL and SGD with momentum, each step waited for; ResNet-18 "
+                  "on 32 × 32 images and the MLP in float32, GPT-2 with bfloat16 by autocast. Two"
+                  " ranks on one GPU take turns on it: no measure of the communication"),
          steps(results)),
         (Row("gpu-adamw", "AdamW's step, 10 M float32 parameters in 200 tensors on a GPU", dict.fromkeys((OURS, FUSED, LIBTORCH)),
              [Goal(OVER_BUCKETS, 1.0, FUSED), Goal(WITHOUT_DDP, 1.0, FUSED), Goal(CLIPPING, 0.3)],
@@ -73,7 +74,8 @@ def rows(results):
          optimizers(results)),
         (Row("gpu-all-reduce", "what an all-reduce of float32 costs the thread that starts it", dict.fromkeys((OURS, NCCL, TORCH)),
              [Goal("4 KiB, sum, 2 ranks (µs)", 0.4, TORCH), Goal("4 KiB, sum, 2 ranks (µs)", 1.5, NCCL), Goal("4 KiB, sum, 1 rank (µs)", 1.5)],
-             note="the time in the call, without the device's; two ranks share a GPU; medians, ours and NCCL's in one process, in turn"),
+             note="the time in the call, without the device's; two ranks share a GPU; ours and "
+                  "NCCL's in one process"),
          host),
     ]
 

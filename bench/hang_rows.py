@@ -53,6 +53,5 @@ def hang_seconds():
 def rows():
     return [Row("hang", "one rank stops making progress at 50 ms steps → told on every node, 2 hosts × 2",
                 {OURS: hang_seconds}, [Goal("s", 10)], repeats=3,
-                note="the rank reads a FIFO that nobody writes; flags are the defaults, the limit is learnt "
-                     "(5 s at this step time); with the rank's name, its file and its stack. NCCL's own "
-                     "time-out is 10 min")]
+                note="default flags; the limit is learnt (5 s at this step time); told with the "
+                     "rank's name, its file and its stack. NCCL's own time-out is 10 min")]

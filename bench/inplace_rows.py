@@ -72,6 +72,6 @@ def rows():
     return [Row("inplace", "in-place recovery, 2 of 3 ranks survive: kill → next step",
                 {OURS: lambda: next_step_ms("inplace"), PEER: lambda: next_step_ms("restart")},
                 [Goal("ms", 0.3, PEER)],
-                note="`train` on the digits, kill -9 of a rank; until each rank of the next round has finished a step, "
-                     "by the rendezvous' ledger. The peer is the same with `--recovery=restart`: processes start "
-                     "again, load LibTorch and the data, and the newest checkpoint (one every 20 steps)")]
+                note="`train` on the digits, kill -9 of a rank; until each rank of the next round"
+                     " has finished a step. The peer is `--recovery=restart` with a checkpoint "
+                     "every 20 steps")]

@@ -66,5 +66,5 @@ def cost_of_reading():
 def rows():
     return [Row("metrics-cpu", f"a node's readings and its page of metrics, {NUM_WORKERS} workers", {OURS: cost_of_reading},
                 [Goal("CPU %", 0.2)], repeats=3,
-                note=f"all CPU time of `ddprun --metrics --hang-action=off`, whose page is read every {SECONDS_BETWEEN} s, "
-                     f"for {NUM_READINGS * SECONDS_BETWEEN} s. Each worker has 65 threads, a child and 32 connections")]
+                note=f"`ddprun --metrics --hang-action=off`, its page read every {SECONDS_BETWEEN} s, for "
+                     f"{NUM_READINGS * SECONDS_BETWEEN} s. Each worker has 65 threads, a child and 32 connections")]

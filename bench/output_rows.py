@@ -68,9 +68,8 @@ def tee_row():
         {OURS: lambda: tee(lambda: [program("ddprun")]), "torchrun": lambda: tee(torchrun)},
         [Goal("ms for 100,000 lines", 0.2, "torchrun"), Goal("CPU ms for 100,000 lines", 0.2, "torchrun"),
          Goal("resident MB", 20)],
-        note=f"Each worker writes {LINES:,} lines as fast as they are taken. The time is from the first line to the "
-             "last one on a pipe as the console. CPU and memory are those of the launcher's own processes. 0.2 × the "
-             "time is 5 × the lines per second")
+        note=f"Each worker writes {LINES:,} lines as fast as they are taken; the console is a pipe. CPU and "
+             "memory are those of the launcher's own processes")
 
 
 def rows():

@@ -27,8 +27,8 @@ def _checkpoint(mode):
 def _checkpoint_row():
     return Row("checkpoint", "a checkpoint of 100 MB in 50 tensors: what `save()` costs the training thread",
                {OURS: _checkpoint("async"), SYNCHRONOUS: _checkpoint("sync")}, [Goal(STALL, 0.1, SYNCHRONOUS)], repeats=5,
-               note="`CheckpointOptions::async` on and off, median of 7 saves after the first; the thread that writes takes "
-                    "some of one core meanwhile, which isn't counted")
+               note="`CheckpointOptions::async` on and off, median of 7 saves after the first; "
+                    "the writing thread's time isn't counted")
 
 
 TORCH = "torch::optim::AdamW"
@@ -70,10 +70,9 @@ def _zero_row():
         return once
     return Row("zero", "AdamW over 10.5 M parameters on 4 ranks, ZeRO-1 beside plain DDP and ZeRO-2",
                {OURS: side(1), PLAIN: side(0), STAGE_2: side(2)}, [Goal(STATE, 0.3, PLAIN)], repeats=3,
-               note="`DdpOptions::zero`. The state is counted by the sizes of its tensors. The memory that it adds is "
-                    "the growth of the process' private memory from before the optimiser to after three steps. That "
-                    "includes activations and, with ZeRO, gradients that autograd holds. Four ranks share the "
-                    "machine's cores. Medians of 12 steps after 3")
+               note="`DdpOptions::zero`. Added memory is the growth of the process' private "
+                    "memory from before the optimiser to after three steps, activations included."
+                    " Four ranks share the machine's cores. Medians of 12 steps after 3")
 
 
 GLOO = "Python DDP, gloo"
@@ -115,8 +114,9 @@ def _resnet_row():
     return Row("resnet18", "a step of ResNet-18 on 32 × 32 images, 16 per rank, 2 ranks of one thread",
                {OURS: lambda: {STEP_MS: _ours_on(2, "resnet18", "10")["step_ms"]},
                 GLOO: lambda: {STEP_MS: _gloo_on(2, "resnet18", "10")["step_ms"]}},
-               [Goal(STEP_MS, 0.85, GLOO)], note="SGD with momentum; medians of 10 steps after 5; nearly all of a step is LibTorch's convolutions, the same on "
-                    "both sides, and 3 ms of ours is communication that nothing hides")
+               [Goal(STEP_MS, 0.85, GLOO)],
+               note="SGD with momentum; medians of 10 steps after 5; nearly all is LibTorch's convolutions, the same on "
+                    "both sides")
 
 
 ONE, TWO, TIMES = "1 rank (ms)", "2 ranks (ms)", "2 ranks ÷ 1 rank"
@@ -147,10 +147,9 @@ def _pipeline_row():
 
     return Row("pipeline", "a step of an MLP of 12 layers of 768 × 768 in 2 stages by 1F1B, 512 rows in 8 micro-batches, 2 ranks of one thread",
                {OURS: ours, PIPELINING: theirs}, [Goal(OVER_IDEAL, 1.15), Goal(STEP_MS, 0.9, PIPELINING)],
-               note="The ideal is the same micro-batches through both stages on one rank, ÷ 2, × (1 + 1/8) for the "
-                    "bubble. It is measured in the same run in turn with the pipeline's steps, on both ranks at once. "
-                    "Stages are equal except for the gradient of the batch, which nobody needs (3 % of the last one's "
-                    "work). Medians of 20 steps after 3")
+               note="The ideal is the same micro-batches through both stages on one rank, ÷ 2, × "
+                    "(1 + 1/8) for the bubble, in turn with the pipeline's steps. Medians of 20 "
+                    "steps after 3")
 
 
 NUM_HOSTS, RATE_MBIT, PORT = 4, 1000, 29400
@@ -203,14 +202,13 @@ def _shaped(compression):
 def _shaped_rows():
     what = "a step of that MLP on 4 hosts (namespaces), 1 Gb/s each"
     plain = Row("shaped", what, _shaped("none"), [Goal(STEP_MS, 1.0, GLOO), Goal(STEP_MS, LINE_MS / 0.9)], repeats=3,
-                note=f"A ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable (headers not counted). So "
-                     f"{LINE_MS / 0.9:.0f} ms would be 0.9 of the line rate without any computing. Four ranks share "
-                     "two cores here. Nothing can hide the work before the first gradient and after the last one: "
-                     "forward, the last layers' backward, the update, some 50 ms. Medians of 15 steps after 5")
+                note=f"A ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable, {LINE_MS / 0.9:.0f} ms at 0.9 "
+                     "of its rate. Four ranks share two cores. Nothing hides some 50 ms before the first gradient and "
+                     "after the last one. Medians of 15 steps after 5")
     bf16 = Row("shaped-bf16", what + ", gradients sent as bfloat16",
                {OURS: _shaped("bf16")[OURS], GLOO: _shaped("none")[GLOO]}, [Goal(STEP_MS, 0.6, GLOO)], repeats=3,
-               note="`--compress=bf16`'s hook; the peer sends float32, as it does by default; half the bytes are 157 ms of the "
-                    "cable, the rest is four ranks that compute and convert on two cores")
+               note="`--compress=bf16`'s hook; the peer sends float32, its default; half the "
+                    "bytes are 157 ms of the cable")
     return [plain, bf16]
 
 
@@ -226,8 +224,8 @@ def _tensor_parallel_row():
 
     return Row("tensor-parallel", "a step of two linear layers (1,024 → 4,096 → 1,024), 64 rows, shared by 2 ranks of one thread",
                {OURS: ours, DTENSOR: theirs}, [Goal(STEP_MS, 0.8, DTENSOR)],
-               note="forward, backward and SGD; the peer is `parallelize_module` with `ColwiseParallel` and `RowwiseParallel`; both "
-                    "move 256 KiB twice; medians of 40 steps after 5")
+               note="with SGD; the peer is `ColwiseParallel` and `RowwiseParallel`; both move 256"
+                    " KiB twice; medians of 40 steps after 5")
 
 
 def rows():

@@ -82,6 +82,5 @@ def rows():
         "ssh", f"{NUM_NODES} nodes over ssh, start → last worker running",
         {OURS: ours, f"{NUM_NODES} × ssh true": ssh_true},
         [Goal("ms", 1.3, f"{NUM_NODES} × ssh true")],
-        note="One sshd on loopback, own keys. Ours has one worker for each node, and is timed from the start of "
-             "ddprun to the last worker's first instruction. The other side starts all at once, and is timed to the "
-             "end of the last one")]
+        note="One sshd on loopback. Ours has one worker a node and ends at the last worker's "
+             "first instruction. The other side starts all at once and ends with the last one")]

@@ -94,8 +94,8 @@ def cpu_row():
         {OURS: side(ours), ECHO: echo_once, PYTORCH: side(pytorchs)},
         [Goal("µs/add", 1.2, ECHO), Goal("µs/add", 1, PYTORCH), Goal("µs/set+ping", 1, PYTORCH),
          Goal("µs/get", 1.2, ECHO), Goal("µs/get", 1, PYTORCH)], repeats=7,
-        note="user + system time of the server's process, one request under way per connection; the "
-             "echo server is one epoll_wait, recv and send per ADD-sized message")
+        note="user + system time of the server, one request under way per connection; the echo "
+             "server is one epoll_wait, recv and send per message")
 
 
 def storm_row():
@@ -110,10 +110,9 @@ def storm_row():
     return Row("store-storm", "store: 16,000 simulated ranks join, exchange an id, barrier",
                {OURS: side(ours), PYTORCH: side(pytorchs_as_it_is), NO_DNS: side(pytorchs)},
                [Goal("seconds", 0.5, PYTORCH)], repeats=5,
-               note="One client process plays all ranks and shares the two cores with the server, so about 1 s of CPU "
-                    "is not the server's. PyTorch's server asks for the name of every peer. In the second column a "
-                    "DNS server on the same host answers, as it does for PyTorch's own dual-stack socket. In the "
-                    "third column /etc/hosts answers, for an IPv4 socket that is handed to the server: its best case")
+               note="One client process plays all ranks on the same two cores, about 1 s of CPU. "
+                    "PyTorch's server asks for the name of every peer: a local DNS server answers"
+                    " in the second column, /etc/hosts in the third, its best case")
 
 
 def memory_row():
@@ -149,10 +148,8 @@ def hostile_row():
                {OURS: side(ours), PYTORCH: side(pytorchs)},
                [Goal(f"p99 ms, {flood}", 5) for flood in FLOODS], repeats=1,
                note=f"A GET each millisecond for {FLOOD_SECONDS} s, timed from when it is due. The floods are in "
-                    "bench/store/store_hostile.cc. On keys: keys that collide in std::hash, 20 WAITs of 131,072 keys "
-                    "and writes to two of them, such a WAIT by one connection after the other, LIST_KEYS of 131,072 "
-                    "keys, CHECK of as many. On values: MULTI_GET of 131,072 values of 64 KiB, GET and APPEND of a "
-                    "value of 32 MiB, ADD to 32 MiB of blanks, SET of 32 MiB. inf: the server ended")
+                    "bench/store/store_hostile.cc: keys that collide in std::hash; requests of 131,072 keys each; "
+                    "values of 32 MiB (`get-large`: also 131,072 values of 64 KiB). inf: the server ended")
 
 
 def rows():

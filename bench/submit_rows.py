@@ -78,5 +78,5 @@ def rows():
     atexit.register(CLUSTER.close)
     return [Row("submit", "`ddprunctl submit --to slurm`, until the job has its id",
                 {OURS: ours, "sbatch": lambda: {"ms": sbatch_alone()}}, [Goal("over sbatch ms", 100)], repeats=10,
-                note="a real Slurm of one node; both have the same cost to enter its namespaces; ours checks the job's "
-                     "flags, runs sbatch and leaves its record")]
+                note="a real Slurm of one node; ours checks the job's flags, runs sbatch and "
+                     "leaves its record")]

@@ -195,22 +195,13 @@ def rows():
         Row("proxy", "a request to the round's store through the node's proxy",
             {OURS: proxied, DIRECT: direct},
             [Goal("added µs, 1 connection", 60), Goal(per, 1.43, DIRECT)], repeats=15,
-            note="One worker, ADD, closed loop; ddprund and ddprun on one machine. With one connection each request "
-                 "wakes two processes more than a direct one. The cost of waking an idle core of a virtual machine "
-                 "decides: 20 to 250 µs each on one machine of 2026-11-26. The row was 102 µs there, and 43 to 50 on "
-                 "two others; a core that is kept awake takes half. Requests that wait for the reply before them, to "
-                 "share a message, were tried. They were a tenth faster with 64 connections, no different with 4 to "
-                 "16, a third slower with two"),
+            note="One worker, ADD, closed loop; ddprund and ddprun on one machine. With one "
+                 "connection each request wakes two processes more. Waking an idle core of a "
+                 "virtual machine decides: 102 µs on one machine, 43 to 50 on two others"),
         Row("journal", "that, with a journal (`--durability=process`)",
             {OURS: journalled, MEMORY: in_memory}, [Goal(per, 1.43, MEMORY)], repeats=15,
-            note="Each request is kept before it is answered. The journal's thread needs a third core, and there are "
-                 "two here. A commit takes 110 µs of CPU, for some 25 requests. A third goes to waking the two "
-                 "threads, a fifth to SQLite, a quarter to writes. A quarter was saved on 2026-11-26: stat(2) of the "
-                 "files once in 10 ms, eight bytes a step of the checksum. Later, keys that are moved and no streams "
-                 "saved 5 % of ddprund's CPU. In six goes the ratio was 0.59 × before, 0.61 to 0.70 × after. Without "
-                 "effect: commits that wait 50 to 300 µs for more (they save CPU, and cost a closed loop as much in "
-                 "time), pages of 512 bytes to 16 KiB. One idea is left: a table without a row id. It would write two "
-                 "pages a commit instead of three, and give up that a damaged index costs no row"),
+            note="Each request is kept before it is answered. The journal's thread needs a third "
+                 "core, and there are two here"),
         Row("proxy-storm", "16,000 simulated ranks join, exchange an id, barrier: through 2,000 nodes' proxies, "
             "or each with a connection of its own",
             {OURS: lambda: storm("proxy_storm", "2000", "8", "3"),
@@ -218,15 +209,11 @@ def rows():
              APART: lambda: storm("proxy_storm", "2000", "8", "1"),
              DIRECT: lambda: storm("store_storm", "16000")},
             [Goal("seconds", 0.5, DIRECT)], repeats=15,
-            note="One ddprund. One client process, which shares the two cores with it, plays all ranks, as in the row "
-                 "`store-storm`. With proxies, the nodes' agents, their 2,000 connections and their ends of the "
-                 "streams are the shipped code. They have joined before the clock runs. The loopback between workers "
-                 "and their node's proxy is left out. Requests that a node's workers send at the same time go in one "
-                 "message: the more, the cheaper. The column ddprun has 3 requests a message. That is what 8 "
-                 "processes reach that ADD in a closed loop through a `ddprun` on this machine (2.9 to 3.6). The next "
-                 "two columns are the best and the worst case. In the best all workers of a node are at the same "
-                 "point; in the worst no two requests ever share a message. Half of the seconds and more are the "
-                 "client's, whose part of the work is spread over the nodes in a real job"),
+            note="One ddprund; one client process on the same two cores plays all ranks and takes"
+                 " half of the seconds or more. The agents' code is the shipped one; the loopback"
+                 " between workers and proxy is left out. Requests of a node at the same time "
+                 "share a message. The column ddprun has 3 a message, as 8 processes reach in a "
+                 "closed loop. The next two columns are the best and the worst case"),
         Row("daemon-restart", "ddprund is killed and started again → both agents are back",
             {OURS: restart_ms}, [Goal("ms", 1000)],
             note="kill -9; torchrun's job would be lost. The same workers run on"),
@@ -239,6 +226,6 @@ def rows():
         Row("tls-start", "2 hosts × 2 workers, both started at once, over TLS → all workers running",
             {OURS: lambda: hosts_start(True), PLAIN: lambda: hosts_start(False)},
             [Goal("ms", 1.3, PLAIN)],
-            note="Hosts are network namespaces that share two cores. Each of the two `ddprun` needs 5 ms of CPU more: "
-                 "OpenSSL's own start (1.6 ms), certificates and key (1 to 1.6 ms), the handshakes (0.9 ms each)"),
+            note="Hosts as in `hosts`. Each `ddprun` needs 5 ms of CPU more: OpenSSL's start, "
+                 "certificates and key, handshakes"),
     ]

@@ -350,7 +350,6 @@ class NodeJob {
     machine.prewarm = config.prewarm;
     machine.in_own_job = plan_.environment.contains(env::kRound) &&
                          find_variable(plan_.environment, env::kRunId) == plan_.rendezvous.job_id;
-    machine.rendezvous_lost_timeout = config.rendezvous_lost_timeout;
 
     membership::Join& join = machine.join;
     join.run_id = plan_.rendezvous.job_id;
@@ -358,15 +357,7 @@ class NodeJob {
     join.settings = static_cast<const membership::JobSettings&>(config);
     if (is_static) join.settings.rdzv_backend = membership::kStaticBackend;
     join.settings.store = config.wanted_store.value_or(membership::StoreMode::kDirect);
-    join.timeouts.join = config.rendezvous_timeout;
-    join.timeouts.last_call = config.last_call_timeout;
-    join.timeouts.keep_alive = config.keep_alive_timeout;
-    join.timeouts.start = config.start_timeout;
-    join.timeouts.stop_grace = config.shutdown_timeout;
-    join.timeouts.rendezvous_lost = config.rendezvous_lost_timeout;
-    join.timeouts.max_restart_delay = config.max_restart_delay;
-    join.timeouts.exit_barrier = config.exit_barrier_timeout;
-    join.timeouts.replacement = config.replacement_timeout;
+    join.timeouts = config.timeouts;
     // Alone with its own rendezvous it can't be cut off: silence only means that this process stood
     // still (Ctrl-Z, a paused container).
     if (daemon_ && config.max_nodes == 1) join.timeouts.keep_alive = std::chrono::hours{24 * 365};
@@ -455,7 +446,7 @@ class NodeJob {
       tell(LogLevel::kWarning,
            has_begun_
                ? concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
-                        plan_.config.shutdown_timeout.count() / 1000.0,
+                        plan_.config.timeouts.stop_grace.count() / 1000.0,
                         " s); a second signal kills them now",
                         goes_on_elsewhere ? ", and ends the job on the other nodes" : "")
                : concat("got ", signal_name(number), ": leaving; no worker was started"));
@@ -557,7 +548,7 @@ class NodeJob {
                 why_unreached_.empty() ? "the first attempt is still under way" : why_unreached_,
                 plan_.rendezvous.others.empty() ? ". Does ddprun run on that node?"
                                                 : ". Does a ddprund run on these nodes?",
-                " Trying for up to ", plan_.config.rendezvous_timeout.count() / 1000.0,
+                " Trying for up to ", plan_.config.timeouts.join.count() / 1000.0,
                 " s (--rendezvous-timeout)"));
   }
 
@@ -676,7 +667,7 @@ class NodeJob {
     if (!jobs.empty()) say_what_goes_on(jobs);
     const auto serve =
         jobs.empty() ? rendezvous::Serve::kUntilTimeout : rendezvous::Serve::kUntilJobsEnd;
-    daemon_->when_idle(plan_.config.shutdown_timeout + kFarewellTimeout, serve,
+    daemon_->when_idle(plan_.config.timeouts.stop_grace + kFarewellTimeout, serve,
                        [this] { io_.stop(); });
   }
 

@@ -71,19 +71,10 @@ struct LaunchConfig : membership::JobSettings {
   bool standing_agents = false;  // those of the ddprund start the job (launcher/gangs)
 
   // Time limits.
-  std::chrono::milliseconds rendezvous_timeout{600'000};  // until all nodes have joined
-  std::chrono::milliseconds connect_timeout{0};  // until the rendezvous answers; 0: as above
-  std::chrono::milliseconds static_timeout{0};   // with fixed ranks: instead of it; 0: isn't
-  std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers run on without it
-  std::chrono::milliseconds shutdown_timeout{30'000};         // SIGTERM → SIGKILL
-  std::chrono::milliseconds max_restart_delay{30'000};        // between rounds of a crash loop
-  // Times of the whole job: flags, or keys of --rdzv-conf; the first node's values count.
-  std::chrono::milliseconds last_call_timeout{30'000};  // MIN nodes are there: wait for MAX
-  std::chrono::milliseconds keep_alive_timeout{5'000};  // silence of a node for this long: lost
-  std::chrono::milliseconds keep_alive_interval{0};     // of a node's pings; 0: a third of it
-  std::chrono::milliseconds start_timeout{300'000};     // until every worker of a round runs
-  std::chrono::milliseconds exit_barrier_timeout{3'600'000};  // first node succeeded → all have
-  std::chrono::milliseconds replacement_timeout{0};  // fewer than MIN nodes are left; 0: the end
+  std::chrono::milliseconds connect_timeout{0};  // until the rendezvous answers; 0: timeouts.join
+  std::chrono::milliseconds static_timeout{0};   // with fixed ranks: timeouts.join; 0: isn't
+  std::chrono::milliseconds keep_alive_interval{0};  // of a node's pings; 0: a third of keep_alive
+  membership::JobTimeouts timeouts;
 
   // Ranks that make no progress (docs/hang-detection.md).
   agent::HangLimits hang_limits;  // unset ones are learnt

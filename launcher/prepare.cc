@@ -157,7 +157,7 @@ void fix_ranks(Preparation& result) {
                                   ")"));
     config.min_nodes = config.max_nodes;
   }
-  if (config.static_timeout.count() > 0) config.rendezvous_timeout = config.static_timeout;
+  if (config.static_timeout.count() > 0) config.timeouts.join = config.static_timeout;
 }
 
 void find_placement(Preparation& result) {
@@ -366,7 +366,7 @@ Preparation prepare(CommandLine line, Environment environment, const std::string
   read_secrets(result);
   if (result.problems.empty()) find_step_token(result, line.step);
   LaunchConfig& settled = result.plan.config;
-  if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.rendezvous_timeout;
+  if (settled.connect_timeout.count() == 0) settled.connect_timeout = settled.timeouts.join;
   if (result.problems.empty()) find_output(result, argv0, line.values.as_given("log-dir"));
   if (result.problems.empty()) check_report(result);
   if (result.problems.empty()) check_events(result);

@@ -119,7 +119,7 @@ void check_hosts(const LaunchConfig& config, std::vector<std::string>& problems)
 constexpr std::chrono::milliseconds kMinKeepAlive{200};
 
 void check_times(const LaunchConfig& config, std::vector<std::string>& problems) {
-  const auto keep_alive = config.keep_alive_timeout;
+  const auto keep_alive = config.timeouts.keep_alive;
   if (keep_alive.count() > 0 && keep_alive < kMinKeepAlive) {  // 0 was refused already
     problems.emplace_back("--keep-alive-timeout: must be at least 0.2 seconds");
   }

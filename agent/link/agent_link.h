@@ -71,7 +71,7 @@ class AgentLink {
 
  private:
   class Impl;
-  std::shared_ptr<Impl> impl_;  // second owner: the coroutines that are under way
+  std::shared_ptr<Impl> impl_;  // second owner: the handlers that are under way
 };
 
 }  // namespace ddprun::membership

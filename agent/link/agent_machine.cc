@@ -222,8 +222,8 @@ void AgentMachine::on(const agent_event::LinkDown& event) {
   if (!reach_deadline_) {
     tell(LogLevel::kWarning,
          concat("lost the rendezvous at ", where(), " (", event.reason, "); trying to come back"));
-    reach_deadline_ =
-        now_ + (embedded_ ? options_.embedded_lost_timeout : options_.rendezvous_lost_timeout);
+    reach_deadline_ = now_ + (embedded_ ? options_.embedded_lost_timeout
+                                        : options_.join.timeouts.rendezvous_lost);
   }
   // Another one may lead soon, and wait for this node as long (Job::without_rendezvous_until).
   if (options_.endpoints.size() > 1 && are_on()) {

@@ -38,10 +38,10 @@ struct AgentOptions {
   // Rendezvous endpoints as given, at least one. In static mode the one is MASTER_ADDR/PORT, too.
   std::vector<Endpoint> endpoints;
   std::uint16_t store_port = 0;  // --master-port outside static mode; 0 = any free port
-  std::chrono::milliseconds connect_timeout{60'000};          // first connection
-  std::chrono::milliseconds welcome_timeout{30'000};          // Join → Welcome
-  std::chrono::milliseconds rendezvous_lost_timeout{60'000};  // workers kept without a rendezvous
-  std::chrono::milliseconds embedded_lost_timeout{3'000};     // likewise, when it was embedded
+  std::chrono::milliseconds connect_timeout{60'000};  // first connection
+  std::chrono::milliseconds welcome_timeout{30'000};  // Join → Welcome
+  std::chrono::milliseconds embedded_lost_timeout{
+      3'000};                                      // the rendezvous was embedded, and is lost
   std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
   std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
   // Between pings. 0, or more than half the keep-alive time: a third of that is used.

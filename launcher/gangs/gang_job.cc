@@ -381,7 +381,7 @@ int run_gang(GangRequest request, const LaunchConfig& config, ServiceManager man
     client.token = Secret::from_flag("--token-file", config.token_file);
   if (config.tls.any()) client.tls = security::make_client_context(config.tls);
   const auto job = std::make_unique<GangJob>(std::move(request), std::move(client),
-                                             config.rendezvous_lost_timeout, std::move(manager));
+                                             config.timeouts.rendezvous_lost, std::move(manager));
   const int exit_status = job->run();
   membership::JobEnd verdict;
   verdict.exit_code = exit_status;

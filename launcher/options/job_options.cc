@@ -120,6 +120,7 @@ std::string set_hang_action(const std::string& value, LaunchConfig& config) {
 std::vector<Option> size_options() {
   constexpr char kGroup[] = "Size";
   using C = LaunchConfig;
+  using T = membership::JobTimeouts;
   return {
       {"nnodes", "N|MIN:MAX", "1", "number of nodes", kGroup, set_nnodes},
       {"nproc-per-node", "N|auto|gpu|cpu", "1",
@@ -130,7 +131,7 @@ std::vector<Option> size_options() {
        number_to(&C::max_node_losses)},
       {"max-restart-delay", "SECONDS", "30",
        "a crash loop's rounds wait 1, 2, 4, … seconds, at most this", kGroup,
-       seconds_to(&C::max_restart_delay)},
+       seconds_to(&T::max_restart_delay)},
       {"max-preemptions", "N", "16", "restarts of the job after a node was preempted", kGroup,
        number_to(&C::max_preemptions)},
       {"no-progress-restarts", "N", "0",
@@ -156,14 +157,15 @@ std::vector<Option> size_options() {
 std::vector<Option> time_options() {
   constexpr char kGroup[] = "Time limits";
   using C = LaunchConfig;
+  using T = membership::JobTimeouts;
   std::vector<Option> options = {
       {"rendezvous-timeout", "SECONDS", "600", "give up when not all nodes have joined", kGroup,
-       positive_seconds_to(&C::rendezvous_timeout)},
+       positive_seconds_to(&T::join)},
       {"rendezvous-lost-timeout", "SECONDS", "60",
        "workers run on for this long without a rendezvous", kGroup,
-       seconds_to(&C::rendezvous_lost_timeout)},
+       seconds_to(&T::rendezvous_lost)},
       {"shutdown-timeout", "SECONDS", "30", "from SIGTERM to SIGKILL", kGroup,
-       seconds_to(&C::shutdown_timeout)},
+       seconds_to(&T::stop_grace)},
   };
   for (const TimeLimit& limit : time_limits()) {
     options.push_back({limit.option, "SECONDS", limit.fallback, limit.help, kGroup,
@@ -174,17 +176,18 @@ std::vector<Option> time_options() {
 
 const std::vector<TimeLimit>& time_limits() {
   using C = LaunchConfig;
+  using T = membership::JobTimeouts;
   static const std::vector<TimeLimit> limits = {
-      {"last-call-timeout", &C::last_call_timeout, "30",
+      {"last-call-timeout", &T::last_call, "30",
        "MIN nodes are there: wait so long for MAX (between rounds 1 s)"},
-      {"keep-alive-timeout", &C::keep_alive_timeout, "5",
+      {"keep-alive-timeout", &T::keep_alive, "5",
        "a node of which nothing is heard for so long is lost"},
       {"keep-alive-interval", &C::keep_alive_interval, "",
        "between a node's pings (default: a third of the time-out)"},
-      {"start-timeout", &C::start_timeout, "300", "until every worker of a round runs"},
-      {"exit-barrier-timeout", &C::exit_barrier_timeout, "3600",
+      {"start-timeout", &T::start, "300", "until every worker of a round runs"},
+      {"exit-barrier-timeout", &T::exit_barrier, "3600",
        "the first node has finished: wait so long for the others"},
-      {"replacement-timeout", &C::replacement_timeout, "",
+      {"replacement-timeout", &T::replacement, "",
        "too few nodes are left: wait so long for others (default: end at once)"},
   };
   return limits;

@@ -36,8 +36,8 @@ std::string value_of(const LaunchConfig& config, const std::string& key) {
   return found == config.rdzv_conf.end() ? "" : found->second;
 }
 
-void apply_limit(const std::string& key, std::chrono::milliseconds LaunchConfig::*field,
-                 LaunchConfig& config, std::vector<std::string>& problems) {
+void apply_limit(const std::string& key, TimeField field, LaunchConfig& config,
+                 std::vector<std::string>& problems) {
   const std::string value = value_of(config, key);
   if (value.empty()) return;
   const std::string problem = positive_seconds_to(field)(value, config);
@@ -59,7 +59,7 @@ void apply_keep_alive_attempts(const OptionValues& given, LaunchConfig& config,
                        ": must be a number of more than 0");
     return;
   }
-  config.keep_alive_timeout = *count * (interval.count() > 0 ? interval : kTorchrunsInterval);
+  config.timeouts.keep_alive = *count * (interval.count() > 0 ? interval : kTorchrunsInterval);
 }
 
 // Keys that mean nothing are told, not refused: torchrun takes any.
@@ -245,7 +245,7 @@ std::vector<Option> hosts_options() {
 void apply_rdzv_conf(const OptionValues& given, LaunchConfig& config,
                      std::vector<std::string>& problems) {
   if (!given.has("rendezvous-timeout")) {
-    apply_limit("join_timeout", &LaunchConfig::rendezvous_timeout, config, problems);
+    apply_limit("join_timeout", &membership::JobTimeouts::join, config, problems);
   }
   for (const TimeLimit& limit : time_limits()) {
     // torchrun's own variable gives way to its key, which somebody typed.

@@ -104,20 +104,20 @@ OptionSetter number_to(int LaunchConfig::*field, int most) {
   };
 }
 
-OptionSetter seconds_to(std::chrono::milliseconds LaunchConfig::*field) {
+OptionSetter seconds_to(TimeField field) {
   return [field](const std::string& value, LaunchConfig& config) -> std::string {
     const auto time = parse_seconds(value);
     if (!time) return "wants a number of seconds from 0 to 86400000";
-    config.*field = *time;
+    field.of(config) = *time;
     return {};
   };
 }
 
-OptionSetter positive_seconds_to(std::chrono::milliseconds LaunchConfig::*field) {
+OptionSetter positive_seconds_to(TimeField field) {
   return [field, set = seconds_to(field)](const std::string& value,
                                           LaunchConfig& config) -> std::string {
     std::string problem = set(value, config);
-    if (problem.empty() && (config.*field).count() == 0) problem = "must be more than 0 seconds";
+    if (problem.empty() && field.of(config).count() == 0) problem = "must be more than 0 seconds";
     return problem;
   };
 }

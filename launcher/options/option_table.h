@@ -50,10 +50,25 @@ bool is_torchruns(const Option& option);
 // "max-restarts" → "max_restarts", as keys of files and parts of variables have it.
 std::string underscored(std::string name);
 
+// A time in LaunchConfig: a field of its own, or one of its JobTimeouts.
+class TimeField {
+ public:
+  TimeField(std::chrono::milliseconds LaunchConfig::*field) : own_(field) {}
+  TimeField(std::chrono::milliseconds membership::JobTimeouts::*field) : jobs_(field) {}
+
+  std::chrono::milliseconds& of(LaunchConfig& config) const {
+    return own_ != nullptr ? config.*own_ : config.timeouts.*jobs_;
+  }
+
+ private:
+  std::chrono::milliseconds LaunchConfig::*own_ = nullptr;
+  std::chrono::milliseconds membership::JobTimeouts::*jobs_ = nullptr;
+};
+
 // A limit of the whole job: its option, and a key of --rdzv-conf (the name, underscored).
 struct TimeLimit {
   const char* option;
-  std::chrono::milliseconds LaunchConfig::*field;
+  TimeField field;
   const char* fallback;  // Option's
   const char* help;
 };
@@ -94,9 +109,9 @@ OptionSetter nonempty_text_to(Part LaunchConfig::*part, std::string Part::*field
 OptionSetter switch_to(bool LaunchConfig::*field);
 OptionSetter number_to(int LaunchConfig::*field, int most = 1'000'000);
 // Seconds, with a fraction where one is given; 0 … 1000 days.
-OptionSetter seconds_to(std::chrono::milliseconds LaunchConfig::*field);
+OptionSetter seconds_to(TimeField field);
 // As seconds_to(), but more than 0.
-OptionSetter positive_seconds_to(std::chrono::milliseconds LaunchConfig::*field);
+OptionSetter positive_seconds_to(TimeField field);
 // A part of the config from its own parser.
 template <typename Part>
 OptionSetter parsed_to(Part LaunchConfig::*part, std::string (*parse)(std::string_view, Part&)) {

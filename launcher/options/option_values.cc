@@ -69,7 +69,7 @@ void OptionValues::add_environment(const Environment& environment) {
   // store; here the job ends. A shorter time than the default's is therefore not taken.
   if (const auto value = find_variable(environment, env::kExitBarrierTimeout)) {
     const auto time = parse_seconds(*value);
-    if (!time || *time > LaunchConfig().exit_barrier_timeout) {
+    if (!time || *time > LaunchConfig().timeouts.exit_barrier) {
       set("exit-barrier-timeout", {*value, env::kExitBarrierTimeout});
     }
   }

@@ -82,6 +82,8 @@ struct JobTimeouts {
   // Fewer than MIN nodes are left: until others have come; 0: the job ends at once.
   std::chrono::milliseconds replacement{0};
   std::chrono::milliseconds rendezvous_lost{60'000};  // this node's workers run on without one
+
+  friend bool operator==(const JobTimeouts&, const JobTimeouts&) = default;
 };
 
 // For WorkerFailure::error_fields; an agent leaves longer ones out.

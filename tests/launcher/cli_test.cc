@@ -95,9 +95,9 @@ TEST_CASE("command line: every flag reaches its field") {
   CHECK(config.rdzv_id == "j");
   CHECK(config.local_addr == "10.0.0.9");
   CHECK(config.rdzv_conf.at("is_host") == "1");
-  CHECK(config.rendezvous_timeout == 7s);
-  CHECK(config.shutdown_timeout == 2500ms);
-  CHECK(config.rendezvous_lost_timeout == 9s);
+  CHECK(config.timeouts.join == 7s);
+  CHECK(config.timeouts.stop_grace == 2500ms);
+  CHECK(config.timeouts.rendezvous_lost == 9s);
   CHECK(config.role == "r");
   CHECK(config.module);
   CHECK(config.program == "pkg.mod");
@@ -109,10 +109,10 @@ TEST_CASE("command line: the job's time limits are keys of --rdzv-conf, in secon
              "start_timeout=3,exit_barrier_timeout=86400",
              "x"});
   CHECK(line.problems == Args{});
-  CHECK(line.config.last_call_timeout == 1500ms);
-  CHECK(line.config.keep_alive_timeout == 2s);
-  CHECK(line.config.start_timeout == 3s);
-  CHECK(line.config.exit_barrier_timeout == 24h);
+  CHECK(line.config.timeouts.last_call == 1500ms);
+  CHECK(line.config.timeouts.keep_alive == 2s);
+  CHECK(line.config.timeouts.start == 3s);
+  CHECK(line.config.timeouts.exit_barrier == 24h);
   CHECK_THAT(only_problem({"--rdzv-conf=exit_barrier_timeout=x", "x"}),
              Contains("exit_barrier_timeout=x: wants a number of seconds"));
   CHECK_THAT(only_problem({"--rdzv-conf=keep_alive_timeout=0", "x"}), Contains("more than 0"));
@@ -124,7 +124,7 @@ TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
   const CommandLine line = parse(
       {"--rdzv-conf", " join_timeout = 7 , exit_barier_timeout=1,rank=0,read_timeout=5", "x"});
   CHECK(line.problems == Args{});
-  CHECK(line.config.rendezvous_timeout == 7s);
+  CHECK(line.config.timeouts.join == 7s);
   CHECK(line.config.connect_timeout == 5s);
   REQUIRE(line.config.notes.size() == 2);
   CHECK_THAT(line.config.notes[0], Contains("unknown key \"exit_barier_timeout\"") &&
@@ -164,14 +164,14 @@ TEST_CASE("command line: --node-rank of the only node means nothing") {
 
 TEST_CASE("command line: torchrun's own variable for the shutdown time-out") {
   const Environment theirs = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
-  CHECK(parse_command_line({"x"}, theirs).config.shutdown_timeout == 5s);
-  CHECK(parse_command_line({"--shutdown-timeout=6", "x"}, theirs).config.shutdown_timeout == 6s);
+  CHECK(parse_command_line({"x"}, theirs).config.timeouts.stop_grace == 5s);
+  CHECK(parse_command_line({"--shutdown-timeout=6", "x"}, theirs).config.timeouts.stop_grace == 6s);
 }
 
 TEST_CASE("command line: torchrun's own variable for the exit barrier makes it longer") {
   const auto barrier = [](const char* value, const Args& args) {
     const Environment theirs = {{"TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT", value}};
-    return parse_command_line(args, theirs).config.exit_barrier_timeout;
+    return parse_command_line(args, theirs).config.timeouts.exit_barrier;
   };
   CHECK(barrier("7200", {"x"}) == 2h);
   CHECK(barrier("30", {"x"}) == 1h);
@@ -197,14 +197,14 @@ TEST_CASE("command line: the job's time limits are flags, too, which win") {
              "--start-timeout=3", "--exit-barrier-timeout=4",
              "--rdzv-conf=last_call_timeout=9,keep_alive_timeout=9,start_timeout=9", "x"});
   CHECK(line.problems == Args{});
-  CHECK(line.config.last_call_timeout == 1500ms);
-  CHECK(line.config.keep_alive_timeout == 2s);
+  CHECK(line.config.timeouts.last_call == 1500ms);
+  CHECK(line.config.timeouts.keep_alive == 2s);
   CHECK(line.config.keep_alive_interval == 500ms);
-  CHECK(line.config.start_timeout == 3s);
-  CHECK(line.config.exit_barrier_timeout == 4s);
-  CHECK(parse({"--replacement-timeout=60", "x"}).config.replacement_timeout == 60s);
-  CHECK(parse({"--rdzv-conf=replacement_timeout=7", "x"}).config.replacement_timeout == 7s);
-  CHECK(line.config.replacement_timeout == 0s);
+  CHECK(line.config.timeouts.start == 3s);
+  CHECK(line.config.timeouts.exit_barrier == 4s);
+  CHECK(parse({"--replacement-timeout=60", "x"}).config.timeouts.replacement == 60s);
+  CHECK(parse({"--rdzv-conf=replacement_timeout=7", "x"}).config.timeouts.replacement == 7s);
+  CHECK(line.config.timeouts.replacement == 0s);
   CHECK_THAT(only_problem({"--keep-alive-interval=0", "x"}), Contains("more than 0"));
   CHECK_THAT(only_problem({"--start-timeout=soon", "x"}), Contains("--start-timeout=soon"));
 }
@@ -212,7 +212,7 @@ TEST_CASE("command line: the job's time limits are flags, too, which win") {
 TEST_CASE("command line: torchrun's keep-alive keys, intervals and attempts") {
   const auto keep_alive = [](const std::string& conf) {
     const LaunchConfig config = parse({"--rdzv-conf=" + conf, "x"}).config;
-    return std::pair(config.keep_alive_interval, config.keep_alive_timeout);
+    return std::pair(config.keep_alive_interval, config.timeouts.keep_alive);
   };
   using Times = std::pair<std::chrono::milliseconds, std::chrono::milliseconds>;
   CHECK(keep_alive("is_host=1") == Times(0s, 5s));
@@ -269,7 +269,7 @@ TEST_CASE("command line: a flag may be abbreviated, as torchrun has it") {
   CHECK(parse({"--nproc", "2", "x"}).config.nproc_per_node == "2");
   // Torchrun has no other flag with this begin.
   CHECK(parse({"--max_r=2", "x"}).config.max_restarts == 2);
-  CHECK(parse({"--max-restart-d=2", "x"}).config.max_restart_delay == 2s);
+  CHECK(parse({"--max-restart-d=2", "x"}).config.timeouts.max_restart_delay == 2s);
   CHECK(parse({"--stand", "x"}).config.standalone);
   for (const std::string several : {"--n", "--ma", "--rdzv", "--hang-"}) {
     CHECK_THAT(only_problem({several, "x"}), Contains("unknown flag " + several));
@@ -299,7 +299,7 @@ TEST_CASE("command line: what a job survives") {
   CHECK(config.prewarm);
   CHECK_FALSE(parse({"x"}).config.prewarm);
   CHECK(config.restart_on_join);
-  CHECK(config.max_restart_delay.count() == 500);
+  CHECK(config.timeouts.max_restart_delay.count() == 500);
   CHECK_THAT(only_problem({"--on-join=never", "x"}), Contains("must be wait or restart"));
   CHECK_THAT(only_problem({"--no-progress-restarts=often", "x"}),
              Contains("--no-progress-restarts"));

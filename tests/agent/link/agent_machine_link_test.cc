@@ -231,7 +231,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     several.run();
     several(agent_event::LinkDown{false, "reset"});
     CHECK(several.last<agent_action::Lease>()->until ==
-          several.now + several.options.rendezvous_lost_timeout + 30s);
+          several.now + several.options.join.timeouts.rendezvous_lost + 30s);
   }
   SECTION("workers that are being stopped keep theirs: the grace may be longer") {
     node.hear(StopRound{1, "why"});
