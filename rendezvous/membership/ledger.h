@@ -55,7 +55,7 @@ struct RoundRecord {
   bool in_place = false;  // with the workers that the previous one left (docs/inplace.md)
   // Against the previous round; of many only the first kMaxNames.
   std::vector<std::string> came, went;
-  std::vector<std::string> stragglers;  // at its end, see job_hang.cc
+  std::vector<std::string> stragglers;  // at its end, see hang_inquiry.cc
   std::string first_failure;            // where failed workers ended it: the first one,
   std::vector<std::string> victims;     // and those that failed after it (RoundFailures)
   std::string cause;  // of its end; empty while it lives, and when all workers succeeded

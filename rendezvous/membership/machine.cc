@@ -45,13 +45,13 @@ Actions JobTable::step(const Event& event, Clock::time_point now) {
       out.push_back(action::Log{LogLevel::kDebug, "a message from an agent that has no job"});
       out.push_back(action::Close{message->connection});
     } else if (!job->message(message->connection, message->envelope, now, out)) {
-      job->closed(message->connection, now, out);
+      job->closed(message->connection, now);
       connections_.erase(message->connection);
     }
   } else if (const auto* heard = variants::get_if<event::Heard>(&event)) {
     if (Job* job = job_of(heard->connection)) job->heard(heard->connection, now);
   } else if (const auto* closed = variants::get_if<event::Closed>(&event)) {
-    if (Job* job = job_of(closed->connection)) job->closed(closed->connection, now, out);
+    if (Job* job = job_of(closed->connection)) job->closed(closed->connection, now);
     connections_.erase(closed->connection);
   } else if (const auto* lost = variants::get_if<event::StoreLost>(&event)) {
     if (Job* job = job_of(lost->connection)) job->store_lost(lost->connection, lost->why, now, out);
@@ -86,7 +86,7 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
       job = candidate.get();
       break;
     }
-    if (same && !candidate->ended() && join.session.empty()) job = candidate.get();
+    if (same && candidate->takes_newcomers() && join.session.empty()) job = candidate.get();
     const JobSettings& settings = candidate->state().settings;
     const bool has_port = !same && !candidate->ended() && settings.rdzv_backend == kStaticBackend;
     if (has_port && !candidate->empty()) other_static = candidate.get();
@@ -122,7 +122,7 @@ Actions JobTable::close_to_new_jobs(Clock::time_point now) {
   closed_to_new_jobs_ = true;
   Actions out;
   for (const auto& job : jobs_) {
-    if (job->awaits_first_round()) job->turn_away(try_again(), now, out);
+    if (job->awaits_first_round()) job->turn_away(try_again(), out);
   }
   drop_finished(now);
   return out;
@@ -199,6 +199,27 @@ PhaseSeconds JobTable::seconds(Clock::time_point now) const {
   PhaseSeconds all = seconds_of_dropped_;
   for (const auto& job : jobs_) all += job->seconds(now);
   return all;
+}
+
+std::optional<double> JobStatus::ettr_at(Clock::time_point now) const {
+  if (rounds.empty()) return std::nullopt;
+  auto [its_phase, since, all] = lasting_at(now);
+  if (its_phase != nullptr) {
+    all.*its_phase += std::max(std::chrono::duration<double>(now - since).count(), 0.0);
+  }
+  return all.ettr();
+}
+
+JobStatus::Lasting JobStatus::lasting_at(Clock::time_point now) const {
+  Lasting now_lasts{lasting, lasts_since, seconds};
+  if (lasting != &PhaseSeconds::rendezvous || delayed_until <= lasts_since) return now_lasts;
+  if (now < delayed_until) {
+    now_lasts.phase = &PhaseSeconds::delay;
+  } else {
+    now_lasts.before.delay += std::chrono::duration<double>(delayed_until - lasts_since).count();
+    now_lasts.since = delayed_until;
+  }
+  return now_lasts;
 }
 
 // ---- jobs that outlive the rendezvous process ----

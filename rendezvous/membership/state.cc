@@ -76,6 +76,10 @@ std::vector<std::string> RoundFailures::victims() const {
   return lines;
 }
 
+void log(Actions& out, const JobState& job, LogLevel level, const std::string& text) {
+  out.push_back(action::Log{level, concat("job ", job.run_id, ": ", text)});
+}
+
 const char* to_string(JobPhase phase) { return kJobPhases.at(static_cast<std::size_t>(phase)); }
 
 }  // namespace ddprun::membership

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous' knowledge of one job, and the journal's part of it. Plain data; job*.cc change
-// it, formation.cc and verdicts.cc only read it. Pure.
+// The rendezvous' knowledge of one job, and the journal's part of it. Plain data; formation.cc and
+// verdicts.cc only read it. Pure.
 #pragma once
 
 #include <array>
@@ -205,62 +205,73 @@ struct JobDeadlines {
   Optional preempt;       // kRunning: a warning is pending, JobState::preempting says which
   Optional stop;          // kStopping
   Optional linger;        // kEnded
-  Optional join_restart;  // kRunning: some node has joined, see Job::restart_for_joined
-
-  std::array<const Optional*, 10> all() const {
-    return {&join,    &last_call, &backoff, &fenced, &start,
-            &barrier, &preempt,   &stop,    &linger, &join_restart};
-  }
+  Optional join_restart;  // kRunning: some node has joined, see Rounds::restart_for_joined
 };
 
-struct JobState {
+// A job's state has parts. Each is changed by the class that is named beside it; the others read.
+struct RosterState {  // Roster
+  NodeTable nodes;
+  NodeId next_node_id = 1;
+  std::map<int, NodeId> rank_wishes;  // --node-rank → the last node that came with it
+};
+
+struct RoundState {  // Rounds; Blame: deadlines.preempt
+  JobPhase phase = JobPhase::kForming;
+  JobDeadlines deadlines;
+  std::optional<JobEnd> verdict;      // set in kEnded
+  std::optional<FinishedJob> record;  // set in kEnded, where it is kept: see FinishedJobs
+
+  // The live or last round.
+  std::uint64_t round = 0;
+  Clock::time_point round_started{};
+  int round_nodes = 0;                      // that it began with
+  std::vector<std::string> rank_labels;     // topology labels, by node rank
+  int num_stepped = 0;                      // members that said FirstStep
+  std::uint64_t first_step = 0;             // the smallest; 0: one of them has no number
+  std::chrono::microseconds connecting{0};  // the longest that they said
+  RoundEnd round_end = RoundEnd::kOther;  // of the round that is being stopped, as far as is known
+  bool keeping = false;                   // likewise: the next one may go on in place
+
+  Ledger ledger;                      // the cost of all rounds
+  int vain_join_restarts = 0;         // in a row, see Rounds::restart_for_joined
+  int nodes_before_join_restart = 0;  // of the round that the last one ended
+};
+
+struct BlameState {                             // Blame
+  std::map<std::string, int> first_failures;    // how often a node was the first, by node_key
+  std::map<std::string, std::string> excluded;  // node_key → why it is kept out
+  // The job ends with this once the round's workers are gone everywhere: until then the round's
+  // store lives, which they may need to end in order. Set in kStopping only.
+  std::optional<JobEnd> verdict_after_stop;
+  RoundFailures round_failures;  // of the last round; empty where something else ended it
+  int failures = 0;              // rounds that a failed worker ended
+  int node_losses = 0;           // rounds that a lost or excluding node ended
+  int idle_rounds = 0;           // in a row that ended without a finished step
+  int quick_failures = 0;        // in a row that a failed worker ended soon
+
+  // A warning is pending, or was.
+  std::string preempting;                    // why the live round is about to end; empty: it isn't
+  bool time_is_over = false;                 // likewise: for good
+  bool was_preempted = false;                // the round that is being stopped
+  std::optional<JobEnd> preemption_verdict;  // what that means, where nothing else decides
+  int preemptions = 0;                       // rounds that a warning ended
+};
+
+struct HangState {  // HangInquiry
+  std::optional<HangStatus> last_hang;
+  std::uint64_t inquiries = 0;
+};
+
+struct JobState : RosterState, RoundState, BlameState, HangState {
   std::string run_id;
   JobSettings settings;
   JobTimeouts timeouts;
   // ConnectionFacts::user of who began it: over loopback it is that user's, and root's, alone.
   std::optional<std::uint32_t> owner;
-  JobPhase phase = JobPhase::kForming;
-  JobDeadlines deadlines;
-  NodeTable nodes;
-  NodeId next_node_id = 1;
-  std::map<int, NodeId> rank_wishes;          // --node-rank → the last node that came with it
-  std::map<std::string, int> first_failures;  // how often a node was the first to fail, by node_key
-  std::map<std::string, std::string> excluded;  // node_key → why it is kept out
-  std::optional<JobEnd> verdict;                // set in kEnded
-  // The job ends with this once the round's workers are gone everywhere: until then the round's
-  // store lives, which they may need to end in order. Set in kStopping only.
-  std::optional<JobEnd> verdict_after_stop;
   std::optional<Clock::time_point> began;  // nullopt: an older rendezvous took the job in
-  std::optional<FinishedJob> record;       // set in kEnded, where it is kept: see FinishedJobs
-
-  // The live or last round.
-  std::uint64_t round = 0;
-  Clock::time_point round_started{};
-  int round_nodes = 0;                   // that it began with
-  std::vector<std::string> rank_labels;  // topology labels, by node rank
-  int num_stepped = 0;                   // members that said FirstStep
-  std::uint64_t first_step = 0;  // the smallest that they said; 0: one of them has no number
-  std::chrono::microseconds connecting{0};  // the longest that they said
-  RoundFailures round_failures;             // empty where something else ended it
-  RoundEnd round_end = RoundEnd::kOther;  // of the round that is being stopped, as far as is known
-  std::string preempting;                 // why the live round is about to end; empty: it isn't
-  bool time_is_over = false;              // likewise: for good
-  bool was_preempted = false;             // the round that is being stopped
-  bool keeping = false;                   // likewise: the next one may go on in place
-  std::optional<JobEnd> preemption_verdict;  // what that means, where nothing else decides
-  std::optional<HangStatus> last_hang;
-
-  // The cost of all rounds.
-  Ledger ledger;
-  int failures = 0;                   // rounds that a failed worker ended
-  int node_losses = 0;                // rounds that a lost or excluding node ended
-  int preemptions = 0;                // rounds that a warning ended
-  int idle_rounds = 0;                // in a row that ended without a finished step
-  int quick_failures = 0;             // in a row that a failed worker ended soon
-  int vain_join_restarts = 0;         // in a row, see Job::restart_for_joined
-  int nodes_before_join_restart = 0;  // of the round that the last one ended
-  std::uint64_t inquiries = 0;        // into hangs
 };
+
+void log(Actions& out, const JobState& job, LogLevel level, const std::string& text);
 
 inline bool is_static(const JobSettings& settings) {
   return settings.rdzv_backend == kStaticBackend;

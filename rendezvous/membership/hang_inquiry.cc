@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Job about ranks that hang or lag: asks all nodes, compares, tells, acts.
+#include "rendezvous/membership/hang_inquiry.h"
+
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "common/duration.h"
 #include "common/log_level.h"
 #include "common/text.h"
-#include "rendezvous/membership/hang_verdict.h"
-#include "rendezvous/membership/job.h"
 
 namespace ddprun::membership {
 namespace {
@@ -25,13 +23,17 @@ struct TimedRank {
   RankStepTime time;
 };
 
+constexpr std::chrono::milliseconds kAnswerTime{3'000};
+// After an inquiry's end, until somebody's being stalled begins another.
+constexpr std::chrono::milliseconds kPause{5'000};
+
 constexpr std::size_t kMaxNamed = 16;
 constexpr int kFactor = 2;  // × the median
 constexpr std::chrono::microseconds kLeastExcess{1'000};
 
-// Those whose own part of a step takes much longer than the others', slowest first, at most 16. A
+// Ranks whose own part of a step takes much longer than the others', slowest first, at most 16. A
 // text is "rank 3 (node 1, gpu02): 41.0 ms of its own per step, the median of 8 ranks is 12.0 ms".
-std::vector<std::string> stragglers(std::vector<TimedRank> ranks) {
+std::vector<std::string> slow_ranks(std::vector<TimedRank> ranks) {
   std::vector<std::string> named;
   if (ranks.size() < 2) return named;
   std::sort(ranks.begin(), ranks.end(),
@@ -50,53 +52,56 @@ std::vector<std::string> stragglers(std::vector<TimedRank> ranks) {
 
 }  // namespace
 
-void Job::handle(Node& node, const Stalled& message, TimePoint now, Actions& out) {
-  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
-  if (state_.settings.hang_action == HangAction::kOff) return;
-  if (!hang_.wants_inquiry(now)) return;
-  log(out, LogLevel::kInfo,
+void HangInquiry::stalled(const Node& node, const Stalled& message, TimePoint now, Actions& out) {
+  if (job_.settings.hang_action == HangAction::kOff || is_open()) return;
+  if (now < not_before_) {
+    due_ = std::min(due_.value_or(not_before_), not_before_);
+    return;
+  }
+  log(out, job_, LogLevel::kInfo,
       concat(describe(node), " says: rank ", message.report.global_rank, " made no progress for ",
              message.report.quiet.count(), " ms (limit ", message.report.limit.count(),
              " ms, phase ", message.report.phase, "), in ", place_of(message.report)));
   inquire(now, out);
 }
 
-void Job::inquire(TimePoint now, Actions& out) {
-  hang_.begin(now);
-  state_.inquiries = hang_.number();
-  for (const auto& [id, node] : state_.nodes) {
+void HangInquiry::inquire(TimePoint now, Actions& out) {
+  ++mine_.inquiries;
+  answers_.clear();
+  missing_.clear();
+  due_.reset();
+  answer_deadline_ = now + kAnswerTime;
+  for (const auto& [id, node] : job_.nodes) {
     if (!is_member(node) || has_finished(node)) continue;
-    push(state_.nodes.edit(id), membership::Inspect{state_.round, hang_.number()}, out);
-    hang_.asked(id);
+    roster_.push(roster_.nodes().edit(id), membership::Inspect{job_.round, job_.inquiries}, out);
+    missing_.insert(id);
   }
 }
 
-void Job::handle(Node& node, const Inspection& message, TimePoint now, Actions& out) {
-  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
-  if (hang_.answered(node.id, message.inquiry, message.ranks)) conclude_inquiry(now, out);
+std::optional<Hang> HangInquiry::answered(const Node& node, const Inspection& message,
+                                          TimePoint now, Actions& out) {
+  const bool is_wanted = is_open() && message.inquiry == job_.inquiries;
+  if (!is_wanted || missing_.erase(node.id) == 0) return std::nullopt;
+  answers_[node.id] = message.ranks;
+  return missing_.empty() ? conclude(now, out) : std::nullopt;
 }
 
-void Job::hang_deadline(TimePoint now, Actions& out) {
-  if (state_.phase != JobPhase::kRunning) {
-    hang_.reset();
-  } else if (hang_.open()) {
-    conclude_inquiry(now, out);
-  } else {
-    inquire(now, out);
-  }
+std::optional<Hang> HangInquiry::look(TimePoint now, Actions& out) {
+  if (is_open()) return conclude(now, out);
+  inquire(now, out);
+  return std::nullopt;
 }
 
-void Job::conclude_inquiry(TimePoint now, Actions& out) {
+Inspected HangInquiry::take_answers(std::vector<NodeId>& owners) {
   Inspected inspected;
-  std::vector<NodeId> owners;  // of inspected.ranks
   // A node whose workers have finished since it was asked has nothing to do with it any more.
   const auto lives = [this](NodeId id) {
-    const auto found = state_.nodes.find(id);
-    return found != state_.nodes.end() && !has_finished(found->second);
+    const auto found = job_.nodes.find(id);
+    return found != job_.nodes.end() && !has_finished(found->second);
   };
-  for (auto& [id, ranks] : hang_.take_answers()) {
+  for (auto& [id, ranks] : answers_) {
     if (!lives(id)) continue;
-    const Node& node = state_.nodes.at(id);
+    const Node& node = job_.nodes.at(id);
     // If all workers of a node ran, those that it doesn't report have ended well.
     const int unreported = num_workers(node) - static_cast<int>(ranks.size());
     if (node.phase == NodePhase::kRunning && ranks.size() < kMaxReportedRanks) {
@@ -107,41 +112,64 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
       owners.push_back(id);
     }
   }
-  for (const NodeId id : hang_.missing()) {
-    if (lives(id)) inspected.silent_nodes.push_back(describe(state_.nodes.at(id)));
+  for (const NodeId id : missing_) {
+    if (lives(id)) inspected.silent_nodes.push_back(describe(job_.nodes.at(id)));
   }
-  for (const auto& [id, node] : state_.nodes) {
+  for (const auto& [id, node] : job_.nodes) {
     if (is_member(node) && has_finished(node)) inspected.num_finished += num_workers(node);
   }
-  if (!state_.ledger.rounds().empty())
-    inspected.world_size = state_.ledger.rounds().back().world_size;
+  const auto& rounds = job_.ledger.rounds();
+  if (!rounds.empty()) inspected.world_size = rounds.back().world_size;
+  return inspected;
+}
+
+std::optional<Hang> HangInquiry::conclude(TimePoint now, Actions& out) {
+  std::vector<NodeId> owners;
+  const Inspected inspected = take_answers(owners);
   const HangFinding finding = compare_ranks(inspected);
-  const bool acts = acts_upon(finding, inspected, state_.settings.hang_action);
-  hang_.finished(finding.again_in, now);
+  const bool acts = acts_upon(finding, inspected, job_.settings.hang_action);
+  answer_deadline_.reset();
+  not_before_ = now + kPause;
+  if (finding.again_in) due_ = now + *finding.again_in;
   const bool is_hang = finding.kind != HangKind::kNoHang;
-  using Telling = HangWatch::Telling;
   Telling telling = Telling::kNothing;
   if (is_hang) {
     const int rank = finding.outlier ? inspected.ranks[*finding.outlier].report.global_rank : -1;
-    telling = hang_.how_to_tell(finding.kind, rank, finding.quiet, now);
+    telling = how_to_tell(finding.kind, rank, finding.quiet, now);
     if (acts && telling == Telling::kNothing) telling = Telling::kOneLine;
   }
-  log(out, telling != Telling::kNothing ? LogLevel::kWarning : LogLevel::kInfo, finding.text);
-  for (const std::string& line : finding.lines) log(out, LogLevel::kInfo, line);
-  if (!is_hang) return;
-  state_.last_hang = HangStatus{state_.round, finding.text, finding.lines, acts};
-  HangVerdict verdict{state_.round, finding.text, finding.lines};
+  log(out, job_, telling != Telling::kNothing ? LogLevel::kWarning : LogLevel::kInfo, finding.text);
+  for (const std::string& line : finding.lines) log(out, job_, LogLevel::kInfo, line);
+  if (!is_hang) return std::nullopt;
+  mine_.last_hang = HangStatus{job_.round, finding.text, finding.lines, acts};
+  if (telling != Telling::kNothing) tell(finding, telling, acts, out);
+  if (!acts) return std::nullopt;
+  Node* owner = finding.outlier ? &roster_.nodes().edit(owners[*finding.outlier]) : nullptr;
+  return Hang{owner, hung_failure(finding, inspected), finding.quiet};
+}
+
+HangInquiry::Telling HangInquiry::how_to_tell(HangKind kind, int global_rank, Clock::duration quiet,
+                                              TimePoint now) {
+  const bool is_same =
+      told_ && told_->kind == kind && told_->global_rank == global_rank && now - quiet <= told_->at;
+  if (is_same && quiet < 2 * told_->quiet) return Telling::kNothing;
+  told_ = Told{kind, global_rank, quiet, now};
+  return is_same ? Telling::kOneLine : Telling::kInFull;
+}
+
+void HangInquiry::tell(const HangFinding& finding, Telling telling, bool acts, Actions& out) {
+  HangVerdict verdict{job_.round, finding.text, finding.lines};
   if (telling == Telling::kOneLine) {
     verdict.text = "still: " + verdict.text;
     verdict.lines.clear();
   }
-  const HangAction action = state_.settings.hang_action;
+  const HangAction action = job_.settings.hang_action;
   const bool may_act = action == HangAction::kDefault || action == HangAction::kRestart;
   if (finding.acted_upon_at.count() > 0 && may_act) {
     verdict.text +=
         concat(" (the round ends when it lasts for ", finding.acted_upon_at.count() / 1000, " s)");
   } else if (finding.kind == HangKind::kHung && !acts) {
-    switch (state_.settings.hang_action) {
+    switch (action) {
       case HangAction::kDefault:
         verdict.text += " (not restarted: it writes no progress page; see --hang-action=restart)";
         break;
@@ -154,36 +182,38 @@ void Job::conclude_inquiry(TimePoint now, Actions& out) {
         break;
     }
   }
-  for (const auto& [id, node] : state_.nodes) {
-    if (!is_member(node) || telling == Telling::kNothing) continue;
-    push(state_.nodes.edit(id), verdict, out);
+  for (const auto& [id, node] : job_.nodes) {
+    if (is_member(node)) roster_.push(roster_.nodes().edit(id), verdict, out);
   }
-  if (!acts) return;
-  Node* owner = finding.outlier ? &state_.nodes.edit(owners[*finding.outlier]) : nullptr;
-  unnoticed_ = finding.quiet;
-  round_failed(owner, hung_failure(finding, inspected), now, out);
-  unnoticed_ = {};
 }
 
-void Job::handle(Node& node, const RecordsWanted& message, TimePoint, Actions& out) {
-  if (!is_current(node, message.round) || state_.phase != JobPhase::kRunning) return;
-  if (std::exchange(recorded_round_, state_.round) == state_.round) return;
-  for (const auto& [id, each] : state_.nodes) {
+void HangInquiry::reset() {
+  answers_.clear();
+  missing_.clear();
+  answer_deadline_.reset();
+  due_.reset();
+  not_before_ = {};
+  told_.reset();
+}
+
+void HangInquiry::records_wanted(Actions& out) {
+  if (std::exchange(recorded_round_, job_.round) == job_.round) return;
+  for (const auto& [id, each] : job_.nodes) {
     if (!is_member(each) || has_finished(each)) continue;
-    push(state_.nodes.edit(id), membership::Record{state_.round}, out);
+    roster_.push(roster_.nodes().edit(id), membership::Record{job_.round}, out);
   }
 }
 
-void Job::handle(Node& node, const StepTimes& message, TimePoint now, Actions&) {
+void HangInquiry::step_times(Node& node, const StepTimes& message, bool is_current, TimePoint now) {
   if (message.monitor) node.monitor = SeenNodeReport{*message.monitor, now};
-  if (!is_current(node, message.round)) return;
+  if (!is_current) return;
   if (!message.ranks.empty()) node.step_times = message.ranks;
   if (message.training) node.training = message.training;
 }
 
-std::optional<TrainingStatus> Job::training() const {
+std::optional<TrainingStatus> HangInquiry::training() const {
   std::optional<TrainingStatus> all;
-  for (const auto& [id, node] : state_.nodes) {
+  for (const auto& [id, node] : job_.nodes) {
     if (!is_member(node) || !node.training) continue;
     const TrainingStatus& each = *node.training;
     if (!all) {
@@ -207,15 +237,15 @@ std::optional<TrainingStatus> Job::training() const {
   return all;
 }
 
-std::vector<std::string> Job::find_stragglers() const {
+std::vector<std::string> HangInquiry::stragglers() const {
   std::vector<TimedRank> ranks;
-  for (const auto& [id, node] : state_.nodes) {
+  for (const auto& [id, node] : job_.nodes) {
     if (!is_member(node)) continue;
     for (const RankStepTime& time : node.step_times) {
       ranks.push_back({*node.node_rank, node.join.host, time});
     }
   }
-  return stragglers(std::move(ranks));
+  return slow_ranks(std::move(ranks));
 }
 
 }  // namespace ddprun::membership
