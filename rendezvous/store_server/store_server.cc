@@ -299,7 +299,7 @@ class Connection {
 };
 
 // All sockets are in one level-triggered epoll set of the server's own, and only that set's
-// descriptor is known to Asio: a wake-up takes a batch of events with one call, where Asio's own
+// descriptor is known to Asio. So a wake-up takes a batch of events with one call. Asio's own
 // sockets would cost an epoll_ctl or a fruitless recv per request.
 class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   // Names a connection for later, when it may have gone and its descriptor be another's.
