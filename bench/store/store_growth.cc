@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that is filled with small keys, `store_growth KEYS`: SETs KEYS keys, DELETEs them, sets
-// them again and ends the store. Prints one JSON line: the longest of each kind, in CPU time.
+// A store that is filled with small keys, `store_growth KEYS`: SETs KEYS keys, DELETEs them in
+// random order, SETs a large value, SETs the keys again and ends the store. Prints one JSON line:
+// the longest request of each kind, in CPU time.
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "bench/store/bench_client.h"
 #include "common/process_facts.h"
@@ -30,13 +35,13 @@ struct Times {
   double longest_ms = 0, all_ms = 0;
 };
 
-Times carry_out(StoreState& state, Opcode opcode, long num_keys) {
+Times carry_out(StoreState& state, Opcode opcode, const std::vector<std::uint32_t>& numbers) {
   Times times;
   const double start = cpu_milliseconds();
   double before = start;
   Request request{.opcode = opcode};
-  for (long i = 0; i < num_keys; ++i) {
-    const std::string key = "/key" + std::to_string(i);
+  for (const std::uint32_t number : numbers) {
+    const std::string key = "/key" + std::to_string(number);
     request.key = key;
     state.step(1, request);
     const double now = cpu_milliseconds();
@@ -51,23 +56,30 @@ Times carry_out(StoreState& state, Opcode opcode, long num_keys) {
 
 int main(int argc, char** argv) {
   if (argc != 2) die("usage: store_growth KEYS");
-  const long num_keys = std::atol(argv[1]);
+  std::vector<std::uint32_t> numbers(static_cast<std::size_t>(std::atol(argv[1])));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto num_keys = static_cast<double>(numbers.size());
   auto state = std::make_unique<StoreState>();
   const std::size_t empty = resident_bytes(::getpid()).value_or(0);
-  const Times set = carry_out(*state, Opcode::kSet, num_keys);
+  const Times set = carry_out(*state, Opcode::kSet, numbers);
   const std::size_t full = resident_bytes(::getpid()).value_or(0);
-  const Times erase = carry_out(*state, Opcode::kDeleteKey, num_keys);
-  const Times again = carry_out(*state, Opcode::kSet, num_keys);
-  const double before = cpu_milliseconds();
+  std::shuffle(numbers.begin(), numbers.end(), std::mt19937(1));
+  const std::string large(60'000, 'x');
+  const Request set_large{.opcode = Opcode::kSet, .key = "/large", .value = large};
+  const Times erase = carry_out(*state, Opcode::kDeleteKey, numbers);
+  double before = cpu_milliseconds();
+  state->step(1, set_large);
+  const double large_ms = cpu_milliseconds() - before;
+  const Times again = carry_out(*state, Opcode::kSet, numbers);
+  before = cpu_milliseconds();
   state.reset();
   const double end_ms = cpu_milliseconds() - before;
   std::printf(
-      "{\"keys\": %ld, \"bytes_per_key\": %.1f, \"set_max_ms\": %.3f, \"set_ns\": %.0f, "
-      "\"delete_max_ms\": %.3f, \"delete_ns\": %.0f, \"again_max_ms\": %.3f, "
-      "\"again_ns\": %.0f, \"end_ms\": %.3f}\n",
-      num_keys, static_cast<double>(full - empty) / static_cast<double>(num_keys), set.longest_ms,
-      1e6 * set.all_ms / static_cast<double>(num_keys), erase.longest_ms,
-      1e6 * erase.all_ms / static_cast<double>(num_keys), again.longest_ms,
-      1e6 * again.all_ms / static_cast<double>(num_keys), end_ms);
+      "{\"keys\": %.0f, \"bytes_per_key\": %.1f, \"set_max_ms\": %.3f, \"set_ns\": %.0f, "
+      "\"delete_max_ms\": %.3f, \"delete_ns\": %.0f, \"large_ms\": %.3f, "
+      "\"again_max_ms\": %.3f, \"again_ns\": %.0f, \"end_ms\": %.3f}\n",
+      num_keys, static_cast<double>(full - empty) / num_keys, set.longest_ms,
+      1e6 * set.all_ms / num_keys, erase.longest_ms, 1e6 * erase.all_ms / num_keys, large_ms,
+      again.longest_ms, 1e6 * again.all_ms / num_keys, end_ms);
   return 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hash table for keys from the network that never stands still: it has as many buckets as keys, so
-// a new key adds one bucket, and an erased one takes one away. To add a bucket moves the entries of
-// one other. Algorithm: Litwin, "Linear hashing: a new tool for file and table addressing" (1980).
-// Chosen over two tables at a time, shards and extendible hashing: there is one array, and how far
-// it has grown is its size alone.
+// A hash table for keys from the network that never stands still while it grows or shrinks. It has
+// as many buckets as keys: a new key adds one bucket, and an erased one takes one away. A new
+// bucket gets its entries from one other bucket. Algorithm: Litwin, "Linear hashing: a new tool for
+// file and table addressing" (1980). It is plainer than two tables at a time, shards and extendible
+// hashing: there is one array, and its size alone says how far it has grown.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace ddprun::store {
 template <typename Value>
 class SteadyTable {
  public:
-  // Stays where it is until it is erased. It keeps no hash: with one it would need 16 bytes more.
+  // An entry stays where it is until it is erased. It keeps no hash: that would take 16 bytes.
   class Entry {
    public:
     const std::string key;
@@ -41,8 +41,7 @@ class SteadyTable {
   SteadyTable(const SteadyTable&) = delete;
   SteadyTable& operator=(const SteadyTable&) = delete;
   ~SteadyTable() {
-    while (drop_part()) {
-    }
+    while (first_ != nullptr) delete std::exchange(first_, first_->after_);
   }
 
   std::size_t size() const { return size_; }
@@ -83,35 +82,25 @@ class SteadyTable {
     for (Entry* entry = first_; entry != nullptr; entry = entry->after_) function(*entry);
   }
 
-  // For an owner that ends and frees a large table in turns: up to kPartBuckets entries. From then
-  // on only this and the destructor may be called. False: all is freed.
-  bool drop_part() {
-    for (std::size_t i = 0; i < kPartBuckets && first_ != nullptr; ++i) {
-      delete std::exchange(first_, first_->after_);
-    }
-    if (!parts_.empty()) parts_.pop_back();
-    return first_ != nullptr || !parts_.empty();
-  }
-
-  // Entries that growing and shrinking has looked at until now.
+  // The number of entries that growing and shrinking have looked at until now.
   std::uint64_t num_steps() const { return num_steps_; }
 
  private:
-  static constexpr std::size_t kPartBuckets = 256;  // small, for a table of one key has them, too
+  static constexpr std::size_t kPartBuckets = 256;  // A table of one key has so many, too.
   using Part = std::array<Entry*, kPartBuckets>;
 
   Entry*& bucket(std::size_t number) const {
     return (*parts_[number / kPartBuckets])[number % kPartBuckets];
   }
 
-  // The low bits of the hash, as many as the last bucket's number has; one less where that bucket
-  // isn't there yet. The table is not empty.
+  // The bucket of a hash: its low bits, as many as the last bucket's number has, or one less if
+  // that bucket isn't there yet. The table is not empty.
   std::size_t place_of(std::size_t hash) const {
     const std::size_t mask = std::bit_ceil(size_) - 1;
     const std::size_t place = hash & mask;
     return place < size_ ? place : place & (mask >> 1);
   }
-  // Of the bucket that has this one's entries while this one isn't there.
+  // The bucket that has this one's entries while this one isn't there.
   static std::size_t parent_of(std::size_t number) { return number - std::bit_floor(number); }
 
   Entry* find(std::string_view key, std::size_t hash) const {
@@ -148,7 +137,8 @@ class SteadyTable {
     if (parts_.size() * kPartBuckets >= size_ + 2 * kPartBuckets) parts_.pop_back();
   }
 
-  std::vector<std::unique_ptr<Part>> parts_;  // of the array of buckets
+  // The array of buckets. One array of all would have to be moved, or zeroed, at once.
+  std::vector<std::unique_ptr<Part>> parts_;
   std::size_t size_ = 0;                      // entries, and buckets
   Entry *first_ = nullptr, *last_ = nullptr;  // of all, in the order in which they came
   std::uint64_t num_steps_ = 0;

@@ -65,12 +65,3 @@ TEST_CASE("SteadyTable: an entry stays where it is") {
   for (std::size_t i = 0; i < 5'000; ++i) table.erase(table.find(numbered(i)));
   CHECK(table.find("first") == first);
 }
-
-TEST_CASE("SteadyTable: one that ends is freed in parts") {
-  constexpr std::size_t kKeys = 100'000;
-  SteadyTable<int> table;
-  for (std::size_t i = 0; i < kKeys; ++i) table.try_emplace(numbered(i));
-  std::size_t num_parts = 0;
-  while (table.drop_part()) ++num_parts;
-  CHECK(num_parts > kKeys / 300);
-}
