@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "common/error.h"
-#include "common/keyed_hash.h"
 #include "rendezvous/store/request.h"
+#include "rendezvous/store/steady_table.h"
 
 namespace ddprun::store {
 
@@ -120,7 +120,7 @@ class StoreState {
   // The waits for one key, the oldest first.
   using Watchers = std::list<WaitList::iterator>;
   struct Watch {
-    std::pair<const std::string, Watchers>* key = nullptr;  // in watchers_ or barriers_
+    SteadyTable<Watchers>::Entry* key = nullptr;  // in watchers_ or barriers_
     Watchers::iterator place;
   };
   struct Wait {
@@ -163,6 +163,7 @@ class StoreState {
   void queue_push(const Request& request);
   void queue_pop(ConnectionId from, const Request& request);
 
+  void collect_freed();
   std::shared_ptr<std::string> make_value(std::string_view bytes);
   // The keys in LIST_KEYS' reply.
   std::size_t list_bytes() const { return key_bytes_ + values_.size() * sizeof(std::uint64_t); }
@@ -215,10 +216,10 @@ class StoreState {
 
   std::size_t live_value_bytes_ = 0;  // outlives the values below
   Outcome outcome_;
-  KeyedMap<std::shared_ptr<std::string>> values_;
-  KeyedMap<std::list<SharedValue>> queues_;              // None is empty.
+  SteadyTable<std::shared_ptr<std::string>> values_;
+  SteadyTable<std::list<SharedValue>> queues_;           // None is empty.
   WaitList waits_;                                       // The oldest first.
-  KeyedMap<Watchers> watchers_, barriers_;               // by WAITs, by BARRIERs; none is empty
+  SteadyTable<Watchers> watchers_, barriers_;            // by WAITs, by BARRIERs; none is empty
   std::unordered_map<ConnectionId, OwnWaits> waits_of_;  // None is empty.
   // Queues whose element ended this connection's WAIT since its last request.
   std::unordered_map<ConnectionId, std::vector<std::string>> offered_to_;
@@ -227,6 +228,8 @@ class StoreState {
   std::size_t wait_bytes_ = 0;
   std::size_t num_entries_ = 0;  // Keys and queued elements.
   std::size_t num_watches_ = 0;  // by all waits
+  std::size_t num_requests_ = 0;
+  std::unique_ptr<char[]> large_block_;  // collect_freed()
 };
 
 }  // namespace ddprun::store
