@@ -25,9 +25,11 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/json.h"
+#include "common/log_level.h"
 #include "common/progress_page.h"
 #include "common/random_id.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::agent {

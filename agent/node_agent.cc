@@ -12,9 +12,11 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/log_level.h"
 #include "common/peer_user.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 

@@ -13,6 +13,8 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/log_level.h"
+#include "common/text.h"
 
 namespace ddprun {
 namespace {

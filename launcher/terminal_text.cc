@@ -8,8 +8,10 @@
 #include <cerrno>
 
 #include "common/env_names.h"
+#include "common/log_level.h"
 #include "common/socket.h"
 #include "common/standard_streams.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,9 @@
 
 #include "common/endpoint.h"
 #include "common/endpoint_list.h"
+#include "common/log_level.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 
 namespace ddprun::membership {
 

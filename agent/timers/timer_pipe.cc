@@ -17,9 +17,11 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/json.h"
+#include "common/log_level.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::agent {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/text.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::top {

@@ -5,7 +5,9 @@
 
 #include "common/endpoint.h"
 #include "common/exit_codes.h"
+#include "common/log_level.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log_level.h"
 #include "common/text.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/ledger.h"

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/log_level.h"
 #include "rendezvous/membership/hang_verdict.h"
 #include "rendezvous/membership/state.h"
 

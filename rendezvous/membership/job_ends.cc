@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "common/exit_codes.h"
+#include "common/log_level.h"
+#include "common/text.h"
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/parsed_number.h"
+#include "common/text.h"
 #include "rendezvous/membership/row_fields.h"
 #include "rendezvous/messages/codec.h"
 

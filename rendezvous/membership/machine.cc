@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "common/exit_codes.h"
+#include "common/log_level.h"
+#include "common/text.h"
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/state.h"
 #include "rendezvous/membership/verdicts.h"

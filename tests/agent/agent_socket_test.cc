@@ -15,6 +15,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "common/log_level.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "common/log_level.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/forked_child.h"
 

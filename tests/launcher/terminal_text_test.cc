@@ -6,6 +6,7 @@
 
 #include <future>
 
+#include "common/log_level.h"
 #include "common/unique_fd.h"
 #include "tests/support/catch.h"
 

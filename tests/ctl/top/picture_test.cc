@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/text.h"
 #include "tests/ctl/top/sample_state.h"
 #include "tests/support/catch.h"
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <boost/json/serialize.hpp>
+#include "common/text.h"
 #include "ctl/top/picture.h"
 #include "tests/ctl/top/sample_state.h"
 #include "tests/support/catch.h"

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/log_level.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

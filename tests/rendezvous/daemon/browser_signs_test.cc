@@ -2,6 +2,7 @@
 // The daemon's port tells a page in a browser from a program (http/browser.h).
 #include "rendezvous/http/browser.h"
 
+#include "common/text.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/support/catch.h"
 

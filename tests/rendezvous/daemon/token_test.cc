@@ -3,6 +3,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 
+#include "common/log.h"
 #include "rendezvous/daemon/http_session.h"
 #include "rendezvous/messages/codec.h"
 #include "rendezvous/security/proof.h"

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/messages/codec.h"
 #include "tests/rendezvous/daemon/served_daemon.h"

@@ -2,6 +2,7 @@
 // What is remembered of a job that is over, for how long, and what the journal has of it.
 #include "rendezvous/membership/finished_jobs.h"
 
+#include "common/text.h"
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership::testing {

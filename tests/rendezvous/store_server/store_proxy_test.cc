@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/peer_user.h"
+#include "common/text.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store_server/proxied_server.h"
 #include "tests/support/catch.h"

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/agent_socket.h"
+#include "common/log_level.h"
 #include "tests/support/io_thread.h"
 #include "tests/support/temp_directory.h"
 

@@ -2,6 +2,7 @@
 // What the agents of a RandomWorld do and say.
 #include <utility>
 
+#include "common/text.h"
 #include "tests/rendezvous/membership/world/random_world.h"
 
 namespace ddprun::membership::testing {

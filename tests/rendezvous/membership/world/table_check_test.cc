@@ -2,6 +2,7 @@
 // The judge of a world: each wrong decision of a rendezvous is noticed.
 #include "tests/rendezvous/membership/world/table_check.h"
 
+#include "common/text.h"
 #include "tests/rendezvous/membership/script.h"
 #include "tests/support/catch.h"
 

@@ -4,6 +4,7 @@
 #include "tests/rendezvous/membership/world/virtual_world.h"
 
 #include "bench/fleet/random.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/worlds.h"
 
