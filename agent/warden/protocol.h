@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of agent and warden over one SOCK_SEQPACKET pair. They have fixed sizes, never
-// longer than the structs below; both ends are one build on one machine. docs/internals/warden.md. Plain
-// data: the warden has no C++ library.
+// longer than the structs below; both ends are one build on one machine. docs/internals/warden.md.
+// Plain data: the warden has no C++ library.
 #pragma once
 
 #include <stdint.h>

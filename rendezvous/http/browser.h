@@ -39,6 +39,10 @@ bool is_rebound(const Request& request, int socket);
 // that names this machine, whatever alias was asked for.
 std::string host_field(const Endpoint& endpoint, int socket);
 
+// What a browser is told of a page: `policy` (Content-Security-Policy), to take it for what it is,
+// to tell no other server of it, and to keep no copy.
+void add_page_fields(std::string_view policy, Fields* fields);
+
 inline constexpr char kForeignHost[] =
     "its Host is no name of this machine: ask by an address or as localhost";
 
