@@ -2,7 +2,6 @@
 #include "agent/agent_socket.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,77 +12,25 @@
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/json.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/json.h"
 #include "common/log_level.h"
 #include "common/progress_page.h"
-#include "common/random_id.h"
 #include "common/socket.h"
 #include "common/text.h"
-#include "rendezvous/messages/json_fields.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 namespace {
-
-namespace json = boost::json;
-using membership::clean_utf8;
-using membership::JsonFields;
-
-constexpr int kMaxDepth = 4;
-constexpr int kMaxWorkers = 1 << 20;
-constexpr std::int64_t kMostConnectingUs = 86'400'000'000;  // a day
-
-std::string line_of(const JsonFields& fields, const char* name, std::size_t max_bytes) {
-  return one_line(clean_utf8(fields.text(name), max_bytes));
-}
-
-OperationFailed operation_failed(const json::object& object, const JsonFields& fields) {
-  constexpr std::size_t kMaxMissing = 64;
-  OperationFailed failed;
-  failed.code = line_of(fields, "code", 32);
-  failed.operation = line_of(fields, "operation", 256);
-  failed.size = fields.small("size", 0, kMaxWorkers);
-  failed.waited_ms = fields.integer("waited_ms", 0, std::int64_t{1} << 50);
-  failed.message = line_of(fields, "message", kMaxReasonBytes);
-  failed.file = line_of(fields, "file", kMaxReasonBytes);
-  const json::value* missing = object.if_contains("missing");
-  if (missing == nullptr || !missing->is_array()) {
-    throw Error(ErrorCode::kProtocol, "a worker's \"operation_failed\" has no array \"missing\"");
-  }
-  for (const json::value& rank : missing->as_array()) {
-    const bool is_rank = rank.is_int64() && rank.as_int64() >= 0 && rank.as_int64() < kMaxWorkers;
-    if (!is_rank || failed.missing.size() == kMaxMissing) {
-      throw Error(ErrorCode::kProtocol, "a worker's \"operation_failed\" names what is no rank");
-    }
-    failed.missing.push_back(static_cast<int>(rank.as_int64()));
-  }
-  std::sort(failed.missing.begin(), failed.missing.end());
-  return failed;
-}
-
-constexpr std::string_view kPrefix = "ddprun-";
-constexpr std::size_t kDigits = 12;
-// A temporary directory with more entries than this is somebody else's trouble.
-constexpr int kMostEntries = 10'000;
-
-bool is_directory_name(std::string_view name) {
-  if (name.size() != kPrefix.size() + kDigits || !name.starts_with(kPrefix)) return false;
-  return name.find_first_not_of("0123456789abcdef", kPrefix.size()) == std::string_view::npos;
-}
-
-UniqueFd open_directory(const std::string& path) {
-  return UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-}
 
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
@@ -186,94 +133,6 @@ struct Connection {
 using ConnectionPtr = std::shared_ptr<Connection>;  // second owner: its reads under way
 
 }  // namespace
-
-WorkerLine parse_worker_line(std::string_view line) {
-  const auto parsed = parse_object(line, kMaxDepth);
-  if (!parsed) throw Error(ErrorCode::kProtocol, "a line is no JSON object");
-  const json::object& object = *parsed;
-  const std::string type = JsonFields(object, "a worker's message").text("type");
-  const JsonFields fields(object, "a worker's message \"" + one_line(clean_utf8(type, 64)) + "\"");
-  if (type == "hello") {
-    return Hello{fields.small("version", 0, 1 << 30), fields.counter("round"),
-                 fields.small("local_rank", 0, kMaxWorkers)};
-  }
-  if (type == "wait_for_place") return WaitForPlace{};
-  if (type == "first_step") {
-    // An SDK of before tells no more than the step.
-    return FirstStep{
-        fields.counter("step"),
-        fields.has("connecting_us") ? fields.integer("connecting_us", 0, kMostConnectingUs) : 0};
-  }
-  if (type == "exclude_node") return ExcludeNode{line_of(fields, "reason", kMaxReasonBytes)};
-  if (type == "stop_job") {
-    return StopJob{line_of(fields, "reason", kMaxReasonBytes),
-                   fields.has("exit_code") ? fields.small("exit_code", 1, 255) : 1};
-  }
-  if (type == "operation_failed") return operation_failed(object, fields);
-  if (type == "keeps_record") return KeepsRecord{};
-  if (type == "recorded") {
-    return Recorded{line_of(fields, "file", kMaxReasonBytes),
-                    fields.has("number") ? fields.counter("number") : 0};
-  }
-  if (type == "offers_recovery") return OffersRecovery{};
-  if (type == "recover") return AsksToRecover{};
-  return UnknownLine{one_line(clean_utf8(type, 64))};
-}
-
-std::string welcome_line() {
-  return json::serialize(json::object{{"type", "welcome"}, {"version", kProgressVersion}}) + "\n";
-}
-
-std::string refused_line(std::string_view reason) {
-  return json::serialize(json::object{{"type", "refused"}, {"reason", reason}}) + "\n";
-}
-
-std::string dump_line(std::uint64_t number) {
-  return json::serialize(json::object{{"type", "dump"}, {"number", number}}) + "\n";
-}
-
-std::string assign_line(const std::vector<std::string>& environment) {
-  std::string text;
-  for (const std::string& variable : environment)
-    text.append(variable.c_str(), variable.size() + 1);
-  return concat(R"({"type":"assign","bytes":)", text.size(), "}\n", text);
-}
-
-std::string new_directory_name(const std::string& parent) {
-  return parent + "/" + std::string(kPrefix) + random_id().substr(0, kDigits);
-}
-
-UniqueFd make_locked_directory(const std::string& path) {
-  for (;;) {
-    if (::mkdir(path.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + path, errno);
-    // Before it is locked another agent may take it for a leftover, and holds the lock for as long
-    // as it takes to remove it.
-    UniqueFd directory = open_directory(path);
-    if (!directory && errno != ENOENT) throw_system_error("open " + path, errno);
-    struct stat info {};
-    const bool is_there =
-        directory && (::flock(directory.get(), LOCK_EX) != 0 ||
-                      (::fstat(directory.get(), &info) == 0 && info.st_nlink > 0));
-    if (is_there) return directory;
-  }
-}
-
-void remove_leftover_directories(const std::string& parent) {
-  std::error_code error;
-  std::filesystem::directory_iterator entry(parent, error);
-  for (int seen = 0;
-       !error && entry != std::filesystem::directory_iterator() && seen < kMostEntries;
-       entry.increment(error), ++seen) {
-    if (!is_directory_name(entry->path().filename().string())) continue;
-    const UniqueFd directory = open_directory(entry->path().string());
-    struct stat info {};
-    const bool is_ours =
-        directory && ::fstat(directory.get(), &info) == 0 && info.st_uid == ::geteuid();
-    if (!is_ours || ::flock(directory.get(), LOCK_EX | LOCK_NB) != 0) continue;
-    std::error_code ignored;
-    std::filesystem::remove_all(entry->path(), ignored);
-  }
-}
 
 class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl> {
  public:

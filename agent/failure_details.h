@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/agent_socket.h"
 #include "agent/isolation/cgroup_tree.h"
 #include "agent/isolation/worker_cgroups.h"
+#include "agent/worker_line.h"
 #include "common/cgroup_limits.h"
 #include "common/clock.h"
 #include "common/operation_facts.h"

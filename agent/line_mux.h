@@ -2,9 +2,9 @@
 // Puts the output of several workers together for one stream, line by line, each behind its
 // worker's prefix. Pure: bytes and times in, bytes out.
 //
-// An unfinished line is held until its newline comes. One that grows too long to be held is passed
-// on as it comes, and its source *owns* the output: the others' lines wait, in bounded memory, so
-// that a line of any length stays whole. docs/output.md has the limits of this courtesy.
+// An unfinished line is held until its newline comes. A line that grows too long to be held is
+// passed on as it comes, and its source *owns* the output. The others' lines wait, in bounded
+// memory. So a line of any length stays whole. docs/output.md has the limits of this courtesy.
 #pragma once
 
 #include <chrono>

@@ -129,6 +129,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   bool any_ended_well() const { return num_ended_well_ > 0; }
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
   std::vector<pid_t> pids() const;
+  std::vector<pid_t> started() const;
   void signal(int signal_number);
   void ask_to_leave(int signal_number);
   void close();
@@ -390,6 +391,12 @@ std::vector<pid_t> WorkerGroup::Impl::pids() const {
   for (const Worker& worker : workers_) {
     pids.push_back(worker.state == WorkerState::kRunning ? worker.pid : 0);
   }
+  return pids;
+}
+
+std::vector<pid_t> WorkerGroup::Impl::started() const {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_) pids.push_back(worker.pid);
   return pids;
 }
 
@@ -660,6 +667,7 @@ bool WorkerGroup::look(int global_rank, const std::function<void(LastOutput)>& d
   return impl_->look(global_rank, done);
 }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
+std::vector<pid_t> WorkerGroup::started() const { return impl_->started(); }
 void WorkerGroup::ask_to_leave(int signal_number) { impl_->ask_to_leave(signal_number); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 

@@ -106,11 +106,11 @@ class WorkerGroup {
   // then.
   void start(std::vector<WorkerSpec> workers);
 
-  // `signal_number` and SIGCONT to every worker's process group, but to its data loaders only when
-  // it has ended or half of `grace` is over (docs/warden.md); when no worker is left, SIGTERM to
-  // what they left behind that it did not reach or that ignores it; after `grace`, counted from
-  // this call, SIGKILL to every descendant. all_gone follows, also when nothing was started. A
-  // further call can only bring the SIGKILL nearer.
+  // Sends `signal_number` and SIGCONT to every worker's process group, but to its data loaders only
+  // when it has ended or half of `grace` is over (docs/warden.md). When no worker is left, the
+  // processes that they left behind get SIGTERM, if the signal did not reach them or they ignore
+  // it. After `grace`, counted from this call, every descendant gets SIGKILL. The end is all_gone,
+  // also when nothing was started. A further call can only bring the SIGKILL nearer.
   void stop(std::chrono::milliseconds grace, int signal_number = SIGTERM);
 
   // The workers may live until then unless a later time is given: the warden keeps it, also when
@@ -138,6 +138,8 @@ class WorkerGroup {
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
   std::vector<pid_t> pids() const;
+  // The same with workers that have ended in this round; 0: not started in it.
+  std::vector<pid_t> started() const;
 
   // The workers are asked to leave: from now on one that exits with 75 has left in order, no
   // failure. The first call sends the signal to those that have a handler for it (docs/warden.md).

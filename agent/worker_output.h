@@ -36,10 +36,10 @@ class OutputTail {
   void feed(std::size_t stream, std::string_view bytes);
 
   // Oldest first, at most `most` of kNumLines, an unfinished line included. Made fit for reports
-  // and JSON: valid UTF-8, of a line with carriage returns the last text, no control characters
-  // and none that hide or turn text (these, escape sequences and bytes that are no text are
-  // replaced), at most kMaxLineBytes and a mark. Frames of a stack that LibTorch prints are one
-  // line after the first one, so that they don't push out what was wrong.
+  // and JSON: valid UTF-8, at most kMaxLineBytes and a mark. A line with carriage returns has its
+  // last text. Control characters, characters that hide or turn text, escape sequences and bytes
+  // that are no text are replaced. Frames of a stack that LibTorch prints are one line after the
+  // first one, so that they don't push out what was wrong.
   std::vector<std::string> lines(std::size_t most = kNumReportedLines) const;
 
  private:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddprun_add_libtorch(NAME DIRECTORY): an interface library over the LibTorch in DIRECTORY, the
-# `torch` folder of a wheel or an unpacked libtorch, used as a CPU library. find_package(Torch) is
-# not used: on the CUDA wheel it wants nvcc or a GPU. Shared with ddprun-config.cmake.
+# `torch` folder of a wheel or an unpacked libtorch, used as a CPU library. It does without
+# find_package(Torch), which on the CUDA wheel wants nvcc or a GPU. Shared with ddprun-config.cmake.
 function(ddprun_add_libtorch name directory)
   add_library(${name} INTERFACE IMPORTED GLOBAL)
   foreach(library torch_cpu c10)

@@ -35,12 +35,11 @@ class BoundedCall {
 // there was no thread for it, which is logged.
 bool returns_before(Deadline deadline, std::function<void()> call);
 
-// For a process in which a library hangs, or may: its exit handlers could hang as well. From now
-// on: once the process calls exit(), or main() has returned, it is gone within `limit`, with the
-// status that it was given, whatever those exit handlers do that are there by now, and the
-// destructors of the static objects that are. Handlers run in the opposite order of their
-// registration: what comes after the last call runs first, and has no limit. The shortest limit
-// counts. Any thread.
+// For a process in which a library hangs, or may: its exit handlers could hang as well. From now on
+// the process is gone within `limit` once it calls exit(), or main() has returned. It has the
+// status that it was given. The exit handlers that are there by now, and the destructors of such
+// static objects, can't delay that. Handlers run in the opposite order of their registration: what
+// comes after the last call runs first, and has no limit. The shortest limit counts. Any thread.
 void bound_exit(std::chrono::milliseconds limit);
 
 }  // namespace ddprun

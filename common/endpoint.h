@@ -22,9 +22,9 @@ struct Endpoint {
 
 inline constexpr std::size_t kMaxHostBytes = 255;
 
-// Whether `text` can be a host: a name of ASCII's letters and digits, ".", "-", "_", "%", "," and
-// what is no ASCII, so nothing that a shell would read (ssh's ProxyCommand has it as %h), or an
-// IPv4 or IPv6 address (without brackets).
+// Whether `text` can be a host: a name, or an IPv4 or IPv6 address (without brackets). A name has
+// ASCII's letters and digits, ".", "-", "_", "%", "," and characters beyond ASCII. So a shell would
+// read nothing in it (ssh's ProxyCommand has it as %h).
 bool is_host(std::string_view text);
 
 // Reads "host", "host:port", "[v6]", "[v6]:port", ":port" (host empty). A bare IPv6 address with no

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose process is at the other end of a TCP connection within this machine, by the kernel
+// The user whose process is at the other end of a TCP connection within this machine, by the kernel
 // (sock_diag(7)).
 #pragma once
 
@@ -25,7 +25,7 @@ bool is_outsider(uid_t user);
 // of this machine has taken the port. It is known also before it has accepted the connection.
 // Empty: it may be obeyed. That holds for root's server, one of systemd's DynamicUser=, one on
 // another machine. kHiddenPeer: the server is on this machine, and the kernel names neither its
-// user nor that of who listens there, though it names others. It has just ended, or it hides.
+// user nor the listener's, though it names others. It has just ended, or it hides.
 std::string stranger_problem(int fd);
 inline constexpr char kHiddenPeer[] =
     "is on this machine, and the kernel doesn't say whose program it is: give both sides "

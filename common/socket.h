@@ -49,9 +49,9 @@ std::string peer_text(int fd);  // for a log; also where the peer has gone
 // A connected, close-on-exec, TCP_NODELAY socket in non-blocking mode (use the calls below).
 // Refused connections and unresolved names are retried with back-off until the deadline, since the
 // peer may be starting. Throws Error(kUnavailable): who was tried, for how long, the last failure.
-// A name is looked up anew for each round of attempts. getaddrinfo(3) takes no deadline: a name
-// server that is silent delays this by the resolver's own time-outs (resolv.conf: timeout ×
-// attempts for each server, 10 s by default) beyond the deadline; numeric hosts never wait.
+// A name is looked up anew for each round of attempts. The resolver, getaddrinfo(3), takes no
+// deadline. A silent name server delays this beyond the deadline, by the resolver's own time-outs
+// (resolv.conf: timeout × attempts for each server, 10 s by default). Numeric hosts never wait.
 UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline);
 
 // One attempt at one address, for code with retries of its own. Returns 0 and the socket in `out`,

@@ -10,9 +10,9 @@ namespace ddprun {
 
 enum class DoubleDollar { kBecomesOne, kStays };
 
-// string.Template(text).safe_substitute(values): "$name" and "${name}" become the value; a name
-// that has none stays as it is written; "$$" becomes "$" unless it is to stay, and is no begin of a
-// name in either case; any other "$" stays.
+// string.Template(text).safe_substitute(values): "$name" and "${name}" become the value. A name
+// that has none stays as it is written. A "$$" becomes "$" unless it is to stay, and is no begin of
+// a name in either case. Any other "$" stays.
 std::string safe_substitute(std::string_view text, const std::map<std::string, std::string>& values,
                             DoubleDollar dollars = DoubleDollar::kBecomesOne);
 

@@ -12,7 +12,7 @@ bool is_bare(char c) {
          c == '-';
 }
 
-// Where the string at `at` ends: behind its closing quotes, or at the end of its line or of the
+// The end of the string at `at`: behind its closing quotes, or at the end of its line or of the
 // text.
 std::size_t behind_string(std::string_view text, std::size_t at) {
   const char quote = text[at];

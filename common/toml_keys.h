@@ -10,7 +10,7 @@ namespace ddprun {
 
 inline constexpr int kMostKeyParts = 32;  // "a.b" has two
 
-// Where a key of more parts begins.
+// The begin of a key of several parts.
 std::optional<std::size_t> find_long_key(std::string_view text);
 
 }  // namespace ddprun

@@ -76,9 +76,9 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Calls what may wait for long, and leaves nothing behind where it is cut off: one that comes
-  // meanwhile, or came before, ends the process at once, with 128 and its number, after the last
-  // words.
+  // Calls a function that may wait for long, and leaves nothing behind if it is cut off. A signal
+  // that comes meanwhile, or came before, ends the process at once, with 128 and its number, after
+  // the last words.
   void end_in(const std::function<void()>& call) const {
     struct Open {
       explicit Open(const sigset_t& kept) : signals(kept) {

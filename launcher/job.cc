@@ -190,6 +190,7 @@ class NodeJob {
     records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
     records_->listen(events);
     events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
+      has_begun_ = true;
       if (round.first_global_rank == 0) say_store(round.world_size);
       find_stdin_rank(round.first_global_rank, round.world_size);
       if (next) next(round);
@@ -450,10 +451,12 @@ class NodeJob {
       const bool goes_on_elsewhere =
           plan_.config.min_nodes < plan_.config.max_nodes && daemon_ == nullptr;
       tell(LogLevel::kWarning,
-           concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
-                  plan_.config.shutdown_timeout.count() / 1000.0,
-                  " s); a second signal kills them now",
-                  goes_on_elsewhere ? ", and ends the job on the other nodes" : ""));
+           has_begun_
+               ? concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
+                        plan_.config.shutdown_timeout.count() / 1000.0,
+                        " s); a second signal kills them now",
+                        goes_on_elsewhere ? ", and ends the job on the other nodes" : "")
+               : concat("got ", signal_name(number), ": leaving; no worker was started"));
     } else {
       tell(LogLevel::kWarning, "got " + signal_name(number) + " again: killing the workers");
     }
@@ -704,6 +707,7 @@ class NodeJob {
   std::string unfit_;          // why this node stays out of the job, for the others
   bool impatient_ = false;     // patience_ is over
   bool signalled_ = false;
+  bool has_begun_ = false;  // a first round of this node
   SignalEcho echo_;
   bool reported_ = false;
   bool said_store_ = false;  // how the workers reach it

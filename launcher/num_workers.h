@@ -32,9 +32,9 @@ using GetAffinity = std::function<int(std::size_t size, cpu_set_t* mask)>;
 // CPUs that this process may run on, however many the kernel knows; 1 where it doesn't say.
 int count_cpus(const GetAffinity& get_affinity);
 
-// How many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible: entries up to
-// the first invalid one (empty, "-1" or an index beyond the last), as CUDA reads it; blanks round
-// an entry don't count, and where one stands twice CUDA sees none. Pure.
+// How many of `installed` GPUs CUDA_VISIBLE_DEVICES (nullopt: unset) leaves visible. As CUDA reads
+// it, these are the entries up to the first invalid one (empty, "-1" or an index beyond the last).
+// Blanks round an entry don't count. If an entry stands twice, CUDA sees none. Pure.
 int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visible_devices);
 
 // The fault of a value of --nproc-per-node that holds on any machine; empty: none.
@@ -46,9 +46,10 @@ struct NumWorkers {
   std::string note = {};  // not empty: why there are fewer than one would expect
 };
 
-// How many of a flag's value (--nproc-per-node, --slots): a number from 1 on; "cpu": one per CPU,
-// no more than its cgroup's quota, rounded up; "gpu": one per visible GPU, a problem without one;
-// "auto": one per visible GPU, or per CPU where there is none. Asks for GPUs only where it must.
+// The number that a flag's value means (--nproc-per-node, --slots): a number from 1 on, or one of
+// these words. "cpu": one per CPU, no more than its cgroup's quota, rounded up. "gpu": one per
+// visible GPU, a problem without one. "auto": one per visible GPU, or per CPU if there is none.
+// Asks for GPUs only where it must.
 NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine,
                        const std::optional<std::string>& cuda_visible_devices);
 

@@ -3,7 +3,7 @@
 # `libddprun-dev` (the SDK's headers and static libraries): `cpack -G DEB` in the build folder, see
 # docs/packages.md. `train` is not in them: its LibTorch comes from no Debian package.
 
-# Of packages alone: `cmake --install` writes below its prefix only.
+# Only packages have these: `cmake --install` writes below its prefix only.
 install(FILES configs/ddprun.toml DESTINATION /etc/ddprun COMPONENT package EXCLUDE_FROM_ALL)
 
 set(CPACK_PACKAGE_NAME ddprun)

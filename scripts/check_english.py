@@ -1,20 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's sentences are short: none has more than 35 words, and a page's mean is 18 at most.
+"""The sentences of the documentation and of comments are short. A comment's sentence begins with its subject.
 
-    scripts/check_english.py [PAGE…]      docs, README.md, CONTRIBUTING.md, tests/CLAIMS.md if none is given
+    scripts/check_english.py [FILE…]      pages and sources; all of the tree if none is given
     scripts/check_english.py --self-test  the check itself
 
+No sentence has more than 35 words. A page's mean is 18 at most. No sentence of a comment opens with one of RIDDLES.
 Code blocks don't count, headings neither. `code` is one word, a link is its text, a table's cell is read as a paragraph.
 """
-import glob
 import os
 import re
+import subprocess
 import sys
 
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 LONGEST, LONGEST_MEAN = 35, 18
-FEWEST = 4  # words: what has fewer is a caption or a value
+FEWEST = 4  # words: a sentence with fewer is a caption or a value
+RIDDLES = re.compile(r"(Of|What|Who|Whose|Where|Likewise)\b")
 SENTENCE_END = re.compile(r"""(?<=[.!?])["”)*]*\s+(?=[A-Z"“„(*\[]|CODE)""")
+PAGES = ("docs/*.md", "README.md", "CONTRIBUTING.md")
+C_SOURCES, OTHER_SOURCES = (".cc", ".h", ".cu", ".js"), (".py", ".cmake", ".sh", "CMakeLists.txt")
+# Strings are matched, too, so that nothing inside them is taken for a comment.
+C_COMMENT = re.compile(r"""R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|`[^`]*`|(?<!\w)'(?:\\.|[^'\\\n])+'|"""
+                       r"//(?P<line>[^\n]*)|/\*(?P<text>.*?)\*/", re.S)
+COMMENT = re.compile(r'''^[ \t]*"""(?P<text>.*?)"""|""".*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|'''
+                     r"(?<!\S)#(?P<line>[^\n]*)", re.S | re.M)
+ROW = re.compile(r"^( {3,}.*|.*\S {2,}\S.*)$", re.M)  # of a table in a comment
 
 
 def paragraphs(text):
@@ -36,49 +47,83 @@ def paragraphs(text):
 
 
 def sentences(text):
-    """(number of words, sentence) of each."""
+    """The words of each sentence."""
     for paragraph in paragraphs(text):
         for sentence in SENTENCE_END.split(paragraph):
-            words = [word for word in sentence.split() if re.search(r"\w", word)]
-            if len(words) >= FEWEST:
-                yield len(words), " ".join(words)
+            yield [word for word in sentence.split() if re.search(r"\w", word)]
+
+
+def comments(name, text):
+    """(line, text) of each comment. Lines that follow one another in one column are one comment."""
+    begun_at, column, last, lines = 0, 0, 0, []
+    for found in (C_COMMENT if name.endswith(C_SOURCES) else COMMENT).finditer(text):
+        kind = "text" if found["line"] is None else "line"
+        if found[kind] is None:
+            continue
+        begin = found.start(kind)
+        here = begin - text.rfind("\n", 0, begin)
+        if kind == "text" or here != column or not re.fullmatch(r"\n[ \t]*(//|#)", text[last:begin]):
+            if lines:
+                yield begun_at, "\n".join(lines)
+            begun_at, lines = text.count("\n", 0, begin) + 1, []
+        column, last = here if kind == "line" else 0, found.end(kind)
+        if not re.match(r"!/| SPDX-", found[kind]):
+            lines.append(ROW.sub(r"\n\g<0>\n", found[kind].replace("\n" + " " * (here - 4), "\n ")))
+    if lines:
+        yield begun_at, "\n".join(lines)
 
 
 def problems(name, text):
-    found = list(sentences(text))
-    for length, sentence in found:
-        if length > LONGEST:
-            yield f"{name}: {length} words: {sentence[:100]}…"
-    mean = sum(length for length, _ in found) / max(1, len(found))
-    if mean > LONGEST_MEAN:
+    is_page, lengths = name.endswith(".md"), []
+    for line, part in [(1, text)] if is_page else comments(name, text):
+        for words in sentences(part):
+            lengths += [len(words)] if len(words) >= FEWEST else []
+            sentence = " ".join(words)[:100]
+            if len(words) > LONGEST:
+                yield f"{name}:{line}: {len(words)} words: {sentence}…"
+            if not is_page and RIDDLES.match(sentence):
+                yield f"{name}:{line}: begin with the subject: {sentence}"
+    mean = sum(lengths) / max(1, len(lengths))
+    if is_page and mean > LONGEST_MEAN:
         yield f"{name}: {mean:.1f} words a sentence, the most is {LONGEST_MEAN}"
 
 
 def self_test():
-    short = "It has five short words. "
-    assert [n for n, _ in sentences("# A title of many words here\n" + short + "`a b` is one (a. b) word. [It](x.md) ends. No.\n")] == [5, 6]
-    assert [n for n, _ in sentences("| a cell of four | x |\n|---|---|\n```\nfour words of code\n```\n- one of two points\n- the other of them\n")] == [4, 4, 4]
-    assert list(problems("p", short * 3)) == []
-    assert len(list(problems("p", short * 40 + "word " * 36 + "."))) == 1
-    assert len(list(problems("p", ("word " * 19 + "ends. ").replace("w", "W", 1)))) == 1
+    def lengths(text):
+        return [len(words) for words in sentences(text)]
+
+    short, long = "It has five short words. ", "Word " + "word " * 35 + "ends. "
+    assert lengths(f"# A title of many words here\n{short}`a b` is one (a. b) word. [It](x.md) ends. No.\n") == [5, 6, 2, 1]
+    assert lengths("| a cell of four | x |\n|---|---|\n```\nfour words of code\n```\n- one of two points\n- the other\n") == [4, 1, 0, 0, 4, 2]
+    for name, text, wrong in (
+            ("p.md", short * 3 + "What is this? ", []),
+            ("p.md", short * 40 + long, ["37 words"]),
+            ("p.md", "Word " + "word " * 18 + "ends. ", ["20.0 words"]),
+            ("a.h", f"// {short}\nint what;  // What\n\n// it was. Whoever.", [":2: begin"]),
+            ("a.cc", f'auto a = "// Of";  /* {long} */\n// This ends.\n// Where, then?\n', [":1: 37", ":2: begin"]),
+            ("a.js", f"const a = `// Of`;\n// {long[:90]}\n// {long[90:]}", [":2: 37"]),
+            ("a.py", f'"""It ends. Who\n   ends?"""\na = "#"  # Likewise\n# {long}', [":1: begin", ":3: begin", ":4: 37"]),
+            ("a.cmake", f"# a  {long[90:]}\n#    {long[90:]}\n#      {long[90:]}\n", []),
+            ("a.sh", "#!/bin/sh\n# SPDX-License\n# Whose is\n# Of it\necho ${a#Of}; # What", [":1: begin", ":5: begin"])):
+        found = list(problems(name, text))
+        assert len(found) == len(wrong) and all(part in each for part, each in zip(wrong, found)), (text, found)
     print("check_english: self-test passed")
 
 
 def main():
-    if sys.argv[1:] == ["--self-test"]:
-        return self_test()
-    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-    pages = sys.argv[1:] or [*sorted(glob.glob(f"{root}/docs/**/*.md", recursive=True)), f"{root}/README.md", f"{root}/CONTRIBUTING.md",
-                             f"{root}/tests/CLAIMS.md"]
+    patterns = [*PAGES, *("*" + end for end in C_SOURCES + OTHER_SOURCES)]
+    tree = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others", "--exclude-standard", *patterns], text=True,
+                          check=True, stdout=subprocess.PIPE).stdout.splitlines()
+    files = sys.argv[1:] or [path for path in (os.path.join(ROOT, each) for each in tree) if os.path.exists(path)]
     wrong = 0
-    for page in pages:
-        with open(page, encoding="utf-8") as f:
-            for problem in problems(os.path.relpath(page, root), f.read()):
+    for path in files:
+        with open(path, encoding="utf-8") as f:
+            for problem in problems(os.path.relpath(path, ROOT), f.read()):
                 print(problem)
                 wrong += 1
-    print(f"check_english: {len(pages)} pages, {wrong} problems")
-    return sys.exit(1) if wrong else None
+    print(f"check_english: {len(files)} files, {wrong} problems")
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":
-    main()
+    self_test() if sys.argv[1:] == ["--self-test"] else main()

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the fuzzers beside AddressSanitizer's tests (build/asan) and runs each for some seconds, from the
-# corpus that the tree keeps and what earlier runs added to it in build/fuzz/corpus:
-# `scripts/fuzz.sh [SECONDS [SEED [RUNS]]]` (20, 0: another one each time, 0).
+# Builds the fuzzers beside AddressSanitizer's tests (build/asan) and runs each for some seconds. It
+# begins with the corpus that the tree keeps, and the inputs that earlier runs added to it in
+# build/fuzz/corpus. `scripts/fuzz.sh [SECONDS [SEED [RUNS]]]` (20, 0: another one each time, 0).
 # Fails when one finds something, and leaves the input that does it in build/fuzz; or when all
 # together made fewer runs than RUNS.
 set -euo pipefail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches one node's workers of one round: looks at them every 100 ms until it is destroyed, says
-// how far they are and which ones make no progress, and on request what each is in
-// (docs/hang-detection.md). io thread only.
+// Watches one node's workers of one round (docs/hang-detection.md). It looks at them every 100 ms
+// until it is destroyed. It says how far they are, which ones make no progress, and on request what
+// each is in. io thread only.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much CPU time a worker used and how many bytes it read and wrote, for a look every 100 ms:
-// its files in /proc stay open, so that a look is two reads and can't meet another process of the
-// same number. io thread only.
+// How much CPU time a worker used and how many bytes it read and wrote, for a look every 100 ms.
+// Its files in /proc stay open. So a look is two reads, and can't meet another process of the same
+// number. io thread only.
 #pragma once
 
 #include <sys/types.h>

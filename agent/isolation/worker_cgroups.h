@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// This node's cgroups for workers, for as long as a ddprun lives: ddprun goes into a leaf of its
-// own, controllers are given on, each round gets a cgroup, and at the end all is as it was.
+// This node's cgroups for workers, for as long as a ddprun lives. ddprun goes into a leaf of its
+// own and gives controllers on. Each round gets a cgroup. At the end all is as it was.
 // docs/isolation.md.
 #pragma once
 

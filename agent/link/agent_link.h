@@ -34,15 +34,15 @@ class AgentLink {
   AgentLink(const AgentLink&) = delete;
   AgentLink& operator=(const AgentLink&) = delete;
 
-  // Tries until `timeout`, from the endpoint that welcomed this node last, or from the one after
-  // that which took the last connection without a welcome: refused connections,
-  // unresolved names, standbys and peers that don't answer send it to the next endpoint at once,
-  // and after each turn through the list there is a back-off (5 ms … 500 ms). Then LinkUp, or
-  // LinkFailed with who was tried, for how long, how often, what happened last at each (refused,
-  // dropped, unresolvable, a standby, not a ddprun rendezvous) and what to check. A rendezvous
-  // whose token differs is the user's fault at once; not where one welcomed this node before:
-  // another process at its address is no reason to end a job. While a connection is open or being
-  // opened: does nothing.
+  // Tries until `timeout`. It begins with the endpoint that welcomed this node last, or after the
+  // one that took the last connection without a welcome. Refused connections, unresolved names,
+  // standbys and peers that don't answer send it to the next endpoint at once. After each turn
+  // through the list there is a back-off (5 ms … 500 ms). Then LinkUp, or LinkFailed with who was
+  // tried, for how long, how often, what happened last at each (refused, dropped, unresolvable, a
+  // standby, not a ddprun rendezvous) and what to check. A rendezvous whose token differs is the
+  // user's fault at once, unless one welcomed this node before. Then it is another process at its
+  // address, which is no reason to end a job. While a connection is open or being opened: does
+  // nothing.
   void connect(std::chrono::milliseconds timeout);
 
   // Queues one frame. Nothing happens when no connection is open (the machine resends after the
@@ -58,9 +58,9 @@ class AgentLink {
   // From now on pings every `interval`; LinkDown{silence} when no ping sent within the last
   // `timeout` was answered. Counted from the sending of the last answered ping, so that this side
   // always notices before the rendezvous does. With several endpoints the others are tried before
-  // that, also on a later connection that is not welcome yet: where one takes this
-  // node in, the open connection is closed, LinkDown without silence, and the connect() that
-  // follows is LinkUp there. Says, too, that this connection's endpoint has welcomed this node.
+  // that, also on a later connection that is not welcome yet. If one takes this node in, the open
+  // connection is closed: LinkDown without silence. The connect() that follows is LinkUp there.
+  // Says, too, that this connection's endpoint has welcomed this node.
   void set_keep_alive(std::chrono::milliseconds timeout, std::chrono::milliseconds interval);
 
   // Ends the connection or the attempt; what was queued is sent first, for up to a second. No event

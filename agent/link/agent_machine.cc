@@ -665,7 +665,7 @@ void AgentMachine::on(const agent_event::StoreBindFailed& event) {
   if (auto again = store_.bind_failed(event.message)) return emit(std::move(*again));
   if (exit_) return;
   if (stopped_unsaid_) {
-    // What ended the round may end the job. Only a next round wants the store.
+    // The end of the round may be the end of the job. Only a next round wants the store.
     stopped_unsaid_ = false;
     return say(stopped_message());
   }

@@ -22,7 +22,7 @@ class StoreListener {
   // Asks for one. `local_address`: this node's end of its link to the rendezvous.
   agent_action::BindStore bind(const std::string& local_address);
   bool is_binding() const { return is_binding_; }
-  // Of the next round's listener; 0: there is none.
+  // The port of the next round's listener; 0: there is none.
   std::uint16_t port() const { return bound_port_; }
   // Why there is none; empty: nothing went wrong.
   const std::string& trouble() const { return trouble_; }

@@ -18,7 +18,7 @@ class WaitNews {
 
   // The line that is to be told now; nullopt: nothing new, or not yet.
   std::optional<std::string> hear(const Waiting& waiting, Clock::time_point now);
-  // Likewise, at due().
+  // The line that is due, at due().
   std::optional<std::string> take_due(Clock::time_point now);
   std::optional<Clock::time_point> due() const;
   // Whether `text` differs from what was told last; it is that from now on.

@@ -124,7 +124,7 @@ class NodeMonitor {
   ~NodeMonitor();
 
   void start();
-  // The next report, now, for who says something anyway. It is said to nobody else, and the one
+  // The next report, now, for a caller that says something anyway. Nobody else gets it. The report
   // after it comes a fifth of the interval late, so that it can be taken, too. nullopt: the last
   // reading is not older than that, or there is none yet.
   std::optional<membership::NodeReport> take_report();

@@ -119,9 +119,9 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   void lost(const std::string& path, int error_number, std::size_t num_bytes);
   Losses losses() const;
 
-  // Has the writer call `task` before it goes on with files, and waits; false: not at the deadline,
-  // and the task may be called at any later time, or another one of this kind still is: not called.
-  // From one thread at a time.
+  // Has the writer call `task` before it goes on with files, and waits. False: the deadline came
+  // first, and the task may be called at any later time. False, too: another task of this kind is
+  // still waiting, and this one isn't called. From one thread at a time.
   bool call(Task task, Deadline deadline);
 
   // Has the writer call `task`, which throws nothing, before it goes on with files; nobody waits

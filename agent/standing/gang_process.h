@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a standing agent: its own place in its unit's cgroup, which is a leaf beside
-// those of its jobs' workers, for a cgroup with processes can't give controllers on
-// (docs/systemd.md); and the ddprun of each gang, a child that doesn't outlive it: the kernel kills
-// it with the agent, and its warden kills the workers (docs/nodes.md).
+// The processes of a standing agent. Its own place in its unit's cgroup is a leaf beside those of
+// its jobs' workers, because a cgroup with processes can't give controllers on (docs/systemd.md).
+// The ddprun of each gang is a child that doesn't outlive it. The kernel kills it with the agent,
+// and its warden kills the workers (docs/nodes.md).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

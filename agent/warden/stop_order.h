@@ -11,7 +11,8 @@
 
 namespace ddprun::agent::warden {
 
-// A data loader is left to its parent: to that one its end by the signal would be a failure.
+// A data loader is left to its parent, which would take the loader's end by the signal for a
+// failure.
 class StopOrder {
  public:
   StopOrder() = default;

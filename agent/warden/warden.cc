@@ -292,7 +292,6 @@ class Warden {
   bool is_left_behind(pid_t pid) const;  // by a worker that has ended; or it has gone itself
 
   // For process_tree; `warden` is this.
-
   // The workers that handle the warning.
   static Visit choose_warned(pid_t pid, void* warden);
   // The process that sent a signal.

@@ -80,7 +80,8 @@ bool is_rank_zero() {
   return !rank || std::string_view(rank) == "0";
 }
 
-// Whose model is one on all ranks after each step, so that any of them can go on with it.
+// Such a training has one model on all ranks after each step, so that any of them can go on with
+// it.
 bool can_go_on_in_place(const Options& options) {
   return options.snapshot_every > 0 && options.parallel.empty() && !has_local_steps(options) &&
          options.ignore_parameters.empty() && options.broadcast_buffers;

@@ -17,7 +17,7 @@
 #include "worker_sdk/torch/parallel/average_gradients.h"
 #include "worker_sdk/torch/parallel/parallel_linear.h"
 #include "worker_sdk/torch/parallel/pipeline.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::train {
@@ -171,9 +171,9 @@ std::vector<Kind> kinds_of(const std::vector<PlacedParameter>& parameters,
   return kinds;
 }
 
-// Between this rank's parts of the net and what a checkpoint has: whole tensors by the names that
-// they have on a rank with the whole net, so that any layout loads what another one saved.
-// Constant after construction. All calls are in one thread.
+// Stands between this rank's parts of the net and a checkpoint. A checkpoint has whole tensors, by
+// the names that they have on a rank with the whole net. So any layout loads what another one
+// saved. Constant after construction. All calls are in one thread.
 class WholeTensors {
  public:
   // `parameters`: of the whole net, in its order. `mesh` outlives this object.

@@ -51,10 +51,10 @@ class MemorySnapshots {
 
 // Trains until options.num_epochs epochs are done, those before a checkpoint included, and reports
 // each through `progress`. Collective. On GPU `place.device` where the communicator is NCCL's, else
-// on the CPU. Every rank returns the same losses and accuracies; nullopt: the job was asked to
-// leave, at the same step on all ranks, and what it needs to go on is saved if there is a
-// checkpoint directory. Throws Error: the communicator's (the message names the lost rank), the
-// checkpoint's (checkpoint.h).
+// on the CPU. Every rank returns the same losses and accuracies. nullopt: the job was asked to
+// leave, at the same step on all ranks. Everything that it needs to go on is then saved, if there
+// is a checkpoint directory. Throws Error: the communicator's (the message names the lost rank),
+// the checkpoint's (checkpoint.h).
 std::optional<Summary> run_training(const Options& options, const DataSet& data, const Place& place,
                                     Progress& progress);
 

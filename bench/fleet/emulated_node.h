@@ -78,7 +78,7 @@ class EmulatedNode {
 
   bool dead() const { return dead_; }
   bool exited() const { return runner_.machine().exited(); }
-  // Whose workers live here, as things are.
+  // The round whose workers live here at this moment.
   std::optional<std::uint64_t> live_round() const {
     return work_ == Work::kNone ? std::nullopt : std::optional(round_);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way between one host and the rendezvous, as a TCP relay on a loopback port: it can be slow,
-// and it can hold back what goes up or down until it is let through again. io thread only.
+// The way between one host and the rendezvous, as a TCP relay on a loopback port. It can be slow.
+// It can hold back the bytes that go up or down, until they are let through again. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

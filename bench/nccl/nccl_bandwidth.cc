@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce over the nccl communicator, started by ddprun with one process per rank: checks the
-// sum and prints the bus bandwidth, beside that of NCCL called as nccl-tests calls it, in turn; the
+// All-reduce over the nccl communicator, started by ddprun with one process per rank. It checks the
+// sum and prints the bus bandwidth, beside that of NCCL called as nccl-tests calls it, in turn. The
 // last line is the largest size's as JSON.
 // Ranks may share a GPU here, which Session would refuse.
 #include <cstdio>

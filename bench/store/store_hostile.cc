@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's flood and another client: `store_hostile PORT FLOOD SECONDS` floods the
-// server on 127.0.0.1:PORT, sends it a GET every millisecond on another connection, and prints one
-// JSON line: how long the GETs took, from when they were due.
+// A client's flood and another client: `store_hostile PORT FLOOD SECONDS` floods the server on
+// 127.0.0.1:PORT, and sends it a GET every millisecond on another connection. It prints one JSON
+// line: how long the GETs took, from when they were due.
 #include <poll.h>
 #include <sys/socket.h>
 

@@ -99,8 +99,9 @@ function runs_of(x, y) {
   return runs.filter((run) => run.length > 0);
 }
 
-// lines: [{ x, y, paint, dashed }], bands: [{ x, low, high, paint }], in units of the axes; x is seconds, or whole numbers.
-// marks: where on the x axis something began. top: the scale ends there, and what is above is cut.
+// `lines`: [{ x, y, paint, dashed }], `bands`: [{ x, low, high, paint }], in units of the axes; x
+// is seconds, or whole numbers. `marks`: places on the x axis where something began. `top`: the
+// scale ends there, and values above are cut.
 function line_plot({ width, height, lines, bands = [], marks = [], x_low = 0, x_high, x_is_time = true, text, is_bytes = false,
   from_zero = true, top }) {
   let low = from_zero ? 0 : Infinity, high = -Infinity;

@@ -73,10 +73,10 @@ inline bool may_pass(const Error& error) {
          error.code() == ErrorCode::kTimeout;
 }
 
-// Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw what may_pass()
-// where it can't be reached, Error(kUnsupported) where this machine lacks its program,
-// Error(kInvalidArgument) where it refuses, or knows no such job, Error(kPeerLost) where it has
-// forgotten one that this object was told of: one line, with what it said.
+// Ids in arguments are the scheduler's own, without "slurm:". All but plan() throw an error of one
+// line, with the scheduler's words. It is what may_pass() if the scheduler can't be reached,
+// Error(kUnsupported) if this machine lacks its program. Error(kInvalidArgument): it refuses, or
+// knows no such job. Error(kPeerLost): it has forgotten a job that this object was told of.
 class Scheduler {
  public:
   virtual ~Scheduler() = default;

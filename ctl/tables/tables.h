@@ -11,7 +11,7 @@ namespace ddprun::ctl {
 // it isn't one.
 std::string jobs_table(const std::string& page);
 
-// The page /v1/status: a fact on each line. Likewise.
+// The page /v1/status: a fact on each line. It throws as the one above does.
 std::string status_table(const std::string& page);
 
 }  // namespace ddprun::ctl

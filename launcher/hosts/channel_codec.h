@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages between ddprun and the agents that it starts on other hosts, over ssh's standard
-// input and output (docs/internals/ssh.md has the grammar). Pure: bytes in, messages out; every field is
-// bounded.
+// input and output (docs/internals/ssh.md has the grammar). Pure: bytes in, messages out; every
+// field is bounded.
 #pragma once
 
 #include <chrono>

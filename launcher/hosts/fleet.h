@@ -137,9 +137,9 @@ class Fleet {
   Clock::time_point now_;  // of the step
 };
 
-// The job's exit code from those of its nodes, in the order in which they ended: 0 where a node
-// ended well, which it does only when all of the job did; else the one that most have, of several
-// the first.
+// The job's exit code from those of its nodes, in the order in which they ended. It is 0 if a node
+// ended well, which a node does only when all of the job did. Otherwise it is the code that most
+// nodes have, of several the first.
 int job_exit_code(const std::vector<int>& codes);
 
 // Which node has the rank that has stdin, and how many bytes its agent has room for. Pure.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny HTTP server of two pages, /metrics and /healthz, for whoever reaches its port: GET alone,
-// each connection has one request and a deadline, and many connections cost no more than a few. io
-// thread only.
+// A tiny HTTP server of two pages, /metrics and /healthz, for everybody who reaches its port. It
+// knows only GET. Each connection has one request and a deadline. Many connections cost no more
+// than a few. io thread only.
 #pragma once
 
 #include <array>

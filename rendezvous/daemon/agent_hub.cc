@@ -93,7 +93,8 @@ void AgentHub::take(const std::shared_ptr<FrameStream>& frames, Newcomer newcome
   frames->start(std::move(handlers));
 }
 
-// A second pong, with our clock: agents learn how far theirs is from it (docs/internals/rendezvous.md).
+// A second pong, with our clock: agents learn how far theirs is from it
+// (docs/internals/rendezvous.md).
 void AgentHub::tell_time(ConnectionId id, std::string_view ping) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;

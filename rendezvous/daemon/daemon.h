@@ -107,19 +107,19 @@ class Daemon {
   void set_security(PortSecurity security);
 
   // One of several, of which one leads (docs/ha.md). A standby answers agents, and all pages but
-  // probes, /metrics and /v1/status, with 503 and kStandbyHeader; it has no store. lead(): goes on
-  // with the jobs of `kept`. stand_by(): ends every connection of agents, and forgets the jobs;
-  // `leader` is HOST:PORT of who leads now, empty: not known. Again while it stands by: another one
-  // leads. Both are for a daemon with DaemonOptions::stands_by.
+  // probes, /metrics and /v1/status, with 503 and kStandbyHeader; it has no store. `lead()` goes on
+  // with the jobs of `kept`. `stand_by()` ends every connection of agents, and forgets the jobs.
+  // The present leader's HOST:PORT is `leader`; empty: not known. Again while it stands by: another
+  // one leads. Both are for a daemon with DaemonOptions::stands_by.
   void lead(KeptJobs kept);
   void stand_by(const std::string& leader);
   bool leads() const;
 
   // Begins no new job from now on: its agents, and those of a job that waits for its first round,
-  // are told to try again. Calls `done` (from the io context) as soon as every job has ended, every
-  // agent has confirmed it and, where it ended badly, no worker uses a static round's store any
-  // more; each of the two waits ends after `timeout`, the first with Serve::kUntilTimeout only. For
-  // the node whose ddprun embeds the daemon: it must not exit before.
+  // are told to try again. Calls `done` (from the io context) as soon as every job has ended and
+  // every agent has confirmed it. If it ended badly, no worker may use a static round's store any
+  // more either. Each of the two waits ends after `timeout`, the first with Serve::kUntilTimeout
+  // only. For the node whose ddprun embeds the daemon: it must not exit before.
   void when_idle(std::chrono::milliseconds timeout, Serve serve, std::function<void()> done);
 
   // Ids of the jobs here that have begun and not ended yet.

@@ -54,7 +54,8 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
     feed([&](gangs::GangActions& out) { queue_.restore(rows, time(), out); });
   }
 
-  // Whose agents somebody at `socket` means who says it is `user` with `uid`; nullopt: it isn't.
+  // The owner of the agents that a caller at `socket` means who claims to be `user` with `uid`;
+  // nullopt: the claim is wrong.
   std::optional<std::string> owner_of(const std::string& user, std::int64_t uid, int socket) const;
 
   gangs::GangQueue::Verdict submit(gangs::GangSpec spec, const std::string& owner);

@@ -179,8 +179,9 @@ class GangPlacing {
   // The fitting nodes, by name; those that are away, too.
   std::vector<const Node*> fitting(const GangState& gang) const;
 
-  // Asked for each queued gang once, in the order of submission: the nodes to begin it on, the
-  // first ones by name. nullopt: it waits; if enough nodes are fitting, it holds them from now on.
+  // Asked for each queued gang once, in the order of submission. Returns the nodes to begin it on,
+  // the first ones by name; `nullopt`: it waits. If enough nodes are fitting, it holds them from
+  // now on.
   std::optional<std::vector<const Node*>> place(const GangState& gang);
 
  private:

@@ -102,9 +102,9 @@ struct EtcdJournalLimits {
 // that was sent and not answered can't take effect once a later one has.
 //
 // etcd takes 128 changes and 1.5 MiB at once; a batch has no limit, and takes effect as a whole all
-// the same. Large contents are written before, under keys that no row has yet; where the rest is
-// still too large, it is written as a log that counts from its last key on, and is carried out row
-// by row then, by whoever leads.
+// the same. Large contents are written before, under keys that no row has yet. If the rest is still
+// too large, it is written as a log that counts from its last key on. The leader of that time then
+// carries it out row by row.
 class EtcdJournal : public journal::BatchWriter {
  public:
   using Limits = EtcdJournalLimits;

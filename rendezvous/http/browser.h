@@ -39,8 +39,8 @@ bool is_rebound(const Request& request, int socket);
 // that names this machine, whatever alias was asked for.
 std::string host_field(const Endpoint& endpoint, int socket);
 
-// What a browser is told of a page: `policy` (Content-Security-Policy), to take it for what it is,
-// to tell no other server of it, and to keep no copy.
+// Tells a browser how to treat a page: by `policy` (Content-Security-Policy), as the type that is
+// named and no other. It tells no other server of the page, and keeps no copy.
 void add_page_fields(std::string_view policy, Fields* fields);
 
 inline constexpr char kForeignHost[] =

@@ -22,13 +22,13 @@ int shared_levels(std::string_view a, std::string_view b);
 // ("gpu9" before "gpu10"); labelled nodes before the others.
 bool stands_before(const Join& a, const Join& b);
 
-// The next round's nodes by node rank: at most settings.max_nodes of the placeable ones.
-// Chosen: members of the last round first, then who asked for a node rank, then for each rank that
-// lost its node the spare that shares most levels of its topology label, then by join order.
-// Ranked: a member keeps its rank while that is below the number of nodes; then each --node-rank
-// gets its wish where it is free; a replacement has the rank that it was chosen for; the rest fill
-// the holes by topology label, host name (stands_before), join order. So the order of arrival
-// doesn't matter where names or labels differ, and node rank 0 stays the same node.
+// The next round's nodes by node rank: at most settings.max_nodes of the placeable ones. Members of
+// the last round are chosen first, then nodes that asked for a node rank. Then each rank that lost
+// its node gets the spare that shares most levels of its topology label. The others come by join
+// order. A member keeps its rank while that is below the number of nodes. Then each --node-rank
+// gets its wish if it is free. A replacement has the rank that it was chosen for. The rest fill the
+// holes by topology label, host name (stands_before), join order. So the order of arrival doesn't
+// matter where names or labels differ, and node rank 0 stays the same node.
 std::vector<NodeId> choose_nodes(const JobState& job);
 
 // The StartRound of every node in `order` (index = node rank), by NodeId; `round` is its number.

@@ -96,8 +96,8 @@ class HangWatch {
   void finished(std::optional<std::chrono::milliseconds> again_in, TimePoint now);
 
   // How much is to be told of a verdict of `kind` on the rank (-1: on none) that was quiet for
-  // `quiet`: a hang in full once; then, for as long as it is the same one, a line each time that it
-  // has lasted twice as long as when it was told last.
+  // `quiet`. A hang is told in full once. Then, for as long as it is the same one, it is a line
+  // each time that it has lasted twice as long as before.
   enum class Telling { kInFull, kOneLine, kNothing };
   Telling how_to_tell(HangKind kind, int global_rank, Clock::duration quiet, TimePoint now);
 

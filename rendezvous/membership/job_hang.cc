@@ -29,8 +29,8 @@ constexpr std::size_t kMaxNamed = 16;
 constexpr int kFactor = 2;  // × the median
 constexpr std::chrono::microseconds kLeastExcess{1'000};
 
-// Those whose own part of a step takes much longer than the others': "rank 3 (node 1, gpu02): 41.0
-// ms of its own per step, the median of 8 ranks is 12.0 ms"; slowest first, at most 16.
+// Those whose own part of a step takes much longer than the others', slowest first, at most 16. A
+// text is "rank 3 (node 1, gpu02): 41.0 ms of its own per step, the median of 8 ranks is 12.0 ms".
 std::vector<std::string> stragglers(std::vector<TimedRank> ranks) {
   std::vector<std::string> named;
   if (ranks.size() < 2) return named;

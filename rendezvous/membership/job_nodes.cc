@@ -85,8 +85,9 @@ void Job::admit(ConnectionId connection, const ConnectionFacts& facts, const Joi
   restart_for_joined(now, out);
 }
 
-// A host that comes, breaks and comes again must not re-form the job for ever: what the round must
-// have run for doubles with each such restart after which no larger round came and did steps.
+// A host that comes, breaks and comes again must not re-form the job for ever. So the time that the
+// round must have run doubles with each such restart, unless a larger round came after it and did
+// steps.
 void Job::restart_for_joined(TimePoint now, Actions& out) {
   state_.deadlines.join_restart.reset();
   if (!state_.settings.restart_on_join || state_.phase != JobPhase::kRunning) return;

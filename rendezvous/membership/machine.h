@@ -35,7 +35,7 @@ struct ConnectionFacts {
   std::string local_addr;  // numeric, ours, as the agent reached it
   std::uint16_t local_port = 0;
   bool peer_is_loopback = false;
-  // Whose the agent is, where the kernel's word is all there is: over loopback without a token or
+  // The agent's user, if only the kernel's word vouches for it: over loopback without a token or
   // TLS. kNobody (peer_user.h): it has gone.
   std::optional<std::uint32_t> user{};
 };

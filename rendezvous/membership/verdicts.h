@@ -30,8 +30,8 @@ std::string join_warning(const JobState& job, const Join& join);
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure);
 
 // A member of the live round (or of the one being stopped, or of the last one) is gone and out of
-// job.nodes; if that ends the live round, job.node_losses has it already. nullopt: enough nodes are
-// left for a new round.
+// job.nodes. If that ends the live round, job.node_losses has it already. Returns `nullopt` if
+// enough nodes are left for a new round.
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened);
 
 // The live round ended without a finished step, already counted in job.idle_rounds. nullopt: the
@@ -43,8 +43,9 @@ std::optional<JobEnd> after_idle_round(const JobState& job, const std::string& w
 std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures);
 inline constexpr std::chrono::seconds kCrashLoopRound{60};
 
-// How long a round must have run before it is ended for a node that joined (--on-join=restart),
-// after so many such restarts in a row that brought nothing: 0, 30 s, 60 s, … up to an hour.
+// How long a round must have run before it is ended for a node that joined (--on-join=restart). It
+// grows with the number of such restarts in a row that brought nothing: 0, 30 s, 60 s, … up to an
+// hour.
 std::chrono::milliseconds join_restart_delay(int vain_restarts);
 
 // "its workers were the first to fail 3 times (--exclude-after=3)"
@@ -97,10 +98,10 @@ Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseco
 // ---- a node for which the job has no place: a spare, or another job's? ----
 
 // Not nullopt: `join` is a job of its own, and waiting would end with somebody else's exit code.
-// So where nobody can be meant to wait (fixed ranks; a job of one node without --spares), and,
-// beyond the spares that were asked for, where the program or the user is another one than on every
-// node of the job. Names who holds the job. A node that is about to go, or has lost its connection,
-// keeps no place.
+// That is so if nobody can be meant to wait (fixed ranks; a job of one node without --spares).
+// Beyond the spares that were asked for, it is so if the program or the user is another one than on
+// every node of the job. Names who holds the job. A node that is about to go, or has lost its
+// connection, keeps no place.
 std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
                                       const ConnectionFacts& facts);
 

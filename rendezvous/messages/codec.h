@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages as JSON (docs/internals/rendezvous.md has the grammar). The input may be hostile: size,
-// depth, types and ranges are checked, nothing else is trusted. Pure.
+// Control messages as JSON (docs/internals/rendezvous.md has the grammar). The input may be
+// hostile: size, depth, types and ranges are checked, nothing else is trusted. Pure.
 #pragma once
 
 #include <cstddef>

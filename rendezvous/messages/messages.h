@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages between an agent and the rendezvous. Plain structs; docs/internals/rendezvous.md has the
-// grammar, the JSON form and the table of who says what when. Pure.
+// The messages between an agent and the rendezvous. Plain structs; docs/internals/rendezvous.md has
+// the grammar, the JSON form and the table of who says what when. Pure.
 #pragma once
 
 #include <chrono>

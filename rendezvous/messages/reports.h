@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An agent's reports. On its node: CPU, memory, network, GPUs (docs/metrics.md). On each of its
-// ranks, when one of the job has stopped making progress (docs/internals/hang-detection.md). On the time of
-// their steps. Plain data, and its JSON; untrusted: the rendezvous shows it. Pure.
+// ranks, when one of the job has stopped making progress (docs/internals/hang-detection.md). On the
+// time of their steps. Plain data, and its JSON; untrusted: the rendezvous shows it. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>

@@ -96,8 +96,8 @@ Mac hmac_sha256(std::span<const std::uint8_t> key, std::string_view text);
 // A stranger's text for printing: cut, all but ASCII's printable characters as "?".
 std::string shown(std::string_view text);
 
-// The token's proof for single HTTP requests, each on a connection of its own (docs/internals/security.md).
-// Pure but for the drawing of random numbers.
+// The token's proof for single HTTP requests, each on a connection of its own
+// (docs/internals/security.md). Pure but for the drawing of random numbers.
 inline constexpr char kAnswerHeader[] = "DDPRUN-Proof";
 
 // The request that a proof is for; the texts must outlive it. A GET's proof is of version 1, any

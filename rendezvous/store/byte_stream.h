@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A byte stream that outlives the connections it goes over: each byte has a position, the receiver
-// says up to where it has them, and what it has not is sent again on the next connection. So each
-// byte arrives once and in order, as within one TCP connection. Pure.
+// A byte stream that outlives the connections it goes over. Each byte has a position. The receiver
+// says up to where it has them, and the rest is sent again on the next connection. So each byte
+// arrives once and in order, as within one TCP connection. Pure.
 #pragma once
 
 #include <cstddef>

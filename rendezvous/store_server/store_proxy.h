@@ -17,7 +17,6 @@
 #include "common/unique_fd.h"
 #include "rendezvous/store/byte_stream.h"
 #include "rendezvous/store/store_state.h"
-#include "rendezvous/store_server/backend.h"
 #include "rendezvous/store_server/store_server.h"
 
 namespace ddprun::store {

@@ -19,8 +19,27 @@
 
 namespace ddprun::store {
 
-class Backend;
-class EventLoop;
+// Carries out a StoreServer's requests: a StoreState here, or a store elsewhere (StoreProxy).
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // About what step() will take, as Outcome::work counts it; 0: it takes it elsewhere.
+  virtual std::size_t work_of(ConnectionId from, const Request& request) const = 0;
+
+  // `bytes`: the request as it came. Replies may come later (reply()). The reference
+  // holds until the next call.
+  virtual const Outcome& step(ConnectionId from, const Request& request,
+                              std::string_view bytes) = 0;
+  virtual const Outcome& disconnect(ConnectionId connection) = 0;
+
+  // False: no request can be taken now; StoreServer::resume() follows.
+  virtual bool has_room() const = 0;
+
+  virtual std::size_t num_keys() const = 0;
+  virtual std::size_t content_bytes() const = 0;  // keys and values
+  virtual std::size_t total_bytes() const = 0;    // what counts against the server's limit
+};
 
 // 4 GiB, or a quarter of what this process may use where that is less.
 std::size_t default_store_bytes();
@@ -76,7 +95,8 @@ class StoreServer {
   void when_unused(std::function<void()> unused);
 
  private:
-  std::shared_ptr<EventLoop> loop_;  // Pending handlers hold it weakly.
+  class Impl;
+  std::shared_ptr<Impl> impl_;  // Pending handlers hold it weakly.
 };
 
 }  // namespace ddprun::store

@@ -45,7 +45,7 @@ class EndpointTurns {
   // `first`.
   void begin(std::size_t first);
 
-  // Whose attempt comes: an index into the list.
+  // The endpoint whose turn it is: an index into the list.
   std::size_t current() const { return current_; }
   // Time limit of an attempt, beside others. For a single endpoint kLongestAttempt. For several
   // less in the first turns: one that drops packets must not hide the others.

@@ -76,7 +76,7 @@ class Peer {
 
   void say(const std::string& text) {
     const ssize_t sent = ::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL);
-    (void)sent;  // a connection that the agent has ended is what some tests are about
+    (void)sent;  // some tests are about a connection that the agent has ended
   }
   // The next answer; empty: the connection ended. A passed descriptor goes to `memory`.
   std::string hear() {
@@ -218,7 +218,7 @@ TEST_CASE(
   const auto count = [&] { ++num_told; };
   rig.socket->ask_for_records();
   rig.socket->when_recorded(count);
-  CHECK(num_told == 1);  // nobody keeps one
+  CHECK(num_told == 1);  // no worker keeps a record yet
 
   keeper.say("{\"type\":\"keeps_record\"}\n");
   goes.say("{\"type\":\"keeps_record\"}\n");
@@ -231,7 +231,7 @@ TEST_CASE(
   rig.socket->read_pending();
   CHECK(num_told == 1);
   for (int i = 0; i < 40; ++i) keeper.say("{\"type\":\"first_step\",\"step\":1}\n");
-  keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"}\n");  // heard all the same
+  keeper.say("{\"type\":\"recorded\",\"file\":\"/f\"}\n");  // the message is heard all the same
   rig.socket->read_pending();
   CHECK(num_told == 2);
   REQUIRE(variants::holds_alternative<Recorded>(rig.said.back().second));
@@ -292,7 +292,7 @@ TEST_CASE("agent socket: a worker that does not answer is waited for no longer t
   CHECK(Clock::now() - begun >= AgentSocket::kRecordTime);
   CHECK(rig.was_told("local rank 1 did not write its flight recorder within 2000 ms"));
   rig.socket->when_recorded([&] { is_told = false; });
-  CHECK_FALSE(is_told);  // nobody owes one any more
+  CHECK_FALSE(is_told);  // no worker owes a record any more
 }
 
 TEST_CASE("agent socket: only its user can reach it, and nothing stays behind") {

@@ -32,7 +32,7 @@ std::string make_cgroups(std::unique_ptr<WorkerCgroups>& cgroups) {
   return {};
 }
 
-// A version 1 freezer: what is frozen in it doesn't die of SIGKILL until it is thawed, as a process
+// A version 1 freezer. A frozen process doesn't die of SIGKILL until it is thawed, like a process
 // that hangs in the kernel.
 class Freezer {
  public:

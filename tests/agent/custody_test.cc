@@ -25,7 +25,7 @@
 namespace ddprun::agent {
 namespace {
 
-// agent_group_host with its output in a pipe.
+// Runs agent_group_host with its output in a pipe.
 class Host {
  public:
   Host(int num_workers, bool prefix, const std::string& script) {
@@ -104,7 +104,7 @@ std::vector<pid_t> children_of(pid_t parent) {
   return result;
 }
 
-// Worker, child, grandchild in a session of its own, and a double-forked daemon of its; all deaf to
+// A worker, its child, a grandchild in a session of its own, and a double-forked daemon. All ignore
 // SIGTERM.
 constexpr char kFamily[] =
     "trap '' TERM HUP; echo pid $$;"
@@ -137,7 +137,7 @@ TEST_CASE("Custody: kill -9 of the agent while it spawns leaves nobody", "[proc]
   for (const pid_t worker : children_of(wardens.front())) pidfds.push_back(open_pidfd(worker));
   pidfds.push_back(open_pidfd(wardens.front()));
   ::kill(host.pid(), SIGKILL);
-  // The warden ends only when it has no descendant, which is what the kernel tells it.
+  // The warden ends only when it has no descendant left, as the kernel tells it.
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
 }
 
@@ -146,12 +146,12 @@ TEST_CASE("Custody: the agent and its warden killed together leave no worker", "
   auto pidfds = all_pidfds(host.read_lines(2));
   const auto wardens = children_of(host.pid());
   REQUIRE(wardens.size() == 1);
-  ::kill(host.pid(), SIGSTOP);  // it can't do anything for them
+  ::kill(host.pid(), SIGSTOP);  // a stopped agent can't do anything for them
   ::kill(wardens.front(), SIGKILL);
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
 }
 
-// Where a warden would make its own; empty: nowhere.
+// The directory in which a warden would make its own; empty: there is none.
 std::string own_cgroup() {
   const auto text = [](const char* path) {
     std::ifstream file(path);
@@ -203,14 +203,14 @@ TEST_CASE("Custody: what a crash of agent and warden left is ended by the next o
   const auto wardens = children_of(crashed.pid());
   REQUIRE(wardens.size() == 1);
   const std::string name = "ddprun-warden-" + std::to_string(wardens.front());
-  ::kill(crashed.pid(), SIGSTOP);  // it can't do anything for them
+  ::kill(crashed.pid(), SIGSTOP);  // a stopped agent can't do anything for them
   ::kill(wardens.front(), SIGKILL);
   ::kill(crashed.pid(), SIGKILL);
-  // (Any warden of this machine may be the next one: other tests run beside this.)
+  // (The next warden may be any warden of this machine: other tests run beside this one.)
   Host next(1, true, "echo pid $$; while :; do sleep 0.05; done");
   const auto living = all_pidfds(next.read_lines(1));
   CHECK(all_end(pidfds, Deadline::after(kPatience)));
-  // Whoever ended them removes the directory just after.
+  // The warden that ended them removes the directory just after.
   const auto patience = Deadline::after(kPatience);
   while (contains(*warden_cgroups(), name) && !patience.expired()) ::usleep(1000);
   CHECK_FALSE(contains(*warden_cgroups(), name));
@@ -223,7 +223,7 @@ TEST_CASE(
   if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
   const std::string own = own_cgroup();
   const std::string foreign = own + "/ddprun-warden-of-somebody";
-  ::rmdir(foreign.c_str());  // of an earlier run
+  ::rmdir(foreign.c_str());  // the directory of an earlier run
   REQUIRE(::mkdir(foreign.c_str(), 0755) == 0);
   Host host(1, true, "echo pid $$; exec sleep 100");
   auto pidfds = all_pidfds(host.read_lines(1));
@@ -254,7 +254,7 @@ TEST_CASE("Custody: a warden is deaf to signals that end other processes", "[pro
     ::kill(wardens.front(), number);
   }
   pollfd ready{pidfds.front().get(), POLLIN, 0};
-  CHECK(::poll(&ready, 1, 50) == 0);  // it would have died with its warden
+  CHECK(::poll(&ready, 1, 50) == 0);  // a worker would have died with its warden
 }
 
 TEST_CASE("Custody: the warden is small", "[proc]") {

@@ -23,16 +23,17 @@
 
 namespace ddprun::agent {
 
-inline constexpr std::chrono::seconds kPatience{30};  // for what takes milliseconds
+// Limit of waits for things that take milliseconds.
+inline constexpr std::chrono::seconds kPatience{30};
 
-// What a file in memory holds.
+// The bytes of a file in memory.
 inline std::string contents(int fd) {
   std::string text(static_cast<std::size_t>(::lseek(fd, 0, SEEK_END)), '\0');
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
   return size < 0 ? "" : text;
 }
 
-// A file in memory that several processes may write at once, each write at the end.
+// Makes a file in memory. Several processes may write it at once: each write goes to the end.
 inline int memory_file(const char* name) {
   const int fd = ::memfd_create(name, MFD_CLOEXEC);
   ::fcntl(fd, F_SETFL, O_APPEND);
@@ -48,7 +49,7 @@ class GroupFixture {
     options.several_workers = several_workers;
   }
 
-  // One shell per script; ranks count from 0.
+  // Starts one shell per script; ranks count from 0.
   void start_shells(const std::vector<std::string>& scripts) {
     std::vector<WorkerSpec> specs;
     for (const std::string& script : scripts) specs.push_back(shell(script));
@@ -98,7 +99,7 @@ class GroupFixture {
   bool wait_output(std::string_view text) {
     return wait_for([&] { return out().find(text) != std::string::npos; });
   }
-  // Stops, with a grace that is not used up, and waits for the end.
+  // Stops the group and waits for the end. The grace is long enough not to be used up.
   bool stop_and_wait(std::chrono::milliseconds grace = kPatience, int signal_number = SIGTERM) {
     group->stop(grace, signal_number);
     return wait_for([this] { return num_all_gone > 0; });
@@ -114,7 +115,7 @@ class GroupFixture {
   WorkerGroupOptions options;
   std::unique_ptr<WorkerGroup> group;
   std::vector<membership::WorkerFailure> failures;
-  Clock::time_point failed_at{};  // the last of them
+  Clock::time_point failed_at{};  // the time of the last failure
   std::string given_up;
   int num_all_running = 0;
   int num_all_succeeded = 0;
@@ -130,7 +131,8 @@ class GroupFixture {
   }
 };
 
-// Readable (poll) when the process has ended. Throws where it is gone already.
+// A pidfd, which is readable (poll) when the process has ended. Throws if the process is gone
+// already.
 inline UniqueFd open_pidfd(pid_t pid) {
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   INFO("pid " << pid);

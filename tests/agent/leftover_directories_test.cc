@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/agent_socket.h"
+#include "agent/private_directory.h"
 
 #include <filesystem>
 #include <fstream>

@@ -16,13 +16,13 @@ struct Fixture {
   }
   void feed(LineSource& source, std::string_view bytes) { mux.feed(source, bytes, now); }
   void end(LineSource& source) { mux.end(source, now); }
-  // What this batch writes.
+  // The output of this batch.
   std::string batch(int columns = 0) {
     std::string out;
     out.swap(mux.finish_batch(columns));
     return out;
   }
-  // What is written because time goes by.
+  // The output that comes only because time passes.
   std::string after(std::chrono::milliseconds time) {
     now += time;
     mux.wake(now);
@@ -187,7 +187,7 @@ TEST_CASE("LineMux: into a file or a pipe a progress bar isn't held for long") {
   CHECK(f.mux.wake_at() == f.now + LineMux::kHoldTime);
   CHECK(f.batch().empty());
   CHECK(f.after(LineMux::kHoldTime) == "[0] \r10%\r20%");
-  f.feed(f.zero, "\r30%");  // from now on as it comes
+  f.feed(f.zero, "\r30%");  // from now on output goes out as it comes
   CHECK(f.batch() == "\r30%");
   f.feed(f.one, "other\n");
   CHECK(f.batch() == "\n[1] other\n");
@@ -205,7 +205,7 @@ TEST_CASE("LineMux: whoever wasn't read for a while has its time again") {
   f.now += LineMux::kHoldTime / 2;
   f.mux.postpone(f.now);
   CHECK(f.after(LineMux::kHoldTime - std::chrono::milliseconds(1)).empty());
-  // This process stood still: the wake is late, and the rest may be in the pipe.
+  // This process stood still, so the timer is late, and the rest of the line may be in the pipe.
   CHECK(f.after(LineMux::kHoldTime + LineMux::kLate).empty());
   f.feed(f.zero, "whole\n");
   CHECK(f.batch() == "[0] begun whole\n");
@@ -287,7 +287,7 @@ TEST_CASE("LineMux: on a terminal what comes after the answer to a prompt doesn'
   Fixture f(true);
   f.feed(f.zero, "(Pdb) ");
   CHECK(f.batch() == "[0] (Pdb) ");
-  f.feed(f.zero, "5\n(Pdb) ");  // "p x" was typed, and shown by the terminal, as is its newline
+  f.feed(f.zero, "5\n(Pdb) ");  // "p x" was typed; the terminal has shown it and its newline
   CHECK(f.batch() == "5\n[0] (Pdb) ");
   f.feed(f.one, "x\n");
   CHECK(f.batch() == "\r\x1b[K[1] x\n[0] (Pdb) ");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the OOM killer's counts are, and what is made of them: on files of our own.
+// Finds the OOM killer's counts and judges them, on files of the test's own.
 #include "agent/failure_details.h"
 
 #include <csignal>
@@ -59,7 +59,7 @@ TEST_CASE("memory cgroup: version 2, nearest first, up to the top of what is mou
   CHECK(directories("0::/user.slice/a b\n", kV2Mount) ==
         Texts{"/sys/fs/cgroup/user.slice/a b", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"});
   CHECK(directories("0::/\n", kV2Mount) == Texts{"/sys/fs/cgroup"});
-  // A container with its host's cgroup namespace sees the part that is mounted.
+  // A container with its host's cgroup namespace sees only the part that is mounted.
   constexpr char kPart[] = "31 23 0:28 /docker/ab /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
   CHECK(directories("0::/docker/ab/inner\n", kPart) ==
         Texts{"/sys/fs/cgroup/inner", "/sys/fs/cgroup"});
@@ -128,17 +128,17 @@ TEST_CASE("memory kills: a worker's death by SIGKILL and a count that grew while
   machine.write("/sys/fs/cgroup/job/step/memory.max", "max\n");
   MemoryKills kills = machine.kills();
   kills.begin_round();
-  CHECK(kills.explain(SIGKILL).empty());  // somebody's kill -9
+  CHECK(kills.explain(SIGKILL).empty());  // somebody used kill -9
   machine.write(file, events(2));
   CHECK(kills.explain(SIGKILL) ==
         "ran out: the kernel's OOM killer killed 1 process in its memory cgroup while it ran (" +
             file + ": oom_kill 1 → 2; limit 64 MiB)");
-  CHECK(kills.explain(SIGKILL).empty());  // one kill, one death
+  CHECK(kills.explain(SIGKILL).empty());  // one kill explains one death
   machine.write(file, events(4));
   CHECK_THAT(kills.explain(0), Contains("perhaps ran out: the kernel's OOM killer killed 2 proc") &&
                                    Contains("but not the worker itself"));
   kills.begin_round();
-  CHECK(kills.explain(SIGKILL).empty());  // of the round before
+  CHECK(kills.explain(SIGKILL).empty());  // the kill was in the round before
 }
 
 TEST_CASE("memory kills: counted further up where the own cgroup doesn't count memory") {
@@ -161,7 +161,7 @@ TEST_CASE("memory kills: the workers' own cgroup where ddprun's is the root") {
   kills.begin_round();
   kills.workers_run({0, 71});
   machine.write("/proc/vmstat", "oom_kill 8\n");
-  CHECK(kills.explain(SIGKILL).empty());  // another one's
+  CHECK(kills.explain(SIGKILL).empty());  // the kill was in another cgroup
   machine.write(file, events(1));
   CHECK_THAT(kills.explain(SIGKILL), Contains("ran out: ") && Contains(file));
 }

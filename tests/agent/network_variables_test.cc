@@ -21,13 +21,13 @@ TEST_CASE("network_variables: Gloo gets the interface of the node's address") {
       interface("docker0", "172.17.0.1")};
   CHECK(network_variables("10.1.0.2", all) == Environment{{env::kGlooInterface, "eth1"}});
   CHECK(network_variables("127.0.0.1", all) == Environment{{env::kGlooInterface, "lo"}});
-  std::vector<InterfaceAddress> two =
-      all;  // of an interface with two addresses Gloo takes the first
+  std::vector<InterfaceAddress> two = all;  // Gloo takes an interface's first address
   two.push_back(interface("eth1", "10.1.0.3"));
   two.push_back(interface("lo", "10.7.7.7"));
   CHECK(network_variables("10.1.0.3", two).empty());
   CHECK(network_variables("10.7.7.7", two).empty());
-  CHECK(network_variables("10.9.9.9", all).empty());  // behind a translation of addresses
+  // The host is behind a translation of addresses.
+  CHECK(network_variables("10.9.9.9", all).empty());
   CHECK(network_variables("node-2.example", all).empty());
   CHECK(network_variables("fd00::2", {interface("eth0", "fd00::2")}).at(env::kGlooInterface) ==
         "eth0");
@@ -39,8 +39,9 @@ TEST_CASE("network_variables: NCCL is kept off interfaces that lead to no other 
                                     interface("cni0", "10.244.0.1"), interface("cni0", "fd00::1")};
   CHECK(network_variables("10.0.0.2", all).at(env::kNcclInterface) == "^docker,lo,virbr,cni");
   CHECK_FALSE(
-      network_variables("10.244.0.1", all).contains(env::kNcclInterface));  // it meets there
-  all.push_back(interface("ib0", "10.2.0.2"));  // NCCL takes that alone by itself
+      // The nodes meet on cni0.
+      network_variables("10.244.0.1", all).contains(env::kNcclInterface));
+  all.push_back(interface("ib0", "10.2.0.2"));  // NCCL takes only this one by itself
   CHECK_FALSE(network_variables("10.0.0.2", all).contains(env::kNcclInterface));
   all.resize(2);
   all.push_back(interface("virbr0", "192.168.122.1", /*is_up=*/false));  // NCCL leaves it out

@@ -56,7 +56,7 @@ TEST_CASE("whereabouts_text: the oldest open operation, else the last one that e
   busy.begun_ns = 8'500'000'000;
   CHECK(whereabouts_text({idle, busy}, now) ==
         std::string("it was in ") + kOperation + " for 1.5 s");
-  busy.begun_ns = ~std::uint64_t{0} >> 1;  // a worker may write what it likes
+  busy.begun_ns = ~std::uint64_t{0} >> 1;  // a worker may write any value
   CHECK(whereabouts_text({busy}, now) == std::string("it was in ") + kOperation + " for 0.0 s");
 }
 

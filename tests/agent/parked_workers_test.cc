@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A spare's workers with a real agent's socket, played by a few lines of Python.
-#include "agent/node_agent.h"
+#include "agent/parked_workers.h"
 
 #include <fstream>
 #include <sstream>
@@ -17,7 +17,7 @@ namespace {
 
 using test::Contains;
 
-// Says hello, waits for its place where told to, and shows what the place brought.
+// Says hello, waits for its place if it is told to, and prints the place's variables.
 constexpr char kWorker[] = R"(
 import os, socket, sys
 s = socket.socket(socket.AF_UNIX)

@@ -79,10 +79,10 @@ TEST_CASE("progress pages: the sums of steps, of one moment, by the offsets of t
   Mapped worker(pages.memory(0));
   worker.set(64, 1);
   worker.set(72, 12);
-  CHECK_FALSE(pages.read(0).steps.has_value());  // a worker of an older version tells none
+  CHECK_FALSE(pages.read(0).steps.has_value());  // a worker with an older SDK tells no steps
   worker.set(792, 1);
   worker.set(808, 20);
-  CHECK_FALSE(pages.read(0).steps.has_value());  // it is writing its first
+  CHECK_FALSE(pages.read(0).steps.has_value());  // the worker is writing its first sums
   for (std::size_t i = 1; i < 7; ++i) worker.set(808 + 8 * i, 20 + i);
   worker.set(800, 1);
   CHECK(pages.read(0).steps == StepSums{1, 20, 21, 22, 23, 24, 25, 26});
@@ -115,7 +115,7 @@ TEST_CASE("progress pages: a stop request reaches every worker's page, a new rou
   CHECK(pages.read(0).stop_requested);
   pages.begin_round(2, 1);
   CHECK(pages.read(0) == ProgressSample{});
-  CHECK(first.get(128) == 1);  // an old worker's page stays as it was
+  CHECK(first.get(128) == 1);  // an old worker's page stays unchanged
 }
 
 TEST_CASE("progress pages: that a peer is lost is told to every worker of the round, to no other") {
@@ -163,7 +163,7 @@ TEST_CASE("progress pages: a worker's communicators by the offsets of docs/agent
   CHECK(text_of(*states[0].open) == "broadcast #127 (64 bytes float64, root 3) of communicator 1");
   CHECK(states[0].begun_ns == 1'000);
   for (std::size_t offset = 256; offset < 256 + 8 * 64; offset += 8) {
-    worker.set(offset, ~std::uint64_t{0});  // a worker may write what it likes
+    worker.set(offset, ~std::uint64_t{0});  // a worker may write any value
   }
   CHECK(pages.communicators(0).size() == 8);
 }

@@ -55,7 +55,8 @@ class RawWarden {
   RawWarden(const RawWarden&) = delete;
   RawWarden& operator=(const RawWarden&) = delete;
 
-  // `payload` as the protocol has it, without environment; no arguments: the warden refuses it.
+  // Sends `payload` in the protocol's form, without environment. Without arguments the warden
+  // refuses it.
   void spawn(std::string_view payload, int output_fd = -1) {
     const UniqueFd file(::memfd_create("payload", MFD_CLOEXEC));
     REQUIRE(::write(file.get(), payload.data(), payload.size()) ==
@@ -106,7 +107,7 @@ class RawWarden {
     tell(request);
   }
 
-  // It stands still when this returns.
+  // The warden stands still when this returns.
   void stop() {
     ::kill(pid_, SIGSTOP);
     int status = 0;
@@ -115,7 +116,7 @@ class RawWarden {
   }
   void go_on() { ::kill(pid_, SIGCONT); }
 
-  // The next report is of this type and comes in time.
+  // Whether the next report is of this type and comes in time.
   bool hears(warden::ReportType type, std::chrono::milliseconds limit = kPatience) {
     pollfd ready{socket_.get(), POLLIN, 0};
     if (::poll(&ready, 1, static_cast<int>(limit.count())) != 1) return false;

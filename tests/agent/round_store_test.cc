@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/node_agent.h"
+#include "agent/round_store.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ TEST_CASE("round store: the next round's port is bound while this round's is ser
   const std::uint16_t second = store.bind("127.0.0.1", 0);
   CHECK(first != second);
   CHECK(somebody_listens(first));
-  store.close(2);  // not this one
+  store.close(2);  // another round's store: nothing closes
   CHECK(somebody_listens(first));
   store.close(1);
   CHECK_FALSE(somebody_listens(first));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun-warden itself: whether a lease is over.
+// Whether a lease is over, asked of ddprun-warden itself.
 #include <poll.h>
 
 #include <chrono>
@@ -19,7 +19,8 @@ TEST_CASE("warden: after a standstill the newest lease counts, not the first tha
   warden.start_sleep();
   warden.lease(seconds{60});
   warden.stop();
-  for (int i = 0; i < 5; ++i) warden.lease(milliseconds{-1000 + i});  // over, each of them
+  // Each of these leases is over.
+  for (int i = 0; i < 5; ++i) warden.lease(milliseconds{-1000 + i});
   warden.lease(seconds{60});
   warden.go_on();
   CHECK_FALSE(warden.hears(ReportType::kFenced, milliseconds{300}));
@@ -35,7 +36,7 @@ TEST_CASE("warden: a renewal that came while it stood still saves the lease that
   warden.lease(milliseconds{100});
   warden.stop();
   warden.lease(seconds{60});
-  ::poll(nullptr, 0, 150);  // the lease ends: its clock is all that is waited for
+  ::poll(nullptr, 0, 150);  // waits for the lease's end, of which no event tells
   warden.go_on();
   CHECK_FALSE(warden.hears(ReportType::kFenced, milliseconds{300}));
 }

@@ -33,7 +33,7 @@ bool ends(const UniqueFd& pidfd, std::chrono::milliseconds limit) {
   return wait_ready(pidfd.get(), POLLIN, Deadline::after(limit));
 }
 
-// The next news of this kind of a child; SIGCHLD, which the agent handles, doesn't end the wait.
+// The next event of this kind about a child. The agent handles SIGCHLD, which doesn't end the wait.
 siginfo_t news_of(pid_t pid, int options) {
   siginfo_t news{};
   int result = 0;
@@ -46,9 +46,9 @@ siginfo_t news_of(pid_t pid, int options) {
 
 }  // namespace
 
-// Asio keeps one state per descriptor, used again after a close. An event of the closed descriptor
-// that was already fetched wakes whoever has the state now: here, made to be a living warden's
-// pidfd.
+// Asio keeps one state per descriptor and uses it again after a close. An event of the closed
+// descriptor may have been fetched already. It then wakes the state's new owner: in this test the
+// pidfd of a living warden.
 TEST_CASE(
     "warden process: a wake-up that was meant for an earlier warden doesn't block the agent") {
   WardenHost host;
@@ -60,12 +60,12 @@ TEST_CASE(
   REQUIRE(ends(first_end, kPatience));
 
   std::shared_ptr<WardenProcess> second;
-  asio::post(host.io, [&] {  // runs when the events of the first one are fetched
+  asio::post(host.io, [&] {  // runs when the events of the first warden are fetched
     first->hang_up();
     filler.close();
     second = host.launch();
   });
-  // What would block ends when the living warden does.
+  // A call that would block ends when the living warden does.
   std::thread watchdog;
   const UniqueFd done(::eventfd(0, EFD_CLOEXEC));
   bool blocked = false;

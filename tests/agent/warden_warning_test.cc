@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ddprun-warden itself: whom a warning reaches.
+// ddprun-warden itself: a warning reaches the right processes.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -23,12 +23,12 @@ char next_byte(int fd) {
   return ::read(fd, &byte, 1) == 1 ? byte : '\0';
 }
 
-// The warden waits in the middle of its requests, for reports that nobody reads, while the worker
-// execs: it takes the warning before it has looked at that exec.
+// The warden waits in the middle of its requests, because nobody reads its reports. The worker
+// execs meanwhile. The warden takes the warning before it has looked at that exec.
 TEST_CASE("warden: a warning reaches a worker whose exec it has not looked at yet", "[proc]") {
-  constexpr std::string_view kRefused("\0", 1);  // no program
-  constexpr int kNumRefused = 32;                // more than there is room for
-  constexpr int kLittleRoom = 1;                 // the kernel's least: a few reports
+  constexpr std::string_view kRefused("\0", 1);  // a spawn request without a program
+  constexpr int kNumRefused = 32;                // more refusals than the socket has room for
+  constexpr int kLittleRoom = 1;                 // the kernel makes it its least: a few reports
   constexpr std::string_view kHandles(
       "\0/bin/sh\0-c\0"
       "trap 'exit 75' USR1; echo u; sleep 1000 & wait",

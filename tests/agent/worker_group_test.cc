@@ -33,13 +33,16 @@ TEST_CASE("WorkerGroup: workers that exit with 0 are all running, then all succe
   REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
   CHECK(run.num_all_running == 1);
   CHECK(run.failures.empty());
+  CHECK(run.group->pids() == std::vector<pid_t>(3, 0));
+  CHECK(std::ranges::count(run.group->started(), 0) ==
+        0);  // for events: who was quick has one, too
   REQUIRE(run.stop_and_wait());
   CHECK(run.num_all_succeeded == 1);
   CHECK(run.num_all_gone == 1);
   CHECK(helper_processes().empty());
 }
 
-// As the kernel shows it in /proc/PID/stat.
+// The state letter in /proc/PID/stat.
 char state_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -101,7 +104,7 @@ TEST_CASE("WorkerGroup: an exit code is reported with rank, pid, node, host and 
   CHECK(std::count(failure.last_lines.begin(), failure.last_lines.end(), "two") == 1);
   CHECK(failure.last_lines.back() == "three");
   REQUIRE(run.stop_and_wait());
-  CHECK(run.failures.size() == 1);  // the other one is a victim
+  CHECK(run.failures.size() == 1);  // the other worker is a victim
 }
 
 TEST_CASE("WorkerGroup: a worker may use the CPUs that it is given, none that it can have is said",
@@ -135,7 +138,7 @@ TEST_CASE("WorkerGroup: death by a signal is reported as such", "[proc]") {
 TEST_CASE("WorkerGroup: failures come in the order in which the workers failed", "[proc]") {
   const test::TempDirectory directory;
   GroupFixture run;
-  // Each waits for the end of the one before: of the process that a file names.
+  // Each worker waits for the end of the process that a file names, which is the one before.
   const std::string base = directory.path("pid");
   const auto fail_as = [&](int place) {
     const std::string file = base + std::to_string(place);
@@ -214,7 +217,7 @@ TEST_CASE("WorkerGroup: the environment is exactly what was given", "[proc]") {
   GroupFixture run;
   std::vector<WorkerSpec> specs(1);
   specs[0].argv = {"/usr/bin/env", "-0"};
-  const std::string big(200'000 - 10, 'x');  // one string may be 128 KiB; the sum more
+  const std::string big(200'000 - 10, 'x');  // one string may be 128 KiB; the sum is larger
   specs[0].environment = {"B=2",
                           "A=1",
                           "EMPTY=",
@@ -232,7 +235,7 @@ TEST_CASE("WorkerGroup: the environment is exactly what was given", "[proc]") {
 
 TEST_CASE("WorkerGroup: each worker has a session of its own, default signals, three descriptors",
           "[proc]") {
-  // What a launcher may have changed for itself must not reach workers.
+  // Signal settings that a launcher changed for itself must not reach workers.
   ::signal(SIGUSR2, SIG_IGN);
   sigset_t blocked, before;
   sigemptyset(&blocked);
@@ -256,9 +259,10 @@ TEST_CASE("WorkerGroup: each worker has a session of its own, default signals, t
     REQUIRE(at != std::string::npos);
     const std::string line = out.substr(at + 12, out.find('\n', at) - at - 12);
     const std::string session = line.substr(0, line.find(' '));
-    CHECK_THAT(line, Contains("shell " + session));  // its leader is the worker
+    CHECK_THAT(line, Contains("shell " + session));  // the session's leader is the worker
     sessions.insert(session);
-    CHECK_THAT(out, Contains(std::string(rank) + "0 1 2 3 fds"));  // 3: the shell reads the folder
+    // The shell has 3 because it reads the folder.
+    CHECK_THAT(out, Contains(std::string(rank) + "0 1 2 3 fds"));
     CHECK_THAT(out, Contains(std::string(rank) + "SigBlk:\t0000000000000000"));
     CHECK_THAT(out, Contains(std::string(rank) + "SigIgn:\t0000000000000000"));
   }
@@ -291,7 +295,7 @@ TEST_CASE("WorkerGroup: a warden that is not there is an error that names the fi
   GroupFixture run;
   run.options.warden_path = "/no/such/ddprun-warden";
   CHECK_THROWS_WITH(run.start_shells({"exit 0"}), Contains("/no/such/ddprun-warden"));
-  REQUIRE(run.stop_and_wait());  // nothing to stop: gone at once
+  REQUIRE(run.stop_and_wait());  // there is nothing to stop, so the group is gone at once
 }
 
 TEST_CASE("WorkerGroup: running out of descriptors fails the worker, and hangs nothing", "[proc]") {
@@ -302,7 +306,7 @@ TEST_CASE("WorkerGroup: running out of descriptors fails the worker, and hangs n
     specs.push_back(GroupFixture::shell("exec sleep 100"));
     specs.back().global_rank = specs.back().local_rank = rank;
   }
-  // Room for the warden and one worker.
+  // Leaves room for the warden and one worker.
   std::vector<UniqueFd> spare;
   for (int i = 0; i < 14; ++i) spare.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   std::vector<UniqueFd> hog;
@@ -344,7 +348,7 @@ TEST_CASE("worker group: a warning reaches those that handle it, once, and harms
   const test::TempDirectory directory;
   const std::string go = directory.path("go");
   const std::string waits = "until [ -e " + go + " ]; do sleep 0.02; done; ";
-  // A shell's trap runs when its command has ended; `wait` ends at once.
+  // A shell runs its trap when its command has ended; `wait` ends at once.
   const auto handles = [](const std::string& name) {
     return "trap 'echo warned " + name + "; exit 75' USR2; echo up; sleep 600 & wait";
   };
@@ -353,7 +357,7 @@ TEST_CASE("worker group: a warning reaches those that handle it, once, and harms
       "sh -c \"" + handles("below") + "\"; exit $?",  // a wrapper that has no handler
       "echo up; " + waits + "echo lives; exit 75",
       "trap '' USR2; echo up; " + waits + "exit 75",
-      // What it has left behind is no worker; before, it is one's.
+      // This process belongs to its worker while that lives. Afterwards it is no worker's.
       "(trap 'echo wrong' USR2; while kill -0 $$ 2>/dev/null; do sleep 0.02; done; echo up; "
       "while :; do sleep 0.02; done) & exit 0",
   });

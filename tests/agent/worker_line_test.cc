@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/agent_socket.h"
+#include "agent/worker_line.h"
 
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
@@ -18,7 +18,7 @@ TEST_CASE("worker's line: each type with its fields, unknown fields are ignored"
   CHECK(first.step == 41);
   CHECK(first.connecting_us == 2500);
   CHECK(variants::get<FirstStep>(parse_worker_line(R"({"type":"first_step","step":41})"))
-            .connecting_us == 0);  // from an SDK of before
+            .connecting_us == 0);  // an older SDK says nothing of it
   CHECK(variants::get<ExcludeNode>(parse_worker_line(R"({"type":"exclude_node","reason":"ECC"})"))
             .reason == "ECC");
   const auto stop = variants::get<StopJob>(

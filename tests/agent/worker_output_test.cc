@@ -30,7 +30,7 @@ struct PipePair {
   UniqueFd read_end, write_end;
 };
 
-// What can be read now.
+// The bytes that can be read now.
 std::string read_available(int fd) {
   std::string text;
   char buffer[65536];
@@ -55,7 +55,7 @@ std::vector<std::string> split_lines(const std::string& text) {
 TEST_CASE("Output: 8 noisy workers mix by whole lines only, and nothing is lost", "[proc]") {
   GroupFixture run;
   constexpr int kNumLines = 20'000;
-  // seq writes 4 KiB blocks that end anywhere in a line.
+  // seq writes blocks of 4 KiB, which end anywhere in a line.
   const std::string script =
       "seq -f 'worker-" + std::string(50, 'x') + "-%.0f' 1 " + std::to_string(kNumLines);
   run.start_shells(std::vector<std::string>(8, script));
@@ -182,7 +182,7 @@ TEST_CASE("Output: a reader that goes away stops neither agent nor workers", "[p
   CHECK(run.err() == "[0] alive\n");
   REQUIRE(run.stop_and_wait());
   CHECK(run.console.finish(Deadline::after(seconds(1))) ==
-        0);  // nothing that could still be written
+        0);  // nothing is left that could be written
 }
 
 TEST_CASE("Output: the flags of our stdout stay as they are", "[proc]") {
@@ -196,7 +196,7 @@ TEST_CASE("Output: the flags of our stdout stay as they are", "[proc]") {
   REQUIRE(run.stop_and_wait());
 }
 
-// A pseudo-terminal; reads the terminal's screen side.
+// A pseudo-terminal. The test reads the side of the screen.
 struct Terminal {
   Terminal() : master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
     REQUIRE(::grantpt(master.get()) == 0);
@@ -207,7 +207,7 @@ struct Terminal {
     REQUIRE(slave.valid());
     termios settings;
     ::tcgetattr(slave.get(), &settings);
-    settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // newlines as they were written
+    settings.c_oflag &= ~static_cast<tcflag_t>(OPOST);  // newlines stay as they were written
     ::setenv("NO_COLOR", "1", 1);
     ::tcsetattr(slave.get(), TCSANOW, &settings);
   }

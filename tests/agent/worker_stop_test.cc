@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stopping: what is asked, what is forced, who is gone when all_gone is said.
+// Stopping: requests, force, and the processes that are gone when all_gone is said.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -67,7 +67,7 @@ TEST_CASE("WorkerGroup: a second stop() with a shorter grace shortens the wait, 
   run.group->stop(seconds(600));
   REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
   CHECK(Clock::now() - begin < seconds(10));
-  run.group->stop(seconds(1));  // nothing left to do
+  run.group->stop(seconds(1));  // there is nothing left to do
   CHECK(run.num_all_gone == 1);
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("WorkerGroup: stop() before start() ends at once, and start() then doe
   GroupFixture run;
   run.make_group();
   run.group->stop(seconds(1));
-  CHECK(run.num_all_gone == 0);  // never from inside a call
+  CHECK(run.num_all_gone == 0);  // never from inside a call of the group
   run.group->start({GroupFixture::shell("exit 1")});
   REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
   CHECK(run.failures.empty());
@@ -117,7 +117,7 @@ TEST_CASE("WorkerGroup: workers that fail on their own after the first are repor
   GroupFixture run;
   run.start_shells({"exit 5", "exec sleep 100"});
   REQUIRE(run.wait_for([&] { return run.failures.size() == 1; }));
-  run.group->signal(SIGKILL);  // as if by another's hand
+  run.group->signal(SIGKILL);  // a signal as from outside
   REQUIRE(run.wait_for([&] { return run.failures.size() == 2; }));
   CHECK(run.failures[0].exit_code == 5);
   CHECK(run.failures[1].signal_number == SIGKILL);
@@ -138,7 +138,7 @@ TEST_CASE("WorkerGroup: what a worker left in other sessions is gone with all_go
 
 TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace too", "[proc]") {
   GroupFixture run;
-  // The shell goes at once, its child (same group) needs a moment.
+  // The shell goes at once. Its child, in the same group, needs a moment.
   run.start_shells(
       {"sh -c 'trap \"sleep 0.1; echo saved; exit\" TERM; echo up; "
        "while :; do sleep 0.01; done' & wait"});
@@ -147,7 +147,7 @@ TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace 
   CHECK(run.out().find("saved") != std::string::npos);
 }
 
-// A data loader: runs its parent's program.
+// A data loader, recognised because it runs its parent's program.
 const std::string kLoader =
     "(trap 'echo loader asked; exit' TERM; echo up; while :; do sleep 0.01; done) & ";
 
@@ -204,7 +204,7 @@ TEST_CASE("WorkerGroup: stop() with another signal sends that one", "[proc]") {
 TEST_CASE("WorkerGroup: a wrapper's child that ignores the signal gets SIGTERM when it has gone",
           "[proc]") {
   GroupFixture run;
-  // A shell starts what stands before "&" with SIGINT ignored.
+  // A shell starts the command before "&" with SIGINT ignored.
   run.start_shells(
       {"sh -c 'trap \"echo saved; exit\" TERM; echo up; while :; do sleep 0.01; done' & wait"});
   REQUIRE(run.wait_output("up"));
@@ -229,7 +229,7 @@ TEST_CASE("WorkerGroup: a wrapper's child that is about to end by the signal is 
 
 TEST_CASE("WorkerGroup: a tree that forks faster than it is looked at is killed", "[proc]") {
   GroupFixture run;
-  // Each process starts its successor in a session of its own and ends.
+  // Each process starts its successor in a session of its own, then ends.
   const std::string script =
       "f() { (setsid sh -c \"$SELF\" &) ; }; trap '' TERM; echo gen; f; exit 0";
   auto spec = GroupFixture::shell(script);
@@ -349,7 +349,7 @@ TEST_CASE("WorkerGroup: what failed before stop() is reported, though its report
   const auto before = Clock::now();
   const pid_t warden = helper_processes().front();
   std::ofstream(go).put('1');
-  // The warden reaps it; its report waits in the socket, for nobody serves the io context.
+  // The warden reaps it. The report waits in the socket, because nobody serves the io context.
   const std::string children = concat("/proc/", warden, "/task/", warden, "/children");
   const auto deadline = Deadline::after(kPatience);
   for (int child = 0; std::ifstream(children) >> child;) REQUIRE_FALSE(deadline.expired());
@@ -383,7 +383,7 @@ TEST_CASE("WorkerGroup: a lease that runs out cuts a stop's grace short", "[proc
   run.group->lease(Clock::now() + std::chrono::milliseconds(50));
   run.group->stop(seconds(600));
   REQUIRE(run.wait_for([&] { return run.num_all_gone > 0; }));
-  CHECK(run.num_fenced == 0);  // its owner had stopped it anyway
+  CHECK(run.num_fenced == 0);  // its owner had stopped it before
 }
 
 TEST_CASE("WorkerGroup: a hundred rounds leak no descriptor", "[proc]") {

@@ -37,7 +37,7 @@ std::string read_all(UniqueFd fd) {
   return text;
 }
 
-// What it writes to its standard output.
+// The child's standard output.
 std::string output_of(ChildCommand command) {
   Pipe pipe = make_pipe();
   command.descriptors = {ChildCommand::kNothing, pipe.write_end.get()};
@@ -57,7 +57,7 @@ int start_error_of(const ChildCommand& command) {
   return 0;
 }
 
-// A line of /proc/self/status, read by the child's own program.
+// A line of /proc/self/status, as the child's own program reads it.
 std::string status_line(ChildCommand command, const std::string& name) {
   command.argv = {"sed", "-n", "s/^" + name + ":\\t//p", "/proc/self/status"};
   return output_of(std::move(command));
@@ -170,7 +170,7 @@ TEST_CASE("child_process: it dies with the process that started it", "[proc]") {
   REQUIRE(::waitpid(parent, nullptr, 0) == parent);
   pipe.write_end.reset();
   pollfd end{pipe.read_end.get(), POLLIN, 0};
-  CHECK(::poll(&end, 1, 10'000) == 1);  // nobody has the other end any more
+  CHECK(::poll(&end, 1, 10'000) == 1);  // the pipe's other end is closed everywhere
 }
 
 TEST_CASE("child_process: one that nobody waits for says what it failed at", "[proc]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose configuration is obeyed.
+// The users whose configuration is obeyed.
 #include "common/config_texts.h"
 
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ using ddprun::test::Contains;
 
 namespace {
 
-// A configuration in a user's directory of configurations.
+// A configuration file in a user's directory of configurations.
 class Home {
  public:
   Home() {
@@ -30,7 +30,7 @@ class Home {
   void set_mode(mode_t mode) { REQUIRE(::chmod(path().c_str(), mode) == 0); }
   void give_to(uid_t user, gid_t group) { REQUIRE(::chown(path().c_str(), user, group) == 0); }
 
-  // Why it is refused; empty: it was read. `is_named`: by --config.
+  // The reason why the file is refused; empty: it was read. `is_named`: --config names it.
   std::string problem(bool is_named = false) const {
     try {
       const Environment environment = {
@@ -54,12 +54,12 @@ class Home {
 TEST_CASE("config_texts: a configuration that everybody may change is refused") {
   Home home;
   CHECK(home.problem() == "");
-  home.set_mode(0664);  // where each user has a group
+  home.set_mode(0664);  // the mode of systems on which each user has a group
   CHECK(home.problem() == "");
   home.set_mode(0666);
   CHECK(home.problem() ==
         concat("won't obey ", home.path(), ": everybody may change it: chmod o-w"));
-  CHECK(home.problem(true) == "");  // some file systems show all files so
+  CHECK(home.problem(true) == "");  // some file systems show all files with this mode
 }
 
 TEST_CASE(

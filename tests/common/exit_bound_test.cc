@@ -51,7 +51,7 @@ TEST_CASE("bound_exit: the shortest limit counts, from exit() on", "[proc]") {
     bound_exit(hours(1));
     bound_exit(milliseconds(50));
     bound_exit(hours(1));
-    // Six limits long it lives on. That nothing ends it no event could tell.
+    // It lives on for six times the limit. No event could tell that nothing ends it.
     std::this_thread::sleep_for(milliseconds(300));
     std::exit(7);
   });
@@ -74,7 +74,7 @@ TEST_CASE("bound_exit: a handler that came later has no limit", "[proc]") {
   const auto end = run_forked([] {
     bound_exit(milliseconds(50));
     std::atexit([] {
-      std::this_thread::sleep_for(milliseconds(300));  // as above
+      std::this_thread::sleep_for(milliseconds(300));  // the same wait as above
       ::_exit(9);
     });
     std::exit(7);

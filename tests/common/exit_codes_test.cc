@@ -7,8 +7,8 @@ using namespace ddprun;
 
 TEST_CASE("exit_code_for: only what the user can correct is a usage error") {
   CHECK(exit_code_for(ErrorCode::kInvalidArgument) == ExitCode::kUsage);
-  CHECK(exit_code_for(ErrorCode::kUnavailable) == ExitCode::kUsage);        // port in use
-  CHECK(exit_code_for(ErrorCode::kResourceExhausted) == ExitCode::kUsage);  // open files
+  CHECK(exit_code_for(ErrorCode::kUnavailable) == ExitCode::kUsage);  // e.g. the port is in use
+  CHECK(exit_code_for(ErrorCode::kResourceExhausted) == ExitCode::kUsage);  // e.g. of open files
   CHECK(exit_code_for(ErrorCode::kTimeout) == ExitCode::kRendezvousUnreachable);
   CHECK(exit_code_for(ErrorCode::kConnectionLost) == ExitCode::kRendezvousUnreachable);
   CHECK(exit_code_for(ErrorCode::kPeerLost) == ExitCode::kRetryable);

@@ -8,8 +8,8 @@
 
 using namespace ddprun;
 
-// Made by CPython 3.11, whose bytes are hashed with SipHash-1-3: PYTHONHASHSEED=1, the first `size`
-// of the bytes 0, 1, 2, … The key is what Python makes of the seed.
+// Values of CPython 3.11, which hashes bytes with SipHash-1-3. PYTHONHASHSEED=1; the input is the
+// first `size` of the bytes 0, 1, 2, … Python makes the key from the seed.
 TEST_CASE("sip_hash: the values of CPython's SipHash-1-3") {
   const SipKey key{0xaed66ce184be2329, 0xebe9bbf1f1499052};
   const std::pair<std::size_t, std::uint64_t> values[] = {

@@ -18,9 +18,11 @@ TEST_CASE("one_line: line breaks and other control characters are written out") 
 }
 
 TEST_CASE("one_line: so is what hides or turns the text around it") {
-  CHECK(one_line("job \u202Elive\u202C") == "job \\u202elive\\u202c");   // from right to left
-  CHECK(one_line("a\u200Bb\u2060\uFEFF") == "a\\u200bb\\u2060\\ufeff");  // of no width
-  CHECK(one_line("a\u2028b") == "a\\u2028b");                            // the end of a line
+  // Marks of right-to-left text.
+  CHECK(one_line("job \u202Elive\u202C") == "job \\u202elive\\u202c");
+  // Characters without a width.
+  CHECK(one_line("a\u200Bb\u2060\uFEFF") == "a\\u200bb\\u2060\\ufeff");
+  CHECK(one_line("a\u2028b") == "a\\u2028b");  // a line separator
   CHECK(one_line("\u061C\u2066") == "\\u061c\\u2066");
   CHECK(one_line("\xC2\x9B") == "\\u009b");  // CSI as one character
 }

@@ -38,8 +38,8 @@ TEST_CASE("look_up: a name's answer, or the reason why there is none", "[net]") 
 
 namespace {
 
-// The resolver reads the file of this variable before it asks a name server: a FIFO holds it until
-// somebody writes there.
+// Holds the resolver. It reads the file of this variable before it asks a name server. The file is
+// a FIFO, so it waits until somebody writes there.
 class HeldResolver {
  public:
   HeldResolver() {
@@ -48,7 +48,7 @@ class HeldResolver {
   }
   ~HeldResolver() { ::unsetenv("HOSTALIASES"); }
 
-  // Lets it go on, to a name that is none; false: it wasn't waiting for us.
+  // Lets the resolver go on, with a name that can't be found; false: it was not waiting.
   bool release() {
     UniqueFd alias;
     for (const Deadline deadline = Deadline::after(10s); !alias.valid() && !deadline.expired();) {
@@ -82,7 +82,7 @@ bool all_end() {
 }  // namespace
 
 TEST_CASE("look_up: the deadline holds, and the late answer finds nobody", "[net]") {
-  REQUIRE(all_end());  // those of earlier cases
+  REQUIRE(all_end());  // waits for the look-ups of earlier cases
   HeldResolver resolver;
   const NameLookup none = look_up({"unheard", 7}, Deadline::after(50ms));
   CHECK(none.addresses.empty());

@@ -19,10 +19,11 @@ namespace {
 
 constexpr uid_t kStranger = 12345, kService = 61200;
 
-// `body` with a client's end of a connection to a listener of `user`, which has accepted it or not.
+// Calls `body` with a client's end of a connection to a listener of `user`. `accepts`: the listener
+// has accepted it.
 void with_server_of(uid_t user, bool accepts, const std::function<void(int)>& body) {
   const UniqueFd listener = [&] {
-    REQUIRE(::seteuid(user) == 0);  // what is made now is that user's
+    REQUIRE(::seteuid(user) == 0);  // the listener then belongs to that user
     UniqueFd made = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
     REQUIRE(::seteuid(0) == 0);
     return made;

@@ -23,9 +23,9 @@ TEST_CASE("process stat: fields after a name that may hold anything") {
   REQUIRE(stat);
   CHECK(stat->state == 'S');
   CHECK(stat->parent == 42);
-  CHECK(stat->cpu_ticks == 123);  // without its children's 7 and 8
+  CHECK(stat->cpu_ticks == 123);  // the children's 7 and 8 don't count
   CHECK(stat->start_ticks == 99);
-  CHECK(stat->ignored == 0);  // the line ends before
+  CHECK(stat->ignored == 0);  // the line ends before that field
   CHECK(stat->caught == 0);
   const auto all = parse(
       "71 (a) S 42 71 71 0 -1 0 1 2 3 4 100 23 7 8 20 0 1 0 99 5 6 7 8 9 10 11 12 13 14 6 16");

@@ -20,7 +20,7 @@ std::string text_of(const Secret& secret) {
   return {reinterpret_cast<const char*>(secret.bytes().data()), secret.bytes().size()};
 }
 
-// "dd ht …": what the kernel knows of the mapping that `address` is in.
+// "dd ht …": the kernel's flags of the mapping that has `address`.
 std::string flags_of_mapping(const void* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream maps("/proc/self/smaps");
@@ -87,7 +87,8 @@ TEST_CASE("Secret: a file that others may read or change is refused") {
   }
   write_secret_file(path, "0123456789abcdef", 0640);
   if (::geteuid() == 0) {
-    CHECK(Secret::from_file(path)->bytes().size() == 16);  // root's: handed to a service's group
+    // root's file, readable by a service's group.
+    CHECK(Secret::from_file(path)->bytes().size() == 16);
     REQUIRE(::chown(path.c_str(), 1234, 1234) == 0);
     CHECK_THROWS_WITH(Secret::from_file(path), Contains("it belongs to user 1234"));
   } else {

@@ -21,7 +21,8 @@ using namespace ddprun;
 
 namespace {
 
-// What a service manager gives is of a whole process: each case has one. 0: all was as wanted.
+// Runs `check` in a child, because a service manager's variables are those of a whole process. 0:
+// it was true.
 int in_child(const std::function<bool()>& check) {
   return test::run_forked([&] { ::_exit(check() ? 0 : 1); }).status;
 }

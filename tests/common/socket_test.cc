@@ -61,7 +61,7 @@ TEST_CASE("socket: a refused endpoint says who was tried", "[net]") {
 }
 
 TEST_CASE("socket: an address that drops packets leaves time for the next one", "[net]") {
-  // A full queue of connections: the kernel drops the next ones.
+  // Fills the listener's queue: the kernel then drops new connections.
   const UniqueFd deaf = loopback_listener();
   REQUIRE(::listen(deaf.get(), 0) == 0);
   const SocketAddress deaf_address = local_address(deaf.get());

@@ -16,8 +16,7 @@ import sshd  # noqa: E402
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
 OF_NODES = ("nodes", "reachability", "latency", "bandwidth", "full_frames", "node_mtu", "node_interfaces",
             "node_names", "node_clocks", "ddprun_versions", "kernel_versions")
-# Little is sent, so that a slow cable costs little time.
-# A busy machine's own noise is no finding.
+# Little is sent, so that a slow cable costs little time. The thresholds ignore a busy machine's own noise.
 LITTLE = "[bandwidth]\nbytes = 4194304\nseconds = 0.25\nfactor = 20\n[latency]\nleast = 0.2\n"
 
 
@@ -37,7 +36,7 @@ class DoctorOfNodes(harness.Case):
                           "--rdzv-id=doctor", "--no-python", *program, host=host, **env)
 
     def look(self, *flags, on_host=lambda host: None, env_of=lambda host: {}):
-        """On all hosts; `on_host`: the program of a host, where it isn't ddprunctl. What the first one said."""
+        """Runs doctor on all hosts; `on_host`: a host's program, where it isn't ddprunctl. The first host's output."""
         running = [self.start_on(host, *(on_host(host) or [harness.DDPRUNCTL, *self.doctor_flags(*flags)]),
                                  **env_of(host)) for host in self.hosts]
         done = [self.finish(process) for process in running]
@@ -64,7 +63,7 @@ class DoctorOfNodes(harness.Case):
         self.assertEqual(sorted((pair["from"], pair["to"]) for pair in page["pairs"]), [(0, 1), (0, 2), (1, 2)])
         for pair in page["pairs"]:
             self.assertGreater(min(pair["bits_per_second"], pair["bits_per_second_back"]), 1e6)
-        # What is the same on all nodes is said once.
+        # A finding that is the same on all nodes is printed once.
         self.assertEqual(found["somaxconn"]["nodes"], [0, 1, 2])
         self.assertEqual(sum(finding["check"] == "somaxconn" for finding in page["findings"]), 1)
 
@@ -80,7 +79,7 @@ class DoctorOfNodes(harness.Case):
         small.run(["ip", "link", "set", small.interface, "mtu", "1400"], check=True, timeout=20)
         can_fake = FAKETIME and not os.environ.get("DDPRUN_SANITIZE")
         skewed = {"LD_PRELOAD": FAKETIME[0], "FAKETIME": "-90s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"} if can_fake else {}
-        # Only the program's clock, not its ddprun's.
+        # Only the program's clock is changed, not its ddprun's.
         wrapped = ["env", *[f"{name}={value}" for name, value in skewed.items()], harness.DDPRUNCTL,
                    *self.doctor_flags("--json", "--only=ways,alike")]
         done = self.look("--json", "--only=ways,alike", on_host=lambda host: wrapped if host is late else None)
@@ -88,7 +87,7 @@ class DoctorOfNodes(harness.Case):
         self.assertEqual(found["bandwidth"]["verdict"], "warn", self.transcript)
         self.assertEqual(found["bandwidth"]["nodes"], [0], self.transcript)
         self.assertIn("node0 with everybody: sends ", found["bandwidth"]["seen"])
-        # Nobody is blamed for one bad moment: its ways were measured again, and theirs alone.
+        # One bad moment blames nobody: only the ways of this node were measured again.
         self.assertEqual({(pair["from"], pair["to"]): pair["times"] for pair in page["pairs"]},
                          {(0, 1): 2, (0, 2): 2, (1, 2): 1}, self.transcript)
         self.assertEqual(found["node_mtu"]["verdict"], "warn", self.transcript)
@@ -129,7 +128,7 @@ class DoctorOfNodes(harness.Case):
         page, found = self.page_of(done)
         self.assertEqual((page["tier"], found["all_reduce"]["verdict"]), ("full", "ok"), self.transcript)
         self.assertRegex(found["all_reduce"]["seen"], r"^1 MiB over 4 ranks: .* bus bandwidth$")
-        self.assertIn(found["all_reduce_nccl"]["verdict"], ("skipped", "ok"))  # as the machine has GPUs
+        self.assertIn(found["all_reduce_nccl"]["verdict"], ("skipped", "ok"))  # this depends on the machine's GPUs
 
     def test_hosts_are_reached_over_ssh(self):
         keys = sshd.Keys()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl doctor` as a process: exit status, JSON, thresholds, a rendezvous, and what never answers."""
+"""`ddprunctl doctor` as a process: exit status, JSON, thresholds, a rendezvous, and things that never answer."""
 import calendar
 import ctypes
 import glob
@@ -21,18 +21,18 @@ import harness  # noqa: E402
 
 PAGE = os.path.join(harness.SOURCE, "docs/doctor.md")
 FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
-PATIENT = "--timeout=20"  # for who answers: the machine may be busy
+PATIENT = "--timeout=20"  # for things that do answer: the machine may be busy
 FAKE_NVML = os.path.join(harness.BIN, "libddprun_fake_nvml.so")
 
 
-# Run in namespaces of their own, where the only name server is an address that nobody has.
+# These run in namespaces of their own. The only name server there is an address that nobody has.
 SILENT_NAMES = """ip link set lo up && ip route add 192.0.2.1/32 dev lo && hostname gpu07 &&
     mount --bind "$1/resolv.conf" /etc/resolv.conf && mount --bind "$1/hosts" /etc/hosts || exit 77
     exec "$2" doctor --json --only=host_name"""
 
 
 class SilentFileSystem:
-    """A mounted one (FUSE) whose server says who it is, and nothing afterwards."""
+    """A mounted file system (FUSE) whose server says its name, and nothing afterwards."""
 
     INIT, FORCE_AND_DETACH = 26, 1 | 2
 
@@ -45,7 +45,7 @@ class SilentFileSystem:
             error = ctypes.get_errno()
             os.close(self._fd)
             raise OSError(error, os.strerror(error))
-        self.asked = threading.Event()  # about something that it won't answer
+        self.asked = threading.Event()  # set when a request came that gets no answer
         self._server = threading.Thread(target=self._serve)
         self._server.start()
 
@@ -53,7 +53,7 @@ class SilentFileSystem:
         while True:
             try:
                 _, operation, unique = struct.unpack_from("<IIQ", os.read(self._fd, 1 << 17))
-            except OSError:  # unmounted
+            except OSError:  # the file system was unmounted
                 return
             if operation != self.INIT:
                 self.asked.set()
@@ -69,7 +69,7 @@ class SilentFileSystem:
 
 class Doctor(harness.Case):
     def root(self, **files):
-        """A machine made of files: the path's "/" are "__"."""
+        """A machine made of files. In their names "__" stands for "/"."""
         root = self.scratch()
         for name, text in files.items():
             path = os.path.join(root, name.replace("__", "/"))
@@ -116,7 +116,7 @@ class Doctor(harness.Case):
         self.assertRegex(table.splitlines()[-1], rf"^{socket.gethostname()}: {page['verdict']} \(\d+ fail, .*s\)$")
 
     def test_nothing_is_changed(self):
-        """Of all calls with a file, no one opens it to write or changes it; adjtimex only asks."""
+        """No call opens a file to write or changes it. adjtimex only asks."""
         if not shutil.which("strace"):
             self.skipTest("strace is not installed: scripts/setup.sh full")
         if os.environ.get("DDPRUN_SANITIZE"):
@@ -186,7 +186,7 @@ class Doctor(harness.Case):
         for name in ("endpoint", "endpoint_clock", "endpoint_version"):
             self.assertEqual(found[name]["verdict"], "ok", found)
         self.assertRegex(found["endpoint_clock"]["seen"], r"^its clock is [01]\.")
-        self.assertEqual(found["interface"]["verdict"], "warn")  # loopback
+        self.assertEqual(found["interface"]["verdict"], "warn")  # it is loopback
         self.assertIn(f"lo (127.0.0.1) towards {endpoint}", found["interface"]["seen"])
 
     def test_a_rendezvous_with_a_token_and_tls(self):
@@ -233,7 +233,7 @@ class Doctor(harness.Case):
             self.assertLess(took, 20)
 
     def silent_endpoint(self):
-        """Of somebody who listens and never says a word."""
+        """The endpoint of a listener that never says a word."""
         silent = socket.socket()
         self.addCleanup(silent.close)
         silent.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl jobs` and `ddprunctl status` of a daemon, of a job's own rendezvous, and of none."""
+"""`ddprunctl jobs` and `ddprunctl status` about a daemon, a job's own rendezvous, and none."""
 import datetime
 import http.server
 import json
@@ -34,7 +34,7 @@ class Pages(harness.Case):
         self.assertEqual(done.returncode, code, done.text)
 
     def finished(self, endpoint, count):
-        """The jobs that are over, once there are so many."""
+        """The jobs that are over, once there are `count`."""
         wait_until(lambda: len(self.shown("jobs", endpoint, "--json")["finished"]) == count, f"{count} are over")
         return self.shown("jobs", endpoint, "--json")["finished"]
 
@@ -66,7 +66,7 @@ class Pages(harness.Case):
         self.assertRegex(lines[3], r"^second +ended +2 +1 +9 +\S+Z +.*exit code 9")
         job.send_signal(signal.SIGTERM)
         self.finish(job)
-        # A job of an id that was there before is a new one.
+        # A job whose id was there before is a new job.
         self.runs(endpoint, "first")
         self.assertEqual([job["run_id"] for job in self.finished(endpoint, 4)], ["first", "second", "mine", "first"])
 
@@ -79,7 +79,7 @@ class Pages(harness.Case):
         here = {"XDG_CONFIG_HOME": home}
         done = self.ddprunctl("jobs", **here)
         self.assertEqual((done.returncode, done.stdout), (0, "no jobs\n"), done.text)
-        # A flag is stronger.
+        # A flag is stronger than the file.
         done = self.ddprunctl("jobs", f"--token-file={home}/none", **here)
         self.check_one_line(done, f"{home}/none")
         files.write(home, "ddprun/ddprun.toml", 'rdzv_endpoint = "a b"\n')
@@ -171,12 +171,12 @@ class Pages(harness.Case):
                 with self.subTest(command=command, flags=flags):
                     self.refused(self.ddprunctl(command, *flags), code, what)
             self.shown(command, closed, f"--token-file={token}", "--json")
-        for process in unanswered:  # they try for 10 s
+        for process in unanswered:  # each of these tries for 10 s
             self.refused(self.finish(process), 2, f"can't connect to {nobody}")
         self.assertIn("token           on", self.shown("status", closed, f"--token-file={token}"))
 
     def serving(self, answer):
-        """The endpoint of somebody who answers `answer(path)`: (code, headers, body)."""
+        """The endpoint of a server that answers `answer(path)`: (code, headers, body)."""
         class Server(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 code, headers, body = answer(self.path)
@@ -234,7 +234,7 @@ class Pages(harness.Case):
                                      f"{endpoint} answered with something that isn't ddprund's: ")
 
     def talking(self, talk):
-        """The endpoint of somebody who hands each connection to `talk`."""
+        """The endpoint of a server that hands each connection to `talk`."""
         listener = socket.create_server(("127.0.0.1", 0))
 
         def serve():
@@ -254,11 +254,12 @@ class Pages(harness.Case):
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
     def test_a_header_without_end_is_cut_off(self):
-        """Fields of four bytes, whose memory would be many times theirs; before a body, and behind it."""
+        """Fields of four bytes, which would take many times their size in memory. They come before a body, and after
+        it."""
         for begin in (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"):
             def talk(connection, begin=begin):
                 connection.sendall(begin)
-                for _ in range(20_000):  # 80 MB
+                for _ in range(20_000):  # 80 MB in all
                     connection.sendall(b"a:\r\n" * 1000)
             endpoint = self.talking(talk)
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -266,7 +267,7 @@ class Pages(harness.Case):
                          f"{endpoint} answered with something that isn't ddprund's: no HTTP")
             more = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before
             if not os.environ.get("DDPRUN_SANITIZE"):
-                self.assertLess(more, 64 << 10)  # KiB
+                self.assertLess(more, 64 << 10)  # in KiB
 
     def test_at_a_terminal_it_says_what_it_waits_for(self):
         listener = socket.create_server(("127.0.0.1", 0))
@@ -295,12 +296,12 @@ class Pages(harness.Case):
 
     def test_without_an_endpoint_it_says_at_once_how_to_give_one(self):
         if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
-            self.skipTest("no network name spaces")  # where surely nobody has the default port
+            self.skipTest("no network name spaces")  # in such a name space surely nobody has the default port
         for command in ("status", "jobs"):
             began = time.monotonic()
             done = self.finish(self.start("--net", "sh", "-c", 'ip link set lo up; exec "$0" "$@"', harness.DDPRUNCTL,
                                           command, program="unshare"))
-            self.assertLess(time.monotonic() - began, 5)  # it was 10 s
+            self.assertLess(time.monotonic() - began, 5)  # it once took 10 s
             self.check_one_line(done, "127.0.0.1:29400", "Connection refused", "--rdzv-endpoint", "DDPRUN_RDZV_ENDPOINT",
                                 "ddprun.toml")
 

@@ -26,10 +26,10 @@ import runner  # noqa: E402
 CTL = os.path.join(BIN, "ddprunctl")
 UNPACKED = os.path.join(SOURCE, ".cache/kubernetes/usr/bin")
 PATH = UNPACKED + ":" + os.environ.get("PATH", "")
-SECONDS = 60  # that anything may take on a machine under load
+SECONDS = 60  # limit for anything, on a machine under load
 
 LEAST = '[to.kubernetes]\nimage = "i:1"\n'
-# All keys of the section, so that the schema sees all that can be made.
+# All keys of the section, so that the schema sees the whole manifest.
 MOST = """spares = 1
 [environment]
 WORDS = "a: $(b) 'c'"
@@ -92,7 +92,7 @@ class Manifest(Case):
             for document in self.documents(more, nodes):
                 for version in ("1.33", validate.latest_version()):
                     validate.validate(document, version, strict=True)
-        document["spec"]["backoffLimitPerIdnex"] = 1  # what it doesn't know, it refuses
+        document["spec"]["backoffLimitPerIdnex"] = 1  # the schema refuses names that it doesn't know
         with self.assertRaises(validate.ValidationError):
             validate.validate(document, validate.latest_version(), strict=True)
 
@@ -108,7 +108,7 @@ class Manifest(Case):
 
 
 class Pods(Case):
-    """Two hosts as the kubelet makes pods of an Indexed Job: their names, their variables, their hosts files."""
+    """Two hosts in the form that the kubelet gives to pods of an Indexed Job: names, variables, hosts files."""
 
     def setUp(self):
         super().setUp()
@@ -220,7 +220,7 @@ class Kubectl(Case):
         return waiting, job, job.split("/")[-1]
 
     def test_wait_shows_each_line_once_and_ends_with_the_code_of_the_pod_that_failed(self):
-        """In the context that the job names; a server that is away for a moment is asked again."""
+        """The commands use the context that the job names. They ask a server again that is away for a moment."""
         self.environment["KUBECONFIG"] = self.server.config_elsewhere
         waiting, job, name = self.submit_and_wait(LEAST + 'context = "test"\n')
         self.server.add_pod(name, 0, "[0] epoch 1\n", phase="Running")
@@ -238,7 +238,7 @@ class Kubectl(Case):
         rest, said = waiting.communicate(timeout=SECONDS)
         self.assertEqual(waiting.returncode, 13, said)
         self.assertEqual(shown + [rest], [f"[pod/{name}-0/ddprun] [0] epoch {number}\n" for number in (1, 2)] + [""])
-        self.assertEqual(self.run_ctl("status", job).returncode, 69)  # kubectl's own context
+        self.assertEqual(self.run_ctl("status", job).returncode, 69)  # kubectl's own context is another one
         self.assertIn("[0] epoch 2", self.ctl("logs", job, "--context=test"))
 
     def test_wait_without_a_place_for_the_output_names_the_job_and_ends_with_its_end(self):

@@ -77,24 +77,25 @@ flags = ["--shutdown-timeout=5"]
         dry = self.ddprunctl("submit", path, "--dry-run", "--json", **here)
         self.assertEqual(dry.returncode, 0, dry.text)
         self.assertIn("the variable ODD is no UTF-8 text, and stays here", json.loads(dry.stdout)["notes"])
-        self.assertEqual(between.carried, [])  # nobody was asked
+        self.assertEqual(between.carried, [])  # nothing was sent
         plan = json.loads(dry.stdout)
         shown = json.loads(plan["text"])
         done = self.ddprunctl("submit", path, **here)
         self.assertEqual(done.returncode, 0, done.text)
         self.assertIn("the variable ODD is no UTF-8 text", done.stderr)
         posts = [bytes(said[said.index(b"POST /v1/gangs "):]) for said in between.carried if b"POST /v1/gangs " in said]
-        sent = json.loads(posts[-1].partition(b"\r\n\r\n")[2])  # with the proof of the token; before it came the challenge
+        # This request has the proof of the token; the one before it got the challenge.
+        sent = json.loads(posts[-1].partition(b"\r\n\r\n")[2])
         job = done.stdout.strip()
         self.assertEqual(f"nodes:{sent['id']}", job)
-        # What is drawn at submission; and values, which a plan doesn't show.
+        # The plan leaves out what is drawn at submission, and the variables' values.
         self.assertEqual(shown["id"], sent["id"][:-5] + "xxxxx")
         names = [variable.partition("=")[0] for variable in sent["environment"]]
         self.assertEqual(shown["environment"], names)
         for variable in ("SECRET=hidden", "FROM_HERE=forwarded"):
             self.assertIn(variable, sent["environment"])
         self.assertNotIn("KEPT", names)
-        self.assertEqual(sent["stop_ms"], 15_000)  # --shutdown-timeout, and ddprun's own end
+        self.assertEqual(sent["stop_ms"], 15_000)  # the sum of --shutdown-timeout and ddprun's own time to end
         for key in ("id", "environment"):
             del shown[key], sent[key]
         self.assertEqual(shown, sent)
@@ -109,10 +110,10 @@ flags = ["--shutdown-timeout=5"]
         self.assertEqual(said.count("of node"), sum(row["num_workers"] for row in plan["ranks"]))
 
     def test_output_without_line_ends_comes_whole(self):
-        """A progress bar's, longer than a page: while the job runs, and afterwards."""
+        """A progress bar's output, longer than a page. It is read while the job runs, and afterwards."""
         job = self.ddprunctl("submit", self.job_file(
             "[ $RANK != 0 ] || seq 30000 | tr '\\\\n' '\\\\r'; until [ -e go ]; do sleep 0.05; done")).stdout.strip()
-        whole = "".join(f"{i}\n" for i in range(1, 30001))  # here each \r is read as \n
+        whole = "".join(f"{i}\n" for i in range(1, 30001))  # reading turns each \\r into \\n
         harness.wait_until(lambda: whole in self.ddprunctl("logs", job, *self.flags).stdout, "all is said")
         self.write(self.place, "go", "")
         for follow in (["-f"], []):
@@ -130,7 +131,7 @@ flags = ["--shutdown-timeout=5"]
                            "it is cancelled")
 
     def test_waited_for_it_ends_with_the_job_s_exit_code_also_where_its_ddprund_begins_anew(self):
-        alone, self.endpoint = self.endpoint, f"{self.endpoint},127.0.0.1:1"  # one of two is never there
+        alone, self.endpoint = self.endpoint, f"{self.endpoint},127.0.0.1:1"  # one of the two endpoints never exists
         waiting = self.start("submit", self.job_file("echo rank $RANK; until [ -e go ]; do sleep 0.05; done; "
                                                      "exit $((RANK == 3 ? 5 : 0))"), "--wait", program=harness.DDPRUNCTL)
         said = ""
@@ -156,7 +157,7 @@ flags = ["--shutdown-timeout=5"]
             submit = self.start("submit", self.mute_job(daemon), program=harness.DDPRUNCTL)
             posts = []
             for answer in (lambda _: None, lambda body: self.news(body, "queued")):
-                self.hear(daemon, b"GET", lambda _: "{}")  # it asks whether a token is wanted
+                self.hear(daemon, b"GET", lambda _: "{}")  # the first request asks whether a token is wanted
                 posts.append(self.hear(daemon, b"POST", answer))
             done = self.finish(submit)
         self.assertEqual((done.returncode, done.stdout), (0, f"nodes:{json.loads(posts[0])['id']}\n"), done.text)
@@ -181,18 +182,18 @@ flags = ["--shutdown-timeout=5"]
                     self.assertEqual((done.returncode, done.stdout + done.stderr), (128 + number, ""))
 
     def test_a_signal_ends_the_wait_for_a_job_whose_ddprund_is_silent(self):
-        """It took the job, and says nothing more: of its state, or of its output."""
+        """The rendezvous takes the job, and says nothing more about its state, or its output."""
         for number, phases in ((signal.SIGINT, []), (signal.SIGTERM, ["running"])):
             with self.subTest(number), socket.create_server(("127.0.0.1", 0)) as mute:
                 mute.settimeout(20)
                 submit = self.start("submit", self.mute_job(mute), "--wait", program=harness.DDPRUNCTL)
-                self.hear(mute, b"GET", lambda _: "{}")  # it asks whether a token is wanted
+                self.hear(mute, b"GET", lambda _: "{}")  # the first request asks whether a token is wanted
                 gang = json.loads(self.hear(mute, b"POST", lambda body: self.news(body, "queued")))
                 for phase in phases:
                     self.hear(mute, b"GET", lambda _, phase=phase: self.news(gang, phase))
                 connection, _ = mute.accept()
                 with connection:
-                    self.assertTrue(connection.recv(1))  # it asks
+                    self.assertTrue(connection.recv(1))  # a request has come
                     submit.send_signal(number)
                     done = self.finish(submit, timeout=5)
                 self.assertEqual(done.returncode, 128 + number, done.text)
@@ -201,7 +202,7 @@ flags = ["--shutdown-timeout=5"]
                                               rf"ddprunctl cancel {job} ends it\n$")
 
     def test_strangers_in_the_middle_are_outlasted_and_a_forgotten_gang_is_said(self):
-        """What a proxy says, and who listens there for a while, before the ddprund is back: without the gang."""
+        """A proxy answers, then another server listens there for a while. At last ddprund is back, without the gang."""
         for follower in ("submit", "ddprun"):
             with self.subTest(follower), socket.create_server(("127.0.0.1", 0)) as daemon:
                 daemon.settimeout(20)
@@ -209,7 +210,7 @@ flags = ["--shutdown-timeout=5"]
                 job = (self.start("submit", self.mute_job(daemon), "--wait", program=harness.DDPRUNCTL)
                        if follower == "submit" else
                        self.start("--standing-agents", f"--rdzv-endpoint={who}", "true"))
-                self.hear(daemon, b"GET", lambda _: "{}")  # it asks whether a token is wanted
+                self.hear(daemon, b"GET", lambda _: "{}")  # the first request asks whether a token is wanted
                 gang = json.loads(self.hear(daemon, b"POST", lambda body: self.news(body, "running")))
                 for answer in (self.answer(404, "<html>no \x1b page"), self.answer(200, "<html>hello"),
                                b"SSH-2.0-OpenSSH_9.2\r\n", self.answer(200, '{"gang":7}')):
@@ -239,7 +240,7 @@ flags = ["--shutdown-timeout=5"]
                                 self.mute_job(daemon), program="/bin/sh")
             self.hear(daemon, b"GET", lambda _: "{}")
             gang = json.loads(self.hear(daemon, b"POST", lambda body: self.news(body, "ended")))
-            for _ in range(3):  # how it is, what it printed, how it ended
+            for _ in range(3):  # requests for its state, its output, its end
                 self.hear(daemon, b"GET", lambda _: self.news(gang, "ended"))
             done = self.finish(submit)
         self.assertEqual(done.returncode, 0, done.text)
@@ -258,7 +259,8 @@ flags = ["--shutdown-timeout=5"]
             "began": 0, "over": 0, "parts": []}})
 
     def hear(self, server, method, answer):
-        """Takes one request and answers it, unless `answer` gives None → its body. Bytes are all that is said."""
+        """Takes one request and answers it, unless `answer` gives None → the request's body. Bytes are sent as they
+        are."""
         connection, _ = server.accept()
         with connection, connection.makefile("rb") as said:
             self.assertTrue(said.readline().startswith(method))
@@ -281,7 +283,7 @@ flags = ["--shutdown-timeout=5"]
         self.check_one_line(done, "to.nodes.token_file: can't take the secret in /none: ")
 
     def test_flags_do_not_get_round_the_slots(self):
-        """However they are written; nobody is asked."""
+        """Each spelling of these flags is refused, and nothing is sent."""
         for flags, said in ((["--nproc_per_node=4"], "say workers_per_node in its place"),
                             (["--nproc=4"], "say workers_per_node in its place"),
                             (["--nnodes=2"], "say nodes in its place"),

@@ -21,11 +21,11 @@ import skips  # noqa: E402
 import slurm  # noqa: E402
 
 CTL = os.path.join(BIN, "ddprunctl")
-SECONDS = 60  # that anything may take on a machine under load
+SECONDS = 60  # limit for anything, on a machine under load
 
 
 class Submit(unittest.TestCase):
-    """One Slurm for all of them: it takes seconds to come up."""
+    """Tests with one Slurm for all of them, because it takes seconds to come up."""
 
     @classmethod
     def setUpClass(cls):
@@ -116,11 +116,11 @@ class Submit(unittest.TestCase):
         self.ctl("cancel", first)
         self.assertEqual(self.wait_for(first, "cancelled")["exit_code"], None)
         self.assertEqual(self.wait_for(second, "succeeded")["exit_code"], 0)
-        self.ctl("cancel", first)  # of one that is over: nothing
+        self.ctl("cancel", first)  # the job is over, so this does nothing
 
     def test_a_warning_reaches_the_workers_and_the_job_runs_again_as_often_as_it_may(self):
-        """What --signal=USR1@N does at the time limit, scancel does now. This Slurm's proctrack/linuxproc sends it to
-        every process of the step: it would end a worker that has no handler yet."""
+        """scancel sends the signal that --signal=USR1@N sends at the time limit. This Slurm's proctrack/linuxproc sends
+        it to every process of the step, and it would end a worker that has no handler yet."""
         path = self.job("trap 'exit 75' USR1; "
                         'echo "rank $RANK run ${SLURM_RESTART_COUNT:-0}"; [ "$SLURM_RESTART_COUNT" != 1 ] || exit 75; '
                         "sleep 100 & wait", 'log_dir = "logs of mine"\nrestarts.requeues = 1')
@@ -168,7 +168,7 @@ class Submit(unittest.TestCase):
         self.assertIn("--hang-timeout", done.stderr)
 
     def test_zz_slurm_may_forget_a_job(self):
-        """The last one: the controller begins anew, without a memory and without accounting."""
+        """This test comes last. The controller starts again, without its memory and without accounting."""
         good = self.ctl("submit", self.job("true"), "--to", "slurm").strip()
         bad = self.ctl("submit", self.job("exit 13"), "--to", "slurm").strip()
         self.wait_for(good, "succeeded")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprunctl submit --to ssh: jobs that are detached from whoever submitted them, over real sshds."""
+"""ddprunctl submit --to ssh: jobs that are detached from the process that submitted them, over real sshds."""
 import json
 import os
 import shlex
@@ -21,7 +21,7 @@ import sshd  # noqa: E402
 
 CTL = os.path.join(BIN, "ddprunctl")
 PORT = 2222
-SECONDS = 60  # that anything may take on a machine under load
+SECONDS = 60  # limit for anything, on a machine under load
 
 
 class Submit(unittest.TestCase):
@@ -82,7 +82,7 @@ class Submit(unittest.TestCase):
                                     stdout=subprocess.PIPE)
         job = shell.stdout.readline().strip()
         self.assertRegex(job, r"^ssh:digits-\w{5}$")
-        os.killpg(shell.pid, signal.SIGHUP)  # what the end of a terminal does
+        os.killpg(shell.pid, signal.SIGHUP)  # as the end of a terminal does
         os.killpg(shell.pid, signal.SIGKILL)
         shell.communicate()
         for rank in range(4):
@@ -117,7 +117,7 @@ class Submit(unittest.TestCase):
         state = self.wait_for_end(job)
         self.assertEqual((state["phase"], state["exit_code"]), ("cancelled", 143))
         self.assertIn("saved", self.ctl("logs", job))
-        self.ctl("cancel", job)  # of one that is over: nothing
+        self.ctl("cancel", job)  # the job is over, so this does nothing
 
     def test_a_launcher_that_was_killed_is_not_taken_for_running(self):
         job = self.ctl("submit", self.job("echo here; exec sleep 1000")).strip()
@@ -154,7 +154,7 @@ class Submit(unittest.TestCase):
     def test_what_a_killed_launcher_leaves_is_seen_and_can_be_ended(self):
         job = self.ctl("submit", self.job("trap 'echo saved; exit 1' TERM; echo here; sleep 1000 & wait")).strip()
         self.wait_for_text(job, "here")
-        os.kill(self.launcher(job), signal.SIGKILL)  # the shell alone
+        os.kill(self.launcher(job), signal.SIGKILL)  # kills only the shell
         self.wait_until(lambda: "its ddprun runs on" in self.status(job)["reason"], "the shell's end is seen")
         self.assertEqual(self.status(job)["phase"], "running")
         self.ctl("cancel", job)
@@ -197,7 +197,7 @@ class Submit(unittest.TestCase):
         os.mkdir(state)
         script = ('mount -t tmpfs -o nr_inodes="$1" tmpfs "$2" && shift && "$2" submit "$3"; echo "code $?"; '
                   'find "$1" -name "ssh-*"')
-        for files_at_most in (3, 4, 5, 6):  # of 7: 3 directories, the job's, job.json, log, process
+        for files_at_most in (3, 4, 5, 6):  # seven are needed: 3 directories, the job's, job.json, log, process
             done = self.hosts[0].run(["unshare", "-m", "sh", "-c", script, "sh", str(files_at_most), state, CTL, path],
                                      env=self.environment, cwd=self.directory, text=True, timeout=SECONDS,
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -205,7 +205,7 @@ class Submit(unittest.TestCase):
             self.assertIn("No space left on device", done.stderr)
             self.wait_until(lambda: not self.started_here(), "the end of what was started")
 
-    # Processes of this test's jobs, on this machine.
+    # """The processes of this test's jobs, on this machine."""
     def started_here(self):
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -232,7 +232,7 @@ class Submit(unittest.TestCase):
         job = json.loads(self.ctl("jobs", "--to=ssh", "--json"))["jobs"][0]["id"]
         self.assertIn(f"{job} is submitted", said)
         self.wait_for_end(job)
-        # A log without an end, in effect: nobody reads all of it who isn't wanted to.
+        # The log is practically endless. Only a reader who wants all of it reads all of it.
         os.truncate(os.path.join(self.record(job), "log"), 1 << 40)
         for ends in (lambda logs: logs.stdout.close(), lambda logs: logs.send_signal(signal.SIGINT)):
             logs = self.hosts[0].popen([CTL, "logs", job], env=self.environment, stdout=subprocess.PIPE,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous' pages as people see them; what a rendezvous says may be anything.
+// A rendezvous' pages as people see them. A rendezvous may say anything.
 #include "ctl/tables/tables.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ddprunctl top` at a terminal, tmux's, of a ddprund with a token and a job of two nodes, and without a terminal."""
+"""`ddprunctl top` at a terminal, which is tmux's, and without one. It shows a ddprund with a token and a job of two
+nodes."""
 import os
 import re
 import select
@@ -14,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
 import harness  # noqa: E402
 
-# Tells its losses, and who it is; ends when it is told to.
+# A worker that tells its losses and prints its rank and step. It ends when it is told to.
 LOOP = """
 import os, sys, time
 import ddprun
@@ -31,11 +32,11 @@ while not os.path.exists(f"{meet}/end"):
     time.sleep(0.02)
 """
 
-# Hostile as a name: it would write from right to left, and a terminal could go back by a character of C1.
+# This name could harm a terminal: it would write from right to left, and a character of C1 could move it back.
 NAME = "evil\u202e\x9b2Jname"
 
 
-# As an interactive shell does: the program is a job of its own in the foreground, which can be stopped.
+# A shell like an interactive one: the program is a job of its own in the foreground, which can be stopped.
 SHELL = r"""
 echo READY
 read -r
@@ -88,11 +89,11 @@ class Top:
         return "\n".join(self.rows())
 
     def has_screen(self):
-        """Another one than the shell's, without a cursor."""
+        """Whether top's screen is shown: not the shell's, and without a cursor."""
         return (self.ask("alternate_on"), self.ask("cursor_flag")) == ("1", "0")
 
     def wait(self, pattern, what):
-        """Until the screen shows it."""
+        """Waits until the screen shows `pattern`."""
         self.wait_for(lambda: re.search(pattern, self.text()), what)
 
     def wait_for(self, condition, what, seconds=30):
@@ -109,7 +110,7 @@ class Top:
         self.tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def fill(self):
-        """While nobody reads: until it takes nothing more."""
+        """Writes to the terminal, which nobody reads, until it takes nothing more."""
         is_full = False
         while not is_full:
             try:
@@ -118,7 +119,7 @@ class Top:
                 is_full = not select.select([], [self.terminal], [], 0.5)[1]
 
     def end(self):
-        """Its exit code, once the shell has its terminal again."""
+        """The exit code, once the shell has its terminal again."""
         self.wait(r"ENDED WITH \d+", "its end")
         return int(re.search(r"ENDED WITH (\d+)", self.text())[1])
 
@@ -178,7 +179,7 @@ class TopTest(harness.Case):
         top.press("Escape")
         top.wait("n nodes by CPU", "the help is gone")
         for columns, rows, keys in ((40, 10, "q quit"), (100, 30, "q quit .* n nodes by CPU")):
-            top.resize(columns, rows)  # tmux itself shows the end of the larger picture, or both
+            top.resize(columns, rows)  # tmux itself shows the end of the larger picture, or both pictures
             top.wait(rf"^ddprun top (.*\n){{{rows - 1}}}{keys}.*\n$", f"the picture of {columns}x{rows}")
             self.assertIn("evil", top.text())
             self.assertLessEqual(max(map(len, top.rows())), columns)
@@ -303,7 +304,7 @@ class TopTest(harness.Case):
         self.assertRegex(done.stdout, r"(?m)^mine  failed\nexit code 9 · ")
         self.assertLessEqual(max(map(len, done.stdout.splitlines())), 60)
         self.assertNotIn("\x1b", done.stdout)
-        # A terminal that is dumb is sent no escapes either.
+        # A terminal of the type "dumb" gets no escapes either.
         top = Top(self, f"--rdzv-endpoint={endpoint}", term="dumb")
         self.assertEqual(top.end(), 0)
         self.assertIn("JOBS 0 live, 1 over", top.text())

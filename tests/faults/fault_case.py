@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of steady_worker on several hosts that get faults, and what must be true afterwards.
 
-After each fault the job goes on, or it ends on every node with one named cause and a documented exit
-code; there are never two rank 0s; and nothing stays: no process, no listening port, no shared memory,
-no temporary file. Each wait has its deadline. The seed of a run is printed; DDPRUN_TEST_SEED=N
-repeats its choices (the moments, too, as well as a machine keeps time).
+After each fault the job goes on, or it ends on every node with one named cause and a documented exit code. There are
+never two rank 0s. No process, listening port, shared memory or temporary file stays. Each wait has its deadline. The
+seed of a run is printed. DDPRUN_TEST_SEED=N repeats its choices, and its moments as well as a machine keeps time.
 """
 import itertools
 import os
@@ -23,7 +22,7 @@ from harness import wait_until  # noqa: E402, F401
 
 PORT = 29400
 WORKER = os.path.join(harness.BIN, "steady_worker")
-# Sanitizers and a loaded machine are slower; a bound that catches a missing event still does.
+# Sanitizers and a loaded machine are slower. A longer bound still catches a missing event.
 PATIENCE = 15
 
 
@@ -49,14 +48,14 @@ class FaultCase(harness.Case):
     # ---- the job ----
 
     def daemon(self, index, *flags):
-        """ddprund on a host; it is ended, and must end well, in check_clean()."""
+        """Starts ddprund on a host. check_clean() ends it, and it must end well."""
         host = self.hosts[index]
         process = self.launch(host, [harness.DDPRUND, "--insecure", f"--listen={host.address}:{PORT}", *flags])
         wait_until(lambda: PORT in host.listening(), "ddprund listens", PATIENCE)
         return process
 
     def agent(self, index, *flags, rendezvous=0, program=None, **environment):
-        """ddprun on a host, with its output in files: nobody reads while it runs."""
+        """Starts ddprun on a host, with its output in files, because nobody reads while it runs."""
         endpoint = f"--rdzv-endpoint={self.hosts[rendezvous].address}:{PORT}"
         return self.launch(self.hosts[index], [harness.DDPRUN, endpoint, "--rdzv-id=job",
                                                "--shutdown-timeout=5", *flags,
@@ -77,7 +76,7 @@ class FaultCase(harness.Case):
         return os.path.join(self.meet, f"tmp{index}")
 
     def rounds(self):
-        """Round → world size, of the rounds that worked."""
+        """Round → world size, for the rounds that worked."""
         found = {}
         for name in os.listdir(os.path.join(self.meet, "rounds")):
             if name.isdigit():
@@ -89,7 +88,7 @@ class FaultCase(harness.Case):
         return max(self.rounds(), default=0)
 
     def await_round(self, after=0, world=None, seconds=PATIENCE):
-        """Until a later round than `after` works (with that world size); seconds that it took."""
+        """Waits until a later round than `after` works (with that world size). Returns the seconds that this took."""
         begin = time.monotonic()
         try:
             wait_until(lambda: any(n > after and world in (None, size) for n, size in self.rounds().items()),
@@ -107,7 +106,7 @@ class FaultCase(harness.Case):
     # ---- its processes ----
 
     def named(self, index, name):
-        """Pids on a host of processes with that name."""
+        """Pids of the processes with that name on a host."""
         found = []
         for pid in self.hosts[index].pids():
             try:
@@ -125,10 +124,10 @@ class FaultCase(harness.Case):
         except ProcessLookupError:
             pass
 
-    # ---- what must be true afterwards ----
+    # ---- conditions that must hold afterwards ----
 
     def check_end(self, process, codes, cause=None, seconds=PATIENCE):
-        """It ends in time with one of these codes; a failure has one report, which says `cause`."""
+        """The agent ends in time with one of these codes. A failure has one report, which says `cause`."""
         try:
             code = process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -158,7 +157,7 @@ class FaultCase(harness.Case):
                 self.fail(f"seed {self.seed}: {f.read()}")
 
     def check_clean(self, daemon=None):
-        """Nothing is left on any host."""
+        """Checks that nothing is left on any host."""
         if daemon:
             daemon.terminate()
             self.assertEqual(daemon.wait(timeout=PATIENCE), 0)
@@ -167,7 +166,7 @@ class FaultCase(harness.Case):
             wait_until(lambda host=host: not host.pids(), f"seed {self.seed}: {self.processes(host)}", 5)
             self.assertEqual(host.listening(), set(), f"seed {self.seed}")
             self.assertEqual(host.shared_memory(), [], f"seed {self.seed}")
-            # ThreadSanitizer's runtime has files of its own there while it starts.
+            # ThreadSanitizer's runtime has files of its own in this directory while it starts.
             left = [name for name in os.listdir(self.tmp(host.index)) if not name.startswith("tsan.")]
             self.assertEqual(left, [], f"seed {self.seed}")
 

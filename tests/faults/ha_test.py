@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs at two ddprunds and an etcd on hosts of their own: leaders and standbys are killed, paused and cut off
-at random moments, and so are agents and workers. DDPRUN_FAULT_KILLS=N: how many times (8)."""
+"""Jobs at two ddprunds and an etcd on hosts of their own. Leaders, standbys, agents and workers are killed, paused and
+cut off at random moments. DDPRUN_FAULT_KILLS=N: how many times (8)."""
 import base64
 import json
 import os
 import signal
 import sys
 
-import fault_case  # first: it says where the others are
+import fault_case  # import it first: it says where the other modules are
 import etcd
 import skips
 from fault_case import PATIENCE, PORT, harness, wait_until
 
 KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS") or "8")
 LEASE = 2
-LOST = 20  # seconds that a node runs on without a leader
+LOST = 20  # seconds for which a node runs on without a leader
 LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time
-# Between a leader's loss and a round of all: the lease, its end being noticed, and a round.
+# Time between a leader's loss and a round of all nodes: the lease, the notice of its end, and a round.
 PATIENCE_AFTER_LOSS = LEASE + 30 + PATIENCE
 
 
@@ -30,8 +30,8 @@ print(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request,
 
 
 class HaCase(fault_case.FaultCase):
-    """A ddprund on each of the hosts 1 and 2, and three agents. The first ddprund leads. etcd is on the first
-    host, unless a subclass names another one."""
+    """Hosts 1 and 2 have a ddprund each; there are three agents. The first ddprund leads. etcd is on the first host,
+    unless a subclass names another one."""
 
     etcd_host = 0
     agent_hosts = (0, 1, 2)
@@ -69,11 +69,11 @@ class HaCase(fault_case.FaultCase):
         wait_until(lambda: text in self.output_of(self.candidates[index]), f"ddprund {index}: {text}", seconds)
 
     def said_at(self, index, text):
-        """The time of that line, as it begins with it."""
+        """The time with which that line begins."""
         return next(line.split()[0] for line in self.output_of(self.candidates[index]).splitlines() if text in line)
 
     def leader(self):
-        """Whose name the leader's key has; None: nobody's."""
+        """The host that the leader's key names; None: there is none."""
         done = self.hosts[0].run([sys.executable, "-c", GET_LEADER, self.etcd.endpoint], capture_output=True,
                                  text=True, check=True)
         found = json.loads(done.stdout).get("kvs")
@@ -83,7 +83,7 @@ class HaCase(fault_case.FaultCase):
         return next(i for i in (1, 2) if self.hosts[i].address == address)
 
     def await_leader(self, index=None):
-        """Who it was when it was asked: it may be another one by now."""
+        """The leader when it was asked. Another one may lead by now."""
         found = []
 
         def leads():
@@ -109,7 +109,7 @@ class HaCase(fault_case.FaultCase):
 
 class CutOff(HaCase):
     def test_a_leader_that_alone_has_lost_etcd_lets_its_agents_go(self):
-        """They hear it all the time; it may not lead, and says so before another one does."""
+        """The agents hear the old leader all the time. It may not lead, and says so before another one does."""
         before = self.last_round()
         self.hosts[1].run(["ip", "route", "add", "blackhole", self.etcd.address], check=True)
         self.await_log(2, "leads, epoch", LEASE + PATIENCE)
@@ -148,7 +148,8 @@ class CutOffNode(HaCase):
     agent_hosts = (1, 2, 3)
 
     def test_a_node_that_reaches_the_old_leader_alone_is_no_second_job(self):
-        """Who led says "refused" there, which is no silence: its workers run on, and the others wait for that."""
+        """The old leader has the node refused there. That is no silence: the node's workers run on, and the others wait
+        for them."""
         self.hosts[3].run(["ip", "route", "add", "blackhole", self.hosts[2].address], check=True)
         before = self.last_round()
         self.candidates[1].kill()
@@ -179,8 +180,8 @@ class Random(HaCase):
         self.end()
 
     def await_all_nodes(self):
-        """A node that came back last may wait beside the round, for minutes where restarts for one were in vain before
-        (--on-join=restart). It has a place in the next round, and that comes when a worker is killed."""
+        """The node that came back last may wait beside the round. If restarts for it were in vain, it may wait for
+        minutes (--on-join=restart). A killed worker brings the next round, in which it has a place."""
         deadline = fault_case.time.monotonic() + 60 + PATIENCE_AFTER_LOSS
         while self.rounds().get(last := self.last_round()) != 6:
             self.assertLess(fault_case.time.monotonic(), deadline, f"seed {self.seed}: {self.rounds()}\n{self.all_said()}")
@@ -206,7 +207,7 @@ class Random(HaCase):
     def harm_candidate(self, index):
         self.candidates[index].kill()
         self.candidates[index].wait()
-        if self.random.random() < 0.5:  # back before its lease is over, or after
+        if self.random.random() < 0.5:  # it comes back before its lease is over, or after
             self.pause()
         else:
             self.await_leader(3 - index)

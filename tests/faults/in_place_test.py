@@ -16,13 +16,13 @@ from harness import wait_until  # noqa: E402
 
 KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "12"))
 WORKER = os.path.join(harness.BIN, "in_place_worker")
-PRIME, BATCH = 1_000_003, 4  # the worker's
+PRIME, BATCH = 1_000_003, 4  # the constants of the worker
 SAMPLES = 3_000
 PEER_LOST = 144  # docs/agent-socket.md: the word's offset
 
 
 def result_of(history, num_samples):
-    """The weight at the end, where the ranks began, or went on, as (position, world size) says."""
+    """The weight at the end. `history` has (position, world size) of each begin of the ranks, first or after a loss."""
     weights = {0: 1}
     for (begin, world), (end, _) in zip(history, [*history[1:], (num_samples, 0)]):
         position, weight = begin, weights[begin]
@@ -120,7 +120,7 @@ class OneKill(InPlace):
 
 
 class Nccl(InPlace):
-    """Communicators over NCCL, a fake of it that shows nothing of a dead peer: the agent does."""
+    """Communicators over a fake of NCCL. It shows nothing of a dead peer, as NCCL; the agent tells of it."""
 
     def test_the_others_go_on_until_one_is_left(self):
         job = self.begin("nccl")
@@ -160,7 +160,7 @@ class Doubt(InPlace):
         self.assertEqual(self.rounds(), [(1, 3, False), (2, 3, False)])
 
     def test_a_program_that_never_offered(self):
-        # Where they were quick they have ended by themselves, as such programs do when a peer is lost.
+        # Quick workers have ended by themselves, as such programs do when a peer is lost.
         self.restarts("mute", reason=r"can't go on in place: (rank \d \(pid \d+\) has not offered it|none is left on "
                                      r"this node|rank \d has ended, too)")
 
@@ -216,8 +216,8 @@ class TwoNodes(InPlace):
         self.assertEqual([world for _, _, world, _ in self.check_result(done)], [4, 3])
 
 
-# A worker that speaks to its agent without the SDK (docs/agent-socket.md). Rank 3 is killed, the others ask
-# to go on; rank 1 takes that back when its own node keeps it and the other node doesn't yet.
+# A worker that speaks to its agent without the SDK (docs/agent-socket.md). Rank 3 is killed, and the others ask to go
+# on. Rank 1 takes that back when its own node keeps it and the other node doesn't yet.
 TAKES_IT_BACK = f"""
 import json, mmap, os, signal, socket, struct, sys, time
 meet, rank, number = sys.argv[1], int(os.environ["RANK"]), int(os.environ["DDPRUN_ROUND"])
@@ -271,7 +271,7 @@ class RandomKills(InPlace):
                 try:
                     os.kill(choice.choice(pids), signal.SIGKILL)
                 except ProcessLookupError:
-                    pass  # the job was faster
+                    pass  # the job was faster than the kill
                 history = self.check_result(self.finish(job))
                 in_place += history[-1][3] == "recovered"
         print(f"{in_place} of {KILLS} in place", end=" ", file=sys.stderr, flush=True)

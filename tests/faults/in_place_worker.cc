@@ -3,12 +3,12 @@
 //
 //   in_place_worker DIRECTORY NUM_SAMPLES STEP_US [mute|nccl]
 //
-// The samples 0 … NUM_SAMPLES − 1 are taken once, in this order, kBatch of them by each rank in
-// each step: a step of W ranks takes the next W · kBatch. The weight after a step is a function of
-// the weight before and of the step's samples, in whole numbers. Every kSnapshotSteps steps a
-// snapshot is kept in memory, the last two of them, and rank 0 writes it to DIRECTORY. Ranks that
-// lose a peer recover, and go on from the newest snapshot that all of them have; processes that are
-// started again go on from the written one.
+// The samples 0 … NUM_SAMPLES − 1 are taken once, in this order. Each rank takes kBatch of them in
+// each step, so a step of W ranks takes the next W · kBatch. The weight after a step is a function
+// of the weight before and of the step's samples, in whole numbers. Every kSnapshotSteps steps each
+// rank keeps a snapshot in memory, the last two of them, and rank 0 writes it to DIRECTORY. Ranks
+// that lose a peer recover, and go on from the newest snapshot that all of them have. Processes
+// that are started again go on from the written snapshot.
 //
 // mute: offers no recovery. nccl: the communicators are NCCL's, over the fake of
 // shared_file_nccl.h. DIRECTORY:
@@ -57,7 +57,7 @@ struct Job {
   std::string mode;  // empty, or the last argument
 };
 
-// Whole or not at all.
+// Writes the file whole or not at all.
 void write_file(const std::string& path, const std::string& text) {
   const std::string part = concat(path, ".", ::getpid());
   std::ofstream(part) << text;
@@ -119,7 +119,8 @@ class Trainer {
       State state;
       if (file >> state.step >> state.position >> state.weight) snapshots_ = {state};
     }
-    // Ranks are at most a step apart, so the oldest of the newest ones is among everybody's two.
+    // Ranks are at most one step apart. So each rank has the oldest of the newest snapshots among
+    // its two.
     const std::int64_t step = all_reduced(snapshots_.back().step, ReduceOp::kMin);
     while (snapshots_.back().step > step) snapshots_.pop_back();
     state_ = snapshots_.back();
@@ -163,7 +164,7 @@ class Trainer {
   const Job job_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Communicator> world_;
-  std::unique_ptr<CommBuffer> number_;  // what is all_reduced
+  std::unique_ptr<CommBuffer> number_;  // the number that all ranks reduce
   State state_;
   std::vector<State> snapshots_{State{}};
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What networks do: links that are down or silent in one direction, delay, loss, no name service."""
+"""Faults of networks: links that are down or silent in one direction, delay, loss, no name service."""
 import os
 import re
 import time
@@ -10,7 +10,8 @@ import harness
 from fault_case import PATIENCE, PORT, wait_until
 
 KEEP_ALIVE = 1.5
-FENCED_WITHIN = KEEP_ALIVE + 1 + 1  # seconds: noticed, killed; and what a loaded machine adds
+# Seconds until the silence is noticed and the workers are killed, and one for a loaded machine.
+FENCED_WITHIN = KEEP_ALIVE + 1 + 1
 FLAGS = ("--nproc_per_node=2",  "--max-restarts=20", "--max-restart-delay=0",
          f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=1.5")
 
@@ -26,7 +27,7 @@ class Network(fault_case.FaultCase):
                 for index in (1, 2)]
 
     def lose_rank_0_by(self, *flags, **faults):
-        """The cable of rank 0's host gets these faults, for ever; the other host must go on."""
+        """The cable of rank 0's host gets these faults, for ever. The other host must go on."""
         first, second = self.begin("1:2", *flags, program=[fault_case.WORKER, self.meet, "deaf"])
         self.await_round(world=4)
         before = self.last_round()
@@ -36,7 +37,7 @@ class Network(fault_case.FaultCase):
         self.hosts[rank_0].cable.set(**faults)
         wait_until(lambda: not self.named(rank_0, "steady_worker"), "the cut-off host has no workers",
                    FENCED_WITHIN)
-        # No round starts before the lost host must have stopped its workers: 2 s after the loss.
+        # No round starts before the lost host must have stopped its workers, which is 2 s after the loss.
         self.await_round(after=before, world=2, seconds=KEEP_ALIVE + 2 + PATIENCE)
         self.assertGreater(time.monotonic() - begin, KEEP_ALIVE)
         self.check_one_rank_0()
@@ -87,7 +88,7 @@ class Network(fault_case.FaultCase):
         agents = [self.agent(index, *flags) for index in (1, 2)]
         self.await_round(world=4)
         self.hosts[1].cable.set(cut_to_host=True, cut_from_host=True)
-        # 69: it lost the rendezvous for good, 4 s after it noticed; 75: the other node was lost.
+        # 69: it lost the rendezvous for good, 4 s after it noticed the silence. 75: the other node was lost.
         self.check_end(agents[0], {69}, "lost the rendezvous for good", FENCED_WITHIN + 4 + PATIENCE)
         self.check_end(agents[1], {75}, "node1.* was lost: nothing was heard of it for 1500 ms")
         self.check_clean(self.rendezvous)
@@ -113,11 +114,11 @@ class Network(fault_case.FaultCase):
     def test_a_loss_of_5_percent(self):
         for host in self.hosts:
             host.cable.set(loss=0.05, seed=self.seed + host.index)
-        # TCP sends again after 0.2, 0.4, 0.8 s …: 1.5 s of silence is three losses in a row.
+        # TCP sends again after 0.2, 0.4, 0.8 s, … Silence of 1.5 s means three losses in a row.
         self.survives(3, 4, "--keep-alive-timeout=5")
 
     def ended_apart_ms(self):
-        """By the clock that both hosts share."""
+        """The time between both ends, by the clock that both hosts share."""
         ended = []
         for index in (2, 1):
             with open(f"{self.meet}/end.node{index}") as file:
@@ -125,18 +126,18 @@ class Network(fault_case.FaultCase):
         return (ended[1] - ended[0]) / 1e6
 
     def test_the_first_failure_is_named_though_the_news_of_it_come_second(self):
-        # Host 1's worker fails 100 ms after host 2's, whose news is on its way for 1 s by then.
+        # Host 1's worker fails 100 ms after host 2's, but host 2's message is on its way for 1 s.
         self.hosts[2].cable.set(delay=0.3)
         go = os.path.join(self.meet, "go")
         script = (f'echo up > {self.meet}/up.$(hostname); until [ -e {go} ]; do sleep 0.01; done; '
                   f'end() {{ date +%s%N >{self.meet}/end.$(hostname); exit $1; }}; '
                   '[ "$(hostname)" = node2 ] && end 7; sleep 0.1; end 8')
         self.rendezvous = self.daemon(0)
-        # Pings, by which the clocks are compared, go out at once and each third of the keep-alive time.
+        # Pings, which compare the clocks, go out at once and at each third of the keep-alive time.
         agents = [self.agent(index, "--nnodes=2", "--no-python", program=["sh", "-c", script])
                   for index in (1, 2)]
         wait_until(lambda: all(os.path.exists(f"{self.meet}/up.node{i}") for i in (1, 2)), "both run")
-        self.hosts[2].cable.set(delay=1)  # not before: the meeting takes some 20 round trips
+        self.hosts[2].cable.set(delay=1)  # not before, because the meeting takes some 20 round trips
         time.sleep(0.5)
         open(go, "w").close()
         for agent in agents:
@@ -150,7 +151,7 @@ class Network(fault_case.FaultCase):
 
 
 class NoNameService(fault_case.FaultCase):
-    """Every host's resolver asks a name server that doesn't answer, for longer than we wait for anything."""
+    """Every host's resolver asks a name server that doesn't answer. Its patience is longer than any wait of ddprun's."""
 
     num_hosts = 2
 

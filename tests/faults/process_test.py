@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to a launcher: it stands still, is told to stop while it starts workers, or its wall
-clock jumps."""
+"""Faults of a launcher: it stands still, is told to stop while it starts workers, or its wall clock jumps."""
 import glob
 import os
 import signal
@@ -14,7 +13,7 @@ KEEP_ALIVE = 1.5
 
 
 class StoppedAgent(fault_case.FaultCase):
-    """SIGSTOP: it neither answers nor fences itself."""
+    """A launcher under SIGSTOP neither answers nor fences itself."""
 
     def test_its_workers_are_gone_before_others_take_their_ranks(self):
         daemon = self.daemon(0)
@@ -22,7 +21,7 @@ class StoppedAgent(fault_case.FaultCase):
                  f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE},last_call_timeout=1.5")
         deaf = [fault_case.WORKER, self.meet, "deaf"]
         first = self.agent(1, *flags, program=deaf)
-        self.await_round(world=2)  # so that it is rank 0
+        self.await_round(world=2)  # makes sure that it is rank 0
         second = self.agent(2, *flags, program=deaf)
         wait_until(lambda: "comes in with the next round" in self.output_of(second), "the second node waits")
         self.kill(self.named(1, "steady_worker")[0])
@@ -66,15 +65,15 @@ class SignalDuringStart(fault_case.FaultCase):
                 time.sleep(self.random.uniform(0, 0.15))
                 index = self.random.randrange(2)
                 agents[index].terminate()
-                # −15: it had not come to its handlers; 143 by its own account.
+                # −15: its handlers were not installed yet. 143: it ended by itself.
                 self.check_end(agents[index], {-signal.SIGTERM, 128 + signal.SIGTERM})
-                # 143: it was told who left and why. 69, 75: alone from the begin.
+                # 143: it was told which node left and why. 69, 75: it was alone from the begin.
                 self.check_end(agents[1 - index], {128 + signal.SIGTERM, 69, 75}, seconds=3 + PATIENCE)
                 self.check_clean()
 
 
 class ClockJump(fault_case.FaultCase):
-    """libfaketime moves the wall clock of all of ddprun, not the monotonic one."""
+    """libfaketime moves the wall clock of all of ddprun's processes, not the monotonic one."""
 
     num_hosts = 2
 
@@ -94,15 +93,15 @@ class ClockJump(fault_case.FaultCase):
         for jump in ("+3600s", "-3600s", "+10y"):
             self.set_offset(offset, jump)
             seen = self.hosts[0].run(["date", "+%s"], env={**os.environ, **fake}, stdout=-1, timeout=10)
-            self.assertGreater(abs(int(seen.stdout) - time.time()), 3000)  # the means works
-            time.sleep(0.6)  # more than a keep-alive's third: pings pass
+            self.assertGreater(abs(int(seen.stdout) - time.time()), 3000)  # the clock did jump
+            time.sleep(0.6)  # more than a third of the keep-alive time, so that pings pass
         self.assertEqual(self.rounds(), {1: 4})
         self.kill(self.named(1, "steady_worker")[0])
         self.await_round(after=1, world=4)
         self.finish_job()
         for agent in agents:
             self.check_end(agent, {0})
-        for host in self.hosts:  # libfaketime's own, of processes that were killed
+        for host in self.hosts:  # libfaketime's own files, left by processes that were killed
             host.run(["sh", "-c", "rm -f /dev/shm/faketime_* /dev/shm/sem.faketime_*"], timeout=10)
         self.check_clean()
 

@@ -11,12 +11,12 @@ LONGEST_PAUSE = 0.4  # seconds: rounds form, run and stop in that time
 
 
 class OneLongJob(fault_case.FaultCase):
-    """Three hosts and a ddprund that keeps its jobs in a journal. Killed agents, and ddprund, are started
+    """Three hosts and a ddprund that keeps its jobs in a journal. Killed agents, and a killed ddprund, are started
     again, as a scheduler would."""
 
     flags = ("--nnodes=1:3", "--nproc_per_node=2", "--max-restarts=100000", "--max-node-losses=100000",
              "--max-restart-delay=0", "--on-join=restart",
-             # is_host: else who begins while ddprund is away serves in its place.
+             # is_host=0: a node that begins while ddprund is away would otherwise serve in its place.
              "--rdzv-conf=last_call_timeout=0.05,is_host=0")
 
     def test_goes_through_kills_at_random_moments(self):
@@ -41,7 +41,7 @@ class OneLongJob(fault_case.FaultCase):
                 agents[index] = self.agent(index, *self.flags)
             else:
                 victims = self.named(index, "steady_worker" if what == "worker" else "ddprun-warden")
-                if not victims:  # its round has not begun
+                if not victims:  # the round has not begun
                     continue
                 self.kill(self.random.choice(victims))
             killed += 1
@@ -49,7 +49,8 @@ class OneLongJob(fault_case.FaultCase):
                 self.assertIsNone(agent.poll(), f"seed {self.seed}: {host.name} gave up\n"
                                   f"{self.output_of(agent) if agent.poll() is not None else ''}")
             self.check_one_rank_0()
-        # A node that came back last may have to wait: 30 s, 60 s where a restart for one was in vain before.
+        # The node that came back last may have to wait for 30 s. After a restart for it that was in vain, it waits for
+        # 60 s.
         self.await_round(after=self.last_round() - 1, world=6, seconds=60 + PATIENCE)
         self.finish_job()
         for agent in agents:
@@ -61,11 +62,11 @@ class OneLongJob(fault_case.FaultCase):
 
 
 class ManyShortJobs(fault_case.FaultCase):
-    """Two hosts, the first with the rendezvous in its ddprun; one kill while the job starts or runs."""
+    """Two hosts; the first one's ddprun serves the rendezvous. One kill comes while the job starts or runs."""
 
     num_hosts = 2
     rendezvous_timeout = 3
-    longest_wait = 0.2  # after the start; the workers run after some 50 ms
+    longest_wait = 0.2  # counted from the start; the workers run after some 50 ms
 
     def test_each_goes_on_or_ends_with_its_cause(self):
         for number in range(KILLS - KILLS // 2):
@@ -83,7 +84,7 @@ class ManyShortJobs(fault_case.FaultCase):
         if what == "agent":
             agents[index].kill()
             agents[index].wait()
-            # 69: the one that serves never answered. 75: the other one never came, or was lost.
+            # 69: the serving node never answered. 75: the other node never came, or was lost.
             self.check_end(agents[1 - index], {69, 75} if index == 0 else {75},
                            seconds=self.rendezvous_timeout + PATIENCE)
         else:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL between processes of one machine, as far as a test's job needs it: an id names a file that
-// all its ranks map, and an all_reduce of one whole number waits there for every rank. As the real
-// one over shared memory it shows nothing of a peer that has died: it waits until it is aborted,
-// and the operation passes then, with rubbish in its buffer.
+// NCCL between processes of one machine, as far as a test's job needs it. An id names a file that
+// all its ranks map. An all_reduce of one whole number waits there for every rank. Like the real
+// one over shared memory it shows nothing of a peer that has died. It waits until it is aborted.
+// The operation passes then, with rubbish in its buffer.
 #pragma once
 
 #include <fcntl.h>
@@ -54,7 +54,8 @@ class SharedFileNccl final : public LightNccl {
       const std::lock_guard lock(mutex_);
       ranks_[*comm] = made;
     }
-    while (!made->all_at(1)) std::this_thread::sleep_for(kPause);  // for ever, where one has died
+    // Waits for ever if a rank has died.
+    while (!made->all_at(1)) std::this_thread::sleep_for(kPause);
     return Result::kSuccess;
   }
 
@@ -92,7 +93,8 @@ class SharedFileNccl final : public LightNccl {
   static constexpr int kMaxRanks = 8;
   static constexpr std::chrono::microseconds kPause{20};
 
-  // The file. A rank is one operation ahead of another one at most, so two places each do.
+  // The file's content. A rank is at most one operation ahead of another one, so each needs two
+  // places.
   struct Meeting {
     std::atomic<std::uint64_t> arrived[kMaxRanks];  // 1: has joined; n + 1: in the n-th operation
     std::atomic<std::int64_t> values[2][kMaxRanks];
@@ -109,7 +111,7 @@ class SharedFileNccl final : public LightNccl {
 
     Meeting* const meeting;
     const int rank, size;
-    std::uint64_t num_operations = 0;  // the launching thread's
+    std::uint64_t num_operations = 0;  // used by the launching thread only
     std::atomic<int> num_running{0};
     std::atomic<bool> aborted{false};
   };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker for jobs that get faults: all-reduces small steps for ever, checks each sum, and sees to
-// it that there is only one rank 0, whatever becomes of networks and launchers.
+// A worker for jobs that get faults. It all-reduces small steps for ever and checks each sum. It
+// also checks that there is only one rank 0, even if networks and launchers fail.
 //
 //   steady_worker DIRECTORY [deaf]
 //
-// deaf: does no all-reduce, and ignores SIGTERM: a worker that hears of nothing and must be killed.
+// deaf: it does no all-reduce and ignores SIGTERM. Such a worker notices nothing and must be
+// killed.
 //
 // DIRECTORY is shared by all workers of the job, hosts included:
 //   rank0        locked by the rank 0 that lives; the kernel lets go when its process is gone
@@ -43,7 +44,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// One write() each, so that lines of several processes don't mix.
+// One write() for each line, so that lines of several processes don't mix.
 void append(const std::string& path, const std::string& line) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!file || ::write(file.get(), line.data(), line.size()) < 0) throw_system_error(path, errno);

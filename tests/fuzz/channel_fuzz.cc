@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what --hosts reads: the first byte of the input chooses whose messages the rest is (an
-// agent's, a launcher's) or whether it is a list or a file of hosts. What must hold beyond "no
-// crash":
+// Fuzzes what --hosts reads: the first byte of the input chooses a kind. The rest is messages of an
+// agent or a launcher, or a list or a file of hosts. Beyond "no crash" this must hold:
 //  - the only error of a message is Error(kProtocol);
-//  - what was decoded, encoded and decoded again is the same;
+//  - a message that is decoded, encoded and decoded again stays the same;
 //  - a list of hosts either has one problem of one line, or hosts that ssh can be given.
 #include <cstdint>
 #include <string>

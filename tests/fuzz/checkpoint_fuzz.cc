@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what is read of a checkpoint directory: the first byte of the input chooses whether the
-// rest is a safetensors file, its header alone (with the length before it and room for its tensors
-// behind it), or a name. What must hold beyond "no crash":
+// Fuzzes the reader of a checkpoint directory. The first byte of the input chooses a kind. The rest
+// is a safetensors file, its header alone, or a file's name. A header alone gets its length before
+// it and room for its tensors behind it. Beyond "no crash" this must hold:
 //  - the only error of a file is Error(kProtocol);
-//  - each tensor's bytes are inside the file, and all of it is some tensor's;
-//  - what was decoded, encoded and decoded again is the same, with a checksum;
+//  - each tensor's bytes are inside the file, and each byte belongs to a tensor;
+//  - a file that is decoded, encoded and decoded again stays the same, with a checksum;
 //  - a name that is understood is written the same.
 #include <cstdint>
 #include <cstring>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes ddprun.toml. What must hold beyond "no crash": what is no configuration is refused with
-// one Error(kInvalidArgument) of one line that begins with the file's name; what is one names only
-// options that there are.
+// Fuzzes ddprun.toml. Beyond "no crash" this must hold:
+// - a text that is no configuration is refused with one Error(kInvalidArgument), of one line that
+//   begins with the file's name;
+// - a configuration names only options that exist.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes control messages. Input: lines; the first byte of each chooses one of four connections (or
-// time), the rest is a message. What must hold beyond "no crash":
+// Fuzzes control messages. The input is lines. The first byte of each chooses one of four
+// connections (or time), the rest is a message. Beyond "no crash" this must hold:
 //  - the only error is Error(kProtocol);
-//  - what was decoded, encoded and decoded again is the same, and fits into one message;
+//  - a message that is decoded, encoded and decoded again stays the same, and fits into one
+//    message;
 //  - the membership machine survives whatever it is told, and never waits without a deadline.
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes the TOML files that ddprunctl reads: after a 'd' doctor's thresholds, else a job file.
-// What must hold beyond "no crash": what is none is refused with one Error(kInvalidArgument), each
-// line of which begins with the file's name and has no other control character; what is a job file
-// means a command line that a process can have; what is a threshold is a number of 0 or more.
+// Beyond "no crash" this must hold:
+// - a bad file is refused with one Error(kInvalidArgument); each of its lines begins with the
+//   file's name and has no other control character;
+// - a job file means a command line that a process can have;
+// - a threshold is a number of 0 or more.
 #include <algorithm>
 #include <cstdint>
 #include <sstream>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what strangers can send to the rendezvous' port before they have proved anything: the
-// input's first byte chooses the daemon (nothing, a token), and whether the rest comes
-// at once, after the upgrade to an agent's WebSocket (frames, proofs), or is checked as a proof or
-// an Authorization itself. What must hold beyond "no crash": the connection ends, nothing
-// is admitted, no job is made of what has no token, and the daemon still answers.
+// Fuzzes what strangers can send to the rendezvous' port before they have proved anything. The
+// input's first byte chooses the daemon (without or with a token), and the way of the rest. The
+// rest comes at once, or after the upgrade to an agent's WebSocket (frames, proofs), or is itself
+// checked as a proof or an Authorization. Beyond "no crash" this must hold: the connection ends,
+// nothing is admitted, no job is made without the token, and the daemon still answers.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -46,7 +46,7 @@ struct Served {
     daemon = std::make_unique<rendezvous::Daemon>(
         io, rendezvous::bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
   }
-  // What the daemon says until it ends the connection: it has to, once the client has ended its
+  // The daemon's bytes until it ends the connection, which it must once the client has ended its
   // side.
   std::string say(tcp::socket& client, std::string_view bytes) {
     std::string all;
@@ -68,8 +68,8 @@ struct Served {
     run_until(ended);
     return answer;
   }
-  // Each connection leaves a port in TIME_WAIT: one address has too few of them for some minutes of
-  // thousands a second, so the clients come from many.
+  // The clients have many addresses. Each connection leaves a port in TIME_WAIT, and thousands a
+  // second would use up the ports of one address.
   tcp::socket connect() {
     tcp::socket client(io);
     client.open(tcp::v4());
@@ -84,8 +84,8 @@ struct Served {
     run_until(connected);
     return client;
   }
-  // Nothing here blocks elsewhere: the fuzzer's own timer interrupts system calls. The machine may
-  // be busy with tests.
+  // No call here blocks; the fuzzer's own timer interrupts system calls. The machine may be busy
+  // with tests.
   void run_until(const bool& ended) {
     const auto deadline = Clock::now() + std::chrono::seconds(50);
     while (!ended && Clock::now() < deadline) io.run_one_until(deadline);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what comes from etcd. The first byte of the input chooses: an answer of its gateway, one
-// of our own values in it, or keys as an earlier leader may have left them ("key\tvalue" lines).
-// What must hold beyond "no crash":
+// Fuzzes what comes from etcd. The first byte of the input chooses a kind. The rest is an answer of
+// etcd's gateway, one of our own values in it, or an earlier leader's keys ("key\tvalue" lines).
+// Beyond "no crash" this must hold:
 //  - an answer is parsed, refused by etcd, or Error(kProtocol);
-//  - what was decoded is encoded as it was;
-//  - a journal is refused with an Error, or usable: what is committed then is there again, and what
-//    was lost is said once.
+//  - a decoded value is encoded to the same bytes;
+//  - a journal is refused with an Error, or usable: later commits are there again, and losses are
+//    said once.
 #include <cstdint>
 #include <memory>
 #include <random>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what a start reads of the disk. The first byte of the input chooses: the bytes of the
-// journal's database, those of its log beside a whole database, or one row of a whole job (its name
-// up to a 0, then its content). What must hold beyond "no crash":
-//  - a journal is refused with an Error, or is usable: what is committed to it is there again;
+// Fuzzes the files that ddprund reads when it starts. The first byte of the input chooses a kind.
+// The rest is the journal's database, its log beside a whole database, or one row of a whole job. A
+// row is its name up to a 0, then its content. Beyond "no crash" this must hold:
+//  - a journal is refused with an Error, or is usable: later commits are there again;
 //  - rows become jobs, or are given up with one line; the machine goes on from both.
 #include <stdlib.h>
 
@@ -94,7 +94,7 @@ void check_files() {
     kept = content.rows.size() + (content.rows.count("new") == 0 ? 1 : 0);
     file.commit({{"new", "1"}});
   } catch (const Error& error) {
-    // kSystem: of some damage SQLite says that it is out of memory. kInvalidArgument: a row's name
+    // kSystem: SQLite says of some damage that it is out of memory. kInvalidArgument: a row's name
     // is one of a pair's.
     DDPRUN_CHECK(error.code() == ErrorCode::kUnsupported ||
                  error.code() == ErrorCode::kInvalidArgument ||

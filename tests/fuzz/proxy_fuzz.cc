@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes what nodes' store proxies say to a round's store. The first byte of the input chooses:
-//  - odd: the rest is a frame, and a snapshot: each is refused with Error(kProtocol), or taken;
-//  - even: a course of events of two nodes, whose streams have the input's bytes. What must hold
-//    beyond "no crash": a store that replays the turns, and one that is made of a snapshot, have
-//    the same keys, waits and connections; frames that are said can be read, and go on from the
-//    ones before.
+// Fuzzes what nodes' store proxies say to a round's store. The first byte of the input chooses a
+// kind:
+//  - odd: the rest is read as a frame, and as a snapshot. Each is refused with Error(kProtocol), or
+//    taken;
+//  - even: a course of events of two nodes, whose streams have the input's bytes. Beyond "no crash"
+//    this must hold. A store that replays the turns, and one that is made from a snapshot, have the
+//    same keys, waits and connections. Frames that are said can be read, and follow on those
+//    before.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -76,7 +78,7 @@ struct Node {
   std::string said;             // all that it ever said
   std::uint64_t received = 0;   // of what it was told
   std::uint64_t confirmed = 0;  // of what it said
-  bool is_out = false;          // what it said was refused
+  bool is_out = false;          // its message was refused
 };
 
 class Course {
@@ -110,13 +112,13 @@ class Course {
   }
 
  private:
-  // `how`: what the frame says beside its bytes; 0, as most are, the truth.
+  // `how`: the frame's claims beside its bytes; 0, as in most frames, is the truth.
   void say(std::uint64_t number, std::string_view bytes, unsigned how) {
     Node& node = nodes_[number];
     if (node.is_out) return;
     node.said += bytes;
     std::uint64_t position = node.said.size() - bytes.size(), received = node.received;
-    // What was not confirmed may come again.
+    // Bytes that were not confirmed may come again.
     const bool is_again = (how & 1) != 0, is_gap = (how & 2) != 0, is_forged = (how & 4) != 0;
     if (is_again) position = node.confirmed;
     const std::string_view all = std::string_view(node.said).substr(position);
@@ -143,7 +145,7 @@ class Course {
     Node& node = nodes_[number];
     while (const auto message = store_->next_frame(number)) {
       const ProxyFrame frame = decode_frame(*message);
-      if (node.is_out) continue;  // it may have said that it has what it has not
+      if (node.is_out) continue;  // it may have claimed bytes that it doesn't have
       DDPRUN_CHECK(frame.round == kRound && frame.position <= node.received);
       node.received = std::max(node.received, frame.position + frame.bytes.size());
       DDPRUN_CHECK(frame.received <= node.said.size());
@@ -151,7 +153,7 @@ class Course {
     }
   }
 
-  // What waited for its turn is lost with the process: nodes say it again.
+  // Requests that waited for their turn are lost with the process; nodes say them again.
   void restart() {
     auto next = std::make_unique<ProxiedStore>(kRound, small_limits());
     next->restore(store_->snapshot());
@@ -172,13 +174,13 @@ class Course {
   }
 
   std::unique_ptr<ProxiedStore> store_ = std::make_unique<ProxiedStore>(kRound, small_limits());
-  // Replays what the other one carried out.
+  // Replays the turns that the other one carried out.
   std::unique_ptr<ProxiedStore> twin_ = std::make_unique<ProxiedStore>(kRound, small_limits());
   std::array<Node, 2> nodes_;
 };
 
 void check_bytes(std::string_view bytes) {
-  const std::string exact(bytes);  // of its own size: reads beyond it are caught
+  const std::string exact(bytes);  // a copy of its own size: reads beyond it are caught
   ProxiedStore store(kRound, small_limits());
   is_refused([&] { store.receive(0, decode_frame(exact)); });
   ProxiedStore restored(kRound, small_limits());

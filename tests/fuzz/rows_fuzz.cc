@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes a journal's rows of the queue for standing agents and of jobs' stores. Input: a byte that
-// chooses, then changes of whole rows: a row's name up to a 0, its size in two bytes, its content.
-// What must hold beyond "no crash": rows that make no sense are given up with one line, or one
-// call, each, and what is kept then is taken whole by the next start.
+// Fuzzes a journal's rows of the queue for standing agents and of jobs' stores. The input is a byte
+// that chooses a kind, then changes of whole rows. A change is a row's name up to a 0, its size in
+// two bytes, its content. Beyond "no crash" this must hold. Each row that makes no sense is given
+// up with one line, or one call. The next start takes all rows that were kept.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -30,7 +30,7 @@ gangs::GangTime at(int seconds) {
           1'000'000 + seconds * 1000};
 }
 
-// One that runs on two nodes, one that waits, one that has ended.
+// The rows of a gang that runs on two nodes, one that waits, and one that has ended.
 const Rows& whole_queue() {
   static const Rows made = [] {
     GangQueue queue({});
@@ -77,7 +77,7 @@ std::size_t restore_queue(Rows& rows, std::size_t& num_gangs) {
   });
   journal::apply_batch(queue.take_changes(), rows);
   num_gangs = queue.gangs().size();
-  // Nobody comes back, and time goes on.
+  // No agent comes back, and time goes on.
   for (int i = 0; i < 20; ++i) {
     const auto next = queue.next_deadline();
     if (!next) break;
@@ -103,7 +103,8 @@ ProxiedStores::Options store_options() {
   return options;
 }
 
-// Of one job, in its second round: two nodes, keys, one that waits for another one's.
+// The rows of one job in its second round: two nodes, keys, and a client that waits for another
+// one's key.
 const Rows& whole_store() {
   static const Rows made = [] {
     ProxiedStores stores(store_options());

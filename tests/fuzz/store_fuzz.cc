@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the store's parser and key space. Input: two bytes that choose the segmentation and the
-// connections, then a stream. What must hold beyond "no crash":
+// Fuzzes the store's parser and key space. The input is two bytes that choose the segmentation and
+// the connections, then a stream. Beyond "no crash" this must hold:
 //  - in one piece and in random pieces the stream has the same requests and the same end;
 //  - the requests, encoded again, are the bytes that were read;
 //  - a WAIT ends exactly when CHECK says that its keys exist (streams without queues and barriers);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input: one clear line each, the documented exit code, no stack trace, no hang."""
+"""Bad input gives one clear line each and the documented exit code, without a stack trace or a hang."""
 import ctypes
 import errno
 import os
@@ -16,7 +16,7 @@ import harness
 
 class BadInput(harness.Case):
     def refused(self, *args, code=2, **more):
-        """The one line that ddprun says."""
+        """The one line that ddprun prints."""
         done = self.ddprun(*args, timeout=20, **more)
         self.assertEqual(done.returncode, code, done.text)
         self.assertEqual(done.stdout, "", done.text)
@@ -46,7 +46,7 @@ class BadInput(harness.Case):
         endpoint = f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}"
         flags = ["--nnodes=2", endpoint, "--rdzv-id=job", "--local-addr=127.0.0.1"]
         first = self.start(*flags, "true")
-        first.stderr.readline()  # it waits for the other node
+        first.stderr.readline()  # reads the line that it waits for the other node
         done = self.ddprun(*flags, "--hang-action=report", "true")
         self.assertEqual(done.returncode, 2, done.text)
         first.terminate()
@@ -66,7 +66,7 @@ class BadInput(harness.Case):
         shared = self.scratch()
         planted = os.path.join(shared, f"ddprun-{os.geteuid()}")
         os.mkdir(planted, 0o777)
-        os.chmod(planted, 0o777)  # whoever can write there could take the token away, were it no error
+        os.chmod(planted, 0o777)  # if this were no error, anybody could take the token away
         line = self.refused("true", DDPRUN_SHARED_DIR=shared, **step)
         self.assertIn(f"{planted}: others may change it: chmod 700 it. Mend that, or give --token-file", line)
 
@@ -182,13 +182,13 @@ class BadInput(harness.Case):
                 self.assertIn(says, line)
 
     def test_an_empty_number_is_not_taken_for_none(self):
-        """--node-rank=$RANK with RANK unset."""
+        """--node-rank=$RANK, but RANK is unset."""
         for flag in ("--node-rank", "--master-port", "--rendezvous-timeout", "--shutdown-timeout"):
             with self.subTest(flag):
                 self.assertIn(f"{flag}=: wants a number", self.refused(f"{flag}=", "true"))
 
     def test_an_empty_place_is_not_taken_for_none(self):
-        """--rdzv-endpoint=$ENDPOINT with ENDPOINT unset."""
+        """--rdzv-endpoint=$ENDPOINT, but ENDPOINT is unset."""
         for flag in ("--rdzv-endpoint", "--master-addr", "--rdzv-id"):
             with self.subTest(flag):
                 self.assertIn(f"{flag}=: wants a value, got nothing", self.refused(f"{flag}=", "true"))
@@ -248,7 +248,7 @@ class BadInput(harness.Case):
             self.assertRegex(done.stderr, f"(?m)^ddprun: .*{flag}")
 
     def test_no_endpoint_shows_the_line_to_paste_at_once(self):
-        """In about the time that --version takes: it waits for nothing."""
+        """It takes about as long as --version, so it waits for nothing."""
         def seconds(*arguments):
             begin = time.monotonic()
             return self.ddprun(*arguments), time.monotonic() - begin
@@ -266,7 +266,7 @@ class BadInput(harness.Case):
             self.assertIn(f"{host}:29400", line)
             self.assertRegex(line, r"as in --rdzv-endpoint=\S+:29400$")
             port = harness.free_port()
-            done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # one node, as torchrun
+            done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # one node, as torchrun would
             self.assertEqual(done.returncode, 0, done.text)
 
     def test_without_loopback_it_says_so_at_once(self):
@@ -333,17 +333,17 @@ class BadInput(harness.Case):
         self.assertIn(f"pid {os.getpid()}", line)
 
     def test_a_port_that_is_given_up_meanwhile_is_taken(self):
-        """An earlier ddprun that was about to end."""
+        """The foreign server is an earlier ddprun that was about to end."""
         with socket.create_server(("127.0.0.1", 0)) as foreign:
             foreign.settimeout(20)
             port = foreign.getsockname()[1]
             process = self.start("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
-            asking, _ = foreign.accept()  # who is there?
+            asking, _ = foreign.accept()  # the question who is there
         asking.close()
         self.assertIn("waiting for nodes: 1 of 2", process.stderr.readline())
 
     def test_a_rendezvous_that_dies_after_it_was_asked_is_succeeded(self):
-        """It says who it is, and is gone: the node that owns the address serves it itself."""
+        """The server says its name, and is gone. The node that owns the address then serves by itself."""
         with socket.create_server(("127.0.0.1", 0)) as foreign:
             foreign.settimeout(20)
             port = foreign.getsockname()[1]
@@ -352,17 +352,17 @@ class BadInput(harness.Case):
             asking.recv(100)
             asking.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"service":"ddprun-rendezvous"}')
             asking.close()
-            asking, _ = foreign.accept()  # the agent
+            asking, _ = foreign.accept()  # the agent's connection
         asking.close()
         self.assertIn("has ended: serving it here", process.stderr.readline())
         second = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "true")
         self.assertEqual((second.returncode, self.finish(process).returncode), (0, 0), second.text)
 
     def test_a_job_that_comes_while_an_earlier_one_says_farewell_is_not_lost_with_it(self):
-        """The earlier one's rendezvous ends with it, when its workers' store is unused."""
+        """The earlier job's rendezvous ends with it, when its workers' store is unused."""
         port = harness.free_port()
         flags = ["--nnodes=1", f"--rdzv-endpoint=127.0.0.1:{port}", "--shutdown-timeout=3"]
-        # A node that waits there already for another job, too.
+        # A node of another job that waits there already.
         early = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=next", "true"]
         go = os.path.join(self.scratch(), "go")
         first = self.start(*flags, "--rdzv-id=first", "sh", "-c",

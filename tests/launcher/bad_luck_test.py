@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bad luck: what happens to a job that its user did not ask for, and what its user is told."""
+"""Bad luck: events in a job that its user did not ask for, and the messages to the user."""
 import os
 import pty
 import re
@@ -17,7 +17,7 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
 class Nodes(harness.Case):
-    """Two ddprun that should have been started alike."""
+    """Two ddprun whose command lines should be alike."""
 
     def setUp(self):
         self.port = harness.free_port()
@@ -33,6 +33,13 @@ class Nodes(harness.Case):
         done = self.ddprun(*self.flags, "echo", "x", timeout=20)
         self.assertEqual((done.returncode, self.finish(first).returncode), (0, 0), done.text)
         self.assertRegex(done.stderr, r"this node runs echo, but .* runs true")
+
+    def test_a_signal_while_nodes_are_awaited_speaks_of_no_workers(self):
+        first = self.waiting("true")
+        first.send_signal(signal.SIGINT)
+        done = self.finish(first)
+        self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
+        self.assertIn("got SIGINT: leaving; no worker was started", done.stderr)
 
     def test_who_waits_is_told_of_a_node_that_was_refused(self):
         first = self.waiting("true")
@@ -70,7 +77,7 @@ class Nodes(harness.Case):
 
 
 class Surroundings(harness.Case):
-    """What ddprun finds where it is started."""
+    """Faults of the place where ddprun is started."""
 
     def test_a_warden_that_is_missing_is_said_before_anything_begins(self):
         alone = shutil.copy(harness.DDPRUN, self.scratch())
@@ -91,7 +98,7 @@ class Surroundings(harness.Case):
         del environment["XDG_CONFIG_HOME"]
         done = subprocess.run([*NOBODY, harness.DDPRUN, *arguments], env=environment, cwd="/", text=True,
                               capture_output=True, timeout=20)
-        self.assertEqual(done.returncode, 69, done.stderr)  # it went on to look for the rendezvous
+        self.assertEqual(done.returncode, 69, done.stderr)  # it went on, and looked for the rendezvous
         del arguments[1:3]
         done = subprocess.run([*NOBODY, harness.DDPRUN, *arguments], env=environment, cwd="/", text=True,
                               capture_output=True, timeout=20)
@@ -119,7 +126,7 @@ class Surroundings(harness.Case):
             self.skipTest("needs root, to be a user without processes")
         if os.environ.get("DDPRUN_SANITIZE"):
             self.skipTest("a sanitizer's own threads fall under the limit, too")
-        for limit in (1, 2):  # of the warden, of the worker
+        for limit in (1, 2):  # 1 stops the warden, 2 the worker
             done = subprocess.run(["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "prlimit",
                                    f"--nproc={limit}", harness.DDPRUN, "true"], cwd="/", text=True,
                                   env=harness.environment(), capture_output=True, timeout=20)
@@ -171,7 +178,7 @@ class Workers(harness.Case):
                 "    if os.fork() == 0:\n"
                 "        open('pid' + os.environ['RANK'], 'w').write(str(os.getpid()))\n"
                 "        os.rename('pid' + os.environ['RANK'], 'ready' + os.environ['RANK'])\n"
-                "        time.sleep(600)\n"  # with the worker's stdout and stderr
+                "        time.sleep(600)\n"  # it holds the worker's stdout and stderr
                 "    os._exit(0)\n"
                 "while not os.path.exists('ready' + os.environ['RANK']): time.sleep(0.01)\n"
                 "print('done')\n")
@@ -187,7 +194,7 @@ class Workers(harness.Case):
                     os.unlink(os.path.join(folder, name))
 
     def test_a_program_removed_between_two_rounds_is_named(self):
-        """And what no restart mends costs none."""
+        """A failure that no restart can mend also costs no restart."""
         for ends, code, why in (("rm", 127, "No such file or directory"), ("chmod 000", 126, "Permission denied")):
             with self.subTest(ends):
                 if ends == "chmod 000" and os.geteuid() == 0:
@@ -203,7 +210,7 @@ class Workers(harness.Case):
 
 class Shell(harness.Case):
     def test_stopped_with_control_z_and_continued_in_the_foreground(self):
-        """As typed: the shell's job control, a terminal, a worker that asks for a line afterwards."""
+        """The same as typed: the shell's job control, a terminal, a worker that asks for a line afterwards."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ.clear()
@@ -234,7 +241,7 @@ class Shell(harness.Case):
 
     @staticmethod
     def end_shell(pid, terminal):
-        os.close(terminal)  # a hangup for all in it
+        os.close(terminal)  # all processes of the terminal get a hangup
         os.waitpid(pid, 0)
 
 

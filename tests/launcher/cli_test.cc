@@ -267,7 +267,8 @@ TEST_CASE("command line: flags of ddprun's that stand after PROGRAM are warned o
 
 TEST_CASE("command line: a flag may be abbreviated, as torchrun has it") {
   CHECK(parse({"--nproc", "2", "x"}).config.nproc_per_node == "2");
-  CHECK(parse({"--max_r=2", "x"}).config.max_restarts == 2);  // torchrun's only one
+  // Torchrun has no other flag with this begin.
+  CHECK(parse({"--max_r=2", "x"}).config.max_restarts == 2);
   CHECK(parse({"--max-restart-d=2", "x"}).config.max_restart_delay == 2s);
   CHECK(parse({"--stand", "x"}).config.standalone);
   for (const std::string several : {"--n", "--ma", "--rdzv", "--hang-"}) {
@@ -346,7 +347,7 @@ TEST_CASE("command line: PET_* where the flag isn't given") {
   CHECK(line.config.max_nodes == 2);
   CHECK(line.config.nproc_per_node == "6");
   CHECK(line.config.node_rank == 1);
-  CHECK(line.config.master_addr.empty());  // discovery has an order of its own
+  CHECK(line.config.master_addr.empty());  // discovery reads this variable in an order of its own
 }
 
 TEST_CASE("command line: of several sources the strongest counts, and is named with its problem") {
@@ -391,7 +392,7 @@ TEST_CASE("command line: of several sources the strongest counts, and is named w
 TEST_CASE("command line: --show-config has every value, who gave it, and reads back") {
   const Environment environment = {{"PET_NNODES", "2"}, {"DDPRUN_RDZV_ENDPOINT", "head:1"}};
   const CommandLine line = parse({"--show-config", "--role=a \"b\"", "--prewarm"}, environment);
-  CHECK(line.problems.empty());  // no PROGRAM is needed
+  CHECK(line.problems.empty());  // without a PROGRAM
   CHECK(line.action == CommandLine::Action::kPrintText);
   for (const char* text :
        {"\nnnodes = 2  # PET_NNODES\n", "\nrole = \"a \\\"b\\\"\"  # command line\n",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""configs/grafana/ddprun.json: its panels, what they ask Prometheus, and which metrics are in that."""
+"""configs/grafana/ddprun.json: its panels, their queries to Prometheus, and the metrics in these."""
 import json
 import os
 import re
@@ -18,7 +18,7 @@ class Dashboard:
         self.variables = {each["name"]: each for each in self.all["templating"]["list"]}
 
     def expressions(self, variable=""):
-        """(title, PromQL), with a value for each variable; those alone that have this one in them."""
+        """(title, PromQL) of each query, with a value for each variable. With `variable`: only queries that have it."""
         return [(panel["title"], self.filled(target["expr"])) for panel in self.panels
                 for target in panel.get("targets", []) if variable in target["expr"]]
 
@@ -28,7 +28,7 @@ class Dashboard:
         return re.sub(r"\$(\w+)", lambda found: ".+" if found.group(1) in self.variables else found.group(0), expression)
 
     def problems(self):
-        """What Grafana would show wrongly, or not at all."""
+        """The things that Grafana would show wrongly, or not at all."""
         found, ids, taken = [], [panel["id"] for panel in self.panels], set()
         if len(set(ids)) < len(ids):
             found.append("two panels have one id")

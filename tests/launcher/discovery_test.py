@@ -11,10 +11,10 @@ LINE = ["--nnodes=2", "--nproc_per_node=2", "sh", "-c", harness.SHOW]
 
 
 class Daemon:
-    """For tests with `self.hosts`: a cluster's ddprund, and an /etc that names it."""
+    """Tests with `self.hosts`: a cluster has a ddprund, and an /etc that names it."""
 
     def serve(self):
-        """A ddprund on the first host, for all."""
+        """A ddprund on the first host, for all tests."""
         listen = f"{self.hosts[0].address}:29400"
         daemon = self.hosts[0].popen([harness.DDPRUND, "--insecure", "--listen", listen], stderr=subprocess.PIPE,
                                      env=harness.environment(), text=True)
@@ -68,7 +68,7 @@ class Discovery(Daemon, harness.HostsCase):
                          {str(h.index): h.address for h in self.hosts})
 
     def test_pbs_job_by_its_node_file(self):
-        """As pbsdsh starts it on each host, one line of the file for each slot."""
+        """Each host runs the line as pbsdsh does. The file has one line for each slot."""
         nodes = self.write(self.scratch(), "nodes", "".join(f"{host.name}\n" * 2 for host in self.hosts))
         pbs = {"PBS_JOBID": "4712.head", "PBS_NODEFILE": nodes}
         done = self.on_hosts(self.hosts, lambda h: LINE[1:], lambda h: {**pbs, "PBS_TASKNUM": str(h.index + 2)})
@@ -86,7 +86,7 @@ class Discovery(Daemon, harness.HostsCase):
         folder = self.scratch()
         self.write(folder, "ddprun/ddprun.toml", f'rdzv_endpoint = "{listen}"\n')
         self.check_whole(self.typed(XDG_CONFIG_HOME=folder))
-        self.check_whole(self.typed(XDG_CONFIG_HOME=folder))  # the daemon serves job after job
+        self.check_whole(self.typed(XDG_CONFIG_HOME=folder))  # the daemon serves one job after the other
 
     def test_user_file_with_hosts(self):
         folder = self.scratch()

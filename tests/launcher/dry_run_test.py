@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--dry-run: what it says is what a worker of the same command line gets, and it leaves no trace."""
+"""--dry-run leaves no trace. Its text is what a worker of the same command line gets."""
 import glob
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 
 import harness
 
-# Leaves what this process was given in the directory that its first argument names.
+# Writes this process' arguments and environment into the directory that its first argument names.
 WORKER = """import json, os, sys
 def words(name):
     with open('/proc/self/' + name, 'rb') as f:
@@ -28,7 +28,7 @@ SLOW = bool(os.environ.get("DDPRUN_SANITIZE"))
 
 
 def pattern_of(text):
-    """What stands in <…> is decided later."""
+    """A pattern of the text. A place in <…> is decided later, and matches anything."""
     return re.compile("".join(".+" if part.startswith("<") else re.escape(part)
                               for part in re.split(r"(<[^>]*>)", text)), re.S)
 
@@ -51,12 +51,12 @@ def is_release():
 
 class DryRunCase(harness.Case):
     def said(self, *args, **more):
-        """The JSON document."""
+        """The JSON document of --dry-run."""
         done = self.ddprun("--dry-run", "--json", *args, **more)
         self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(done.stdout.count("\n"), 1, done.text)
         self.assertRegex(done.stdout, r'"max-restarts":\d+,')
-        self.assertNotRegex(done.stdout, r"[:,\[]-?[\d.]+E")  # no 1E-3
+        self.assertNotRegex(done.stdout, r"[:,\[]-?[\d.]+E")  # numbers don't have the form 1E-3
         return json.loads(done.stdout)
 
     def shown(self, *args, **more):
@@ -87,7 +87,7 @@ class DryRunCase(harness.Case):
             self.assertTrue(glob.glob(re.sub("<[^>]*>", "*", file)), file)
 
     def check(self, document, seen, **more):
-        """`seen`: the directory in which the workers of the document's nodes left what they got."""
+        """`seen`: the directory into which the workers of the document's nodes wrote what they got."""
         inherited = harness.environment(**more)
         num_workers = 0
         for node in document["nodes"]:
@@ -102,7 +102,7 @@ class DryRunCase(harness.Case):
 
 
 class Same(DryRunCase):
-    """The same command line, run and not run."""
+    """Compares the same command line, run and not run."""
 
     def compare(self, *flags, arguments=(), program=None, ddprun=harness.DDPRUN, **more):
         seen = self.scratch()
@@ -191,7 +191,7 @@ class Same(DryRunCase):
 
 class Nodes(DryRunCase):
     def compare(self, nodes_flags, **more):
-        """Of each node what is said, and then all of them run."""
+        """Takes each node's document first. Then all nodes run."""
         seen = self.scratch()
         lines = [[*flags, *self.program(seen)] for flags in nodes_flags]
         documents = [self.said(*line, **more) for line in lines]
@@ -410,7 +410,7 @@ class Traces(DryRunCase):
 
 class Speed(DryRunCase):
     def test_a_thousand_hosts_take_no_time(self):
-        limit = 0.3 if is_release() else 20 if SLOW else 3  # of CPU time: there is nothing to wait for
+        limit = 0.3 if is_release() else 20 if SLOW else 3  # of CPU time, because there is nothing to wait for
         for flags in ([], ["--json"]):
             times = []
             for _ in range(3):

@@ -14,7 +14,7 @@ import netns
 PORT = 29400
 PTRACE_SEIZE = 0x4206
 
-# Runs on in the first round and ends well in the next ones.
+# Goes on in the first round, and ends well in later rounds.
 ONE_ROUND = harness.SHOW + '; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600'
 
 
@@ -55,19 +55,19 @@ class Elastic(harness.HostsCase):
         workers = harness.parse_shown(done[1].stdout)
         self.assertEqual([(w["round"], w["rank"], w["restart"]) for w in workers], [("2", "1", "1")],
                          self.transcript)
-        self.assertIn("node1", done[0].stderr)  # whose loss was the reason
+        self.assertIn("node1", done[0].stderr)  # the loss of this node was the reason
         for each in done:
             self.assertRegex(each.stderr, r"2 rounds; workers ran [\d.]+ s of [\d.]+ s \([\d.]+ %\); lost: ")
 
     def spare_takes_over(self, *program, code=0):
-        """What the spare printed, and said, in a job whose other node is lost after it is ready."""
+        """The output of the spare in a job whose other node is lost after the spare is ready."""
         flags = ["--nnodes=2", "--spares=1", "--prewarm", "--nproc-per-node=2", *program]
         first = self.agent(0, *flags)
         self.await_line(first, "waiting for nodes")
         lost = self.agent(1, *flags)
         self.await_line(lost, "place: ", stream="stdout")
         spare = self.agent(2, *flags)
-        if "python3" in program:  # each of its workers, so that none of these lines stays in the stream's buffer
+        if "python3" in program:  # reads a line of each worker, so that none stays in the stream's buffer
             self.warm = [self.await_line(spare, "[spare] warm", stream="stdout") for _ in range(2)]
         else:
             self.await_line(spare, "--prewarm: ")
@@ -116,14 +116,14 @@ class Elastic(harness.HostsCase):
         self.await_line(lost, "warm", stream="stdout")
         spare = self.agent(2, *flags)
         worker = int(self.await_line(spare, "warm", stream="stdout").split()[-1])
-        # A tracer sees the end first: its parent doesn't before we have.
+        # A tracer sees the worker's end first. Its parent sees it only after the tracer has.
         self.assertEqual(ctypes.CDLL(None).ptrace(PTRACE_SEIZE, worker, None, None), 0)
         self.hosts[1].kill()
         self.await_line(spare, "not every worker waits for its place")
         first.send_signal(signal.SIGUSR1)
         self.await_line(spare, "preemption: ")
         status = os.waitpid(worker, 0)[1]
-        while os.WIFSTOPPED(status):  # a traced process tells of a SIGCONT, too, and is killed all the same
+        while os.WIFSTOPPED(status):  # a traced process reports a SIGCONT, too; the kill comes all the same
             status = os.waitpid(worker, 0)[1]
         self.assertEqual(status, signal.SIGKILL)
         done = self.finish_all(first, spare)
@@ -135,7 +135,7 @@ class Elastic(harness.HostsCase):
         out, err = self.spare_takes_over(
             "sh", "-c", 'echo "place: ${RANK:?no rank}"; [ "$DDPRUN_ROUND" != 1 ] || exec sleep 600')
         self.assertEqual(sorted(re.findall(r"place: (\d)", out)), ["2", "3"], self.transcript)
-        self.assertEqual(err.count("--prewarm: "), 0)  # once, and that was read
+        self.assertEqual(err.count("--prewarm: "), 0)  # it was said once, and the test has read that
 
     def test_with_min_nodes_left_the_job_goes_on_at_once_and_says_so(self):
         flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
@@ -145,7 +145,7 @@ class Elastic(harness.HostsCase):
         self.hosts[1].kill()
         begin = time.monotonic()
         done, = self.finish_all(first)
-        self.assertLess(time.monotonic() - begin, 15, self.transcript)  # the first round's last call: 30 s
+        self.assertLess(time.monotonic() - begin, 15, self.transcript)  # the first round's last call takes 30 s
         self.assertEqual(done.returncode, 0, self.transcript)
         self.assertEqual([w["world"] for w in harness.parse_shown(done.stdout)], ["2", "1"])
         self.assertIn("1 node is here, enough to go on; waiting up to 1 s for more (at most 2)", done.stderr)
@@ -175,7 +175,7 @@ class Elastic(harness.HostsCase):
         self.assertIn("--on-join=restart", done[0].stderr)
 
     def excluded_owner(self, endpoint, *flags):
-        """The node that serves the rendezvous is excluded; the others go on for longer than a farewell lasts."""
+        """The node that serves the rendezvous is excluded. The others go on for longer than a farewell lasts."""
         spare_is_there = os.path.join(self.scratch(), "spare")
         program = (harness.SHOW + f'; if [ "$(hostname)" = node0 ]; then until [ -e {spare_is_there} ]; '
                    'do sleep 0.01; done; exit 7; fi; [ "$DDPRUN_ROUND" = 1 ] && exec sleep 600; sleep 12')

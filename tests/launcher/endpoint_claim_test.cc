@@ -17,8 +17,8 @@
 namespace {
 
 constexpr char kName[] = "meeting-point.test";
-std::atomic<int> num_answers{1};  // that the name service still gives about kName
-std::promise<void> test_is_over;  // a silent name service is silent so long
+std::atomic<int> num_answers{1};  // answers that the name service still gives about kName
+std::promise<void> test_is_over;  // a silent name service is silent until then
 const std::shared_future<void> end_of_test = test_is_over.get_future();
 
 struct AtEnd {
@@ -27,14 +27,15 @@ struct AtEnd {
 
 }  // namespace
 
-// The C library's, but kName is 127.0.0.1 at first, and then the name service is silent.
+// Replaces the C library's function. kName is 127.0.0.1 at first; after that the name service is
+// silent.
 extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   using Real = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
   static const auto real = reinterpret_cast<Real>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   if (host == nullptr || std::string(host) != kName) return real(host, service, hints, found);
   if (num_answers.fetch_sub(1) > 0) return real("127.0.0.1", service, hints, found);
-  const auto end = end_of_test;  // this thread may outlive what is static
+  const auto end = end_of_test;  // this thread may outlive static objects
   end.wait_for(std::chrono::seconds(60));
   return EAI_AGAIN;
 }
@@ -50,7 +51,7 @@ RendezvousPlan plan_for(std::uint16_t port) {
   return plan;
 }
 
-// In here no step may wait for the name service.
+// While one of these lives, no step may wait for the name service.
 class Quick {
  public:
   ~Quick() { CHECK(Clock::now() - begun_ < 15s); }

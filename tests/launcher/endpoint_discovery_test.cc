@@ -33,7 +33,7 @@ Discovery discover(Case given) {
                             .random_id = "drawn"});
 }
 
-// "mode host:port origin", or the problem.
+// "mode host:port origin", or the problem's text.
 std::string found(Case given) {
   const Discovery discovery = discover(std::move(given));
   if (discovery.nothing_found) return "nothing";
@@ -74,7 +74,8 @@ TEST_CASE("discovery: several endpoints, from each source, are ddprunds': no nod
   };
   const std::string list = "a,b:7,[::1]";
   check({{"--nnodes=2", "--rdzv-endpoint=" + list}, {}, {}}, "--rdzv-endpoint");
-  check({{"--rdzv-endpoint=" + list}, {}, {}}, "--rdzv-endpoint");  // of one node, too
+  // The same for a job of one node.
+  check({{"--rdzv-endpoint=" + list}, {}, {}}, "--rdzv-endpoint");
   check({{"--nnodes=2"}, {{"DDPRUN_RDZV_ENDPOINT", list}}, {}}, "DDPRUN_RDZV_ENDPOINT");
   check({{"--nnodes=2"}, {{"PET_RDZV_ENDPOINT", list}}, {}}, "PET_RDZV_ENDPOINT");
   check({{"--nnodes=2"}, {}, {{"etc.toml", list, {}}}}, "etc.toml");
@@ -172,7 +173,8 @@ TEST_CASE("discovery: a port or a node rank alone means torchrun's 127.0.0.1") {
 
 TEST_CASE("discovery: who serves is the interfaces' business unless is_host says") {
   CHECK_FALSE(discover({{"--nnodes=2", "--rdzv-endpoint=e"}, {}, {}}).plan->is_host.has_value());
-  CHECK(discover({{"--rdzv-conf=is_host=0"}, {}, {}}).plan->is_host == true);  // nobody else does
+  // With one node nobody else could serve.
+  CHECK(discover({{"--rdzv-conf=is_host=0"}, {}, {}}).plan->is_host == true);
   CHECK(discover({{"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-conf=is_host=true"}, {}, {}})
             .plan->is_host == true);
   CHECK(discover({{"--nnodes=2", "--rdzv-endpoint=e", "--rdzv-conf=is_host=0"}, {}, {}})

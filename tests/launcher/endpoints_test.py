@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun with several endpoints of one rendezvous: the leader is found behind dead ones, standbys and mute ones, a
-rendezvous that moves to another endpoint goes on with its jobs, and no node serves by itself."""
+"""ddprun with several endpoints of one rendezvous. It finds the leader behind dead, standby and mute endpoints. A
+rendezvous that moves to another endpoint goes on with its jobs. No node serves by itself."""
 import glob
 import http.server
 import json
@@ -13,7 +13,7 @@ import harness
 from harness import wait_until
 
 SHOW = ["--nproc_per_node=2", "sh", "-c", harness.SHOW]
-# A worker: a file per round and rank with its pid, then it waits for `go`.
+# A worker that writes its pid to a file for each round and rank, then waits for `go`.
 WORKER = ('echo $$ >> "$MEET/$DDPRUN_ROUND.$RANK"; '
           'until [ -e "$MEET/go" ]; do sleep 0.02; done')
 
@@ -27,7 +27,7 @@ class Endpoints(harness.Case):
         return f"127.0.0.1:{harness.free_port()}"
 
     def standby(self, leader=""):
-        """Its endpoint, and the paths that it was asked for."""
+        """A standby's endpoint, and the paths of the requests that it got."""
         asked = []
 
         class Standby(http.server.BaseHTTPRequestHandler):
@@ -48,7 +48,7 @@ class Endpoints(harness.Case):
         return f"127.0.0.1:{server.server_port}", asked
 
     def mute(self, drops):
-        """Takes connections and is silent, or `drops` them: its queue is full."""
+        """A listener that is silent. `drops`: its queue is full, so it takes no connection."""
         listener = socket.socket()
         self.addCleanup(listener.close)
         listener.bind(("127.0.0.1", 0))
@@ -61,7 +61,7 @@ class Endpoints(harness.Case):
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
     def runs_at(self, *endpoints):
-        """A job of two nodes."""
+        """Starts a job of two nodes."""
         nodes = [self.start(at(*endpoints), "--nnodes=2", "--rdzv-id=job", "--rendezvous-timeout=30", *SHOW)
                  for _ in range(2)]
         shown = []
@@ -123,7 +123,7 @@ class Endpoints(harness.Case):
         self.assertEqual(self.pids(meet), before)
 
     def test_none_can_be_reached(self):
-        """Both are this machine's addresses, and no node serves there by itself."""
+        """Both addresses are this machine's, and no node serves there by itself."""
         dead, (standby, _) = self.dead(), self.standby("n7:29400")
         done = self.ddprun(at(dead, standby), "--nnodes=2", "--rendezvous-timeout=3", "true")
         self.assertEqual(done.returncode, 69, done.text)

@@ -116,14 +116,14 @@ TEST_CASE("event log: each worker that failed, in each round, once") {
         Texts{"WORKER FAILED 5 1 1 4", "WORKER TERMINATED 4 1 1 -", "AGENT FAILED - 1 1"});
   events.log.round_began(round(3), {});
   events.told.clear();
-  fail(0, 1);  // before the others run
+  fail(0, 1);  // before the other workers run
   events.log.workers_run({0, 72}, {});
   CHECK(events.told ==
         Texts{"WORKER START 4 1 2 -", "WORKER FAILED 4 1 2 1", "WORKER START 5 1 2 -"});
   events.told.clear();
-  end.first_failure->node_rank = 0;  // another node's
+  end.first_failure->node_rank = 0;  // the failure was on another node
   events.log.round_began(round(3), {});
   events.told.clear();
   events.log.ended(end, {});
-  CHECK(events.told == Texts{"AGENT FAILED - 1 2"});  // none ran here
+  CHECK(events.told == Texts{"AGENT FAILED - 1 2"});  // no worker ran here
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""On two hosts: the report names the operation, and who is missing from it, on both."""
+"""A job on two hosts. The report of both names the operation, and the ranks that are missing from it."""
 import glob
 import json
 import os
@@ -33,7 +33,8 @@ class TwoHosts(harness.HostsCase):
         for each in self.run_job("sleep", "3", "1000"):
             self.assertEqual(each.returncode, 3, self.transcript)
             self.assertRegex(each.stderr, r"operation  ?rank 3 never came to " + OPERATION + r"; ranks 0–2 waited in it for 1\.\d s")
-        # All ranks of both hosts left their records, the one that never came as well; each host's report names its own.
+        # All ranks of both hosts left their records, also the one that never came. Each host's report names its own
+        # records.
         records = self.records()
         self.assertEqual(sorted(each["rank"] for each in records.values()), [0, 1, 2, 3], self.transcript)
         for record in records.values():
@@ -50,8 +51,8 @@ class TwoHosts(harness.HostsCase):
             self.assertEqual(each.returncode, 124, self.transcript)
             self.assertIn("the first failure was rank 3", each.stderr)
             self.assertRegex(each.stderr, r"operation  ?rank 3 never came to " + OPERATION + r"; ranks 0–2 wait in it for \d\.\d s")
-        # Every rank was asked for its record, also the one that hangs. The others may write another one when
-        # they are stopped: the first that goes is a lost peer for them.
+        # Every rank was asked for its record, also the one that hangs. The others may write another one when they are
+        # stopped, because the first that goes is a lost peer for them.
         records = {}
         for record in self.records().values():
             operation = record["operations"][-1]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that part in the middle of a job: the report names the operation and who is missing from it, and every
+"""Ranks that part in the middle of a job. The report names the operation and the ranks that are missing from it. Every
 rank leaves its last operations as a file."""
 import glob
 import json
@@ -28,7 +28,7 @@ class Recorder(harness.Case):
             return json.load(f)["first_failure"]
 
     def records(self):
-        """By rank; a file that is no JSON fails the test."""
+        """The records by rank. A file that is no JSON fails the test."""
         found = {}
         for path in glob.glob(f"{self.logs}/**/*flight_recorder.json", recursive=True):
             with open(path) as f:
@@ -60,13 +60,13 @@ class Recorder(harness.Case):
         records = self.records()
         self.assertEqual(sorted(records), [0, 1], self.transcript)
         self.check_record(records[0], 0)
-        # The one that never came was asked for its own before it was ended.
+        # The rank that never came was asked for its record before it was ended.
         self.assertIsNone(records[1]["failure"])
         self.assertEqual([each["state"] for each in records[1]["operations"]], ["completed"] * 5)
         why = records[0]["failure"]
         self.assertEqual((why["code"], why["missing_ranks"], why["communicator"], why["sequence"]), ("timeout", [1], 0, 6))
         self.assertGreaterEqual(why["waited_ms"], 800)
-        with open(failure["flight_recorder"]) as f:  # the report says where it is
+        with open(failure["flight_recorder"]) as f:  # the report names the file
             self.assertEqual(json.load(f), records[0])
         with open(self.report) as f:
             files = json.load(f)["written_by"]["flight_recorders"]
@@ -82,7 +82,7 @@ class Recorder(harness.Case):
         self.assertEqual(done.returncode, 3, self.transcript)
         self.assertLess(time.monotonic() - begun, 30)
         self.assertIn("local rank 1 did not write its flight recorder within 2000 ms", done.stderr)
-        self.assertIn(0, self.records())  # the other one may have written its own when it was continued to end
+        self.assertIn(0, self.records())  # the other rank may have written its own record when it was continued to end
 
     def test_a_killed_rank_was_in_no_operation(self):
         done = self.run_job("kill")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// flight_worker WHAT [RANK [TIMEOUT_MS]]: five all-reduces of 1 MiB, each with that deadline; in
-// place of the sixth rank RANK (1) does WHAT, then all do a seventh:
+// flight_worker WHAT [RANK [TIMEOUT_MS]]: five all-reduces of 1 MiB, each with that deadline. In
+// place of the sixth, rank RANK (1) does WHAT. Then all ranks do a seventh. WHAT is one of these:
 //   sleep       waits for a signal, for ever
 //   kill        kills itself
 //   stop        stops itself: nothing of it runs any more

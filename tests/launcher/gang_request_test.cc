@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which command lines standing agents run, and what they are told.
+// The command lines that standing agents run, and the request that they get.
 #include "launcher/gangs/gang_request.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that stop making progress, on two hosts of two workers each: found, named on every node, and the
-job goes on; and what must not be taken for a hang."""
+"""Ranks that stop making progress, on two hosts of two workers each. They are found and named on every node, and the
+job goes on. Other quiet ranks must not be taken for a hang."""
 import json
 import os
 import re
@@ -26,7 +26,7 @@ class Hang(harness.HostsCase):
         done = []
         for process in self.running:
             read = process.read["stderr"]
-            if read:  # the stream may hold more of it than communicate() would see
+            if read:  # the stream's buffer may hold more, which communicate() would not see
                 read += process.stderr.read()
             done.append(self.finish(process))
             done[-1].stderr = read + done[-1].stderr
@@ -53,7 +53,7 @@ class Hang(harness.HostsCase):
             return int(f.read()) / 1e9
 
     def seconds_until_told(self):
-        """From the rank's last progress until each node's line about it."""
+        """The time from the rank's last progress until each node's line about it."""
         stopped = self.await_stopped()
         self.told = [self.await_line(process, "hang: ") for process in self.running]
         return time.monotonic() - stopped
@@ -67,7 +67,7 @@ class Hang(harness.HostsCase):
         for line in self.told:
             self.assertRegex(line, self.PLACE % self.directory)
             self.assertIn("(the round ends when it lasts for 300 s)", line)
-        with open(os.path.join(self.directory, "part-07"), "wb") as f:  # what it waits for comes after all
+        with open(os.path.join(self.directory, "part-07"), "wb") as f:  # the bytes that it waits for come after all
             f.write(b"x")
         done = self.finish_job()
         self.check_went_well(done, 1, 80)
@@ -175,8 +175,8 @@ ddprun.phase("tear-down")
     def test_a_slow_rank_is_named_in_the_status_and_at_the_end(self):
         self.run_job("slow", rank=3)
         deadline = time.monotonic() + 30
-        # Each node tells of its ranks when it has seen enough of their steps: until both have, the
-        # comparison is among two. On a busy machine another rank may be slow, too, for a while.
+        # Each node tells of its ranks when it has seen enough of their steps. Until both have, two ranks are compared.
+        # On a busy machine another rank may be slow, too, for a while.
         found = []
         while not (len(found) == 1 and "median of 4 ranks" in found[0]) and time.monotonic() < deadline:
             found = self.status().get("stragglers", [])
@@ -206,7 +206,7 @@ ddprun.phase("tear-down")
         return found and found.group(1).decode()
 
     def status(self):
-        """The job's entry in /v1/jobs; {} while there is none."""
+        """The job's entry in /v1/jobs; {} if there is none."""
         ask = ("import sys,urllib.request as u; "
                f"print(u.urlopen('http://{self.hosts[0].address}:{PORT}/v1/jobs', timeout=5).read().decode())")
         done = self.hosts[0].run([harness.sys.executable, "-c", ask], capture_output=True, text=True)

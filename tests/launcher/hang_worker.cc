@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// hang_worker DIR WHAT [RANK]: steps of 50 ms with one all-reduce each; in the first round rank
-// RANK (1) does WHAT at step 60, then all go on to step 80. In later rounds all do 20 steps.
+// hang_worker DIR WHAT [RANK]: steps of 50 ms with one all-reduce each. In the first round rank
+// RANK (1) does WHAT at step 60, then all go on to step 80. In later rounds all do 20 steps. WHAT
+// is one of these:
 //   read         reads DIR/part-07, a FIFO that nobody writes to
 //   spin         computes for ever
 //   sleepMS      does nothing for so long: a hang, or where it is short, none

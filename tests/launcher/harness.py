@@ -27,13 +27,13 @@ SHOW = ('echo "rank=$RANK local=$LOCAL_RANK group=$GROUP_RANK world=$WORLD_SIZE 
         'node=$DDPRUN_NODE_ADDR master_node=$DDPRUN_MASTER_NODE_ADDR '
         'restart=$TORCHELASTIC_RESTART_COUNT round=$DDPRUN_ROUND id=$TORCHELASTIC_RUN_ID"')
 
-# A barrier of the round's workers, by files in $MEET: none goes on before all have come.
+# A barrier of the round's workers, by files in $MEET. No worker goes on before all have come.
 MEET = (': >"$MEET/$DDPRUN_ROUND.$RANK"; '
         'until [ "$(ls "$MEET" | grep -c "^$DDPRUN_ROUND\\.")" = "$WORLD_SIZE" ]; do sleep 0.01; done')
 
 
 def environment(**more):
-    """Ours without what another launcher, a scheduler or a user's configuration may have put there."""
+    """This environment without variables that another launcher, a scheduler or a user's configuration may have set."""
     dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_",
                "DDPRUN_", "OMP_NUM_THREADS", "PYTHON_EXEC", "CUDA_VISIBLE_DEVICES")
     base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -51,7 +51,7 @@ def parse_shown(text):
 
 
 def wait_until(condition, what, seconds=20):
-    """Polls what no event tells us: other processes' state."""
+    """Polls for a state that no event tells: other processes' state."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -60,7 +60,7 @@ def wait_until(condition, what, seconds=20):
 
 
 def unread(pipe, most=16384):
-    """What is in it at this moment, for people: the end of it."""
+    """The end of the pipe's content at this moment, for people."""
     if pipe.closed:
         return "(read before)"
     os.set_blocking(pipe.fileno(), False)
@@ -80,12 +80,12 @@ class Case(unittest.TestCase):
     maxDiff = None
 
     def start(self, *args, host=None, preexec_fn=None, program=DDPRUN, cwd=None, **more):
-        """ddprun (`program`: another name of it), started; killed at the end of the test. `more`:
-        environment variables."""
+        """Starts ddprun (`program`: another program), which is killed at the end of the test. `more`: environment
+        variables."""
         popen = functools.partial(host.popen if host else subprocess.Popen, preexec_fn=preexec_fn, cwd=cwd)
         process = popen([program, *args], env=environment(**more), text=True,
                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.read = {"stdout": "", "stderr": ""}  # by await_line()
+        process.read = {"stdout": "", "stderr": ""}  # filled by await_line()
         self.addCleanup(self._end, process)
         return process
 
@@ -107,7 +107,7 @@ class Case(unittest.TestCase):
                    for test, _ in result.failures + result.errors)
 
     def finish(self, process, timeout=TIMEOUT):
-        """Waits; returns an object with returncode, stdout, stderr, both together as text."""
+        """Waits for the end. Returns an object with returncode, stdout, stderr, and both together as text."""
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -122,8 +122,8 @@ class Case(unittest.TestCase):
         return self.finish(self.start(*args, **more), timeout)
 
     def ddprund(self, *args, **more):
-        """A daemon that serves, on any free port unless `args` say which: it, and its endpoint. `more`:
-        start()'s."""
+        """Starts a daemon, on any free port unless `args` name one. Returns it, and its endpoint. `more`: arguments of
+        start()."""
         daemon = self.start("--listen=127.0.0.1:0", *args, program=DDPRUND, **more)
         for line in daemon.stderr:
             if "listening on " in line:
@@ -134,7 +134,8 @@ class Case(unittest.TestCase):
         return self.finish(self.start(*args, program=DDPRUNCTL, **more))
 
     def await_line(self, process, *parts, stream="stderr"):
-        """The next line on its stderr, or that stream, that has all `parts`. process.read keeps what was read."""
+        """The next line of its stderr, or of that stream, that has all `parts`. process.read keeps all lines that were
+        read."""
         for line in getattr(process, stream):
             process.read[stream] += line
             if all(part in line for part in parts):
@@ -142,13 +143,13 @@ class Case(unittest.TestCase):
         self.fail(f"{process.args[0]} ended with {process.wait()} before it said {parts}:\n{process.read[stream]}")
 
     def check_one_line(self, done, *parts, code=2):
-        """It ended with `code` and said one line, which has all `parts`."""
+        """Checks that it ended with `code` and printed one line, which has all `parts`."""
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (code, 1), done.text)
         for part in parts:
             self.assertIn(part, done.stderr)
 
     def on_hosts(self, hosts, args_of, env_of=lambda host: {}):
-        """ddprun on each host at once; what each one said."""
+        """Runs ddprun on each host at once. Returns the results."""
         running = [self.start(*args_of(host), host=host, **env_of(host)) for host in hosts]
         done = [self.finish(process) for process in running]
         self.transcript = "\n".join(each.text for each in done)
@@ -160,7 +161,7 @@ class Case(unittest.TestCase):
     write = staticmethod(files.write)
 
     def certs(self, *hosts):
-        """A directory as make-certs leaves it."""
+        """A directory as make-certs makes it."""
         place = os.path.join(self.scratch(), "certs")
         made = self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
         self.assertEqual(made.returncode, 0, made.text)
@@ -180,7 +181,7 @@ class Case(unittest.TestCase):
 
 
 class HostsCase(Case):
-    """A test on two hosts. `self.hosts` are made anew for each."""
+    """A test on two hosts. `self.hosts` are made anew for each test."""
 
     own_name_is_loopback = False
 
@@ -189,10 +190,10 @@ class HostsCase(Case):
         self.addCleanup(self.hosts.close)
 
     def check_whole(self, done, num_nodes=2, per_node=2, proxied=False):
-        """Every rank ran once, all agree, and nobody was told a loopback address, but of its own
-        node's store where it is `proxied`."""
+        """Checks that every rank ran once and that all agree. No rank was told a loopback address, except that of its
+        node's store if it is `proxied`."""
         self.assertEqual([each.returncode for each in done], [0] * num_nodes, self.transcript)
-        self.assertNotIn("can join jobs", self.transcript)  # what ddprund says of its port
+        self.assertNotIn("can join jobs", self.transcript)  # ddprund says this of its port
         workers = parse_shown("".join(each.stdout for each in done))
         world = num_nodes * per_node
         self.assertEqual([w["rank"] for w in workers], [str(r) for r in range(world)], self.transcript)

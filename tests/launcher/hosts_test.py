@@ -18,14 +18,14 @@ import netns
 import sshd
 
 PORT = 2222
-# Everything that a shell could do something with.
+# Arguments with everything that a shell gives a meaning.
 HOSTILE = ["", "a b", "'", '"', "$(touch pwned)", "`id`", "new\nline", "\\", "a;b|c&d>e", "*", "~", "-x", "--hosts=z",
            "${HOME}", "ümlaut", "\x01\x7f", "#no", "!!", "%s", "=", "{endpoint}"]
 SHOW_ARGV = "import json, os, sys; print('ARGV', json.dumps([os.environ['RANK'], sys.argv[1:], os.environ.get('ODD')]))"
 
 
 def command_lines(host):
-    """Of every process on the host: pid → words."""
+    """pid → words, for every process on the host."""
     found = {}
     for pid in host.pids():
         try:
@@ -58,7 +58,8 @@ class HostsCase(harness.Case):
             self.addCleanup(server.close)
 
     def launch(self, hosts, *args, on=0, config="ssh_config", **more):
-        """ddprun --hosts=… on one of the hosts."""
+        """Starts ddprun --hosts=… on one of the hosts, as a shell's job: in a process group of its own, which Ctrl-Z
+        can stop."""
         # As a shell's job: in a process group of its own, which Ctrl-Z can stop.
         return self.start(f"--hosts={hosts}", "--ssh=" + " ".join(self.keys.ssh_words(config)), *args,
                           host=self.hosts[on], preexec_fn=os.setpgrp, **more)
@@ -67,7 +68,7 @@ class HostsCase(harness.Case):
         return self.finish(self.launch(hosts, *args, **more), timeout)
 
     def jobs_processes(self, host):
-        """What runs there beside the sshd that listens."""
+        """The processes that run there beside the listening sshd."""
         return {pid: words for pid, words in command_lines(host).items()
                 if words and "-D" not in words and not words[0].startswith("sshd:")}
 
@@ -103,7 +104,7 @@ class Jobs(HostsCase):
         self.await_quiet()
 
     def test_this_machine_is_started_without_ssh_and_may_serve(self):
-        self.servers[0].close()  # nobody could get here by ssh
+        self.servers[0].close()  # nobody could reach this host by ssh
         done = self.outcome("node0,node1", "sh", "-c", harness.SHOW)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([w["node"] for w in workers], [self.hosts[0].address, self.hosts[1].address], done.text)
@@ -163,7 +164,7 @@ class Jobs(HostsCase):
     def test_other_ways_than_ssh(self):
         ways = "".join(f"  {host.name}) shift; exec {' '.join(host.command([]))} \"$@\" ;;\n" for host in self.hosts)
         script = self.write(self.scratch(), "way.sh", f'#!/bin/sh\ncase "$1" in\n{ways}esac\n', 0o755)
-        # No ssh says where node1 is, so its name counts.
+        # No ssh tells node1's address, so its name is used.
         done = self.finish(self.start("--hosts=node[1,2]", f"--ssh={script} {{host}}", "sh", "-c", harness.SHOW))
         self.assertEqual(done.returncode, 0, done.text)
         workers = harness.parse_shown(done.stdout)
@@ -262,7 +263,7 @@ class Failures(HostsCase):
         self.await_quiet()
 
     def cut_connection(self, name):
-        """As the kernel's or an administrator's kill of the ssh that leads there."""
+        """Kills the ssh that leads there, as the kernel or an administrator might."""
         client = next(pid for pid, words in command_lines(self.hosts[0]).items() if name in words)
         os.kill(client, signal.SIGKILL)
 
@@ -283,7 +284,7 @@ class Failures(HostsCase):
                               "echo ready on $(hostname); [ $DDPRUN_ROUND = 2 ] && exec echo again; exec sleep 600")
         text = self.await_lines(running.stdout, "ready", 2)
         self.await_lines(running.stderr, "spare", 1)
-        victim = "node1" if "node1" in text else "node2"  # the last to come is the spare
+        victim = "node1" if "node1" in text else "node2"  # the spare is the last one to come
         self.cut_connection(victim)
         done = self.finish(running)
         self.assertEqual((done.returncode, done.stdout.count("again")), (0, 2), done.text)
@@ -313,7 +314,7 @@ class Failures(HostsCase):
                 self.await_quiet()
 
     def test_a_cable_that_is_out_is_noticed_at_both_ends(self):
-        """Nothing tells of it, and the rendezvous is more patient."""
+        """No event tells of the fault, and the rendezvous is more patient than ssh's keep-alive."""
         scratch = self.scratch()
         running = self.launch("node[0-2]", "--ssh-keep-alive=1", "--keep-alive-timeout=60", "sh", "-c",
                               f"trap 'echo >{scratch}/$RANK; exit 1' TERM; echo ready; while :; do sleep 0.1; done")
@@ -333,7 +334,7 @@ class Failures(HostsCase):
         running = self.launch("node[0-1]", "--ssh-keep-alive=0.5", "sh", "-c",
                               f"echo ready; until [ -e {go} ]; do sleep 0.1; done; echo done")
         self.await_lines(running.stdout, "ready", 2)
-        for stops in (True, False):  # as by Ctrl-Z; then as it always is
+        for stops in (True, False):  # first stopped as by Ctrl-Z, then not
             if stops:
                 running.send_signal(signal.SIGTSTP)
                 harness.wait_until(lambda: state_of(running.pid) == "T", "it stands still")
@@ -362,12 +363,12 @@ class Failures(HostsCase):
 
 
 class StandardInput(HostsCase):
-    """What mpirun's users pipe into it is global rank 0's."""
+    """Standard input goes to global rank 0, as mpirun's users expect."""
     num_hosts = 2
     COUNT = 'echo "$RANK got $(sha256sum | cut -c1-64)"'
 
     def feed(self, hosts, *args, stdin, on=0, **more):
-        """As launch(), with a standard input."""
+        """The same as launch(), with a standard input."""
         process = self.hosts[on].popen(
             [harness.DDPRUN, f"--hosts={hosts}", "--ssh=" + " ".join(self.keys.ssh_words()), *args], text=True,
             env=harness.environment(**more), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -452,7 +453,8 @@ class StandardInput(HostsCase):
         self.await_lines(running.stdout, "[0] one in 1", 1)
         client = next(pid for pid, words in command_lines(self.hosts[1]).items() if "node0" in words)
         os.kill(client, signal.SIGKILL)
-        self.await_lines(running.stderr, "goes on without it", 1)  # what is sent there before is lost with it
+        # Bytes that are sent to it before this line are lost with it.
+        self.await_lines(running.stderr, "goes on without it", 1)
         running.stdin.write("two\n")
         running.stdin.flush()
         self.await_lines(running.stdout, "[0] two in 2", 1)
@@ -460,7 +462,7 @@ class StandardInput(HostsCase):
 
     def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(self):
         pid, terminal = pty.fork()
-        if pid == 0:  # the "shell": its job is in another process group, and it reads what is typed
+        if pid == 0:  # plays the shell: its job is in another process group, and it reads the typed text itself
             job = subprocess.Popen([harness.DDPRUN, "--hosts=localhost", "cat"], env=harness.environment(),
                                    preexec_fn=os.setpgrp)
             os.write(1, b"job ended with %d\n" % job.wait(30))
@@ -469,7 +471,7 @@ class StandardInput(HostsCase):
         shown = self.all_that_is_shown(terminal)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, shown)
         self.assertIn(b"job ended with 0", shown)
-        self.assertEqual(shown.count(b"typed"), 1, shown)  # the terminal's echo, not cat
+        self.assertEqual(shown.count(b"typed"), 1, shown)  # the terminal's echo, no output of cat
 
     def test_what_is_typed_in_the_foreground_arrives_until_control_d(self):
         pid, terminal = pty.fork()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A log directory whose file system stops to answer: a frozen one (fsfreeze), as a dead file server's looks."""
+"""A log directory whose file system stops answering. It is frozen (fsfreeze), which looks like a dead file server."""
 import os
 import subprocess
 import time
@@ -9,9 +9,9 @@ import harness
 
 KEEP_ALIVE = 1  # seconds
 FROZEN = 3 * KEEP_ALIVE
-NUM_LINES = 300_000  # of a worker: more than queue and pipe hold
+NUM_LINES = 300_000  # of each worker: more than the queue and the pipe hold
 
-# Begins to write when the file system stands still, and ends when all is written.
+# Begins to write when the file system stands still. Ends when all lines are written.
 NOISY = ': >"$MEET/up.$RANK"; until [ -e "$MEET/go" ]; do sleep 0.01; done; seq 1 ' + str(NUM_LINES)
 QUIET = ': >"$MEET/up.$RANK"; until [ -e "$MEET/go" ]; do sleep 0.01; done; echo short; exit $CODE'
 
@@ -20,13 +20,13 @@ class HungLogDir(harness.HostsCase):
     def setUp(self):
         self.meet = self.scratch()
         self.disk = self.mount()
-        super().setUp()  # afterwards: the hosts see what was mounted before
+        super().setUp()  # comes after mount(), because hosts see only earlier mounts
 
     def run_quietly(self, *argv):
         return subprocess.run(argv, timeout=20, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
     def mount(self):
-        """A small file system of our own that can be frozen."""
+        """A small file system of the test's own that can be frozen."""
         image, disk = os.path.join(self.scratch(), "image"), self.scratch()
         with open(image, "wb") as f:
             f.truncate(64 << 20)
@@ -41,7 +41,7 @@ class HungLogDir(harness.HostsCase):
         return disk
 
     def freeze(self):
-        self.addCleanup(self.thaw)  # whatever happens: who writes there can't even be killed
+        self.addCleanup(self.thaw)  # always needed: a process that writes there can't even be killed
         done = self.run_quietly("fsfreeze", "-f", self.disk)
         if done.returncode != 0:
             self.skipTest(f"fsfreeze: {done.stderr.strip()}")
@@ -64,14 +64,14 @@ class HungLogDir(harness.HostsCase):
     def test_the_node_stays_in_the_job_and_nothing_is_lost(self):
         flags = ["--nnodes=2", "--rdzv-id=job", f"--rdzv-endpoint={self.hosts[0].address}:29400", "--max-restarts=3",
                  f"--rdzv-conf=keep_alive_timeout={KEEP_ALIVE}", "--nproc-per-node=2", "-r", "1",
-                 "--log-max-size=1G"]  # written by ddprun, and only there
+                 "--log-max-size=1G"]  # makes ddprun write the files, and print nothing
         command = ["--no-python", "sh", "-c", NOISY]
         first = self.start(*flags, f"--log-dir={self.scratch()}", *command, host=self.hosts[0], MEET=self.meet)
         hung = self.start(*flags, f"--log-dir={self.disk}", *command, host=self.hosts[1], MEET=self.meet)
         self.up(4)
         self.freeze()
         self.go()
-        time.sleep(FROZEN)  # it is what is tested: this long nothing is written
+        time.sleep(FROZEN)  # nothing is written for this long, which the test is about
         self.assertIsNone(hung.poll())
         self.assertEqual(self.thaw().returncode, 0)
         done = [self.finish(first), self.finish(hung)]
@@ -115,7 +115,7 @@ class HungLogDir(harness.HostsCase):
             self.fail("nothing was said")
         self.assertRegex(line, r"6 bytes of the workers' output \(or of events\) may be missing in their log files: writing \S+/0/stdout.log")
         self.assertLess(time.monotonic() - begin, 20)
-        self.assertEqual(self.thaw().returncode, 0)  # the kernel lets the process end only now
+        self.assertEqual(self.thaw().returncode, 0)  # only now the kernel lets the process end
         self.assertEqual(job.wait(timeout=20), 7)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of workers on a real kernel: one user-mode Linux is booted, in which all of cgroup v2 is ours, and ddprun runs there as
-root, as a user to whom a cgroup was given, and in a unit's place. The cases judge what was seen."""
+"""Limits of workers on a real kernel. One user-mode Linux is booted, in which all of cgroup v2 is the test's. There
+ddprun runs as root, as a user who was given a cgroup, and in a unit's place. The cases judge the results."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ import harness
 import user_mode_linux
 
 ROOT = "/sys/fs/cgroup"
-# Touches what it takes.
+# Writes to all memory that it takes.
 HOG = "import os\nkept = []\nwhile True: kept.append(os.urandom(1) * (1 << 20))"
 FORKS = ("import os, time\npids = []\ntry:\n    while True:\n        pid = os.fork()\n        if pid == 0: time.sleep(600)\n"
          "        pids.append(pid)\nexcept OSError as error:\n    print('refused', error.errno, flush=True)\n    os._exit(9)")
@@ -35,13 +35,13 @@ endpoint = "127.0.0.1:29400"
 
 
 class Guest:
-    """What is done in the other kernel."""
+    """The part that runs in the other kernel."""
 
     def __init__(self):
         self.seen = {}
 
     def ddprun(self, name, *args, cgroup=None, user=None, **more):
-        """Runs it to its end; keeps what it said under `name`."""
+        """Runs the command to its end, and keeps its output under `name`."""
         report = f"/run/{name}.json"
         argv = [harness.DDPRUN, "--standalone", f"--report={report}" if user is None else "--role=default", *args]
         done = subprocess.run(argv, text=True, capture_output=True, timeout=60, env=harness.environment(**more),
@@ -70,7 +70,7 @@ class Guest:
                     "grep ^0:: /proc/self/cgroup; ls -d /sys/fs/cgroup/ddprun-round*; exit $((3 - 3 * TORCHELASTIC_RESTART_COUNT))")
 
     def of_a_job_file(self):
-        """Submitted to a standing agent in a unit's place."""
+        """A job for a standing agent in a unit's place."""
         unit = make("agent", None)
         write(f"{ROOT}/cgroup.subtree_control", "+io")
         os.mkdir(f"{unit}/ddprun-supervisor")
@@ -117,12 +117,12 @@ class Guest:
         other.wait()
 
     def crash(self, unit):
-        """ddprun and its warden are killed at once; what a worker has started outlives them until the next ddprun."""
+        """ddprun and its warden are killed at once. A process of a worker outlives them, until the next ddprun."""
         script = "setsid sleep 600 & echo $! $PPID; wait"
         job = subprocess.Popen([harness.DDPRUN, "--standalone", "--worker-memory=64M", "sh", "-c", script], text=True,
                                stdout=subprocess.PIPE, env=harness.environment(), preexec_fn=lambda: enter(unit, None))
         sleeper, warden = map(int, job.stdout.readline().split())
-        os.kill(job.pid, 19)  # it starts nothing new meanwhile
+        os.kill(job.pid, 19)  # a stopped ddprun starts nothing new meanwhile
         os.kill(warden, 9)
         job.kill()
         job.wait()
@@ -130,7 +130,7 @@ class Guest:
         while os.path.exists(f"/proc/{warden}/exe") and time.monotonic() < time_limit:
             time.sleep(0.01)
         self.seen["crash"] = {"outlives": running(sleeper), "left": children(unit)}
-        # Controllers are given on in the unit's own cgroup still, which so takes no process.
+        # The unit's own cgroup still gives on controllers, so it can't take a process.
         self.ddprun("after_crash", "--worker-memory=64M", "true", cgroup=f"{unit}/ddprun-supervisor")
         self.seen["crash"]["left_then"] = children(unit)
         self.seen["crash"]["ended"] = not running(sleeper)
@@ -142,7 +142,7 @@ class Guest:
 
 
 def enter(cgroup, user):
-    """For preexec_fn."""
+    """A function for preexec_fn."""
     if cgroup:
         write(f"{cgroup}/cgroup.procs", str(os.getpid()))
     if user is not None:
@@ -213,7 +213,8 @@ class OnAKernel(harness.Case):
                            "io.max 98:0 rbps=1048576 wbps=max riops=max wiops=30"):
                 self.assertIn(f"{rank} {wanted}\n", done["out"], self.text)
             self.assertRegex(done["out"], rf"{rank} in {ROOT}/ddprun-round-\d+-1/worker-{rank}\n")
-            self.assertRegex(done["out"], rf"(?m)^(\[{rank}\] )?0::/ddprun-round-\d+-1/worker-{rank}$")  # of a child
+            # A child's cgroup.
+            self.assertRegex(done["out"], rf"(?m)^(\[{rank}\] )?0::/ddprun-round-\d+-1/worker-{rank}$")
         self.assertEqual(done["err"].count("enforced"), 0, self.text)
 
     def test_limits_of_a_job_file_are_those_of_its_workers_cgroups(self):
@@ -223,7 +224,7 @@ class OnAKernel(harness.Case):
                            "io.max 98:0 rbps=max wbps=2097152 riops=max wiops=max"):
                 self.assertIn(f"{rank} {wanted}\n", done["out"], self.text)
             self.assertRegex(done["out"], rf"{rank} in {ROOT}/agent/ddprun-round-\d+-1/worker-{rank}\n")
-        # This kernel has no cpuset; the other ones can be enforced.
+        # This kernel may have no cpuset. The other controllers can be enforced.
         self.assertEqual("--worker-cpuset can't be enforced" in done["out"], "cpuset" not in self.seen["controllers"])
         self.assertNotRegex(done["out"], "--worker-(memory|pids|io)[^;]* can't be enforced")
         self.assertEqual(done["left"], ["ddprun-supervisor"], self.text)
@@ -270,7 +271,7 @@ class OnAKernel(harness.Case):
         warden = out.split("warden ")[1].split()[0]
         supervisor = out.split("ddprun-supervisor/cgroup.procs: ")[1].splitlines()[0].split()
         self.assertIn(warden, supervisor, self.text)
-        self.assertGreater(len(supervisor), 1, self.text)  # and ddprun
+        self.assertGreater(len(supervisor), 1, self.text)  # ddprun is there, too
 
     def test_a_limit_above_is_not_taken_for_its_own(self):
         done = self.ran("above", 137)
@@ -293,7 +294,7 @@ class OnAKernel(harness.Case):
     def test_beside_other_processes_it_says_so_and_runs_without(self):
         done = self.ran("crowd")
         self.assertRegex(done["err"], r"--worker-memory can't be enforced: process \d+ \(sleep\) is in /sys/fs/cgroup/crowded, too")
-        self.assertIn("/worker-0", done["out"])  # a leaf all the same, to be killed by
+        self.assertIn("/worker-0", done["out"])  # the worker gets a cgroup all the same, so that it can be killed by it
         done = self.ran("crowd_required", 2)
         self.assertRegex(done["err"], r"^ddprun: --worker-limits=required: --worker-memory can't be enforced: [^\n]*\n$")
 

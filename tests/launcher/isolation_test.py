@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of workers on this machine, whatever it can enforce: what is said, refused and shown, and the leaves themselves."""
+"""Limits of workers on this machine, whatever it can enforce: the messages, refusals and tables, and the cgroups
+themselves."""
 import json
 import os
 import subprocess
@@ -68,7 +69,7 @@ class Leaves(harness.Case):
 
 
 class WithoutCgroups(harness.Case):
-    """In a mount namespace where there are none."""
+    """Tests in a mount namespace without cgroups."""
 
     def without(self, *args):
         script = 'umount -R -l /sys/fs/cgroup && exec "$@"'

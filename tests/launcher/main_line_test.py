@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The main job's literal line, `ddprun --nnodes=2 --nproc_per_node=4 train`, typed on two hosts that
-have nothing but /etc/ddprun/ddprun.toml with the cluster's ddprund: 8 ranks train to 0.93."""
+"""The main job's literal line, `ddprun --nnodes=2 --nproc_per_node=4 train`. It is typed on two hosts that have only
+/etc/ddprun/ddprun.toml, with the cluster's ddprund. 8 ranks train to 0.93."""
 import os
 import re
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun --metrics: a node's page, from before the rendezvous on, and what /v1/jobs shows of its node."""
+"""ddprun --metrics: a node's page, also before the rendezvous, and the node's entry in /v1/jobs."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ from prometheus import answers, page, samples
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 
-# Fails in its first round, once the test has seen it run; then runs on.
+# Fails in its first round, once the test has seen it run. Runs on in later rounds.
 WORKER = ('echo $RANK up; [ "$DDPRUN_ROUND" = 2 ] && exec sleep 600; '
           'until [ -e "$MEET/go" ]; do sleep 0.01; done; exit 3')
 LOOP = """
@@ -78,7 +78,7 @@ class NodeMetrics(prometheus.Case):
                               ("ddprun_rendezvous_duration_seconds_count", 2)):
             self.await_value(scraper, series, value)
         failed, = self.asked(scraper, 'ddprun_worker_exits_total{kind="error"}')
-        self.assertIn(failed, (1, 2))  # the other one may have been stopped first
+        self.assertIn(failed, (1, 2))  # the other worker may have been stopped first
         names = self.label_names(scraper)
         ours = {"__name__", "instance", "job", "job_id", "le"}
         self.assertLessEqual(names, ours | {"program", "version", "state", "kind", "reason", "local_rank", "mode",
@@ -130,7 +130,7 @@ class NodeMetrics(prometheus.Case):
         self.finish(process)
 
     def check_dashboard(self, pages, standing):
-        """Grafana's panels ask for what the three pages have, in words that a real Prometheus takes."""
+        """The queries of Grafana's panels find the metrics of the three pages. A real Prometheus takes them."""
         grafana = dashboard.Dashboard()
         self.assertEqual(grafana.problems(), [])
         asked, of_agents = grafana.expressions(), grafana.expressions("$agent")

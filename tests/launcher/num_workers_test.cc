@@ -89,7 +89,7 @@ TEST_CASE("nproc: CUDA_VISIBLE_DEVICES is read as CUDA reads it") {
   CHECK(num_visible_gpus(4, std::nullopt) == 4);
   CHECK(num_visible_gpus(4, "") == 0);
   CHECK(num_visible_gpus(4, "3,1") == 2);
-  CHECK(num_visible_gpus(4, "0,-1,2") == 1);  // what follows an invalid entry is hidden
+  CHECK(num_visible_gpus(4, "0,-1,2") == 1);  // entries after an invalid one are hidden
   CHECK(num_visible_gpus(4, "0,4,1") == 1);
   CHECK(num_visible_gpus(4, "GPU-8f3a,GPU-77") == 2);
   CHECK(num_visible_gpus(4, "none") == 0);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A node of one job, with the token, that speaks of another job's round, store and session: it is
-nobody there, and the other job goes on undisturbed."""
+"""A node of one job has the token, and speaks of another job's round, store and session. It is nobody there, and the
+other job goes on undisturbed."""
 import os
 import struct
 import sys
@@ -35,7 +35,7 @@ def string(text):
     return struct.pack("<Q", len(text)) + text
 
 
-# To the sum that the other job's workers count, and to what they append to.
+# Adds to the sum that the other job's workers count, and to the text to which they append.
 HARM = b"\4" + string(b"/sum") + struct.pack("<q", 10**6) + b"\x09" + string(b"/text") + string(b"forged")
 
 
@@ -57,12 +57,12 @@ class OtherJob(harness.Case):
                            f"until={meet}/go", "all", MEET=meet)
         harness.wait_until(lambda: len(os.listdir(meet)) == 2, "the other job's workers run in round 2")
 
-        # In its own job it is a node of round 1.
+        # In its own job this member is a node of round 1.
         member = self.member(endpoint, token)
         member.tell({**JOIN, "run_id": "mine"})
         session = member.message("welcome")["session"]
         self.assertEqual(member.message("start_round")["round"], 1)
-        for number in (1, 2, 3, 1 << 40):  # the first is its own: what it does there is done there
+        for number in (1, 2, 3, 1 << 40):  # the first round is its own job's, which it may harm
             member.store(number, HARM)
         member.tell({"type": "workers_running", "seq": 1, "ack": 1, "round": 2})
         member.tell({"type": "worker_failed", "seq": 2, "ack": 1, "round": 2, "failure": FAILURE})
@@ -70,14 +70,14 @@ class OtherJob(harness.Case):
                      "reason": "forged", "exit_code": 9})
         self.assertIs(member.lives(), True)
 
-        # Its session is none of the other job's, nor does it become one's node by a second join.
+        # The other job doesn't take its session, and a second join doesn't make it one of that job's nodes.
         thief = self.member(endpoint, token)
         thief.tell({**JOIN, "run_id": "theirs", "session": session})
         self.assertIn("does not know this agent", str(thief.message("refused")))
         member.tell({**JOIN, "run_id": "theirs"})
         self.assertIsNot(member.lives(), True)
 
-        # Nor does one that waits there for a place speak for a node that has one.
+        # A node that waits there for a place can't speak for a node that has one either.
         guest = self.member(endpoint, token)
         guest.tell({**JOIN, "run_id": "theirs", "instance": "1" * 32, "settings": {**JOIN["settings"], "max_nodes": 2}})
         guest.message("waiting")

@@ -52,7 +52,7 @@ TEST_CASE("out of memory: named by the last exception of the output") {
 TEST_CASE("out of memory: never a guess") {
   CHECK(out_of_memory(failed({})).empty());
   CHECK(out_of_memory(failed({"we are out of memory, said the elephant"})).empty());
-  // Caught; another exception ended it.
+  // The error was caught, and another exception ended the worker.
   CHECK(out_of_memory(failed({"MemoryError", "Traceback …", "ValueError: x"})).empty());
   CHECK(out_of_memory(failed({"MemoryError"}, "KeyError: 'a'")).empty());
   CHECK(out_of_memory(failed({"MyMemoryErrorCount: 3", "[rank0]", "[rank"})).empty());

@@ -9,8 +9,8 @@ import sys
 
 import harness
 
-# torchrun's command lines, tried with torchrun 2.15: what is below the log directory, and what is on the console. Of two workers
-# rank R prints "out R apple" on stdout and "err R pear" on stderr. Names of files: R/o and R/e; "." where there are none.
+# Command lines, and torchrun 2.15's results: the files below the log directory, and the console. Rank R of two workers
+# prints "out R apple" on stdout and "err R pear" on stderr. Names of files: R/o and R/e; ".": there are none.
 WORKER = 'echo "out $RANK apple"; echo "err $RANK pear" >&2'
 OUT, ERR = "out {} apple\n", "err {} pear\n"
 RAW_OUT, RAW_ERR = ["out 0 apple", "out 1 apple"], ["err 0 pear", "err 1 pear"]
@@ -39,7 +39,7 @@ NAMES = {"o": "stdout.log", "e": "stderr.log"}
 
 class Output(harness.Case):
     def torchrun(self):
-        """ddprun under the name torchrun."""
+        """Runs ddprun under the name torchrun."""
         link = os.path.join(self.scratch(), "torchrun")
         os.symlink(os.path.realpath(harness.DDPRUN), link)
         return link
@@ -49,7 +49,7 @@ class Output(harness.Case):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
 
     def tree(self, logs):
-        """File → text, below the one run's one attempt; directories are "<local rank>/"."""
+        """File → text, below the only attempt of the only run. Directories are "<local rank>/"."""
         runs = os.listdir(logs)
         self.assertEqual(len(runs), 1, runs)
         self.assertRegex(runs[0], r"^job_[a-z0-9_]{8}$")
@@ -116,7 +116,7 @@ class Output(harness.Case):
         where = re.search(r"log files are in (\S+);", done.stderr)
         self.assertTrue(where, done.text)
         self.assertEqual(subprocess.run(["grep", "-rh", "kept", where[1]], capture_output=True, text=True).stdout, "kept\n")
-        # A tee is shown, so that nothing needs to be kept.
+        # Lines of a tee are shown, so nothing needs to be kept.
         done = self.ddprun("--standalone", "-t", "3", "echo", "shown", TMPDIR=self.scratch())
         self.assertEqual((done.stdout, done.stderr), ("[default0]:shown\n", ""))
 
@@ -150,7 +150,7 @@ class Output(harness.Case):
         self.assertEqual(numbers, list(range(numbers[0], 100001)))
 
     def test_8_noisy_workers_lose_nothing_and_mix_nothing(self):
-        # A million lines of 100 bytes as fast as they can, in blocks that end anywhere.
+        # Each worker writes a million lines of 100 bytes as fast as it can, in blocks that end anywhere.
         program = ('import os\nr = os.environ["RANK"]\n'
                    'data = "".join(f"{r} {i:09d} {chr(97 + i % 26) * 86}\\n" for i in range(125000)).encode()\n'
                    'while data: data = data[os.write(1, data[:77777]):]\n')
@@ -231,7 +231,7 @@ class Output(harness.Case):
             self.assertEqual(self.with_stdin([argv[0], "--stdin-rank=1", *argv[1:]], "continue\n").returncode, 0)
 
     def in_small_disk(self, command, size="256k"):
-        """A shell command in a mount namespace of its own, with $DISK a small tmpfs."""
+        """Runs a shell command in a mount namespace of its own, with $DISK a small tmpfs."""
         if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
             self.skipTest("no mount namespaces here: needs root or user namespaces")
         disk = self.scratch()
@@ -260,10 +260,11 @@ class Output(harness.Case):
 
 
 class Terminal(harness.Case):
-    """On a pseudo-terminal."""
+    """Tests on a pseudo-terminal."""
 
     def in_terminal(self, argv, **more):
-        """All that is shown, as text with \\n line ends, and the exit status."""
+        """All bytes that the terminal shows, as text with \
+         line ends, and the exit status."""
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(argv[0], argv, harness.environment(TERM="xterm", **more))
@@ -271,7 +272,7 @@ class Terminal(harness.Case):
         while True:
             try:
                 piece = os.read(terminal, 65536)
-            except OSError:  # EIO: the last one has gone
+            except OSError:  # EIO: the last process has gone
                 break
             if not piece:
                 break
@@ -304,7 +305,7 @@ class Terminal(harness.Case):
 
     def test_a_job_in_the_background_leaves_the_terminal_to_the_shell(self):
         pid, terminal = pty.fork()
-        if pid == 0:  # the "shell": its job is in another process group, and it reads what is typed
+        if pid == 0:  # plays the shell: its job is in another process group, and it reads the typed text itself
             job = subprocess.Popen([harness.DDPRUN, "--standalone", "cat"], env=harness.environment(), preexec_fn=os.setpgrp)
             status = job.wait(30)
             os.write(1, b"job ended with %d\n" % status)
@@ -318,7 +319,7 @@ class Terminal(harness.Case):
                 break
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0, shown)
         self.assertIn(b"job ended with 0", shown)
-        self.assertEqual(shown.count(b"typed"), 1, shown)  # the terminal's echo, not cat
+        self.assertEqual(shown.count(b"typed"), 1, shown)  # the terminal's echo, no output of cat
 
 
 if __name__ == "__main__":

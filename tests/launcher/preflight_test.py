@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A node is checked before it joins, and before each round: one that is not fit stays out."""
+"""A node is checked before it joins, and before each round. A node that is not fit stays out."""
 import json
 import os
 import re
@@ -48,7 +48,7 @@ class OneNode(harness.Case):
         self.assertIn("preflight: directory: no file can be made in /no/such/folder", done.stderr)
 
     def doctor_file(self, text=""):
-        """Thresholds by which this machine passes, but for what `text` says."""
+        """Thresholds that this machine passes, except for those of `text`."""
         groups = ["cpu", "memory", "network", "disk", "cgroup", "environment", "gpu", "rdma", "sysctl"]
         return self.write(self.scratch(), "doctor.toml", f"skip = {groups}\n{text}")
 
@@ -74,7 +74,7 @@ class OneNode(harness.Case):
     def test_one_of_several_does_not_join(self):
         done = self.ddprun("--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "true",
                            TMPDIR="/no/such/folder", timeout=20)
-        self.assertEqual(done.returncode, 2, done.text)  # nor would another node do
+        self.assertEqual(done.returncode, 2, done.text)  # another node would fail, too
         self.assertEqual(done.stderr, "ddprun: preflight: directory: no file can be made in /no/such/folder: "
                          "No such file or directory; make room, or set TMPDIR to another one\n")
 
@@ -126,7 +126,7 @@ class SeveralNodes(harness.HostsCase):
                 report = json.load(f)
             self.assertEqual((report["state"], len(report["excluded"])), ("succeeded", 1), report)
             self.assertIn(why, report["excluded"][0])
-            self.assertEqual(report["rounds"], 1)  # it cost the job nothing
+            self.assertEqual(report["rounds"], 1)  # the check cost the job no round
         with open(reports[1]) as f:
             self.assertIn(why, json.load(f)["reason"])
 

@@ -13,7 +13,7 @@ namespace {
 
 // Path → "rxdo": readable, executable, is a directory, is something else (a pipe, a device).
 struct FakeFiles : FileSystem {
-  // "./x" and "x" are one file.
+  // "./x" and "x" name the same file.
   static std::string plain(const std::string& path) {
     return path.starts_with("./") ? path.substr(2) : path;
   }
@@ -141,7 +141,8 @@ TEST_CASE("program: the Python of the environment in which ddprun lies comes fir
   CHECK(python("/venv/bin/ddprun") == "/venv/bin/python3");
   CHECK(python("/conda/bin/torchrun") == "/conda/bin/python3");
   CHECK(python("ddprun", "/venv/bin:/usr/bin") == "/venv/bin/python3");
-  // In no environment: what the user has first in PATH, an active environment's.
+  // ddprun is in no environment, so the first Python in the user's PATH is taken, an active
+  // environment's.
   CHECK(python("/usr/bin/torchrun", "/venv/bin:/usr/bin") == "/venv/bin/python3");
   CHECK(python("/usr/bin/torchrun") == "/usr/bin/python3");
   CHECK(python("nosuch") == "/usr/bin/python3");

@@ -48,7 +48,8 @@ class Case(harness.Case):
             self.skipTest("no Prometheus here (scripts/setup.sh full)")
 
     def prometheus(self, *ports, more=""):
-        """A Prometheus that scrapes them; its own port. `more`: lines of its scrape configuration."""
+        """Starts a Prometheus that scrapes these endpoints. Returns its own port. `more`: lines of its scrape
+        configuration."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         configuration = os.path.join(directory, "prometheus.yml")
@@ -60,7 +61,7 @@ class Case(harness.Case):
         return own
 
     def asked(self, prometheus, query):
-        """The values of all series that it finds; [] while it isn't up."""
+        """The values of all series that match; [] before it is up."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/query?" +
                                         urllib.parse.urlencode({"query": query}), timeout=harness.TIMEOUT) as answer:
@@ -69,7 +70,7 @@ class Case(harness.Case):
             return []
 
     def refusal(self, prometheus, query):
-        """Why it does not take the query; None: it does."""
+        """The reason why it refuses the query; None: it takes it."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{prometheus}/api/v1/query?" +
                                         urllib.parse.urlencode({"query": query}), timeout=harness.TIMEOUT):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a job leaves of itself: --report, --events, --event-log-handler, its own error file; memory that ran out."""
+"""The files that a job leaves: --report, --events, --event-log-handler, its own error file; and memory that ran out."""
 import json
 import os
 import re
@@ -15,7 +15,7 @@ STATES = {"succeeded", "worker_failed", "retryable", "no_progress", "time_limit"
 
 
 def keys_of(value, above=""):
-    """Every key in it, "a.b" for one in an object; what a program's own error file has is its own."""
+    """Every key in it, "a.b" for a key of an object. Keys of a program's own error file are left out."""
     if isinstance(value, dict) and not above.endswith("error_fields."):
         for key, inner in value.items():
             yield above + key
@@ -56,7 +56,7 @@ class Report(harness.Case):
         self.assertEqual((here["node_rank"], here["num_workers"], here["decided_by"]), (0, 1, "rendezvous"))
         self.assertEqual([each["restart_count"] for each in here["rounds"]], [0, 1])
         self.assertTrue(all(0 <= each["start_seconds"] <= report["seconds"] for each in here["rounds"]), here)
-        self.assertEqual(os.listdir(self.folder), ["report.json"])  # nothing beside it
+        self.assertEqual(os.listdir(self.folder), ["report.json"])  # no other file is beside it
         self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o666 & ~self.umask())
 
     @staticmethod
@@ -95,7 +95,7 @@ class Report(harness.Case):
             page = f.read()
         for key in sorted(set(keys_of(report))):
             self.assertIn(f"| `{key}` |", page)
-        # torchrun's way: what the program's own ErrorHandler added is handed on.
+        # As torchrun does, ddprun hands on the fields that the program's own ErrorHandler added.
         with open(own) as f:
             handed_on = json.load(f)
         self.assertEqual((handed_on["ticket"], handed_on["message"]["extraInfo"]["step"]), ([7], 40))
@@ -173,9 +173,9 @@ class Report(harness.Case):
 
 
 class OutOfMemory(harness.Case):
-    # Touches what it takes.
+    # Writes to all memory that it takes.
     HOG = "import os\nkept = []\nwhile True: kept.append(os.urandom(1) * (1 << 20))"
-    # The kernel takes the largest process: far more than ddprun's own, which sanitizers make large.
+    # The kernel kills the largest process. The limit is far more than ddprun's own memory, which sanitizers make large.
     LIMIT_MIB = 768 if os.environ.get("DDPRUN_SANITIZE") else 96
 
     def test_a_worker_killed_by_the_kernel_is_said_to_be(self):
@@ -232,7 +232,7 @@ class Events(harness.Case):
     def test_each_worker_of_each_round_is_in_the_file(self):
         path = os.path.join(self.scratch(), "events")
         script = harness.MEET + '; [ $RANK = 1 ] && exit 6; exec sleep 600'
-        for _ in range(2):  # the file grows
+        for _ in range(2):  # the second run appends to the file
             done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=1", f"--event-log-handler=file={path}",
                                "sh", "-c", script, MEET=self.scratch())
             self.assertEqual(done.returncode, 6, done.text)
@@ -249,7 +249,7 @@ class Events(harness.Case):
 
 
 class OwnEvents(harness.Case):
-    # In round 1 both do three steps, meet, and rank 1 fails.
+    # In round 1 both ranks do three steps, meet, and rank 1 fails.
     LOOP = """
 import os, sys, time
 import ddprun
@@ -338,10 +338,12 @@ if first:
             if not there:
                 continue
             lines = self.read(os.path.join(run, name))
-            self.assertEqual([line["event"] for line in lines], ["begin", "round", "spawn", "exit", "verdict"])  # no restart
+            # There was no restart.
+            self.assertEqual([line["event"] for line in lines], ["begin", "round", "spawn", "exit", "verdict"])
             self.assertEqual((lines[-1]["state"], lines[-1]["exit_code"]), ("worker_failed", 4))
             self.assertIn("rank 0 ", lines[-1]["first_failure"])
-            facts = json.loads(self.ddprunctl("report", logs, "--json").stdout)  # found in the job's own directory
+            # The record is found in the job's own directory.
+            facts = json.loads(self.ddprunctl("report", logs, "--json").stdout)
             self.assertEqual((facts["state"], facts["exit_code"]), ("worker_failed", 4))
 
     def test_a_file_that_cannot_be_opened_is_refused_and_a_full_one_said_once(self):

@@ -42,7 +42,7 @@ LaunchConfig config_of(std::vector<std::string> flags, const Environment& enviro
 
 TEST_CASE("scheduler: no variables, or those of half a step, are none") {
   CHECK_FALSE(step_of({}, "n01"));
-  CHECK_FALSE(step_of({{"SLURM_JOB_ID", "77"}}, "n01"));  // a batch script
+  CHECK_FALSE(step_of({{"SLURM_JOB_ID", "77"}}, "n01"));  // only a batch script
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "x"}}, "job-x"));
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "1"}}, "laptop"));
 }
@@ -64,10 +64,10 @@ TEST_CASE("scheduler: a batch script of several nodes, without srun, is told wha
   other["SLURM_JOB_NUM_NODES"] = "1";
   CHECK(notes({"train"}, other).empty());
   other = batch;
-  other["TORCHELASTIC_RUN_ID"] = "x";  // a worker's own
+  other["TORCHELASTIC_RUN_ID"] = "x";  // a variable of a worker
   CHECK(notes({"train"}, other).empty());
   other = batch;
-  other["SLURM_STEP_NODELIST"] = "n1";  // a step, of one node, say
+  other["SLURM_STEP_NODELIST"] = "n1";  // a variable of a step, e.g. of one node
   CHECK(notes({"train"}, other).empty());
 }
 
@@ -109,11 +109,11 @@ TEST_CASE("scheduler: who can't tell the other nodes doesn't run the job alone b
     return parse_command_line(flags, environment, {}, step_of(environment, "b")).problems;
   };
   const Environment task = {{"PBS_JOBID", "12.head"},
-                            {"PBS_TASKNUM", "3"}};  // as of Torque's pbsdsh
+                            {"PBS_TASKNUM", "3"}};  // the variables that Torque's pbsdsh sets
   REQUIRE(problems({}, task).size() == 1);
   CHECK_THAT(problems({}, task)[0], Contains("PBS_NODEFILE= can't be read on this node"));
   CHECK(problems({"--nnodes=1"}, task).empty());
-  CHECK(problems({}, {{"PBS_JOBID", "12.head"}}).empty());  // the job's script
+  CHECK(problems({}, {{"PBS_JOBID", "12.head"}}).empty());  // the job's script alone
   Environment step = kSlurmStep;
   step["SLURM_STEP_NODELIST"] = "n[1-";
   CHECK(problems({}, step).size() == 1);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who else is at a job's port: a second job on it, a ddprun started by a worker, spares that nobody
-needed, other jobs' nodes, and strangers."""
+"""Other users of a job's port: a second job on it, a worker's own ddprun, spares that nobody needed, other jobs' nodes,
+and strangers."""
 import os
 import signal
 import socket
@@ -18,13 +18,13 @@ class Base(harness.Case):
 
 class SharedPort(Base):
     def hold(self, *flags, **more):
-        """A job that runs until it is told to end."""
+        """Starts a job that runs until it is told to end."""
         process = self.start(*flags, "sh", "-c", "echo ready; exec sleep 600", **more)
         self.assertEqual(process.stdout.readline(), "ready\n")
         return process
 
     def refused(self, first, *flags, **more):
-        """A second job beside `first`, whose program never runs; what it is told."""
+        """Starts a second job beside `first`. Its program never runs. Returns the message."""
         done = self.ddprun(*flags, "echo", "never", timeout=20, **more)
         self.assertEqual((done.returncode, done.stdout), (2, ""), done.text)
         self.assertIn(f"pid {first.pid} on ", done.stderr)
@@ -58,7 +58,7 @@ class SharedPort(Base):
 
     def test_two_jobs_of_one_node_on_one_port_do_not_need_each_other(self):
         first = self.hold(self.endpoint, "--rdzv-id=A")
-        for flags in (["--rdzv-id=B"], []):  # without a name each one has another
+        for flags in (["--rdzv-id=B"], []):  # each job without a name gets another one
             with self.subTest(flags=flags):
                 go = os.path.join(self.scratch(), "go")
                 second = self.start(self.endpoint, *flags, "sh", "-c",
@@ -67,7 +67,8 @@ class SharedPort(Base):
                 self.assertIn(f"another job has its rendezvous at 127.0.0.1:{self.port}: this one has its own",
                               second.stderr.readline())
                 first.terminate()
-                self.assertEqual(self.finish(first, timeout=10).returncode, 128 + signal.SIGTERM)  # it waits for nobody
+                # It ends at once, without a wait.
+                self.assertEqual(self.finish(first, timeout=10).returncode, 128 + signal.SIGTERM)
                 open(go, "w", encoding="ascii").close()
                 done = self.finish(second)
                 self.assertEqual((done.returncode, done.stdout), (0, "went on\n"), done.text)
@@ -83,7 +84,7 @@ class SharedPort(Base):
         self.assertIn("give each node its own", done.stderr)
 
     def test_a_ddprun_that_a_worker_starts_never_waits_for_that_worker(self):
-        """By a cluster's variables it would be a node of the job that it runs in."""
+        """The cluster's variables would make it a node of the job in which it runs."""
         inner = f'"{harness.DDPRUN}" sh -c "echo inner"; echo "inner ended with $?"'
         for name, variables in (
                 ("fixed ranks", {"PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": str(self.port)}),
@@ -116,7 +117,7 @@ class SharedPort(Base):
 
 
 class OtherJobs(Base):
-    """A job's rendezvous serves another job, too."""
+    """The rendezvous of a job serves another job, too."""
 
     def test_what_a_job_says_at_its_end_does_not_wait_for_another_jobs_end(self):
         go = os.path.join(self.scratch(), "go")
@@ -146,7 +147,7 @@ class OtherJobs(Base):
 
 class Strangers(Base):
     def test_a_flood_of_strangers_floods_no_terminal_and_stops_nothing(self):
-        """Also where nobody reads what is said about it: the agents live by their keep-alive."""
+        """It also holds if nobody reads the messages about them. The agents live by their keep-alive."""
         go = os.path.join(self.scratch(), "go")
         flags = ["--nnodes=2", self.endpoint, "--keep-alive-timeout=2", "sh", "-c",
                  f"echo ready; until [ -e {go} ]; do sleep 0.01; done"]
@@ -171,7 +172,7 @@ class Strangers(Base):
         open(go, "w", encoding="ascii").close()
         done = self.finish(other)
         self.assertEqual(done.returncode, 0, done.text)
-        while os.read(full_pipe[0], 65536):  # its last lines, and its end
+        while os.read(full_pipe[0], 65536):  # reads its last lines, and its end
             pass
         self.assertEqual(unread.wait(20), 0)
 
@@ -195,7 +196,7 @@ class Strangers(Base):
             return False
 
     def pester(self, times):
-        """So many at once; returns when all have been sent away."""
+        """Makes so many connections at once. Returns when all have been sent away."""
         strangers = []
         for _ in range(times):
             strangers.append(socket.create_connection(("127.0.0.1", self.port), 20))

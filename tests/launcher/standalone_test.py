@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun on one node: success, failure, restarts, output, signals, and what is left afterwards."""
+"""ddprun on one node: success, failure, restarts, output, signals, and leftovers."""
 import json
 import os
 import random
@@ -16,7 +16,7 @@ import harness
 
 
 def processes_with(marker):
-    """Pids of live processes that have `marker` in their environment."""
+    """Pids of living processes that have `marker` in their environment."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -36,7 +36,7 @@ def catches(pid, number):
 
 
 class GpuMemory(harness.Case):
-    """NVML is a library whose answers a file gives (tests/agent/gpu/fake_nvml.cc)."""
+    """Tests with an NVML whose answers a file gives (tests/agent/gpu/fake_nvml.cc)."""
 
     def test_the_next_round_waits_until_the_memory_of_the_last_one_is_free(self):
         folder = self.scratch()
@@ -54,7 +54,7 @@ class GpuMemory(harness.Case):
             return len(words) == 3 and not os.path.exists(f"/proc/{words[1]}")
 
         harness.wait_until(worker_is_gone, "the first round's worker held memory and ended")
-        time.sleep(0.3)  # long enough for a round to start that doesn't wait
+        time.sleep(0.3)  # long enough for a new round to start, if it didn't wait
         freed = time.time_ns()
         self.write(folder, "held", "")
         done = self.finish(process)
@@ -156,7 +156,7 @@ class Success(harness.Case):
     def test_the_exit_barrier_and_the_last_call_are_as_long_as_the_user_says(self):
         flags = ["--nnodes=1:2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "--rdzv-id=j",
                  "--shutdown-timeout=1", "--rdzv-conf=exit_barrier_timeout=0.5,last_call_timeout=0.1"]
-        self.assertEqual(self.ddprun(*flags, "true", timeout=20).returncode, 0)  # not after 30 s
+        self.assertEqual(self.ddprun(*flags, "true", timeout=20).returncode, 0)  # it doesn't wait for 30 s
         flags[0] = "--nnodes=2"
         running = [self.start(*flags, "sh", "-c", "[ $RANK = 0 ] || exec sleep 600") for _ in range(2)]
         for done in [self.finish(process, timeout=20) for process in running]:
@@ -179,7 +179,7 @@ class Success(harness.Case):
                    b"GET / HTTP/9.9\r\n\r\n", b"GET /" + b"a" * 100_000, b"POST /v1/agent HTTP/1.1\r\n\r\n",
                    upgrade + b"\x81\xff" + b"\xff" * 8, upgrade + b"\x81\x82\0\0\0\0{}",
                    *(noise.randbytes(noise.randrange(1, 3000)) for _ in range(100))]
-        for _ in range(20):  # that never say anything
+        for _ in range(20):  # these never say anything
             self.addCleanup(socket.create_connection(("127.0.0.1", port), 10).close)
         for bytes_ in garbage:
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
@@ -190,7 +190,7 @@ class Success(harness.Case):
                         pass
                 except TimeoutError:
                     self.fail(f"not closed after {bytes_[:40]!r}")
-                except OSError:  # closed while we were at it
+                except OSError:  # the connection was closed while the test wrote to it
                     pass
         open(go, "w", encoding="ascii").close()
         done = [self.finish(process, timeout=20) for process in running]
@@ -205,7 +205,7 @@ class Success(harness.Case):
         self.assertEqual(process.returncode, 0)
 
     def test_closed_standard_streams_are_no_sockets(self):
-        """A socket that got number 0, 1 or 2 would be the workers' input, or get their output."""
+        """A socket with number 0, 1 or 2 would be the workers' input, or would get their output."""
         out = os.path.join(self.scratch(), "streams")
         closed = harness.subprocess.run(
             ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', harness.DDPRUN, "--standalone",
@@ -217,7 +217,7 @@ class Success(harness.Case):
             self.assertEqual(f.read(), "/dev/null\n" * 2)
         alone = self.finish(self.start("-c", 'exec "$0" --standalone sh -ec "echo lost; exit 0" >&-', harness.DDPRUN,
                                        program="/bin/sh"))
-        self.assertEqual((alone.returncode, alone.stderr), (0, ""), alone.text)  # it has ddprun's own stdout
+        self.assertEqual((alone.returncode, alone.stderr), (0, ""), alone.text)  # the worker has ddprun's own stdout
 
     def test_workers_have_the_limit_of_open_files_that_ddprun_was_given(self):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -310,7 +310,7 @@ class Failure(harness.Case):
                     "true", TORCHELASTIC_ERROR_FILE=own)
         self.assertEqual(message()["errorCode"], 69)
         self.assertIn("127.0.0.2:1", message()["message"])
-        # It says it to another ddprun, too.
+        # A ddprun inside a worker tells the outer ddprun, too.
         done = self.ddprun("--standalone", "sh", "-c", f"{harness.DDPRUN} /no/such/program; exit 3",
                            TORCHELASTIC_ERROR_FILE=own)
         self.assertEqual(done.returncode, 3, done.text)
@@ -344,7 +344,7 @@ class Failure(harness.Case):
         self.assertEqual({w["master"] for w in harness.parse_shown(done.stdout)}, {f"127.0.0.1:{port}"})
 
 
-# A worker that waits for SIGTERM without a race, says so, and ends (or, deaf, doesn't).
+# A worker that waits for SIGTERM without a race, prints that it came, and ends (or, deaf, doesn't end).
 WAITER = ("import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
           "print('ready', flush=True); signal.sigwait({signal.SIGTERM}); print('heard', flush=True)")
 ANY_SIGNAL = ("import signal; all = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}; "
@@ -353,9 +353,9 @@ ANY_SIGNAL = ("import signal; all = {signal.SIGTERM, signal.SIGINT, signal.SIGHU
 DEAF = WAITER + "; signal.sigwait({signal.SIGUSR2})"
 
 
-VALIDATE = b"\0" + (0x3C85F7CE).to_bytes(4, "little")  # how a store's client begins
+VALIDATE = b"\0" + (0x3C85F7CE).to_bytes(4, "little")  # each client of a store sends this first
 
-# Connects to the store. After SIGTERM node 0's ends at once, node 1's a second after that one's end.
+# A worker that connects to the store. After SIGTERM node 0's worker ends at once, node 1's a second after that.
 STORE_USER = f"""
 import os, signal, socket, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
@@ -406,7 +406,7 @@ class Signals(harness.Case):
         process.send_signal(signal.SIGTERM)
         self.wait_for_line(process, "heard")
         process.send_signal(signal.SIGINT)
-        done = self.finish(process, timeout=10)  # the grace is 30 s
+        done = self.finish(process, timeout=10)  # sooner than the grace of 30 s
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
         self.assertIn("killing the workers", done.stderr)
 
@@ -464,21 +464,21 @@ class Signals(harness.Case):
         process = self.start("--standalone", sys.executable, "-c", code)
         self.wait_for_line(process, "ready")
         process.send_signal(signal.SIGINT)
-        done = self.finish(process, timeout=10)  # half of the grace is 15 s
+        done = self.finish(process, timeout=10)  # sooner than half of the grace, 15 s
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
 
     def test_a_hangup_that_is_ignored_stays_ignored(self):
-        """nohup ddprun …"""
+        """ddprun under nohup."""
         process = self.start("--standalone", "sh", "-c", "echo ready; exec sleep 600",
                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.wait_for_line(process, "ready")
-        process.send_signal(signal.SIGHUP)  # would be taken before the other
+        process.send_signal(signal.SIGHUP)  # if it were not ignored, it would be taken before SIGTERM
         process.send_signal(signal.SIGTERM)
         done = self.finish(process)
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
 
     def test_the_last_output_waits_for_its_reader_until_a_signal_comes(self):
-        """Together more than a pipe takes, and less than what makes workers wait for a reader."""
+        """The workers' output is more than a pipe takes, and less than the amount that makes workers wait for a reader."""
         meet = self.scratch()
         process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
                              "head -c 200000 /dev/zero | tr '\\0' x; : >\"$MEET/$RANK\"", MEET=meet)
@@ -496,13 +496,13 @@ class Signals(harness.Case):
         self.assertRegex(process.stderr.read(), r"the last \d+ bytes of the workers' output were not taken")
 
     def test_a_pause_of_ddprun_does_not_end_a_job_of_one_node(self):
-        """Ctrl-Z and fg: longer than the 5 s of silence after which a node of several is lost."""
+        """Ctrl-Z and fg. The pause is longer than the 5 s of silence after which a node of several is lost."""
         meet = self.scratch()
         process = self.start("--standalone", "sh", "-c",
                              'echo ready; until [ -e "$MEET/go" ]; do sleep 0.01; done', MEET=meet)
         self.wait_for_line(process, "ready")
         process.send_signal(signal.SIGSTOP)
-        time.sleep(5.5)  # the silence itself
+        time.sleep(5.5)  # the silence
         process.send_signal(signal.SIGCONT)
         self.write(meet, "go", "")
         done = self.finish(process)
@@ -515,7 +515,7 @@ class Signals(harness.Case):
         self.assertEqual(self.finish(process, timeout=10).returncode, 3)
 
     def check_store_outlives_rank_0(self, flags_of):
-        """Node 0, which serves the store, is told to stop; the other node's worker takes longer."""
+        """Node 0, which serves the store, is told to stop. The other node's worker takes longer."""
         meet = self.scratch()
         worker = self.write(meet, "worker.py", STORE_USER)
         nodes = [self.start("--nnodes=2", *flags_of(rank), worker, MEET=meet, NODE=str(rank),
@@ -538,7 +538,7 @@ class Signals(harness.Case):
                                                        f"--master-port={port}"])
 
     def test_a_store_that_is_still_used_is_kept_for_the_grace_only(self):
-        """A connection of nobody's worker, on a node that leaves."""
+        """A connection that belongs to no worker, on a node that leaves."""
         process = self.start("--standalone", "--shutdown-timeout=1", sys.executable, "-c",
                              "import os; print(os.environ['MASTER_PORT'], flush=True); " + WAITER)
         with socket.create_connection(("127.0.0.1", int(process.stdout.readline())), 10) as foreign:
@@ -556,9 +556,10 @@ class Signals(harness.Case):
 
     def test_a_signal_of_a_worker_to_its_parent_is_ddpruns(self):
         for script in ("kill -TERM $PPID; exec sleep 600",
-                       # a worker's child, which lives on
+                       # the sender is a worker's child, which lives on
                        "sh -c 'kill -TERM $0; exec sleep 600' $PPID & exec sleep 600"):
-            done = self.ddprun("--nproc-per-node=2", "sh", "-c", script, timeout=30)  # both: one signal to ddprun
+            # Both workers send; ddprun takes it as one signal.
+            done = self.ddprun("--nproc-per-node=2", "sh", "-c", script, timeout=30)
             self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
             self.assertIn("got SIGTERM: stopping the workers", done.stderr)
             self.assertNotIn("again", done.stderr)
@@ -586,8 +587,9 @@ class Signals(harness.Case):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
         folder = self.scratch()
         process = self.start("--standalone", "sh", "-c", "echo $PPID; exec sleep 600", TMPDIR=folder, **{marker: "1"})
-        pids = [int(process.stdout.readline()), *processes_with(marker)]  # the warden's environment is empty
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # as a container's end: none sees another's
+        # The warden's environment is empty, so its pid comes from the worker.
+        pids = [int(process.stdout.readline()), *processes_with(marker)]
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # like the end of a container: no process sees the others' ends
             for pid in pids:
                 os.kill(pid, number)
         process.wait()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room; a queue, slots,
-cancelling, and what is killed meanwhile."""
+"""Standing agents (docs/nodes.md): a line typed once starts the job on nodes that have room. Other cases are the queue,
+slots, cancelling, and kills meanwhile."""
 import array
 import base64
 import contextlib
@@ -59,11 +59,11 @@ class StandingCase(prometheus.Case):
         return self.start("--standing-agents", f"--rdzv-endpoint={self.endpoint}", *self.flags, *args, **more)
 
     def gang_of(self, process):
-        """The id of what it has submitted."""
+        """The id of the gang that it has submitted."""
         return self.await_line(process, "gang ").split("gang ")[1].split()[0]
 
     def hold(self, name):
-        """A worker's program that says so, and ends when the test makes its file."""
+        """A worker's program that prints a line, and ends when the test makes its file."""
         path = os.path.join(self.place, name)
         return path, f'echo "{name} runs"; until [ -e {path} ]; do sleep 0.02; done; echo "{name} is done"'
 
@@ -167,7 +167,7 @@ class OneHost(StandingCase):
         self.assertEqual(one.stdout.readline(), "held runs\n")
         two = self.submit(*SH, "true")
         self.await_line(two, "is queued")
-        os.kill(two.pid, signal.SIGSTOP)  # so that both are there when it looks
+        os.kill(two.pid, signal.SIGSTOP)  # so that it finds both signals when it looks
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
             os.kill(two.pid, number)
         done = self.finish(two)
@@ -177,7 +177,7 @@ class OneHost(StandingCase):
 
     def test_a_signal_ends_the_wait_for_a_ddprund_that_is_not_there(self):
         with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # and nobody listens
+            taken.bind(("127.0.0.1", 0))  # nobody listens there
             self.endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
             job = self.submit(*SH, "true")
             self.await_line(job, "the ddprund is away", "trying on")
@@ -206,7 +206,7 @@ class OneHost(StandingCase):
         os.unlink(os.path.join(self.place, "full"))
         fills = f"head -c 1m /dev/zero >{self.place}/full; echo lost; exit 0"
         job = self.finish(self.submit(*SH, fills, cwd="/"))
-        self.assertEqual(job.returncode, 0, job.text)  # its own
+        self.assertEqual(job.returncode, 0, job.text)  # the program's own code
         self.assertRegex(job.stderr, r"has ended with 0: n1: ddprun ended with 0, what it printed may be lost: no space is "
                                      rf"left on the disk of {self.place}; \d+ bytes are kept\n")
 
@@ -224,7 +224,7 @@ class OneHost(StandingCase):
                 os.utime(os.path.join(self.place, "gangs", gang, "n1", name), (1, 1))
         self.agent("n2", slots=1)
         self.assertEqual(self.finish(self.submit(*SH, "echo third")).returncode, 0)
-        self.assertIn(first, os.listdir(os.path.join(self.place, "gangs")))  # another node's
+        self.assertIn(first, os.listdir(os.path.join(self.place, "gangs")))  # this output belongs to another agent
         self.let_go(path)
         self.assertEqual(self.finish(held).returncode, 0)
         os.utime(os.path.join(self.place, "gangs", second, "n1", "stdout"), None)
@@ -262,7 +262,7 @@ class OneHost(StandingCase):
         self.await_line(two, "is queued")
         daemon.kill()
         daemon.wait()
-        self.let_go(first)  # it ends while nobody hears it
+        self.let_go(first)  # the job ends while nobody hears it
         self.ddprund_again(state)
         done = self.finish(one)
         self.assertEqual(done.returncode, 0, done.text)
@@ -271,7 +271,7 @@ class OneHost(StandingCase):
         self.assertEqual((done.returncode, done.stdout), (0, "second\n"), done.text)
 
     def test_a_ddprund_that_has_forgotten_a_gang_is_said_to(self):
-        daemon = self.queue()  # without a --state-dir
+        daemon = self.queue()  # this ddprund has no --state-dir
         self.agent("n1", slots=1)
         _, script = self.hold("held")
         own = os.path.join(self.place, "own.json")
@@ -290,7 +290,7 @@ class OneHost(StandingCase):
         self.assertNotIn("left to itself", done.stderr)
 
     def test_what_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
-        """A proxy whose ddprund is down, another protocol, garbage: said once, and tried on."""
+        """A proxy whose ddprund is down, another protocol, garbage. The agent says it once, and tries on."""
         certs = self.certs()
         for flags in ([], [f"--tls-ca={certs}/ca.pem"]):
             with self.subTest(flags), socket.create_server(("127.0.0.1", 0)) as other:
@@ -300,7 +300,7 @@ class OneHost(StandingCase):
                 for answer in (b"HTTP/1.1 502 X\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0\xff" * 999,
                                b"HTTP/1.1 404 X\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"):
                     connection, _ = other.accept()
-                    with connection, contextlib.suppress(OSError):  # it may have seen enough before
+                    with connection, contextlib.suppress(OSError):  # the agent may have closed the connection before
                         connection.recv(4096)
                         connection.sendall(answer)
                         connection.shutdown(socket.SHUT_WR)
@@ -350,12 +350,12 @@ class OneHost(StandingCase):
         self.assertIn("saved", done.stdout)
 
     def mount_silent(self, directory):
-        """A file system that never answers, as a dead file server's: FUSE with nobody behind it."""
+        """A file system that never answers, like a dead file server's: FUSE without a server."""
         try:
             device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         except OSError as missing:
             self.skipTest(str(missing))
-        self.addCleanup(os.close, device)  # lets go of all who wait for it
+        self.addCleanup(os.close, device)  # frees all processes that wait for it
         libc = ctypes.CDLL(None, use_errno=True)
         options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
         if libc.mount(b"silent", directory.encode(), b"fuse", 0, options) != 0:
@@ -387,7 +387,7 @@ class OneHost(StandingCase):
         last = 300_000
         path, script = self.hold("held")
         job = self.submit(*SH, f"seq {last}; : >{path}.said; {script}")
-        line = job.stdout.readline()  # and not one more: the pipe is full, and pages are longer
+        line = job.stdout.readline()  # reads no further line: the pipe is full, and pages are longer
         harness.wait_until(lambda: self.is_full(job.stdout), "the pipe is full")
         harness.wait_until(lambda: os.path.exists(f"{path}.said"), "all of it is said")
         job.terminate()
@@ -400,7 +400,7 @@ class OneHost(StandingCase):
     def is_full(pipe):
         held = array.array("i", [0])
         fcntl.ioctl(pipe, termios.FIONREAD, held)
-        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) // 2  # its pages needn't be
+        return held[0] > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) // 2  # its pages needn't be full
 
     def test_a_full_disk_behind_its_stdout_is_said(self):
         self.queue()
@@ -534,7 +534,7 @@ class OneHost(StandingCase):
         agent.send_signal(signal.SIGHUP)
         self.await_line(agent, "got SIGHUP: the token and the certificates are read again")
         self.let_go(path)
-        self.assertEqual(self.finish(job).returncode, 0)  # over the connection that was open
+        self.assertEqual(self.finish(job).returncode, 0)  # over the connection that was open before
         token = self.token("another token, as long as that")
         daemon.kill()
         daemon.wait()
@@ -601,7 +601,7 @@ class OneHost(StandingCase):
         self.queue()
         self.agent("n1", slots=1)
         path, script = self.hold("held")
-        job = self.submit(*SH, script, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # nohup
+        job = self.submit(*SH, script, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as nohup does
         self.assertEqual(job.stdout.readline(), "held runs\n")
         job.send_signal(signal.SIGHUP)
         self.let_go(path)
@@ -647,7 +647,7 @@ class OneHost(StandingCase):
                                  (74, "ddprun-agent: can't write to stdout: No space left on device\n"))
 
     def test_too_few_descriptors_are_said_in_one_line(self):
-        """Whichever of those that a program needs is the one too many."""
+        """Each program gets too few descriptors, by one or by more."""
         self.queue()
         self.agent("n1")
         at = [f"--rdzv-endpoint={self.endpoint}", *self.flags]
@@ -656,7 +656,7 @@ class OneHost(StandingCase):
             codes = []
             for most in range(4, 9):
                 with self.subTest(program=program, most=most):
-                    # LeakSanitizer, where there is one, wants descriptors of its own.
+                    # LeakSanitizer wants descriptors of its own, if it is built in.
                     process = self.start(*words, program=program, ASAN_OPTIONS="detect_leaks=0",
                                          preexec_fn=lambda most=most: resource.setrlimit(
                                              resource.RLIMIT_NOFILE, (most, most)))
@@ -664,7 +664,7 @@ class OneHost(StandingCase):
                     codes.append(done.returncode)
                     if done.returncode != 0:
                         self.assertEqual(done.returncode, 2, done.text)
-                        *before, last = done.stderr.splitlines()  # before: what it had got to, [ddprun] …
+                        *before, last = done.stderr.splitlines()  # earlier lines, [ddprun] …, tell how far it got
                         self.assertRegex(last, r"^ddprun.*ulimit -", done.text)
                         self.assertTrue(all(line.startswith("[ddprun]") for line in before), done.text)
             self.assertIn(2, codes, program)
@@ -694,7 +694,7 @@ class OneHost(StandingCase):
 
 
 class Strangers(StandingCase):
-    """Who may run commands, and as whom."""
+    """The users who may run commands, and the users as whom they run."""
 
     def request(self, method, target, body=None):
         host, port = self.endpoint.split(":")
@@ -744,7 +744,8 @@ class Strangers(StandingCase):
             status, text = self.request("POST", "/v1/gangs", self.spec(uid=0, user="root"))
             self.assertEqual(status, 403, text)
             return
-        # Somebody else's process asks for us; we, root, may for anybody: no agent of theirs is here.
+        # Another user's process asks for a job of ours. We are root, and may ask for anybody. No agent of that user is
+        # here.
         asked = subprocess.run(["setpriv", "--reuid=12345", "--clear-groups", "/usr/bin/python3", "-c",
                                 "import http.client,sys\n"
                                 "c=http.client.HTTPConnection(sys.argv[1],timeout=20)\n"
@@ -771,9 +772,9 @@ class Strangers(StandingCase):
         gang, = json.loads(self.request("GET", "/v1/gangs", None)[1])["gangs"]
         with contextlib.closing(http.client.HTTPConnection(self.endpoint, timeout=20)) as asked:
             asked.request("GET", f"/v1/gangs/{gang['id']}/logs?from=n1:10:0&seen={gang['changes']}&wait_ms=5000")
-            for _ in range(20):  # so n1 has been asked by now
+            for _ in range(20):  # after these n1 must have been asked
                 self.assertIs(stranger.lives(), True)
-            for request in range(1, 200):  # they are numbered from 1 on
+            for request in range(1, 200):  # requests are numbered from 1 on
                 stranger.tell({"type": "output", "request": request, "out": base64.b64encode(b"forged\n").decode(),
                                "err": "", "out_next": 17, "err_next": 0, "reason": ""})
             self.assertIs(stranger.lives(), True)

@@ -132,7 +132,7 @@ TEST_CASE("step token: its folder is the one that is told, or a cache that nodes
   CHECK_FALSE(folder({{"HOME", "/root"}}));
   CHECK_FALSE(folder({{"HOME", "home/a"}}));
   CHECK_FALSE(folder({}));
-  types["/home/a/.cache"] = ext4;  // of this node alone
+  types["/home/a/.cache"] = ext4;  // this file system is the node's own
   CHECK_FALSE(folder(home));
   for (const std::uint64_t type :
        {0x6969u, 0x0bd00bd0u, 0x47504653u, 0x19830326u, 0x00c36400u, 0xfe534d42u, 0xff534d42u,
@@ -140,7 +140,7 @@ TEST_CASE("step token: its folder is the one that is told, or a cache that nodes
     CHECK(is_network_file_system(type));
   }
   for (const std::uint64_t type : {0xef53u, 0x58465342u, 0x01021994u, 0x794c7630u, 0x65735546u}) {
-    CHECK_FALSE(is_network_file_system(type));  // ext4, XFS, tmpfs, overlayfs, FUSE
+    CHECK_FALSE(is_network_file_system(type));  // e.g. ext4, XFS, tmpfs, overlayfs, FUSE
   }
 }
 

@@ -17,7 +17,7 @@ from store_client import CLIENT, check_counts
 SH = ["sh", "-c", harness.SHOW]
 
 def established(port):
-    """The connections to whoever listens on it: the sockets at that end."""
+    """The number of connections to the listener: the sockets at that end."""
     num = 0
     for table in ("tcp", "tcp6"):
         with open(f"/proc/net/{table}", encoding="ascii") as file:
@@ -27,7 +27,7 @@ def established(port):
 
 
 def ping_as(user, address):
-    """What the store at `address` answers to a PING of a process of `user`: b"" where it closes."""
+    """The store's answer at `address` to a PING of a process of `user`; b"": it closes the connection."""
     hear, say = os.pipe()
     child = os.fork()
     if child == 0:
@@ -38,7 +38,8 @@ def ping_as(user, address):
             os.setresuid(user, user, user)
             with socket.socket() as store:
                 store.settimeout(10)
-                store.connect(address)  # create_connection() imports what this user may not be able to read
+                # create_connection() would import a module that this user may not be able to read.
+                store.connect(address)
                 try:
                     store.sendall(b"\0\xce\xf7\x85\x3c\x0d1234")
                     answer = store.recv(4)
@@ -58,7 +59,7 @@ def ping_as(user, address):
 
 class OneHost(harness.Case):
     def test_each_request_counts_once_while_connections_are_cut(self):
-        # A busy machine's relay has time: what is cut here is connections, not nodes.
+        # The daemon is patient with a busy machine's relay, because the test cuts connections, not nodes.
         _, endpoint = self.ddprund("--reconnect-grace=20s")
         between = relay.Relay(int(endpoint.rsplit(":", 1)[1]))
         self.addCleanup(between.close)
@@ -88,13 +89,13 @@ class OneHost(harness.Case):
         def serve():
             return self.ddprund(f"--listen=127.0.0.1:{port}", f"--state-dir={state}")[0]
         daemon = serve()
-        # Else one that begins while ddprund is away would serve the rendezvous there itself.
+        # Without is_host=0 a node that begins while ddprund is away would serve the rendezvous there itself.
         flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0",
                  "--rdzv-id=job", "--store=proxy", "--nproc_per_node=2"]
         running = [self.start(*flags, sys.executable, "-c", CLIENT, "1000", "all") for _ in range(2)]
         num_killed = 0
         while num_killed < 5 and any(process.poll() is None for process in running):
-            time.sleep(0.3)  # the moment does not matter
+            time.sleep(0.3)  # any moment will do
             daemon.kill()
             daemon.wait()
             num_killed += 1
@@ -104,7 +105,7 @@ class OneHost(harness.Case):
         self.assertEqual([each.returncode for each in done], [0, 0], transcript)
         self.assertEqual(check_counts(self, "".join(each.stdout for each in done), 4), 4000)
         self.assertGreater(num_killed, 2)
-        self.assertEqual(transcript.count("begun"), 4, transcript)  # one round alone
+        self.assertEqual(transcript.count("begun"), 4, transcript)  # there was only one round
 
     def test_it_outlives_rounds_and_each_round_has_its_own_keys(self):
         fails_first = CLIENT + "\nsys.exit(3 if os.environ['DDPRUN_ROUND'] == '1' else 0)\n"
@@ -125,7 +126,7 @@ class OneHost(harness.Case):
         token = f"--token-file={self.token()}"
         _, endpoint = self.ddprund(token)
         says = "--token-file: the workers' store is reached through their node's own proxy alone (--store=proxy)"
-        # Two nodes and two rounds: once. Who asked for it knows.
+        # Over two nodes and two rounds the line comes once. A user who gave --store knows it.
         for store, expected in ((), 1), (["--store=proxy"], 0):
             nodes = [self.start(f"--rdzv-endpoint={endpoint}", token, *store, "--nnodes=2", "--max-restarts=1",
                                 f"--rdzv-id={expected}", "sh", "-c", "exit $((TORCHELASTIC_RESTART_COUNT == 0))")
@@ -149,7 +150,8 @@ class OneHost(harness.Case):
         for more in ([], self.tls_server(certs)):
             done = self.ddprun(f"--rdzv-endpoint={endpoint}", tls, *more, "--store=direct", *SH)
             self.check_one_line(done, "--store=direct with --tls-ca: everybody who reaches node rank 0 could use")
-        done = self.ddprun("--standalone", tls, *self.tls_server(certs), "--store=direct", *SH)  # that serves it itself
+        # This ddprun serves the rendezvous itself.
+        done = self.ddprun("--standalone", tls, *self.tls_server(certs), "--store=direct", *SH)
         self.check_one_line(done, "--store=direct with --tls-ca")
 
     def test_limits_are_told_to_whom_they_hit(self):
@@ -165,14 +167,14 @@ class OneHost(harness.Case):
         began = time.monotonic()
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "100")
         self.assertEqual((done.returncode, done.stdout), (0, "begun\nsum 100\n"), done.text)
-        self.assertGreater(time.monotonic() - began, 0.9)  # 50 at once, 50 in the next second
+        self.assertGreater(time.monotonic() - began, 0.9)  # 50 requests at once, 50 in the next second
         daemon.terminate()
         said = self.finish(daemon).stderr
         self.assertEqual(said.count("get more requests a second than the limit (--job-limits, --limits)"), 1, said)
         for flag, what in (("--limits=nodes=3", "is not keys=N"), ("--job-limits=keys=many", "wants a number")):
             self.check_one_line(self.finish(self.start(flag, program=harness.DDPRUND), timeout=20), what)
 
-    # What a worker that has three keys and one connection does until it is refused.
+    # The requests of a worker that has three keys and one connection, until it is refused.
     GREEDY = {
         "keys": 'for i in range(3): add(b"/k%d" % i, 1)',
         "bytes": 'set(b"/large", bytes(2 << 20)); add(b"/more", 1)',
@@ -206,7 +208,7 @@ class OneHost(harness.Case):
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
 
     def test_the_stores_on_the_port_have_limits_of_bytes_and_connections(self):
-        hello = b"\0\xce\xf7\x85\x3c\x0d1234"  # VALIDATE, and a PING that is answered by 1234
+        hello = b"\0\xce\xf7\x85\x3c\x0d1234"  # VALIDATE, and a PING that 1234 answers
 
         def client(address):
             store = socket.create_connection(address, 20)
@@ -246,7 +248,7 @@ class OneHost(harness.Case):
                 line = next(line for line in daemon.stderr if "the limit is" in line)
                 self.assertIn("the limit is 1000000", line)
                 first.sendall(b"\x0d1234")
-                self.assertEqual(first.recv(4), b"1234")  # who keeps them goes on
+                self.assertEqual(first.recv(4), b"1234")  # a worker that keeps the limits goes on
 
     def test_one_agent_more_than_the_limit_is_told_and_may_come_later(self):
         daemon, endpoint = self.ddprund("--limits=connections=1")
@@ -254,7 +256,7 @@ class OneHost(harness.Case):
         first = self.start(*at, "--rdzv-id=first", "sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.02; done")
         self.assertEqual(first.stdout.readline(), "ready\n")
         why = "its limit of agents, 1, is reached (ddprund --limits=connections=N)"
-        for run_id in ("first", "second"):  # of this job, or of another one
+        for run_id in ("first", "second"):  # a node of this job, and of another one
             self.check_one_line(self.ddprun(*at, f"--rdzv-id={run_id}", *SH), f"does not take this node's request: {why}", code=75)
             line = next(line for line in daemon.stderr if "refused the agent" in line)
             self.assertRegex(line, r"refused the agent 127.0.0.1:\d+: " + re.escape(why))
@@ -345,7 +347,7 @@ class TwoHosts(harness.HostsCase):
         self.assertEqual({w["node"] for w in workers}, {host.address for host in self.hosts})
 
     def test_the_store_lives_until_the_last_worker_is_gone_on_every_host(self):
-        # The rendezvous' own host is done at once; the other host's worker needs the store while it ends.
+        # The rendezvous' own host is done at once. The other host's worker needs the store while it ends.
         code = (CLIENT + """
 import signal, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

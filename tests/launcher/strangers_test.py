@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever takes the rendezvous' port on this machine, as another user, is not obeyed, and told nothing."""
+"""Another user's program on the rendezvous' port of this machine is not obeyed, and is told nothing."""
 import json
 import os
 import subprocess
 
 import harness
 
-STRANGER = 12345  # a uid that a person may log in with
-ONES_OWN = (0, 61200)  # root's, of systemd's DynamicUser=
+STRANGER = 12345  # a uid of the range for persons
+ONES_OWN = (0, 61200)  # root, and one of systemd's DynamicUser=
 
 
 class Strangers(harness.Case):
@@ -53,7 +53,7 @@ class Strangers(harness.Case):
         self.assertIn(f"is a program of user {STRANGER}", done.stderr)
 
     def test_a_submission_is_not_handed_to_another_user(self):
-        """Its own environment would be: the server takes connections and keeps what it hears."""
+        """The request would carry the submitter's environment. The server takes connections and keeps all bytes."""
         heard = os.path.join(self.scratch(), "heard")
         code = ("import os, socket, sys\n"
                 f"heard = open({heard!r}, 'wb', 0)\n"
@@ -73,7 +73,7 @@ class Strangers(harness.Case):
             self.assertNotIn(b"of-mine", file.read())
 
 
-# Asks 127.0.0.1:argv[2] as user argv[1]: of each page its status, of the store whether it counted.
+# Asks 127.0.0.1:argv[2] as user argv[1]. Prints the status of each page, and whether the store counted.
 ASK = r"""
 import json, os, socket, struct, sys
 user, port = int(sys.argv[1]), int(sys.argv[2])
@@ -101,7 +101,7 @@ NOTHING = {**dict.fromkeys(ALL, "403"), "/healthz": "200", "store": "closed"}
 
 
 class OwnJob(harness.Case):
-    """A ddprun that serves its own job on loopback without a token: the kernel says who asks."""
+    """A ddprun serves its own job on loopback without a token. The kernel tells the user of each connection."""
 
     def setUp(self):
         if os.geteuid() != 0:
@@ -113,7 +113,7 @@ class OwnJob(harness.Case):
                           preexec_fn=lambda: (os.setgroups([]), os.setgid(user), os.setuid(user)), cwd="/")
 
     def serve(self, user):
-        """Its first node, which waits for the second one."""
+        """Starts the job's first node, which waits for the second one."""
         node = self.node(user, "--rdzv-conf=is_host=1")
         harness.wait_until(lambda: self.asked_as(0)["/healthz"] == "200", "it serves")
         return node
@@ -151,7 +151,7 @@ class OwnJob(harness.Case):
 
 
 class SharedRendezvous(harness.Case):
-    """A ddprund on loopback serves all users of its machine, each in jobs of their own."""
+    """A ddprund on loopback serves all users of its machine, each in their own jobs."""
 
     def setUp(self):
         if os.geteuid() != 0:
@@ -194,7 +194,7 @@ class SharedRendezvous(harness.Case):
 
 
 class OnTheNetwork(harness.HostsCase):
-    """Without a token or TLS anybody could answer in the place of another machine."""
+    """Without a token or TLS anybody could answer in place of another machine."""
 
     def daemon(self):
         daemon = self.hosts[0].popen([harness.DDPRUND, "--insecure", f"--listen={self.hosts[0].address}:29400"],

@@ -41,7 +41,7 @@ TEST_CASE("terminal_text: a reader that doesn't read is not waited for without e
   auto written = std::async(std::launch::async,
                             [&] { write_within(pipe.writer.get(), more_than_fits, 20ms); });
   const bool returned = written.wait_for(5s) == std::future_status::ready;
-  if (!returned) pipe.reader.reset();  // EPIPE ends it
+  if (!returned) pipe.reader.reset();  // EPIPE then ends it
   CHECK(returned);
 }
 

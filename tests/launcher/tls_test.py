@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs over TLS: certificates that fit and that don't, each with one line; who sits between is refused."""
+"""Jobs over TLS: certificates that fit, and others, which give one line each. A man in the middle is refused."""
 import glob
 import os
 import re
@@ -36,11 +36,11 @@ class OneHost(harness.Case):
             self.assertEqual(done.returncode, 0, done.text)
 
     def test_what_is_said_is_not_on_the_wire(self):
-        """By agents, by their workers to the store, by ddprunctl; without TLS each of these words is there."""
+        """Agents, their workers' stores and ddprunctl say these words. Without TLS each of them is on the wire."""
         certs, token = self.certs(), self.token("a-token-to-be-found-nowhere")
         worker = CLIENT + ('set(b"a-key-to-be-found", b"a-value-to-be-found"); add(b"/more", 1)\n'
                            'sys.exit("a-report-to-be-found")\n')
-        # Each long enough not to be in what is random by chance.
+        # Each word is so long that random bytes don't contain it by chance.
         words = [b"a-job-to-be-found", b"a-key-to-be-found", b"a-value-to-be-found", b"a-report-to-be-found",
                  f'"{socket.gethostname()}"'.encode(), sys.executable.encode(), b'"type":"join"', b"/v1/agent",
                  b"proof 1 ", b"GET /v1/jobs ", b"Authorization: DDPRUN-HMAC", b'"run_id":']
@@ -66,7 +66,7 @@ class OneHost(harness.Case):
                 self.assertEqual({each[:2] for each in carried if each}, {b"\x16\x03"})
 
     def job_that_waits(self, endpoint, *flags):
-        """It runs when this returns; the file at the path lets it end."""
+        """Starts a job, which runs when this returns. The file at the path lets it end."""
         place = self.scratch()
         job = self.start(f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", *flags, "sh", "-c",
                          f"echo $DDPRUN_ROUND; until [ -e {place}/go ]; do sleep 0.02; done")
@@ -84,7 +84,7 @@ class OneHost(harness.Case):
         self.assertIn("the rendezvous is back", next(line for line in job.stderr if "is back" in line))
         self.write(place, "go", "")
         done = self.finish(job)
-        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)  # no other round
+        self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)  # there was no other round
         self.assertIsNone(daemon.poll())
 
     def test_another_authoritys_in_its_place_ends_no_job(self):
@@ -95,7 +95,7 @@ class OneHost(harness.Case):
         daemon.kill()
         daemon.wait()
         other, _ = self.ddprund(at, *self.tls_server(others))
-        for _ in range(2):  # it comes again
+        for _ in range(2):  # the agent comes again
             self.assertIn("no TLS (", next(line for line in other.stderr if "closed the connection" in line))
         other.kill()
         other.wait()
@@ -159,7 +159,7 @@ class OneHost(harness.Case):
             address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
 
             def ask(path, context=None):
-                """What is answered, "" where the connection is closed."""
+                """The answer; "": the connection is closed."""
                 with socket.create_connection(address, 10) as plain:
                     try:
                         asked = context.wrap_socket(plain, server_hostname="localhost") if context else plain
@@ -211,7 +211,7 @@ class OneHost(harness.Case):
                 self.check_one_line(self.ddprun("--standalone", *flags, *SH), why)
 
     def rsa(self):
-        """A certificate with an RSA key, and that key."""
+        """Makes a certificate with an RSA key. Returns both paths."""
         place = self.scratch()
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{place}/key", "-out",
                         f"{place}/cert", "-days", "2", "-subj", "/CN=x"], check=True, capture_output=True)
@@ -236,7 +236,7 @@ class OneHost(harness.Case):
         certs, place = self.certs(), self.scratch()
         fifo = f"{place}/fifo"
         os.mkfifo(fifo, 0o600)
-        pipe = os.pipe()  # as a shell's <(…): its writer may never end it
+        pipe = os.pipe()  # like a shell's <(…): its writer may never end it
         self.addCleanup(lambda: [os.close(each) for each in pipe])
         is_directory, is_pipe = "it is a directory, and no regular file", "it is a pipe, and no regular file"
         for path, why in ((place, is_directory), (fifo, is_pipe), (f"/proc/{os.getpid()}/fd/{pipe[0]}", is_pipe),
@@ -248,7 +248,7 @@ class OneHost(harness.Case):
                 with self.subTest(flags=flags):
                     daemon = self.start("--listen=127.0.0.1:0", *flags, program=harness.DDPRUND)
                     self.check_one_line(self.finish(daemon, timeout=20), f"{path}: {why}")
-        with open(f"{certs}/server.pem", "rb") as file:  # a descriptor of a regular file is one
+        with open(f"{certs}/server.pem", "rb") as file:  # a descriptor of a regular file counts as one
             self.ddprund(f"--tls-cert=/proc/{os.getpid()}/fd/{file.fileno()}", f"--tls-key={certs}/server.key")
 
     def test_make_certs_overwrites_nothing_and_hides_keys(self):
@@ -285,7 +285,8 @@ class OneHost(harness.Case):
         self.assertIn(f"DNS:{long}", text)
 
     def cores_of(self, serving, calling):
-        """Of a ddprund, of those that call it, and of a job that serves itself: its arguments, and its bytes."""
+        """The arguments and the core file's bytes of a ddprund, of programs that call it, and of a job that serves
+        itself."""
         with open("/proc/sys/kernel/core_pattern", encoding="ascii") as pattern:
             if pattern.read().startswith(("|", "/")):
                 self.skipTest("core files go elsewhere on this machine")
@@ -318,11 +319,11 @@ class OneHost(harness.Case):
                 self.skipTest("the system writes no core file here")
             with open(cores[0], "rb") as file:
                 core = file.read()
-            self.assertIn(b"--tls-key=", core)  # the stack is in it
+            self.assertIn(b"--tls-key=", core)  # the core file has the stack
             yield process.args, core
 
     def test_the_key_is_in_no_core_file(self):
-        """Of who serves with it, and of who calls with it."""
+        """The key of the server, and the keys of its clients."""
         certs = self.certs()
         ca = f"--tls-ca={certs}/ca.pem"
         for args, core in self.cores_of([*self.tls_server(certs), ca], [*self.tls_client(certs), ca]):
@@ -337,7 +338,7 @@ class OneHost(harness.Case):
                     self.assertNotIn(secret, core, (args, what))
 
     def test_of_an_rsa_key_s_file_nothing_is_left_behind(self):
-        """What OpenSSL reads such a key in is too large to be overwritten by chance."""
+        """OpenSSL reads such a key into so much memory that it isn't overwritten by chance."""
         place = self.scratch()
         key, cert = f"{place}/rsa.key", f"{place}/rsa.pem"
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:3072", "-nodes", "-days", "2", "-subj", "/CN=x",
@@ -458,7 +459,7 @@ class TwoHosts(harness.HostsCase):
         self.check_one_line(self.finish(self.start(*by_address, host=self.hosts[1])), why)
         served.terminate()
         self.finish(served)
-        done = self.finish(self.start(*by_address, host=self.hosts[0]))  # its own connection is refused, too
+        done = self.finish(self.start(*by_address, host=self.hosts[0]))  # its connection to itself is refused, too
         self.assertEqual(done.returncode, 2, done.text)
         self.assertIn(f"ddprun: the rendezvous at {self.hosts[0].address}:29401 can't be trusted: {why}", done.stderr)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs with a token: who has it joins, who hasn't is told, and its bytes are nowhere to be seen."""
+"""Jobs with a token. A node that has it joins, a node without it is told so, and its bytes can be seen nowhere."""
 import base64
 import glob
 import os
@@ -16,7 +16,7 @@ SH = ["sh", "-c", harness.SHOW]
 
 
 def forms(secret):
-    """It, and what of it stands in hexadecimal digits or base64 of a longer text, wherever it is there."""
+    """The secret, and its parts in hexadecimal digits or in base64 of a longer text, at any place of that text."""
     found = {secret, secret.hex().encode(), secret.hex().upper().encode()}
     for skipped in range(3):
         whole = secret[skipped:len(secret) - (len(secret) - skipped) % 3]
@@ -34,7 +34,7 @@ class TokenCase(harness.Case):
 
     def check_free_of_it(self, content, where):
         for form in forms(TOKEN.encode()):
-            self.assertFalse(form in content, f"{form} is in {where}")  # assertNotIn would show it all
+            self.assertFalse(form in content, f"{form} is in {where}")  # assertNotIn would print the whole content
 
 
 class OneHost(TokenCase):
@@ -123,7 +123,7 @@ class OneHost(TokenCase):
             done = self.ddprunctl(page, *there)
             self.assertEqual(done.returncode, 0, done.text)
         self.write(place, "go", "")
-        for job in jobs:  # what failed is said there, too
+        for job in jobs:  # a failed check is printed there, too
             done = self.finish(job)
             self.assertNotEqual(done.returncode, 0, done.text)
         between.close()
@@ -157,10 +157,10 @@ class OneHost(TokenCase):
                 with open(name, "rb") as file:
                     text = file.read()
             except OSError:
-                continue  # it has ended, or is another user's
+                continue  # the process has ended, or is another user's
             seen += path.encode() in text
             self.check_free_of_it(text, name)
-        self.assertGreaterEqual(seen, 3)  # ours are among them
+        self.assertGreaterEqual(seen, 3)  # the test's own processes are among them
         self.check_files(f"{place}/state")
         job.send_signal(signal.SIGTERM)
         done = self.finish(job)
@@ -173,7 +173,7 @@ class OneHost(TokenCase):
         self.check_files(f"{place}/state")
 
     def check_files(self, place):
-        """It is in no file there, and the job's name is in one; their paths."""
+        """Checks that no file there has the token, and that one has the job's name. Returns their paths."""
         found = [os.path.join(at, name) for at, _, names in os.walk(place) for name in names]
         everything = b""
         for name in found:
@@ -196,7 +196,7 @@ class OneHost(TokenCase):
             daemon, endpoint = self.ddprund(f"--token-file={path}", cwd=place, preexec_fn=with_core)
         except subprocess.SubprocessError:
             self.skipTest("the limit of core files is 0 here")
-        # A node's agent, and one that serves its job's rendezvous, too.
+        # The daemon, a node's agent, and an agent that serves its job's rendezvous.
         for which in (None, "ddprund", "itself"):
             with self.subTest(which):
                 where, process = place, daemon
@@ -209,7 +209,7 @@ class OneHost(TokenCase):
                 else:
                     done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", *SH)
                     self.assertEqual(done.returncode, 0, done.text)
-                    daemon, endpoint = self.ddprund(f"--token-file={path}")  # the agent's
+                    daemon, endpoint = self.ddprund(f"--token-file={path}")  # the agent's daemon
                 process.send_signal(signal.SIGABRT)
                 process.wait(20)
                 cores = glob.glob(f"{where}/core*")
@@ -217,7 +217,7 @@ class OneHost(TokenCase):
                     self.skipTest("the system writes no core file here")
                 with open(cores[0], "rb") as file:
                     core = file.read()
-                self.assertIn(path.encode(), core)  # the heap is in it
+                self.assertIn(path.encode(), core)  # the core file has the heap
                 self.check_free_of_it(core, f"the core of {process.args}")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a loop, or DistributedDataParallel by itself, says of its steps is in the daemon's GET /v1/jobs."""
+"""A loop, or DistributedDataParallel by itself, tells of its steps. The daemon's GET /v1/jobs shows them."""
 import json
 import os
 import signal
@@ -12,7 +12,7 @@ import harness
 
 TRAIN, MINIMAL = (os.path.join(os.path.dirname(harness.DDPRUN), name) for name in ("train", "minimal_ddp"))
 
-# Rank r's losses are 1 + r; each says 100 samples twice, then waits until the test has seen it.
+# Rank r's losses are 1 + r. Each rank reports 100 samples twice, then waits until the test has seen it.
 LOOP = """
 import os, sys, time
 import ddprun
@@ -95,10 +95,10 @@ class TrainingStatus(harness.Case):
         self.assertGreater(mean["communication"], 0)
         self.assertGreaterEqual(mean["loader"], 0.004)
         self.assertLessEqual(mean["exposed"], mean["communication"])
-        # One step after the other, but for the part of one that is under way at either end.
+        # Steps follow one another, except for the part of one that is under way at either end.
         self.assertGreater(mean["step"], 0.9 * (mean["forward"] + mean["backward"] + mean["loader"]), parts)
         self.assertAlmostEqual(parts["overlap"]["mean"], 1 - mean["exposed"] / mean["communication"], places=6)
-        self.assertGreater(parts["bytes_per_step"], 4e6)  # 1.2 million float32 parameters
+        self.assertGreater(parts["bytes_per_step"], 4e6)  # the parameters are 1.2 million float32
         spent = self.job()["seconds"]
         self.assertTrue(0 < spent["communicators"] < 5, spent)
         process.send_signal(signal.SIGTERM)

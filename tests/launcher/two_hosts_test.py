@@ -33,7 +33,7 @@ class TwoHosts(harness.HostsCase):
         self.assertEqual([each.returncode for each in done], [0, 0], self.transcript)
 
     def test_a_store_of_nodes_on_one_machine_is_closed_to_another_one(self):
-        """It is bound to all interfaces: another node could still have come from elsewhere."""
+        """Each such store is bound to all interfaces, because another node could still come from elsewhere."""
         flags = ["--nnodes=2", "--rdzv-endpoint=localhost:29400", "--rdzv-id=job"]
         go = self.scratch() + "/go"
         script = f'[ $RANK = 0 ] && echo $MASTER_PORT; until [ -e {go} ]; do sleep 0.01; done'
@@ -54,7 +54,7 @@ class TwoHosts(harness.HostsCase):
         self.assertIn("all its nodes are on this machine", done[0].stderr)
 
     def test_the_store_lives_until_the_last_worker_is_gone_on_every_host(self):
-        # Rank 0's host is done at once; the other host's worker needs the store while it ends.
+        # Rank 0's host is done at once. The other host's worker needs the store while it ends.
         code = ("import os, signal, socket, sys, time\n"
                 "store = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n"
                 "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
@@ -83,7 +83,7 @@ class TwoHosts(harness.HostsCase):
         workers = harness.parse_shown("".join(each.stdout for each in done))
         self.assertEqual([w["rank"] for w in workers], ["0", "1", "2", "3"], self.transcript)
         self.assertEqual(sorted(w["local_world"] for w in workers), ["1", "3", "3", "3"])
-        for worker in workers:  # contiguous on each node
+        for worker in workers:  # ranks are contiguous on each node
             self.assertEqual(int(worker["rank"]) - int(worker["local"]),
                              0 if worker["group"] == "0" else 4 - int(worker["local_world"]))
 
@@ -133,7 +133,7 @@ class TwoHosts(harness.HostsCase):
 
     def test_either_host_may_come_first(self):
         late = self.start(*self.flags(), "sh", "-c", harness.SHOW, host=self.hosts[1])
-        line = late.stderr.readline()  # says what it waits for
+        line = late.stderr.readline()  # the line says what it waits for
         self.assertIn(f"{self.hosts[0].address}:{PORT}", line)
         early = self.start(*self.flags(), "sh", "-c", harness.SHOW, host=self.hosts[0])
         self.assertEqual([self.finish(p).returncode for p in (early, late)], [0, 0])
@@ -181,7 +181,7 @@ class TwoHosts(harness.HostsCase):
 
 
 class NamesThatAreLoopback(harness.HostsCase):
-    """Debian maps a host's own name to 127.0.1.1."""
+    """The hosts' own names map to 127.0.1.1, as on Debian."""
 
     own_name_is_loopback = True
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A warning (--preemption-signals, --time-limit) is passed on to the workers that have a handler for its signal."""
+"""A warning (--preemption-signals, --time-limit) goes to the workers that have a handler for its signal."""
 import os
 import signal
 import sys
 
 import harness
 
-# Says when it is ready, counts its signal (SIGUSR1 unless it is given another one), and leaves with 75 when $GO is there.
+# Prints when it is ready, counts its signal (SIGUSR1 unless it gets another one), and leaves with 75 when $GO exists.
 HANDLER = """
 import os, signal, sys, time
 count = 0
@@ -25,7 +25,7 @@ while not os.path.exists(os.environ["GO"]): time.sleep(0.01)
 os.kill(child, signal.SIGKILL)
 sys.exit(75)
 """
-# Has none: the signal would end it.
+# A worker without a handler: the signal would end it.
 PLAIN = 'echo ready $RANK; until [ -e "$GO" ]; do sleep 0.02; done; echo alive $RANK; exit 75'
 
 
@@ -40,7 +40,7 @@ class Warning_(harness.Case):
 
     @staticmethod
     def lines(process, *wanted):
-        """Reads stdout until each of these lines has come; all of them, without prefix."""
+        """Reads stdout until each of these lines has come. Returns all lines, without prefix."""
         seen = []
         missing = set(wanted)
         while missing:
@@ -58,7 +58,7 @@ class Warning_(harness.Case):
         self.lines(process, "ready 0", "ready 1", "ready 2")
         process.send_signal(signal.SIGUSR1)
         seen = self.lines(process, "warned 0 1", "warned 2 1")
-        process.send_signal(signal.SIGUSR1)  # schedulers repeat themselves
+        process.send_signal(signal.SIGUSR1)  # schedulers repeat the signal
         self.let_go()
         done = self.finish(process)
         self.assertEqual(done.returncode, 75, done.text)
@@ -112,7 +112,7 @@ class Warning_(harness.Case):
         nodes[1].send_signal(signal.SIGUSR1)
         for rank, node in enumerate(nodes):
             self.lines(node, f"warned {rank} 1")
-        nodes[0].send_signal(signal.SIGUSR1)  # as Slurm signals each task of a step
+        nodes[0].send_signal(signal.SIGUSR1)  # Slurm signals each task of a step
         self.let_go()
         for rank, node in enumerate(nodes):
             done = self.finish(node)

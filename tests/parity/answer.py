@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one command line by torchrun or by ddprun in a folder of its own, and says what came of it:
-exit codes, what each worker was given, the console, the log tree. Random parts are masked, so that
-two answers can be compared."""
+"""Runs one command line by torchrun or by ddprun in a folder of its own. Returns the exit codes, each worker's
+environment and arguments, the console and the log tree. Random parts are masked, so that two answers can be
+compared."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TIMEOUT = 120
-# Not the launcher's business, or the same by construction.
+# Variables that no launcher sets, or that are the same in any case.
 DROPPED = {"_", "SHLVL", "PWD", "OLDPWD", "PARITY_OUT", "GLOO_SOCKET_IFNAME", "PATH", "HOME", "TMPDIR", "LC_CTYPE", "PYTHONPATH",
            "XDG_CONFIG_HOME", "PYTHON_EXEC"}
 RANDOM_ID = re.compile(r"\b[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\b")
@@ -31,7 +31,7 @@ def free_ports(number):
 
 
 def prepare(folder):
-    """The programs that the cases run."""
+    """Writes the programs that the cases run."""
     for name in ("out", "tmp"):
         os.mkdir(os.path.join(folder, name))
     shutil.copy(os.path.join(HERE, "worker.py"), os.path.join(folder, "w.py"))
@@ -55,7 +55,7 @@ def environment(folder, more):
 
 
 class Answer:
-    """What came of `case` (cases.py) with `launcher`, a command without arguments."""
+    """The result of `case` (cases.py) under `launcher`, a command without arguments."""
 
     def __init__(self, case, launcher):
         self.folder = os.path.realpath(tempfile.mkdtemp(prefix="parity-"))
@@ -98,7 +98,7 @@ class Answer:
         return {"exit_codes": codes,
                 "workers": self._workers(),
                 "stdout": self._lines("stdout", len(running)),
-                # Not the launcher's own lines, nor what a report repeats.
+                # Leaves out the launcher's own lines, and lines that a report repeats.
                 "stderr": [line for line in self._lines("stderr", len(running))
                            if "pear" in line and not line.startswith("    | ")],
                 "events": self._events(len(running)),
@@ -125,7 +125,7 @@ class Answer:
         return re.sub(r"(logs/[^/\s]+)_[a-z0-9_]{8}(?=/|$)", r"\1_<random>", text)
 
     def _lines(self, stream, nodes):
-        """Several workers' lines come in any order."""
+        """The lines of several workers, which come in any order."""
         return sorted(self.mask(line) for node in range(nodes) for line in self._read(f"{stream}{node}").splitlines())
 
     def _workers(self):
@@ -146,7 +146,7 @@ class Answer:
         return found
 
     def _events(self, nodes):
-        """--event-log-handler: source, state, rank of each event, without those whose order is chance."""
+        """--event-log-handler: source, state and rank of each event, without events whose order is random."""
         events = []
         for node in range(nodes):
             for line in self._read(f"stderr{node}").splitlines():
@@ -159,7 +159,7 @@ class Answer:
         return events
 
     def _error_file(self):
-        """What the launcher left for who started it, in {dir}/own.json."""
+        """The file {dir}/own.json, in which the launcher tells its caller of the error."""
         try:
             data = json.loads(self._read("own.json"))
         except FileNotFoundError:
@@ -171,8 +171,8 @@ class Answer:
         return data
 
     def _tree(self):
-        """Files below {dir}/logs, with their lines in order of the alphabet; empty folders with a /. Without
-        ddprun's own events, of which torchrun has none."""
+        """Files below {dir}/logs, with their lines in alphabetical order; empty folders with a /. ddprun's own events
+        are left out, because torchrun has none."""
         tree = {}
         top = os.path.join(self.folder, "logs")
         for folder, folders, names in os.walk(top):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines that torchrun and ddprun are compared with. {dir}: the folder in which they run,
-{port}, {port2}: free ports; answer.py has the programs."""
+"""The command lines for which torchrun and ddprun are compared. {dir}: the folder in which they run. {port}, {port2}:
+free ports. answer.py has the programs."""
 import dataclasses
 import signal
 
-# A difference that is meant: where it shows → the row of docs/torchrun.md (the begin of its first
-# column) that says why. "environment:NAME" is a variable of a worker.
+# A difference that is meant: its place → the row of docs/torchrun.md (the begin of its first column) that has the
+# reason. "environment:NAME" is a variable of a worker.
 EVERYWHERE = {
     "environment:MASTER_ADDR": "`MASTER_ADDR`",
     "environment:DDPRUN_*": "`DDPRUN_*`",
@@ -25,9 +25,9 @@ class Case:
     signal: int = 0  # sent to the first launcher when `waits_for` workers run
     waits_for: int = 0
     differs: dict = dataclasses.field(default_factory=dict)
-    needs_torch: bool = False  # the workers import it
-    pending: str = ""          # what ddprun does not have yet
-    live: bool = False         # the recording is compared with the torchrun that is installed
+    needs_torch: bool = False  # the workers import torch
+    pending: str = ""          # a feature that ddprun does not have yet
+    live: bool = False         # the recording is compared with the installed torchrun, too
 
 
 def one(name, *arguments, **more):
@@ -35,7 +35,7 @@ def one(name, *arguments, **more):
 
 
 def logs(name, *arguments, **more):
-    """Two workers whose output goes where `arguments` say."""
+    """Two workers whose output goes to the places that `arguments` name."""
     return one("log_" + name, "--nproc-per-node=2", *arguments, "w.py", **more)
 
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprun against torchrun, command line by command line: cases.py has them, recorded/ torchrun's
-answers. A difference that no row of docs/torchrun.md is named for fails, and so does a row that is
-named for a difference which isn't there any more.
+"""Compares ddprun with torchrun, command line by command line. cases.py has the command lines, recorded/ torchrun's
+answers. Each difference must be named with a row of docs/torchrun.md, and each named difference must exist.
 
     parity_test.py               all cases against the recordings
     parity_test.py --live        some of them against the torchrun beside this Python, too
@@ -30,7 +29,7 @@ OF_A_WORKER = ("argv", "name", "python", "write_through", "own_session")
 
 
 def differences(theirs, ours):
-    """Where two answers differ → what each has there."""
+    """The places in which two answers differ → each answer's value there."""
     found = {}
 
     def compare(where, a, b):
@@ -63,7 +62,7 @@ def recorded(case):
 
 
 def without_ids(result):
-    """Job ids that were drawn, in names of the log tree."""
+    """The result without the random job ids in names of the log tree."""
     return json.loads(re.sub(r"logs/[0-9a-f-]{32,36}_<random>", "logs/<id>_<random>", json.dumps(result)))
 
 
@@ -96,7 +95,7 @@ class Parity(unittest.TestCase):
 
 
 class Recordings(unittest.TestCase):
-    """That they are what torchrun says today."""
+    """The recorded answers are those that torchrun gives today."""
 
     maxDiff = None
 

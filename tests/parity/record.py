@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the torchrun beside this Python for its answers, and keeps them in recorded/. About 8 s each.
+"""Asks the torchrun beside this Python for its answers, and keeps them in recorded/. Each case takes about 8 s.
 
     .venv/bin/python tests/parity/record.py            the cases that have no recording
     .venv/bin/python tests/parity/record.py NAME…      these (again)

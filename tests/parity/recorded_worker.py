@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# As worker.py, under PyTorch's @record.
+# The same as worker.py, under PyTorch's @record.
 import sys
 
 from torch.distributed.elastic.multiprocessing.errors import record

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The program of the parity cases: says who it is on both streams, leaves what it was given in
-# $PARITY_OUT, then does what its first argument says.
+# The program of the parity cases. It prints its rank on both streams, and leaves its arguments and environment in
+# $PARITY_OUT. Then it does what its first argument says.
 import json
 import os
 import signal
@@ -28,11 +28,11 @@ def all_are_here():
 
 def main(words):
     task = words[0] if words else ""
-    if task == "wait":  # for the signal that is to come
+    if task == "wait":  # waits for the signal that is to come
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     report()
     print("out", RANK, "apple", flush=True)
-    sys.stderr.write(f"err {RANK} pear\n")  # in one piece
+    sys.stderr.write(f"err {RANK} pear\n")  # one write, so that the line stays in one piece
     while task in ("exit", "raise", "kill") and not all_are_here():
         time.sleep(0.01)
     if task == "wait":
@@ -46,7 +46,7 @@ def main(words):
     elif task == "fail-first" and ATTEMPT == "0":
         sys.exit(5)
     if task in ("exit", "raise", "kill"):
-        time.sleep(600)  # a victim
+        time.sleep(600)  # this worker is a victim
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What configs/ ships works: the TOML file is read, the unit verifies, the batch script runs."""
+"""The files of configs/ work: the TOML file is read, the unit verifies, the batch script runs."""
 import json
 import os
 import re
@@ -40,7 +40,7 @@ class Scratch(unittest.TestCase):
 
 
 class TomlFile(Scratch):
-    """Each key that the file explains is taken out of its comment, and a job runs by it."""
+    """Each key that the file explains is taken out of its comment. A job then runs with it."""
 
     def setUp(self):
         super().setUp()
@@ -51,7 +51,7 @@ class TomlFile(Scratch):
         self.addCleanup(self.hosts.close)
 
     def run_with(self, *texts, said="", **more):
-        """One text for both hosts, or one for each."""
+        """Runs a job with one text for both hosts, or one for each."""
         argv = [os.path.join(BIN, "ddprun"), "--nnodes=2", "--nproc_per_node=1", "--no-python",
                 "sh", "-c", f"echo rank $RANK of $WORLD_SIZE on $(hostname){said}"]
         running = []
@@ -208,7 +208,8 @@ class SystemdUnit(Scratch):
             self.assertNotRegex(done.stdout, r"(ddprund|ddprun-agent@alice)\.(service|socket):")
 
     def test_units_ask_for_what_the_page_says(self):
-        """Without these lines they verify, and jobs find out: no leaves for workers, no memory for RDMA, no watchdog."""
+        """Units without these lines verify. Only jobs would miss them: no leaves for workers, no memory for RDMA, no
+        watchdog."""
         for name, wanted in (
                 ("ddprund.service", {"Type": "notify", "WatchdogSec": "30s", "DynamicUser": "yes",
                                      "ExecReload": "/bin/kill -HUP $MAINPID", "LimitNOFILE": "1048576",
@@ -240,7 +241,7 @@ class SystemdUnit(Scratch):
 
 
 class KubernetesManifest(Scratch):
-    """Its containers' commands, each in a network namespace that stands for a Pod's."""
+    """The commands of the containers, each in a network namespace that stands for a Pod's."""
 
     def setUp(self):
         super().setUp()
@@ -259,7 +260,7 @@ class KubernetesManifest(Scratch):
         return text
 
     def begin(self, command, pod, host):
-        """`command` of the pod of that name."""
+        """`command` of the pod with that name."""
         words = [self.by_address(word.replace("$(POD)", pod)).replace("/data/", f"{self.directory}/{pod}/")
                  for word in command]
         process = host.popen(words, env=environment(), stdin=subprocess.DEVNULL,
@@ -289,8 +290,8 @@ class KubernetesManifest(Scratch):
 
 
 class SlurmScript(Scratch):
-    """Runs the script with an `srun` that does what Slurm's does: the command on each node of the
-    step, with the step's variables."""
+    """Runs the script with an `srun` that works like Slurm's: the command on each node of the step, with the step's
+    variables."""
 
     SRUN = """#!{python}
 import os, subprocess, sys
@@ -324,7 +325,7 @@ with netns.Hosts(2) as hosts:
         self.write("bin/train", self.TRAIN, 0o755)
         batch = environment(SLURM_JOB_ID="4711", SLURM_JOB_NUM_NODES="2", SLURM_JOB_NODELIST="node[0-1]",
                             SLURM_JOB_NAME="train", XDG_CONFIG_HOME="/nonexistent")
-        # Its own `train` first: the test is about the launch, not about the training.
+        # The script finds this `train` first, because the test is about the launch, not about the training.
         batch["PATH"] = os.path.join(self.directory, "bin") + ":" + batch["PATH"]
         done = subprocess.run(["bash", os.path.join(CONFIGS, "train.sbatch"), "--epochs=1"], timeout=90,
                               env=batch, cwd=os.path.join(self.directory, "bin"), text=True,

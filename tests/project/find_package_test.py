@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""find_package(ddprun) from a project of its own against the installed tree, with and without LibTorch: the
-programs run under ddprun, the public headers compile before them (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
+"""find_package(ddprun) from a project of its own against the installed tree, with and without LibTorch. The programs
+run under ddprun. The public headers compile before them (DDPRUN_NIGHTLY=1: each alone). The loop is README's."""
 import os
 import re
 import shutil
@@ -33,8 +33,8 @@ def readme_loop():
     return re.sub(r'#include "(?:worker_sdk/|rendezvous/)?([a-z_/]+\.h)"', r"#include <ddprun/\1>", loop)
 
 
-# What the C++ blocks of docs/ take as given, by page and place: the parameters of a function around the block, or where
-# it begins with "//", what stands before a block that is a part of a file.
+# Things that the C++ blocks of docs/ take as given, by page and place. They are the parameters of a function around the
+# block. A text that begins with "//" stands before a block that is a part of a file.
 GIVEN = {
     ("sdk", 0): "ddprun::Communicator* comm, int peer",
     ("loader", 0): "ddprun::Session* session, std::int64_t num_samples, ddprun::Loader<Batch>::Load read_batch, "
@@ -69,7 +69,8 @@ GIVEN = {
                   "std::vector<ddprun::NamedTensor> tensors()",
     ("compression", 0): "torch::nn::Linear net, ddprun::Communicator* communicator",
 }
-ELSEWHERE = {("compression", 1), ("architecture", 0)}  # torch.comm_hook has the first; the second is no user's
+# torch.comm_hook runs the first one; no user needs the second one.
+ELSEWHERE = {("compression", 1), ("architecture", 0)}
 
 
 def code_of_pages():
@@ -83,7 +84,7 @@ def code_of_pages():
             seen.add(key)
             if key in ELSEWHERE:
                 continue
-            given = GIVEN[key]  # a page has a new block: say what it takes as given
+            given = GIVEN[key]  # a KeyError means that a page has a new block: add to GIVEN what it takes as given
             block = re.sub(r"^#include .*$", "", block, flags=re.M)
             block = re.sub(r"\(…\)", "(int i = 0; i < 2; ++i)", block)
             block = re.sub(r"= …;", "= {};", block)
@@ -115,7 +116,7 @@ class FindPackage(unittest.TestCase):
         return prefix
 
     def check_lines_of_the_page(self, prefix):
-        """As they are, and in a project that sets no policies."""
+        """The lines work as they are, and in a project that sets no policies."""
         with open(os.path.join(SOURCE, "docs/sdk.md"), encoding="utf-8") as f:
             lines = re.search(r"```cmake\n(.*?)```", f.read(), re.S)[1].splitlines(keepends=True)
         self.assertTrue(lines[0].startswith("cmake_minimum_required") and lines[1].startswith("project"), lines)
@@ -138,7 +139,7 @@ class FindPackage(unittest.TestCase):
         return run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", os.path.join(build, program)])
 
     def test_without_libtorch(self):
-        """A tree configured without it, whose libraries are those of the build that is tested."""
+        """A tree that is configured without LibTorch, with the libraries of the tested build."""
         build = os.path.join(self.directory, "without")
         run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_BUILD_TESTS=OFF",
              "-DDDPRUN_BUILD_BENCH=OFF"])

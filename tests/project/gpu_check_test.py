@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/gpu_check.sh and its steps, where there is no GPU: nvidia-smi is gone, or a script here."""
+"""scripts/gpu_check.sh and its steps on a machine without GPU: nvidia-smi is missing, or is a script of this test."""
 import json
 import os
 import shutil
@@ -74,7 +74,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(found["well"]["figures"], [{"ms": 1.5}])
 
     def trained(self, **found):
-        """What becomes of a training that writes `found`."""
+        """The judgement of a training that writes `found`."""
         found = {"world_size": 2, "backend": "nccl", "device": "cuda:0", "test_accuracy": 0.9, "wall_seconds": 1, "first_step": 1,
                  "epochs": [{"samples_per_second": 9}], "steps": {"loader": {"median": 1}, "step": {"median": 2}}, **found}
         for name, goes_on in (("train", False), ("goes on", True)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What guards a change finds what is planted in one: clang-format, clang-tidy, and ctest's rule for skips."""
+"""The guards of a change find planted faults: clang-format, clang-tidy, and ctest's rule for skips."""
 import json
 import os
 import shutil
@@ -28,7 +28,7 @@ NOT_FORMATTED = "int  one( ){return 1;}\n"
 
 class Guards(unittest.TestCase):
     def setUp(self):
-        """A repository of two sources, whose main branch has one fault that is old."""
+        """A repository of two sources, whose main branch has one old fault."""
         self.root = files.scratch(self)
         for path in ("scripts/format.sh", "scripts/tidy.py", ".clang-format", ".clang-tidy"):
             os.makedirs(os.path.dirname(os.path.join(self.root, path)), exist_ok=True)
@@ -87,7 +87,8 @@ class Guards(unittest.TestCase):
         self.assertNotIn("redefinition", said)
 
     def all_tests(self):
-        # From another folder: ctest begins the log of the one that it is told, which the run around this test has open.
+        # ctest runs in another folder. It starts the log of its own folder anew, and the run around this test has that
+        # log open.
         self.write("CTestTestfile.cmake", f'subdirs("{os.path.dirname(os.path.realpath(BIN))}")')
         tests = subprocess.run(["ctest", "--test-dir", self.root, "--show-only=json-v1"],
                                text=True, timeout=60, stdout=subprocess.PIPE, check=True).stdout
@@ -97,7 +98,8 @@ class Guards(unittest.TestCase):
 
     def test_the_tests_run_in_venvs_python_where_there_is_one(self):
         venv = os.path.join(SOURCE, ".venv/bin/python3")
-        pythons = {test["command"][0] for test in self.all_tests() if "-B" in test["command"]}
+        commands = [test.get("command", []) for test in self.all_tests()]  # none: its program is not built
+        pythons = {command[0] for command in commands if "-B" in command}
         self.assertEqual(len(pythons), 1, pythons)
         self.assertTrue(pythons == {venv} or not os.path.exists(venv), pythons)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped programs are hardened: what the linker and the compiler were asked for stands in their ELF files."""
+"""The shipped programs are hardened. Their ELF files show the options that the linker and the compiler were given."""
 import os
 import re
 import subprocess
@@ -11,7 +11,7 @@ BIN = os.environ["DDPRUN_BIN_DIR"]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
 import runner  # noqa: E402
 PROGRAMS = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-check", "ddprun-gpus", "ddprun-stacks", "train")
-WARDEN = "ddprun-warden"  # linked statically: it has no dynamic symbols
+WARDEN = "ddprun-warden"  # it is linked statically, so it has no dynamic symbols
 
 
 def read(*arguments):
@@ -33,7 +33,7 @@ class Hardening(unittest.TestCase):
     def test_each_program_has_random_addresses_and_no_table_that_can_be_written(self):
         for name in (*PROGRAMS, WARDEN):
             path = os.path.join(BIN, name)
-            if os.path.exists(path) or name != "train":  # where there is no LibTorch
+            if os.path.exists(path) or name != "train":  # a build without LibTorch has no train
                 with self.subTest(program=name):
                     self.check_file(path)
 
@@ -47,7 +47,7 @@ class Hardening(unittest.TestCase):
             with self.subTest(program=name):
                 symbols = read("--dyn-syms", os.path.join(BIN, name))
                 self.assertIn("__stack_chk_fail", symbols, "-fstack-protector-strong")
-                if not self.is_debug():  # it needs optimisation
+                if not self.is_debug():  # this one needs optimisation
                     self.assertRegex(symbols, r"__\w+_chk@", "_FORTIFY_SOURCE")
         with self.subTest(program=WARDEN):
             self.assertIn("__stack_chk_fail", read("-s", os.path.join(BIN, WARDEN)))

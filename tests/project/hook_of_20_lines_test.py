@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A communication hook of one's own takes 20 lines: docs/compression.md's is the one of the program that tests run."""
+"""A communication hook of one's own takes 20 lines. The hook in docs/compression.md is the one in the program that
+tests run."""
 import os
 import re
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`cmake --install` puts down everything that a job needs: the installed ddprun runs one."""
+"""`cmake --install` installs everything that a job needs. The installed ddprun runs a job."""
 import json
 import os
 import re
@@ -19,7 +19,7 @@ PRINTED = ("man/man1/ddprun.1", "man/man1/ddprunctl.1", "man/man8/ddprund.8", "m
 
 
 def named_pages_are_there(prefix):
-    """Each docs/NAME.md of which a help text or a manual page speaks, where these say that it is."""
+    """Each docs/NAME.md that a help text or a manual page names is at the place that they give."""
     place = os.path.join(prefix, "share/doc/ddprun")
     named = {"docs/launcher.md"}
     for words in (["ddprun", "--help"], ["ddprun", "--print-man=ddprun"], ["ddprund", "--help"], ["ddprun-agent", "--help"],
@@ -40,7 +40,7 @@ def main():
     if not all(os.path.exists(os.path.join(BIN, name)) for name in ("ddprun", "ddprund")):
         skips.skip_all("only a part of the tree is built")
     manifest = os.path.join(os.path.dirname(BIN), "install_manifest.txt")
-    if os.path.exists(manifest):  # an earlier `sudo cmake --install` leaves root's
+    if os.path.exists(manifest):  # an earlier `sudo cmake --install` leaves a file of root's
         os.unlink(manifest)
     with tempfile.TemporaryDirectory() as prefix:
         subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--prefix", prefix], check=True,
@@ -50,7 +50,7 @@ def main():
                              capture_output=True, text=True, timeout=30, cwd=prefix)
         print(job.stdout + job.stderr)
         ran = job.returncode == 0 and job.stdout.count("worker") == 2
-        if os.path.isdir(os.path.join(os.path.dirname(BIN), "share")):  # not where sanitizers are built in
+        if os.path.isdir(os.path.join(os.path.dirname(BIN), "share")):  # builds with sanitizers have no such folder
             ran = ran and all(os.path.getsize(os.path.join(prefix, "share", name)) > 0 for name in PRINTED)
             ran = ran and named_pages_are_there(prefix)
         with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
@@ -64,7 +64,7 @@ def main():
                              cwd=prefix)
         print(job.stdout + job.stderr)
         ran = ran and job.stdout.count("by python") == 2
-        train = os.path.join(prefix, "bin/train")  # finds LibTorch, where there is one
+        train = os.path.join(prefix, "bin/train")  # it finds LibTorch, if there is one
         if os.path.exists(train):
             subprocess.run([train, "--help"], check=True, stdout=subprocess.DEVNULL, timeout=30)
         module = subprocess.run([sys.executable, "-B", "-c", "import ddprun; ddprun.step(1)"], timeout=30,

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which LibTorch cmake/LibTorch.cmake takes, and what it says of one that is too old or not there."""
+"""The LibTorch that cmake/LibTorch.cmake takes, and its message about one that is too old or missing."""
 import os
 import subprocess
 import sys

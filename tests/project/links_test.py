@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every file that a page of documentation or CONTRIBUTING.md's "touch these files" names exists."""
+"""Every file that a page of documentation names exists, and every test that tests/CLAIMS.md names."""
 import glob
 import os
 import re
@@ -22,7 +22,7 @@ def pages():
 def missing(page):
     with open(os.path.join(SOURCE, page), encoding="utf-8") as f:
         text = f.read()
-    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)  # a lambda looks like a link
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)  # without this a lambda would look like a link
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
         if "://" not in target and not os.path.exists(os.path.join(SOURCE, os.path.dirname(page), target)):
             yield f"{page}: the link to {target} leads nowhere"
@@ -31,8 +31,21 @@ def missing(page):
             yield f"{page}: there is no {target}"
 
 
+def missing_tests():
+    """`x_test` and `folder.x` in tests/CLAIMS.md are an entry of ctest, or a file of one."""
+    files = [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(SOURCE, "tests")) for name in names]
+    known = {os.path.splitext(os.path.basename(file))[0] for file in files}
+    for file in files:
+        if os.path.basename(file) == "CMakeLists.txt":
+            with open(file, encoding="utf-8") as f:
+                known.update(re.findall(r"[\w.]+", f.read()))
+    with open(os.path.join(SOURCE, "tests/CLAIMS.md"), encoding="utf-8") as f:
+        named = re.findall(r"`(\w+_test|(?!torch\.(?:autocast|optim)\b)[a-z]+\.(?!py|md|cc|h|toml|json|jsonl)[a-z_]+)[`: ]", f.read())
+    return [f"tests/CLAIMS.md: there is no test {name}" for name in sorted(set(named) - known)]
+
+
 def main():
-    problems = [problem for page in pages() for problem in missing(page)]
+    problems = [problem for page in pages() for problem in missing(page)] + missing_tests()
     print("\n".join(problems) or f"{len(pages())} pages, every link and path leads somewhere")
     return 1 if problems else 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages and completions, as man(1)'s formatter and the shells themselves take them."""
+"""Manual pages and completions, as man(1)'s formatter and the shells themselves read them."""
 import os
 import pty
 import re
@@ -87,7 +87,7 @@ class Completions(unittest.TestCase):
             open(os.path.join(self.directory, name), "w").close()
 
     def script(self, shell, *names):
-        """Of ddprun, and of `names`."""
+        """Writes the completions of ddprun, and of `names`."""
         path = os.path.join(self.directory, "." + shell)
         with open(path, "w") as file:
             for name in ("ddprun", *names):
@@ -96,12 +96,12 @@ class Completions(unittest.TestCase):
 
     @staticmethod
     def others():
-        """Programs that have commands, or none; train where it is built."""
+        """Programs that have commands, or none; train only if it is built."""
         names = ["ddprunctl", "ddprund", "ddprun-agent", "train"]
         return [name for name in names if os.path.exists(program(name))]
 
     def check(self, complete):
-        """`complete(line)`: the words that the shell offers at its end."""
+        """`complete(line)`: the words that the shell offers at the line's end."""
         self.assertEqual(complete("ddprun --max-rest"), {"--max-restarts", "--max-restart-delay"})
         self.assertEqual(complete("ddprun --nnodes 2 --standal"), {"--standalone"})
         self.assertEqual(complete("ddprun --on-join w"), {"wait"})
@@ -155,7 +155,7 @@ class Completions(unittest.TestCase):
         self.check(complete)
 
     def test_zsh(self):
-        """In a terminal: zsh completes nowhere else."""
+        """zsh runs in a terminal, because it completes nowhere else."""
         need(self, "zsh")
         path = self.script("zsh", *self.others())
         pid, terminal = pty.fork()
@@ -191,7 +191,7 @@ class Completions(unittest.TestCase):
                                  ("ddprun --nnodes 2 alpha.py bet\t", "beta.toml")):
             os.write(terminal, typed.encode())
             read_until(completed)
-            os.write(terminal, b"\x15")  # Ctrl-U: the line is dropped
+            os.write(terminal, b"\x15")  # Ctrl-U drops the line
 
 
 if __name__ == "__main__":

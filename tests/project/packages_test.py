@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian packages (docs/packages.md): made by cpack, looked at by lintian, installed, run and removed in a copy of
-this machine's file system that is thrown away (an overlay in a mount name space)."""
+"""The Debian packages (docs/packages.md): cpack makes them, lintian looks at them. They are installed, run and removed
+in a copy of this machine's file system, an overlay in a mount name space, which is thrown away."""
 import os
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ import runner  # noqa: E402
 
 TIMEOUT = 250
 NEEDED = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-warden")
-# Of package ddprun, where Debian has them.
+# Files of the package ddprun at Debian's places.
 PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin/ddprun-agent", "/usr/libexec/ddprun/ddprun-warden",
           "/usr/libexec/ddprun/alias/torchrun", "/usr/share/man/man1/ddprun.1.gz", "/usr/share/man/man8/ddprund.8.gz",
           "/usr/share/man/man5/ddprun.toml.5.gz", "/usr/share/bash-completion/completions/ddprun",
@@ -30,7 +30,7 @@ PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin
           "/usr/share/bash-completion/completions/ddprunctl")
 
 MAINTAINER = "Ada Lovelace <ada@example.org>"
-# $1: a folder of ours, $2: the packages'. The script for the new root comes on stdin.
+# $1: a folder of the test's, $2: the packages' folder. The script for the new root comes on stdin.
 IN_OVERLAY = """set -e
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
@@ -72,7 +72,7 @@ class Packages(unittest.TestCase):
         return os.path.join(self.folder, found)
 
     def in_overlay(self, script):
-        """What `script` prints, run as root in a copy of this file system."""
+        """The output of `script`, run as root in a copy of this file system."""
         place = files.scratch(self)
         done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, self.folder],
                    input=script)
@@ -125,11 +125,11 @@ class Packages(unittest.TestCase):
         self.assertIn("units: ExecStart=/usr/bin/ddprund ", said)
         self.assertIn("kept: max_restarts = 3", lines)
         self.assertEqual([line for line in lines if "left" in line], ["left: /etc/ddprun/ddprun.toml"], said)
-        self.assertNotIn("ddprund.service:", said)  # what systemd-analyze finds
+        self.assertNotIn("ddprund.service:", said)  # systemd-analyze would name these units
         self.assertNotIn("ddprund.socket:", said)
 
     def test_a_service_manager_is_asked_for_what_an_update_and_a_removal_need_and_no_more(self):
-        """Where systemd runs, which here is told by the directory that it makes; what is asked of it is kept."""
+        """The directory /run/systemd/system stands for a running systemd. A fake systemctl keeps its arguments."""
         said = self.in_overlay("""
             mkdir -p /run/systemd/system
             mv /usr/bin/systemctl /usr/bin/systemctl.real
@@ -163,7 +163,7 @@ END
             step, _, what = line.partition(": ")
             asked.setdefault(step, []).append(what)
         self.assertEqual(asked["installed"], ["systemctl daemon-reload"], said)
-        # Agents run jobs: no update touches them.
+        # Agents run jobs, so no update restarts them.
         self.assertEqual(sorted(set(asked["updated"])),
                          ["deb-systemd-invoke try-restart ddprund.service", "systemctl daemon-reload"], said)
         self.assertEqual(asked["updated"][-2:],

@@ -33,7 +33,7 @@ def blocks():
 
 
 def shape(line):
-    """The line but for its numbers and the folder of the clone, which differ from run to run."""
+    """The line without its numbers and the clone's folder, which differ from run to run."""
     return re.sub(r"\d[\d.]*", "N", " ".join(line.replace(SOURCE + "/", "").split()))
 
 
@@ -49,7 +49,7 @@ def skip_without_train():
 
 
 def few():
-    """Flags for a short training: what these commands show is that the ranks meet."""
+    """Flags for a short training, because these commands show that the ranks meet."""
     return "--epochs=1", *digits.few(8)
 
 
@@ -116,7 +116,7 @@ class Commands(unittest.TestCase):
                           DDPRUN_RDZV_ENDPOINT="node0:29400")
 
     def test_hosts(self):
-        """One of the two is this host; the other one's sshd listens where ssh expects it."""
+        """One of the two hosts is this one. The other one's sshd listens on ssh's usual port."""
         skip_without_train()
         try:
             hosts, keys = netns.Hosts(2), sshd.Keys()
@@ -151,7 +151,7 @@ class Commands(unittest.TestCase):
 
 class Program(unittest.TestCase):
     def test_the_training_loop_is_built_as_told_and_runs(self):
-        """In a build folder of its own whose libraries are those of the build that is tested."""
+        """Builds in a folder of its own, with the libraries of the tested build."""
         self.assertLessEqual(len([line for line in blocks()["compiles"].splitlines() if line.strip()]), 22)
         build = os.path.realpath(os.path.join(BIN, ".."))
         libraries = [name for name in ("core", "ddp", "torch")

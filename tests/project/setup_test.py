@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/setup.sh installs only wheels whose hash stands in its lock file."""
+"""scripts/setup.sh installs only wheels whose hash is in its lock file."""
 import hashlib
 import os
 import shutil
@@ -14,7 +14,7 @@ SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
 
-# Each package that is asked about is installed.
+# Says of each package that it is installed.
 DPKG_QUERY = '#!/bin/sh\nshift 3\nfor package; do printf "installed:%s " "$package"; done\n'
 
 
@@ -34,7 +34,7 @@ class Setup(unittest.TestCase):
             f.write(text)
 
     def make_wheel(self):
-        """A wheel "torch" of one file; its hash."""
+        """Makes a wheel "torch" of one file. Returns its hash."""
         path = os.path.join(self.root, "wheels/torch-7-py3-none-any.whl")
         with zipfile.ZipFile(path, "w") as wheel:
             for name, text in (("torch.py", ""), ("torch-7.dist-info/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 7\n"),

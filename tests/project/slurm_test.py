@@ -20,7 +20,7 @@ import slurm  # noqa: E402
 
 
 def fnv1a(text):
-    """As common/fnv1a.h has it: a step's port is made of it."""
+    """The hash of common/fnv1a.h, which makes a step's port."""
     value = 0xcbf29ce484222325
     for byte in text.encode():
         value = (value ^ byte) * 0x100000001b3 % (1 << 64)
@@ -38,7 +38,7 @@ class Batch(unittest.TestCase):
             self.skipTest("Slurm did not come up on this machine")
 
     def submit(self, program, *arguments):
-        """Runs configs/train.sbatch with `program` as its `train`; its exit code and its output."""
+        """Runs configs/train.sbatch with `program` as its `train`. Returns its exit code and its output."""
         path = os.path.join(self.directory, "train")
         with open(path, "w") as f:
             f.write("#!/bin/sh\n" + program)
@@ -74,7 +74,7 @@ class Batch(unittest.TestCase):
         self.assertIn("--nnodes=2, those of the Slurm step", done.stdout)
 
     def step(self, *words, **environment):
-        """srun of these words on both nodes, started."""
+        """Starts srun with these words on both nodes."""
         argv = [self.slurm.user_program("srun"), "-N2", "--ntasks-per-node=1", *words]
         process = self.hosts[0].popen(argv, self.directory, env={**self.slurm.environment, **environment}, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -115,7 +115,7 @@ class Batch(unittest.TestCase):
         self.assertEqual(process.returncode, 0, said + self.slurm.logs())
         self.assertEqual(said.count(f"only who can read {folder}/{name}"), 1, said)
         self.assertNotIn("trusts the network", said)
-        self.assertNotIn(token, said)  # `env` of the workers is in it
+        self.assertNotIn(token, said)  # the workers' `env` is in it
         self.assertEqual(set(re.findall(r"MASTER_ADDR=(\S+)", said)), {self.hosts[0].address})
         self.assertEqual(self.made(), [])
 

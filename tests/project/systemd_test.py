@@ -18,7 +18,7 @@ NEEDED = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-warden")
 UNITS = ("ddprund.service", "ddprund.socket", "ddprun-agent@.service")
 AGENT = "ddprun-agent@alice"
 TOKEN = "a token of a test alone\n"
-# docs/systemd.md's; and a watchdog that doesn't take half a minute.
+# The drop-in of docs/systemd.md, with a watchdog that is faster than half a minute.
 TOKEN_OF_DAEMON = ("[Service]\nWatchdogSec=1s\nLoadCredential=token:/etc/ddprun/token\n"
                    "Environment=DDPRUN_TOKEN_FILE=%d/token\n")
 SECONDS = 30
@@ -65,7 +65,7 @@ class Systemd(unittest.TestCase):
             time.sleep(0.05)
 
     def gang(self, script):
-        """The line that is typed once, by alice."""
+        """The line that alice types once."""
         return self.machine.command("runuser", "--user=alice", "--", "env", "HOME=/home/alice", "sh", "-c",
                                     'cd; exec ddprun --standing-agents --nproc_per_node=2 sh -c "$0"', script)
 
@@ -76,7 +76,7 @@ class Systemd(unittest.TestCase):
         return process
 
     def said_until_begun(self, gang):
-        """What it says until both of its workers have said that they have begun."""
+        """The gang's output until both of its workers have said that they have begun."""
         said = ""
         while said.count("begun") < 2:
             line = gang.stdout.readline()
@@ -89,7 +89,8 @@ class Systemd(unittest.TestCase):
                               text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=SECONDS)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{self.journal()}")
-        most = self.machine.run("sh", "-c", "ulimit -l unlimited 2>/dev/null; ulimit -l").stdout.strip()  # here
+        # The most that this machine allows.
+        most = self.machine.run("sh", "-c", "ulimit -l unlimited 2>/dev/null; ulimit -l").stdout.strip()
         within = re.findall(rf"alice 0::/system.slice/\S+/{AGENT}.service/\S+ memlock {most}\n", done.stdout)
         self.assertEqual(len(within), 2, done.stdout)
         self.assertIn("WORLD_SIZE=2", done.stdout)
@@ -102,7 +103,7 @@ class Systemd(unittest.TestCase):
         self.assertIn("listening on", self.property("ddprund", "StatusText"))
         self.systemctl("stop", "ddprund.service")
         answer = self.machine.run("runuser", "--user=alice", "--", "env", "HOME=/home/alice", "ddprunctl", "status")
-        self.assertEqual(answer.returncode, 0, answer.stdout)  # who calls starts it
+        self.assertEqual(answer.returncode, 0, answer.stdout)  # a call to the socket starts the service
         self.assertNotEqual(self.property("ddprund", "MainPID"), first)
 
     def test_one_that_stands_still_is_begun_anew_and_its_jobs_go_on(self):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/test.sh installs only what the parts that it runs need. What it sets up and runs is replaced
-here."""
+"""scripts/test.sh installs only what its parts need. Fakes replace the setup and the runs here."""
 import os
 import re
 import select
@@ -18,7 +17,7 @@ import runner  # noqa: E402
 
 class TestScriptTest(unittest.TestCase):
     def setUp(self):
-        # What a script has left behind it may still write there while it ends.
+        # A script's children may still write there while they end.
         directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(directory.cleanup)
         self.scripts = os.path.join(directory.name, "scripts")
@@ -57,7 +56,7 @@ class TestScriptTest(unittest.TestCase):
         self.assertIn("test: asan: the wheels could not be installed\ntest: FAILED: asan;", output)
 
     def in_a_new_clone(self, accuracy, ddprund):
-        """A demo that ends so, and leaves such a ddprund."""
+        """A demo that trains to `accuracy`, and leaves such a ddprund."""
         binaries = os.path.join(self.scripts, "../build/release/bin")
         path = os.path.join(self.scripts, "demo.sh")
         with open(path, "w") as f:
@@ -137,7 +136,7 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                 self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
 
     def failing_at_first(self, names, preset="asan"):
-        """A ctest whose first run fails these tests and whose second one passes."""
+        """A ctest whose first run fails these tests, and whose second run passes."""
         log = os.path.join(self.scripts, f"../build/{preset}/Testing/Temporary/LastTestsFailed.log")
         os.makedirs(os.path.dirname(log))
         lines = "\\n".join(f"{number}:{name}" for number, name in enumerate(names))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/torchrun.md: each difference has a reason, and a test that is there under the name that the page gives."""
+"""docs/torchrun.md: each difference has a reason, and a test, which exists under the name that the page gives."""
 import os
 import re
 import unittest
@@ -30,7 +30,7 @@ def rows():
 
 
 def sources():
-    """The text of each test, by the names that a page may give it: "hosts_test", "pytorch/restarts_test"."""
+    """The text of each test, by the names under which a page may call it: "hosts_test", "pytorch/restarts_test"."""
     texts = {}
     for folder, _, names in os.walk(os.path.join(SOURCE, "tests")):
         for name in names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each process of jax.distributed has, from all of them."""
+"""Each process of jax.distributed prints what it has got from all processes."""
 import jax
 import ddprun_jax  # noqa: F401
 

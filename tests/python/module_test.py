@@ -27,7 +27,7 @@ def worker_environment(**more):
 
 
 class Agent:
-    """The agent's side, by hand."""
+    """The agent's side, played by hand."""
 
     def __init__(self, folder):
         self.path = os.path.join(folder, "agent.sock")
@@ -145,7 +145,7 @@ class Module(unittest.TestCase):
         self.assertEqual(lines.readline(), "")
 
     def test_all_ranks_leave_at_one_boundary(self):
-        # Both ranks in one process: they share a dictionary for a store.
+        # Both ranks are in one process: a dictionary is their store.
         code = ("import ddprun, os\n"
                 "class Store:\n"
                 "    def __init__(self): self.keys = {}\n"
@@ -202,8 +202,8 @@ class Module(unittest.TestCase):
     def test_a_store_that_fails_or_is_silent_costs_the_agreement_not_the_step(self):
         fails = "def add(self, key, n): raise RuntimeError('Connection reset by peer')\n"
         silent = "def add(self, key, n): threading.Event().wait()\n"
-        # MASTER_ADDR isn't set: the module's own store can't be made. Imported before the time counts, as by
-        # any program that has a store; without torch that is what fails.
+        # MASTER_ADDR isn't set, so the module can't make its own store. The import of torch comes before the time
+        # counts, because a program with a store has imported it, too. Without torch this import is what fails.
         no_store = "try: import torch.distributed\n    except ImportError: pass\n"
         for store, argument in ((fails, "Store()"), (silent, "Store()"), (no_store, "None")):
             with self.subTest(store):
@@ -303,7 +303,7 @@ class UnderDdprun(unittest.TestCase):
         self.assertIn("2 rounds in a row ended without a finished step", done.stderr)
 
     def preempted_job(self, *flags, warn):
-        """A gloo job of two ranks that is warned when it trains; its output."""
+        """Runs a gloo job of two ranks that is warned while it trains. Returns its output."""
         code = ("import ddprun, os, sys, time, torch\n"
                 "import torch.distributed as dist\n"
                 "dist.init_process_group('gloo')\n"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A PyTorch program with checkpoints of its own under --nnodes=1:2: workers are killed, nodes are lost
-and come anew, and it ends with the parameters and the accuracy of a run that nothing happened to."""
+"""A PyTorch program with checkpoints of its own under --nnodes=1:2. Workers are killed, nodes are lost and come back.
+It ends with the parameters and the accuracy of an undisturbed run."""
 import json
 import math
 import os
@@ -55,7 +55,7 @@ class Elastic(harness.Job):
             return []
 
     def await_steps(self, after_round, world, num_steps=15):
-        """Until a later round with that world size has done so many steps; that round."""
+        """Waits until a later round with that world size has done so many steps. Returns that round."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             rounds = [n for n, size, _ in self.steps() if n > after_round and size == world]
@@ -78,13 +78,13 @@ class Elastic(harness.Job):
         last = self.await_steps(0, 2)
         os.kill(self.a_worker_on(1), signal.SIGKILL)
         last = self.await_steps(last, 2)
-        self.hosts[2].cut()  # silence: the other node goes on alone
+        self.hosts[2].cut()  # silence: the other node goes on by itself
         last = self.await_steps(last, 1)
         self.hosts[2].kill()
         self.hosts[2].mend()
-        second = self.agent(2)  # a replacement: both again
+        second = self.agent(2)  # a replacement, so both are there again
         last = self.await_steps(last, 2)
-        first.kill()  # rank 0's agent
+        first.kill()  # kills rank 0's agent
         last = self.await_steps(last, 1)
         self.assertEqual(second.wait(timeout=PATIENCE), 0, self.said())
         done = self.steps()
@@ -101,7 +101,8 @@ class Elastic(harness.Job):
         self.assertGreater(disturbed["accuracy"], 0.8)
         pairs = list(zip(disturbed["parameters"], undisturbed["parameters"]))
         difference = math.sqrt(sum((p - q) ** 2 for p, q in pairs) / sum(q * q for _, q in pairs))
-        # Two ranks round otherwise than one does, and steps magnify it; a step lost or done twice is 1e-3.
+        # Two ranks round otherwise than one does, and steps magnify the difference. A step that is lost or done twice
+        # makes 1e-3.
         self.assertLess(difference, 1e-7)
 
 

@@ -9,7 +9,7 @@ import harness
 import skips
 
 TORCHRUN = os.path.join(os.path.dirname(sys.executable), "torchrun")
-# Ours differ on purpose; docs/torchrun.md has the reasons.
+# These values differ on purpose. docs/torchrun.md has the reasons.
 OURS_TO_CHOOSE = {
     "TORCHELASTIC_RUN_ID",       # a random id in both
     "TORCHELASTIC_ERROR_FILE",   # a path in a temporary directory in both

@@ -22,7 +22,7 @@ def job(name):
 
 
 def environment(**more):
-    """Ours without what another launcher or user configuration may have put there."""
+    """This environment without variables that another launcher or a user's configuration may have set."""
     dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_", "DDPRUN_",
                "OMP_NUM_THREADS", "GLOO_")
     base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
@@ -52,7 +52,7 @@ class Job(unittest.TestCase):
         return done
 
     def run_on_hosts(self, hosts, args_of, timeout=120, **more):
-        """ddprun on each host at once with the arguments args_of(host)."""
+        """Runs ddprun on each host at once with the arguments args_of(host)."""
         running = [host.popen([DDPRUN, *args_of(host)], cwd=HERE, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env=environment(**more))
@@ -74,7 +74,7 @@ class Job(unittest.TestCase):
 
 
 def shown(directory):
-    """What jobs/show.py wrote: rank → its JSON."""
+    """The files that jobs/show.py wrote: rank → its JSON."""
     given = {}
     for name in os.listdir(directory):
         with open(os.path.join(directory, name)) as f:

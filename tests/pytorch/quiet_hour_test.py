@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No false alarm of a hang: a first compilation of 55 s, checkpoints of 40 s, and a debugger that holds a rank for 90 s.
+"""No false alarm of a hang. A first compilation takes 55 s, checkpoints take 40 s,
+and a debugger holds a rank for 90 s.
 
-    quiet_hour_test.py [MINUTES]    for scripts/soak.sh; an hour if nothing is said
+    quiet_hour_test.py [MINUTES]    for scripts/soak.sh; the default is an hour
 """
 import contextlib
 import os
@@ -21,11 +22,11 @@ HELD, BETWEEN = 90, 300  # seconds
 
 class QuietHour(harness.Job):
     def hold(self, pid):
-        """Holds the process as a debugger does, all of its threads."""
+        """Holds all threads of the process, as a debugger does."""
         with contextlib.ExitStack() as debugger:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 debugger.enter_context(frozen.thread(int(thread)))
-            time.sleep(HELD)  # it is what is tested: so long the rank stands
+            time.sleep(HELD)  # the rank stands for this long, which the test is about
 
     def test_nobody_speaks_of_a_hang(self):
         process = subprocess.Popen([harness.DDPRUN, "--standalone", "--nproc_per_node=2", harness.job("quiet_hour"),

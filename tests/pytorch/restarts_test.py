@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A gloo job survives its restart every time. Its rank 1 dies in each round; every round must meet
-afresh, without a key of the round before. Usage: restarts_test.py [NUM_RESTARTS], 2 by default."""
+"""A gloo job survives every restart. Its rank 1 dies in each round. Every round must meet anew, without a key of the
+round before. Usage: restarts_test.py [NUM_RESTARTS], 2 by default."""
 import sys
 
 import harness

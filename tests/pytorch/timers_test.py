@@ -7,7 +7,7 @@ import tempfile
 
 import harness
 
-# As FileTimerClient writes it, without the import of torch.
+# The form that FileTimerClient writes, without the import of torch.
 SET = """
 import json, os, sys, time
 def send(*lines):
@@ -71,7 +71,7 @@ send(timer(os.getpid(), 0.2, scope="0")); time.sleep(600)
     def test_the_file_is_where_the_user_wants_it_and_goes_with_the_job(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "timers")
-            os.mkfifo(path)  # of an earlier job that was killed
+            os.mkfifo(path)  # left by an earlier job that was killed
             done = self.python("print(os.environ['TORCHELASTIC_TIMER_FILE']); send(timer(os.getpid(), 0.1)); time.sleep(600)",
                                TORCHELASTIC_TIMER_FILE=path)
             self.assertEqual((done.returncode, done.stdout), (137, path + "\n"), self.transcript)

@@ -7,7 +7,7 @@ from harness import netns
 
 class TwoHosts(harness.Job):
     def setUp(self):
-        # As Debian's installer leaves /etc/hosts: Gloo must not go by the host's name.
+        # As Debian's installer leaves /etc/hosts, so Gloo must not go by the host's name.
         self.hosts = netns.Hosts(2, own_name_is_loopback=True)
         self.addCleanup(self.hosts.close)
 

@@ -12,22 +12,22 @@ import time
 PROGRAM = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
 MISSING = "no Chromium here (scripts/setup.sh full)"
 SECONDS = 30
-# The pipe's two ends as descriptors 3 and 4, where Chromium looks for them.
+# Makes the pipe's two ends descriptors 3 and 4, which Chromium uses.
 WITH_PIPE = 'exec "$0" "${@:3}" 3<&"$1" 4>&"$2"'
 
 
 class Failed(AssertionError):
-    """What was asked of the browser failed, or didn't come in time."""
+    """The browser failed to do something, or didn't answer in time."""
 
 
 class Browser:
-    """One process; close() ends it."""
+    """A browser's process; close() ends it."""
 
     def __init__(self, *flags):
         self.directory = tempfile.mkdtemp(prefix="ddprun-browser-")
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
-        # Root has no sandbox of Chromium's: for these pages, which are our own, in tests alone.
+        # Chromium's sandbox doesn't work for root. Tests only open pages of our own, so they do without.
         sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
         self.process = subprocess.Popen(
             ["bash", "-c", WITH_PIPE, PROGRAM, str(theirs_in), str(theirs_out), "--headless", *sandbox,
@@ -66,7 +66,7 @@ class Browser:
                 return answer["result"]
 
     def receive(self, deadline):
-        """The next message, None after the deadline; events go to their page, too."""
+        """The next message; None: none came until the deadline. Events also go to their page."""
         while b"\0" not in self.unread:
             if not select.select([self.incoming], [], [], max(0, deadline - time.monotonic()))[0]:
                 return None
@@ -86,8 +86,7 @@ class Browser:
 
 
 class Page:
-    """A tab. `requests`: the addresses that it asked for; `complaints`: what it wrote to its console, and
-    exceptions."""
+    """A tab. `requests`: the addresses that it asked for. `complaints`: the lines of its console, and exceptions."""
 
     def __init__(self, browser, width=1280, height=900, dark=False, script=""):
         self.browser = browser
@@ -98,10 +97,10 @@ class Page:
         browser.pages[self.session] = self
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Performance.enable", timeDomain="threadTicks")  # what else the cores do doesn't count
+        self.call("Performance.enable", timeDomain="threadTicks")  # other work of the cores doesn't count
         self.resize(width, height)
         self.theme(dark)
-        if script:  # before those of a page
+        if script:  # it runs before the scripts of a page
             self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     def close(self):
@@ -133,7 +132,7 @@ class Page:
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def open(self, address):
-        """Returns when its document is there."""
+        """Opens the address. Returns when its document is there."""
         self.is_loaded = False
         failed = self.call("Page.navigate", url=address).get("errorText")
         if failed:
@@ -144,7 +143,7 @@ class Page:
                 raise Failed(f"{address}: not loaded within {SECONDS} s")
 
     def value(self, expression):
-        """What it is in the page; a promise is waited for."""
+        """The value of `expression` in the page. A promise is waited for."""
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in found:
             raise Failed(f"{expression}: {found['exceptionDetails']}")
@@ -154,12 +153,12 @@ class Page:
         try:
             return self.value(expression)
         except Failed as error:
-            if "target navigated" in str(error):  # another document comes
+            if "target navigated" in str(error):  # another document is being loaded
                 return False
             raise
 
     def wait(self, expression, what, seconds=SECONDS):
-        """Until it is true in the page, or in the one that follows it."""
+        """Waits until `expression` is true in the page, or in the page that follows it."""
         deadline = time.monotonic() + seconds
         while not self.is_true(expression):
             if time.monotonic() > deadline:
@@ -181,7 +180,7 @@ class Page:
             file.write(base64.b64decode(shot["data"]))
 
     def accessible(self):
-        """[(role, name)] of what a screen reader sees, in reading order as far as the tree has one."""
+        """[(role, name)] of the elements that a screen reader sees, as far as possible in reading order."""
         nodes = self.call("Accessibility.getFullAXTree")["nodes"]
         return [(node.get("role", {}).get("value"), node.get("name", {}).get("value", "")) for node in nodes
                 if not node.get("ignored")]

@@ -6,12 +6,12 @@ netns.Hosts(2, faulty_cables=True) gives each host one in place of a plain veth 
 
     hosts[1].cable.set(delay=0.3)                    # seconds, each way
     hosts[1].cable.set(loss=0.05, seed=7)            # of each 20 frames one, on average
-    hosts[1].cable.set(cut_from_host=True)           # what it sends vanishes; it still hears
+    hosts[1].cable.set(cut_from_host=True)           # its packets vanish; it still hears
     hosts[1].cable.set()                             # as new
 
-Works where the kernel has no netem: two TAP devices, one in the host, one in the switch's namespace,
-and a process of ours that carries the frames between them. set() counts for what is sent from its
-return on; what was sent before has the faults of before.
+It works without netem in the kernel. It has two TAP devices, one in the host, one in the switch's namespace. A
+process of ours carries the frames between them. set() counts for frames that are sent after its return; earlier
+frames have the earlier faults.
 """
 import fcntl
 import heapq
@@ -26,12 +26,12 @@ import time
 
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
-MOST_UNDERWAY = 4096  # frames; a router's queue is not endless, either
-BURST, QUEUE = 64, 1024  # frames: read from a device at once; that wait in it, at most
+MOST_UNDERWAY = 4096  # frames; a real router's queue has an end, too
+BURST, QUEUE = 64, 1024  # frames that are read from a device at once, and frames that may wait in it
 
 
 class Cable:
-    """The cable's handle, in the test. `enter`: the words that lead into the switch's namespace."""
+    """The test's handle of the cable. `enter`: the words that lead into the switch's namespace."""
 
     def __init__(self, enter, port, host_pid, interface):
         argv = enter + [sys.executable, os.path.abspath(__file__), port, str(host_pid), interface]
@@ -44,7 +44,7 @@ class Cable:
             raise RuntimeError(why[-1] if why else "the cable's process ended")
 
     def set(self, *, delay=0.0, loss=0.0, seed=0, cut_to_host=False, cut_from_host=False):
-        """From now on these faults and no others. delay in seconds each way, loss from 0 to 1."""
+        """From now on the cable has these faults and no others. delay: seconds each way; loss: from 0 to 1."""
         orders = {"delay": delay, "loss": loss, "seed": seed, "cut_to_host": cut_to_host,
                   "cut_from_host": cut_from_host}
         self._process.stdin.write(json.dumps(orders) + "\n")
@@ -131,7 +131,7 @@ class _Carrier:
     def _write(fd, frame):
         try:
             os.write(fd, frame)
-        except OSError:  # its queue is full, or the device is down: lost
+        except OSError:  # the device's queue is full, or the device is down: the frame is lost
             pass
 
 

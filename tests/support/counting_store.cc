@@ -65,7 +65,7 @@ std::string CountingStore::receive(std::size_t size_bytes) {
   const Deadline deadline = Deadline::after(timeout_);
   if (!own.arrived.wait_until(lock, deadline.at(),
                               [&] { return own.inbox.size() >= size_bytes; })) {
-    server_->state_.disconnect(id_);  // forgets the wait
+    server_->state_.disconnect(id_);  // forgets this connection's wait
     throw Error(ErrorCode::kTimeout, "the counting store had no answer in time");
   }
   std::string bytes = own.inbox.substr(0, size_bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store's own state machine behind a mutex, for thousands of ranks in one process. It counts
-// what a real client would send and receive.
+// the bytes that a real client would send and receive.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace ddprun::test {
 
-// What all its connections stand on; lives as long as the last of them. Any thread.
+// The part that all connections share. It lives as long as the last of them. Any thread.
 class CountedServer {
  public:
   struct Counts {
@@ -25,9 +25,10 @@ class CountedServer {
     long received_bytes = 0;
   };
 
-  Counts most_of_a_connection() const;  // each the largest there is
+  Counts most_of_a_connection() const;  // the largest count of each kind
   long num_requests(store::Opcode opcode) const;
-  // How many connections have asked for each key by itself: waited for, looked for or read it.
+  // For each key, the connections that have asked for it alone: waited for it, looked for it or
+  // read it.
   std::map<std::string, int> num_readers_alone() const;
 
  private:
@@ -46,7 +47,7 @@ class CountedServer {
   std::map<std::string, std::map<store::ConnectionId, int>> alone_;
 };
 
-// A connection. Each thread has one of its own.
+// A connection. Each thread needs its own.
 class CountingStore final : public store::Store {
  public:
   explicit CountingStore(std::shared_ptr<CountedServer> server);

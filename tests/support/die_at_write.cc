@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// For LD_PRELOAD: a process that is killed at a certain one of its writes to files below a
-// directory.
+// For LD_PRELOAD: kills the process at a certain one of its writes to files below a directory.
 //   DIE_BELOW  the directory, without symbolic links in it
 //   DIE_AT     which one, from 1: a write, a sync or a change of length. It is not done
-//   DIE_HALF   "1": writes alone count, and half of the last one's bytes are written
+//   DIE_HALF   "1": only writes count, and half of the last one's bytes are written
 // Counted in the order in which the process makes them.
 #include <signal.h>
 #include <sys/syscall.h>
@@ -33,7 +32,7 @@ bool is_below(int file) {
   return std::strncmp(path, directory, prefix) == 0 && path[prefix] == '/';
 }
 
-// Whether this is the one.
+// Whether this call is the one at which the process dies.
 bool counts(int file) {
   if (directory == nullptr || at == 0) return false;
   const int error = errno;

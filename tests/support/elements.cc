@@ -18,7 +18,7 @@ double from_half(std::uint16_t bits) {
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-// Truncates; zero and normal numbers only.
+// Truncates the value. Only for zero and normal numbers.
 std::uint16_t to_half(double value) {
   if (value == 0) return 0;
   int exponent = 0;
@@ -27,7 +27,7 @@ std::uint16_t to_half(double value) {
   return static_cast<std::uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | bits);
 }
 
-// Floats of 8 bits: exponents of `mantissa_bits` and `bias`. No NaN, no infinity.
+// A format of floats of 8 bits, with its `mantissa_bits` and `bias`. It has no NaN and no infinity.
 struct Float8 {
   int mantissa_bits, bias;
 };
@@ -43,10 +43,10 @@ double from_float8(std::uint8_t bits, Float8 format) {
   return (bits & 0x80) != 0 ? -value : value;
 }
 
-// To nearest even; what is larger than the largest becomes that.
+// Rounds to nearest even. A value beyond the largest one becomes the largest one.
 std::uint8_t to_float8(double value, DType dtype) {
   const Float8 format = format_of(dtype);
-  int exponent = -100;  // of zero, too
+  int exponent = -100;  // for zero, too
   if (value != 0) std::frexp(value, &exponent);
   const int power = std::max(exponent - 1, 1 - format.bias);
   const double units = std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - power));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call throws, as a value: for tests of errors. Usable from any thread, where Catch's
-// assertions are not.
+// Returns the error of a call, for tests of errors. It can be used from any thread, unlike Catch's
+// assertions.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ inline void expect(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error("expected: " + what);
 }
 
-// The error that `call` throws; throws std::runtime_error itself where it throws none.
+// The error that `call` throws. If it throws none, this throws std::runtime_error.
 template <typename Call>
 Error error_of(Call&& call) {
   try {
@@ -27,7 +27,7 @@ Error error_of(Call&& call) {
   throw std::runtime_error("expected an error, none was thrown");
 }
 
-// The code of the error that `call` throws, std::nullopt where it throws none; its text in `what`.
+// The code of the error that `call` throws; std::nullopt: none. `what` gets its text.
 template <typename Call>
 std::optional<ErrorCode> code_of(Call&& call, std::string* what = nullptr) {
   try {

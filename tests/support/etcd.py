@@ -16,10 +16,10 @@ MISSING = None if ETCD else "no etcd here (scripts/setup.sh full)"
 
 
 class Etcd:
-    """One member. `directory` must live as long; it is there again after start()."""
+    """One etcd server. `directory` must live as long. start() after kill() finds its data again."""
 
     def __init__(self, directory, host=None):
-        """`host`: one of netns.py's; here otherwise."""
+        """`host`: one of netns.py's; else it runs here."""
         self.directory, self.host = directory, host
         self.address = host.address if host else "127.0.0.1"
         self.port, self.peer_port = (2379, 2380) if host else (free_port(), free_port())
@@ -44,14 +44,14 @@ class Etcd:
         return os.path.join(self.directory, "log")
 
     def call(self, path, **content):
-        """The gateway's answer."""
+        """The answer of the server's gateway."""
         request = urllib.request.Request(f"http://{self.endpoint}{path}", json.dumps(content).encode())
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with direct.open(request, timeout=5) as answer:
             return json.load(answer)
 
     def wait(self, seconds=30):
-        """Until it serves."""
+        """Waits until it serves."""
         deadline = time.monotonic() + seconds
         while True:
             try:

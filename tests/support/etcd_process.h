@@ -44,14 +44,14 @@ inline std::vector<Endpoint> free_endpoints(std::size_t count) {
   return endpoints;
 }
 
-// One member of a cluster. Not ready when start() returns: a client waits for it.
+// One member of a cluster. It isn't ready when start() returns: a client waits for it.
 class EtcdProcess {
  public:
   struct Place {
     std::string name = "m0";
     Endpoint client, peer;
   };
-  struct TlsFiles {  // of its clients' port; empty: without
+  struct TlsFiles {  // of the clients' port; empty: without TLS
     std::string cert, key, ca;
   };
 
@@ -108,7 +108,7 @@ class EtcdProcess {
     ::waitpid(pid_, nullptr, 0);
     pid_ = -1;
   }
-  // Returns when all its threads stand still.
+  // Stops the process. Returns when all its threads stand still.
   void pause() {
     siginfo_t stopped{};
     ::kill(pid_, SIGSTOP);
@@ -121,7 +121,7 @@ class EtcdProcess {
   const Place place_;
   const std::string cluster_;
   const TlsFiles tls_;
-  const std::vector<std::string> further_;  // flags
+  const std::vector<std::string> further_;  // further flags
   const TempDirectory directory_;
   pid_t pid_ = -1;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cgroups (v2) in a directory of the test's own that answer as the kernel's do: a cgroup with
-// processes gives on no controllers, one that is made has the files of those that were given on,
-// one with processes or others below it can't be removed, and a process that is ending can't be
-// moved, but nothing says so.
+// Cgroups (v2) in a directory of the test's own, which answer like the kernel's. A cgroup with
+// processes gives on no controllers. A new one has the files of the controllers that it was given.
+// One with processes or cgroups in it can't be removed. A process that is ending can't be moved,
+// but no error says so.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class FakeCgroups : public agent::RealCgroupTree {
  public:
   static constexpr char kMount[] = "/sys/fs/cgroup";
 
-  // This process is in `own`, as /proc/self/cgroup has it.
+  // This process is in the cgroup `own`, according to /proc/self/cgroup.
   FakeCgroups(const std::string& root, const std::string& own)
       : agent::RealCgroupTree(root), root_(root) {
     put("/proc/self/cgroup", "0::" + own + "\n");
@@ -33,7 +33,7 @@ class FakeCgroups : public agent::RealCgroupTree {
         "31 23 0:28 / " + std::string(kMount) + " rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
   }
 
-  // A file of the machine's.
+  // Writes a file of the machine.
   void put(const std::string& path, const std::string& text) const {
     const std::filesystem::path file = root_ + path;
     std::filesystem::create_directories(file.parent_path());
@@ -42,7 +42,8 @@ class FakeCgroups : public agent::RealCgroupTree {
   std::string text(const std::string& path) const { return read(path, nullptr).value_or("none"); }
   bool exists(const std::string& path) const { return std::filesystem::exists(root_ + path); }
 
-  // One that somebody else has made; `path` with the mount. The machine's own has no cgroup.events.
+  // Adds a cgroup that somebody else has made; `path` begins at the mount. The machine's own cgroup
+  // has no cgroup.events.
   void add(const std::string& path, const std::string& controllers, const std::string& pids = "") {
     if (path != kMount) put(path + "/cgroup.events", "populated 0\nfrozen 0\n");
     if (path != kMount) put(path + "/cgroup.type", "domain\n");
@@ -122,20 +123,20 @@ class FakeCgroups : public agent::RealCgroupTree {
     return found == devices.end() ? "" : found->second;
   }
 
-  std::map<std::string, std::string> lies;     // file name → what it says after a write
+  std::map<std::string, std::string> lies;     // file name → its text after a write
   std::map<std::string, int> refusals;         // file name → errno value of a write
-  std::map<std::string, bool> lacking;         // names of files that this kernel hasn't
-  std::vector<std::string> delegated;          // marked by systemd
+  std::map<std::string, bool> lacking;         // names of files that this kernel doesn't have
+  std::vector<std::string> delegated;          // cgroups that systemd marked
   std::map<std::string, std::string> devices;  // path → "8:0"
-  int read_only = 0;                           // errno value of each wish to write
+  int read_only = 0;                           // errno value of each attempt to write
   std::vector<std::string> written;            // "path value"
   std::vector<std::string> ending;             // processes
-  // What happens next; called with the path.
+  // Called with the path after a read, and after an open. A test changes the files there.
   std::function<void(const std::string&)> was_read;
   std::function<void(const std::string&)> was_opened;
 
  private:
-  // Whether there is a process in the cgroup of this file, or below.
+  // Whether there is a process in the cgroup of this file, or in one below it.
   bool is_populated(const std::string& file) const {
     const auto directory = std::filesystem::path(root_ + file).parent_path();
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {

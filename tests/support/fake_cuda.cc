@@ -23,13 +23,13 @@ thread_local int current_device = 0;
 
 }  // namespace
 
-// The mark that the latest event_record left; a wait refers to the mark of its moment.
+// An event. It has the mark of the latest event_record; a wait keeps the mark that it found.
 struct FakeCuda::FakeEvent {
   struct Mark {
     std::mutex mutex;
     std::condition_variable changed;
     bool passed = false;
-    std::chrono::steady_clock::time_point when;  // it passed
+    std::chrono::steady_clock::time_point when;  // the time when it passed
   };
   bool is_timed = false;  // constant once it is made
   std::mutex mutex;
@@ -100,14 +100,14 @@ std::shared_ptr<FakeStream> FakeCuda::find(nccl::Stream stream) {
   if (stream == nullptr) return default_streams_[static_cast<std::size_t>(current_device)];
   std::lock_guard lock(mutex_);
   const auto found = streams_.find(stream);
-  DDPRUN_CHECK(found != streams_.end());  // a destroyed stream is used
+  DDPRUN_CHECK(found != streams_.end());  // otherwise a destroyed stream is used
   return found->second;
 }
 
 std::shared_ptr<FakeCuda::FakeEvent> FakeCuda::find_event(nccl::Event event) {
   std::lock_guard lock(mutex_);
   const auto found = events_.find(event);
-  DDPRUN_CHECK(found != events_.end());  // a destroyed event is used
+  DDPRUN_CHECK(found != events_.end());  // otherwise a destroyed event is used
   return found->second;
 }
 
@@ -331,7 +331,7 @@ nccl::CudaResult FakeCuda::memory_allocate(void** data, std::size_t size_bytes) 
   if (const auto result = fault("memory_allocate")) return result;
   *data = std::aligned_alloc(256, (size_bytes + 255) / 256 * 256);
   if (*data == nullptr) return kOutOfMemory;
-  std::memset(*data, 0xAB, size_bytes);  // device memory comes with rubbish in it
+  std::memset(*data, 0xAB, size_bytes);  // new device memory has rubbish in it
   std::lock_guard lock(mutex_);
   allocations_[*data] = size_bytes;
   return nccl::kCudaSuccess;
@@ -349,7 +349,7 @@ void FakeCuda::synchronize_streams(int device) {
   for (const auto& stream : streams) stream->synchronize();
 }
 
-// As cudaFree: first waits for everything that the device has to do.
+// First waits for all work of the device, like cudaFree.
 nccl::CudaResult FakeCuda::memory_free(void* data) {
   if (const auto result = fault("memory_free")) return result;
   synchronize_streams(current_device);

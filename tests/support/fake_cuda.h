@@ -27,35 +27,34 @@ class FakeCuda : public nccl::CudaApi {
   explicit FakeCuda(int num_devices);
   ~FakeCuda() override;
 
-  // Faults. A result other than success is what the named function returns from now on, or after
-  // this many calls that work.
+  // Faults. The named function returns `result` from now on, or after this many calls that work.
   void fail(const std::string& function, nccl::CudaResult result, int num_good_calls = 0);
   void succeed_again(const std::string& function);
-  // Each call of the named function hangs from now on, until release_hangs(): then it does what it
-  // should.
+  // Each call of the named function hangs from now on, until release_hangs(). Then it does its
+  // work.
   void hang(const std::string& function);
   void release_hangs();
-  int num_hanging() const;  // calls inside
-  // Devices with the same UUID, as one GPU seen through two indices.
+  int num_hanging() const;  // calls that hang
+  // Devices with the same UUID are one GPU that is seen under two indices.
   void set_uuid(int device, std::string uuid);
-  // Devices with the same one, as MIG slices of one GPU.
+  // Devices with the same one are MIG slices of one GPU.
   void set_pci_bus_id(int device, std::string bus_id);
 
-  // Runs on the stream, in its order. `task` may block; nullptr is the calling thread's device's
-  // default stream.
+  // Runs `task`, which may block, on the stream, in its order. nullptr: the default stream of the
+  // calling thread's device.
   void enqueue(nccl::Stream stream, std::function<void()> task);
 
-  // Capture of a graph on a stream that was created, one at a time, and on each stream that waits
-  // for an event of it. What is enqueued there runs in replay() alone, in the order of the calls.
+  // Captures a graph on a stream that was created, one at a time, and on each stream that waits for
+  // an event of it. The captured tasks run only in replay(), in the order of the calls.
   using Graph = std::vector<std::function<void()>>;
   void begin_capture(nccl::Stream stream);
-  // nullopt: broken, as by a query or a wait that CUDA forbids in a capture.
+  // nullopt: the capture is broken, e.g. by a query or a wait that CUDA forbids.
   std::optional<Graph> end_capture();
   void replay(const Graph& graph, nccl::Stream stream);
 
   // Streams, events and allocations that nobody has freed.
   int num_live_objects() const;
-  // What is alive now was left behind on purpose. Returns when all that was enqueued has run.
+  // Objects that live now were left behind on purpose. Returns when all enqueued tasks have run.
   void forget_live_objects();
 
   nccl::CudaResult device_count(int* count) override;
@@ -85,7 +84,7 @@ class FakeCuda : public nccl::CudaApi {
  private:
   struct Fault {
     nccl::CudaResult result;
-    int num_good_calls;  // still to come
+    int num_good_calls;  // calls that still work
   };
   struct Capture {
     std::set<nccl::Stream> streams;
@@ -115,7 +114,7 @@ class FakeCuda : public nccl::CudaApi {
   std::map<void*, std::size_t> allocations_;                  // Guarded by mutex_
   std::shared_ptr<FakeEvent> find_event(nccl::Event event);
   std::optional<Capture> capture_;         // Guarded by mutex_
-  std::set<nccl::Event> captured_events_;  // Guarded by mutex_: last recorded in a capture
+  std::set<nccl::Event> captured_events_;  // Guarded by mutex_; their last record was in a capture
 };
 
 }  // namespace ddprun::test

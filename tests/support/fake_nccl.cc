@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults, set-up and end, memory and texts; the operations are in fake_nccl_operations.cc, splits
+// Faults, set-up and end, memory and texts. The operations are in fake_nccl_operations.cc, splits
 // in fake_nccl_split.cc.
 #include "tests/support/fake_nccl.h"
 
@@ -28,7 +28,7 @@ FakeNccl::Entry::Entry(FakeNccl& fake, Comm comm, const char* function) : fake_(
   result_ = fake_.take_fault(rank_->rank, function);
   if (result_ != Result::kSuccess) return;
   if (!fake_.hang_if_told(lock, rank_->rank, function)) {
-    // Room for a second thread to walk in, were it let.
+    // Gives a second thread time to enter, if nothing keeps it out.
     lock.unlock();
     for (int i = 0; i < 20; ++i) std::this_thread::yield();
     lock.lock();
@@ -179,7 +179,8 @@ Result FakeNccl::get_unique_id(UniqueId* id) {
   const std::string text = "fake unique id " + std::to_string(++num_ids_);
   std::memset(id->bytes, 0, UniqueId::kSizeBytes);
   std::memcpy(id->bytes, text.data(), text.size());
-  groups_[std::string(id->bytes, UniqueId::kSizeBytes)] = nullptr;  // known, not used yet
+  // This id is known, and was not used yet.
+  groups_[std::string(id->bytes, UniqueId::kSizeBytes)] = nullptr;
   return Result::kSuccess;
 }
 
@@ -216,7 +217,7 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank,
   Lock lock(mutex_);
   configs_[rank] = config;
   if (const Result fault = take_fault(rank, "comm_init_rank"); fault != Result::kSuccess) {
-    *comm = make_comm(std::make_shared<Group>(), rank);  // half made, good for comm_abort
+    *comm = make_comm(std::make_shared<Group>(), rank);  // half made: only comm_abort may take it
     return fault;
   }
   hang_if_told(lock, rank, "comm_init_rank");
@@ -229,7 +230,8 @@ Result FakeNccl::join(Comm* comm, int size, const std::string& key, int rank,
   }
   Group& group = *found->second;
   if (group.size != size) return Result::kInvalidArgument;
-  if (group.joined[static_cast<std::size_t>(rank)]) return Result::kInvalidUsage;  // id used twice
+  // The id is used twice.
+  if (group.joined[static_cast<std::size_t>(rank)]) return Result::kInvalidUsage;
   group.joined[static_cast<std::size_t>(rank)] = true;
   ++group.num_joined;
   changed_.notify_all();
@@ -308,7 +310,7 @@ Result FakeNccl::mem_free(void* data) {
   const auto used = in_use_.lower_bound(data);
   if (used != in_use_.end() && *used < static_cast<const char*>(data) + found->second) {
     ++num_violations_;
-    return Result::kInvalidUsage;  // the real one unmaps it
+    return Result::kInvalidUsage;  // the real NCCL unmaps it, which would crash
   }
   buffers_.erase(found);
   std::free(data);

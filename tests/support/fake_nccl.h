@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL without a GPU, and stricter: ranks are threads of this process, collectives really reduce
-// (host) memory on fake streams, and what NCCL forbids is refused and counted instead of hanging.
+// NCCL without a GPU, and stricter. Ranks are threads of this process. Collectives really reduce
+// (host) memory on fake streams. Calls that NCCL forbids are refused and counted instead of
+// hanging.
 #pragma once
 
 #include <condition_variable>
@@ -18,48 +19,49 @@
 
 namespace ddprun::test {
 
-// As the real one, blocking: init and splits return when every rank has come, collectives when they
-// are on the stream, where they wait for every rank; an id is good for one communicator; a
-// communicator takes one thread at a time, an abort included; abort makes the operations under way
-// pass with rubbish in their buffers; abort and destroy wait for the graphs that have operations of
-// the communicator. Faults are set by the test. Any thread.
+// It works like the real one, blocking. init and splits return when every rank has come.
+// Collectives return when they are on the stream, where they wait for every rank. An id is good for
+// one communicator. A communicator takes one thread at a time, an abort included. An abort makes
+// the operations under way pass, with rubbish in their buffers. Both `abort` and `destroy` wait for
+// the graphs that have operations of the communicator. Tests set the faults. Any thread.
 class FakeNccl : public nccl::NcclApi {
  public:
   explicit FakeNccl(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
   ~FakeNccl() override;
 
-  // ---- Faults and what the test may look at ----
+  // ---- Faults, and values for tests ----
 
   // The next call of `function` on this rank returns `result` and does nothing else.
   void fail_next(int rank, const std::string& function, nccl::Result result);
-  // What comm_async_error says from now on, on every communicator of this rank.
+  // From now on comm_async_error returns this on every communicator of this rank.
   void inject_async_error(int rank, nccl::Result error);
-  // The next call of `function` on this rank blocks until release_hangs(): then it does what it
-  // should. get_unique_id counts as rank 0's.
+  // The next call of `function` on this rank blocks until release_hangs(). Then it does its work.
+  // get_unique_id counts as rank 0's.
   void hang_next(int rank, const std::string& function);
-  // Ends what hangs; inits and splits that wait for a rank fail, now and from now on.
+  // Ends the hanging calls. inits and splits that wait for a rank fail, now and from now on.
   void release_hangs();
-  int num_hanging() const;  // calls inside, those that wait for a rank included
+  int num_hanging() const;  // calls that hang, also those that wait for a rank
   // comm_abort blocks until release_aborts().
   void hang_aborts();
   void release_aborts();
   void set_has_mem_alloc(bool has);
   void set_has_init_rank_scalable(bool has);
-  void set_config_version(int version) { config_version_ = version; }  // before any call
-  NcclConfig config_of(int rank) const;  // that this rank's last communicator was made with
+  void set_config_version(int version) { config_version_ = version; }  // must come before any call
+  NcclConfig config_of(int rank) const;  // the config of this rank's last communicator
 
-  // Two threads in one communicator, a freed communicator used, memory freed that an operation
-  // under way uses; two threads that launch on one device, where launches are ordered.
+  // The number of violations: two threads in one communicator, a freed communicator that is used,
+  // freed memory that an operation uses. Also two threads that launch on one device, if launches
+  // are ordered.
   int num_violations() const;
   int num_live_comms() const;
-  int num_live_buffers() const;  // mem_alloc
-  // They were left behind on purpose.
+  int num_live_buffers() const;  // buffers of mem_alloc
+  // The communicators were left behind on purpose.
   void forget_live_comms();
   void forget_live_buffers();
   int num_registered() const;
   int num_aborts() const;
-  int num_ids() const;              // get_unique_id calls
-  int num_running(int rank) const;  // operations on streams
+  int num_ids() const;              // calls of get_unique_id
+  int num_running(int rank) const;  // operations that are on streams
 
   // ---- NcclApi ----
   int version() override { return 22809; }
@@ -103,14 +105,14 @@ class FakeNccl : public nccl::NcclApi {
   std::string last_error(nccl::Comm comm) override;
 
  private:
-  struct Call;       // what one rank asks for
+  struct Call;       // an operation that one rank asks for
   struct Letter;     // one message
   struct Slot;       // one collective, as its ranks arrive
   struct Group;      // the ranks of one unique id
   struct Rank;       // one ncclComm_t
   struct Split;      // one comm_split, as its ranks arrive
   class Entry;       // a call inside a communicator
-  struct OpenGroup;  // what a thread has asked for since group_start
+  struct OpenGroup;  // the calls of a thread since group_start
   using Lock = std::unique_lock<std::mutex>;
 
   nccl::Result join(nccl::Comm* comm, int size, const std::string& key, int rank,
@@ -118,7 +120,7 @@ class FakeNccl : public nccl::NcclApi {
   void finish(Split& split);
   nccl::Comm make_comm(const std::shared_ptr<Group>& group, int rank);
   nccl::Result ask(const char* function, nccl::Comm comm, nccl::Stream stream, const Call& call);
-  // As one task of the stream.
+  // Runs as one task of the stream.
   nccl::Result launch(const char* function, nccl::Comm comm, nccl::Stream stream,
                       const std::vector<Call>& calls);
   nccl::Result enqueue(const char* function, nccl::Comm comm, nccl::Stream stream,
@@ -131,9 +133,9 @@ class FakeNccl : public nccl::NcclApi {
   void receive(Lock& lock, Rank& rank, const Call& call);
   static void compute(const Slot& slot);
   nccl::Result take_fault(int rank, const std::string& function);  // mutex_ held
-  // False: no hang was asked for.
+  // False: no test asked for a hang.
   bool hang_if_told(Lock& lock, int rank, const std::string& function);
-  // False: release_hangs() came first.
+  // False: release_hangs() came before they did.
   bool wait_for_others(Lock& lock, const std::function<bool()>& have_come);
   std::shared_ptr<Rank> find(nccl::Comm comm);  // mutex_ held
 
@@ -148,16 +150,16 @@ class FakeNccl : public nccl::NcclApi {
   std::map<nccl::Comm, std::shared_ptr<Rank>> comms_;
   std::map<std::pair<int, std::string>, nccl::Result> faults_;
   std::set<std::pair<int, std::string>> hangs_;
-  bool is_released_ = false;  // release_hangs() was called
+  bool is_released_ = false;  // whether release_hangs() was called
   int num_hanging_ = 0;
   std::map<int, nccl::Result> async_errors_;
   std::map<int, NcclConfig> configs_;  // by rank
   std::map<void*, std::size_t> buffers_;
-  std::set<int> launching_;            // devices, where launches are ordered
-  std::multiset<const void*> in_use_;  // by operations on streams that have not ended
+  std::set<int> launching_;            // devices on which launches are ordered
+  std::multiset<const void*> in_use_;  // memory of operations on streams that have not ended
   int num_ids_ = 0;
   int num_violations_ = 0;
-  std::multiset<nccl::Comm> registered_;  // once for each of its buffers
+  std::multiset<nccl::Comm> registered_;  // once for each registered buffer
   int num_aborts_ = 0;
   bool aborts_hang_ = false;
   bool has_mem_alloc_ = true;

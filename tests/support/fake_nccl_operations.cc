@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// FakeNccl's collectives and messages: what a call checks, and what runs on the streams.
+// FakeNccl's collectives and messages: the checks of a call, and the tasks on the streams.
 #include <cstring>
 #include <utility>
 
@@ -15,7 +15,7 @@ using nccl::Stream;
 
 namespace {
 
-// Of the calling thread.
+// The depth in the calling thread.
 thread_local int group_depth = 0;
 
 }  // namespace
@@ -72,7 +72,7 @@ Result FakeNccl::enqueue(const char* function, Comm comm, Stream stream,
   Lock lock(mutex_);
   begin(*rank, calls);
   if (is_captured) ++rank->num_graph_tasks;
-  // A task of a graph runs at each replay, or never, and goes with the graph.
+  // A task of a graph runs at each replay, or never. It ends with the graph.
   const auto gone = [this, rank, calls, is_captured](bool* has_begun) {
     Lock its_lock(mutex_);
     if (*has_begun) end(*rank, calls);
@@ -115,7 +115,7 @@ void FakeNccl::run(Lock& lock, Rank& rank, const std::vector<Call>& calls) {
   }
   for (const auto& letter : sent) {
     changed_.wait(lock, [&] { return letter->taken || rank.aborted; });
-    letter->taken = true;  // after an abort: the memory is not to be read any more
+    letter->taken = true;  // after an abort the memory must not be read any more
   }
   end(rank, calls);
 }
@@ -186,7 +186,7 @@ void FakeNccl::compute(const Slot& slot) {
   const bool scatter = first.kind == Call::Kind::kReduceScatter;
   const std::size_t part_bytes = first.count * size_of(first.dtype);
   const std::size_t input_bytes = scatter ? part_bytes * size : part_bytes;
-  // Copied first: outputs may be the inputs.
+  // Inputs are copied first, because outputs may be the inputs.
   std::vector<std::vector<char>> inputs;
   for (const auto& call : slot.calls) {
     const char* begin = static_cast<const char*>(call->input);

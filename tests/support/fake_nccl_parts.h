@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What FakeNccl is made of; for its own sources only.
+// The parts of FakeNccl, for its own sources only.
 #pragma once
 
 #include <deque>
@@ -14,7 +14,7 @@ struct FakeNccl::Call {
   Kind kind;
   const void* input = nullptr;
   void* output = nullptr;
-  std::size_t count = 0;  // as NCCL counts it: of the part
+  std::size_t count = 0;  // as NCCL counts: the elements of a part
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int root_or_peer = 0;
@@ -28,7 +28,7 @@ struct FakeNccl::Call {
 struct FakeNccl::OpenGroup {
   nccl::Comm comm = nullptr;
   nccl::Stream stream = nullptr;
-  std::vector<Call> calls;  // of that communicator, on that stream
+  std::vector<Call> calls;  // of one communicator, on one stream
   nccl::Result result = nccl::Result::kSuccess;
 };
 
@@ -42,7 +42,7 @@ struct FakeNccl::Slot {
   std::vector<std::optional<Call>> calls;  // by rank
   int num_arrived = 0;
   bool done = false;
-  bool dead = false;  // a rank left by abort: never done
+  bool dead = false;  // a rank left it by abort, so it is never done
 };
 
 struct FakeNccl::Split {
@@ -51,7 +51,7 @@ struct FakeNccl::Split {
     int key = 0;
     nccl::Comm made = nullptr;
   };
-  std::map<int, Place> places;  // by rank of the parent
+  std::map<int, Place> places;  // by the rank in the parent
   bool done = false;
 };
 
@@ -62,8 +62,7 @@ struct FakeNccl::Group {
   std::map<std::uint64_t, std::shared_ptr<Slot>> slots;
   std::map<std::uint64_t, std::shared_ptr<Split>> splits;
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Letter>>> mail;  // (from, to)
-  nccl::Result error =
-      nccl::Result::kSuccess;  // e.g. calls that don't match: reported on every rank
+  nccl::Result error = nccl::Result::kSuccess;  // e.g. calls that don't match; every rank gets it
   bool complete() const { return num_joined == size; }
 };
 
@@ -72,13 +71,13 @@ struct FakeNccl::Rank {
   int rank = 0;
   std::uint64_t num_calls = 0;
   std::uint64_t num_splits = 0;
-  int num_running = 0;      // tasks on streams
-  int num_graph_tasks = 0;  // of graphs that are alive
+  int num_running = 0;      // tasks that are on streams
+  int num_graph_tasks = 0;  // tasks of living graphs
   bool aborted = false;
-  bool busy = false;  // a thread is inside
+  bool busy = false;  // whether a thread is inside
 };
 
-// A call inside a communicator. Counts a violation where another thread is inside, or the
+// A call inside a communicator. It counts a violation if another thread is inside, or if the
 // communicator is gone.
 class FakeNccl::Entry {
  public:

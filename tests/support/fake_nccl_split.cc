@@ -31,7 +31,7 @@ Result FakeNccl::comm_split(Comm comm, int color, int key, Comm* made) {
 }
 
 void FakeNccl::finish(Split& split) {
-  std::vector<std::tuple<int, int, int>> order;  // color, key, rank of the parent
+  std::vector<std::tuple<int, int, int>> order;  // color, key, rank in the parent
   for (const auto& [rank, place] : split.places) order.emplace_back(place.color, place.key, rank);
   std::sort(order.begin(), order.end());
   for (std::size_t begin = 0; begin < order.size();) {

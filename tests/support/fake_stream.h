@@ -10,7 +10,7 @@
 
 namespace ddprun::test {
 
-// Runs tasks one after the other. Destroyed: runs what is queued, then ends.
+// Runs tasks one after the other. The destructor runs the queued tasks, then ends.
 class FakeStream {
  public:
   explicit FakeStream(int device) : device_(device), thread_([this] { run(); }) {}
@@ -62,7 +62,7 @@ class FakeStream {
   std::deque<std::function<void()>> tasks_;  // Guarded by mutex_
   bool running_ = false;                     // Guarded by mutex_
   bool closing_ = false;                     // Guarded by mutex_
-  std::thread thread_;                       // last: it uses all of the above
+  std::thread thread_;                       // the last member, because it uses all of the above
 };
 
 }  // namespace ddprun::test

@@ -5,21 +5,21 @@ import tempfile
 
 
 def scratch(case):
-    """The path of a directory that is removed at the end of `case`, a unittest.TestCase."""
+    """The path of a new directory, which is removed at the end of `case`, a unittest.TestCase."""
     made = tempfile.TemporaryDirectory(prefix="ddprun-test-")
     case.addCleanup(made.cleanup)
     return made.name
 
 
 def scratch_of_class(cls):
-    """Likewise, for all tests of a class; in its setUpClass()."""
+    """The same for all tests of a class, in its setUpClass()."""
     made = tempfile.TemporaryDirectory(prefix="ddprun-test-")
     cls.addClassCleanup(made.cleanup)
     return made.name
 
 
 def write(folder, name, text, mode=0o644):
-    """Makes folder/name, and the folders on the way; its path."""
+    """Makes folder/name, and the folders on the way. Returns its path."""
     path = os.path.join(folder, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A child process for what ends the process.
+// A child process, for tests of things that end the process.
 #pragma once
 
 #include <poll.h>
@@ -17,11 +17,11 @@
 namespace ddprun::test {
 
 struct ChildEnd {
-  int status = -1;  // −1: a signal ended it
+  int status = -1;  // −1: it was ended by a signal
   std::chrono::milliseconds took{0};
 };
 
-// Forks; the child runs `body`, with status 1 where that returns. One that is still there after
+// Forks a child that runs `body`, with status 1 if that returns. A child that is still there after
 // `limit` is killed.
 inline ChildEnd run_forked(const std::function<void()>& body,
                            std::chrono::seconds limit = std::chrono::seconds(60)) {

@@ -6,7 +6,7 @@ import os
 import unittest
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
-WALL = 0x40000000  # __WALL: a thread that is no process, too
+WALL = 0x40000000  # __WALL waits for a thread that is no process, too
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -20,13 +20,13 @@ def _ptrace(request, thread):
 
 @contextlib.contextmanager
 def thread(number):
-    """Skips the test where the system lets nobody trace."""
+    """Stops the thread. Skips the test if the system doesn't allow to trace."""
     try:
         _ptrace(PTRACE_SEIZE, number)
     except OSError as why:
         raise unittest.SkipTest(f"no thread can be stopped here (ptrace: {why})") from None
     _ptrace(PTRACE_INTERRUPT, number)
-    os.waitpid(number, WALL)  # it stands
+    os.waitpid(number, WALL)  # returns when it stands still
     try:
         yield
     finally:

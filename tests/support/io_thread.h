@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An io context in a thread of its own, for tests that speak with blocking calls to what runs
-// there.
+// An io context in a thread of its own, for tests that use blocking calls against objects of that
+// thread.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -18,7 +18,8 @@ class IoThread {
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
-  // Runs `call` on the io thread and returns its result. Between start_thread() and stop_thread().
+  // Runs `call` on the io thread and returns its result. To be called between start_thread() and
+  // stop_thread().
   template <typename Call>
   auto on_io_thread(Call call) {
     // Second owner: the handler, which may still be returning when the result is there.
@@ -35,7 +36,7 @@ class IoThread {
   void start_thread() {
     thread_ = std::thread([this] { io_.run(); });
   }
-  // Returns when nothing is left to be done on it: what runs there is destroyed before.
+  // Returns when the thread has nothing left to do. Its objects must be destroyed before.
   void stop_thread() {
     work_.reset();
     if (thread_.joinable()) thread_.join();

@@ -5,7 +5,7 @@
         subprocess.run(["kubectl", "create", "-f", "-"], env={"KUBECONFIG": server.config, …})
         server.objects["jobs"]["digits-k3v9x"]["status"] = {…}   # what a controller would say
 
-It stores what it gets, and nothing happens by itself: the test is controller, scheduler and kubelet.
+It stores the objects that it gets, and nothing happens by itself. The test is controller, scheduler and kubelet.
 """
 import datetime
 import http.server
@@ -41,7 +41,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         try:
             self.wfile.write(data)
-        except BrokenPipeError:  # who asked has left
+        except BrokenPipeError:  # the caller has left
             pass
 
     def _refuse(self, status, reason, message):
@@ -49,7 +49,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                       "message": message, "code": status}, status)
 
     def _log(self, name, query):
-        """Its lines so far, as if it had ended: who follows isn't kept."""
+        """The pod's lines so far. The answer then ends, even if the caller wants to follow."""
         since = query.get("sinceTime")
         since = datetime.datetime.fromisoformat(since.replace("Z", "+00:00")) if since else None
         stamps = query.get("timestamps") == "true"
@@ -70,7 +70,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                  "/api/v1": self._list_of_resources("v1"), "/apis/batch/v1": self._list_of_resources("batch/v1")}
         if url.path in fixed:
             return self._answer(fixed[url.path])
-        if url.path == "/openapi/v2":  # an empty document, in protobuf: nothing is known to be wrong
+        if url.path == "/openapi/v2":  # an empty document in protobuf: without a schema kubectl finds nothing wrong
             return self._answer(b"", kind="application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
         if "namespaces" not in parts:
             return self._refuse(404, "NotFound", "the server could not find the requested resource")
@@ -130,12 +130,13 @@ class Server:
         self._server.refused = self.refused = set()  # of ("POST", "jobs"), …
         self._server.is_away = False
         self.log_asked = self._server.log_asked = threading.Event()
-        self.logs_answer = self._server.logs_answer = threading.Event()  # clear: whoever asks for a log waits
+        self.logs_answer = self._server.logs_answer = threading.Event()  # cleared: a request for a log waits
         self.logs_answer.set()
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.config = self._write_config(directory, "kubeconfig", "test")
-        self.config_elsewhere = self._write_config(directory, "kubeconfig-elsewhere", "elsewhere")  # "test" is its other context
+        # "test" is a context of it, too.
+        self.config_elsewhere = self._write_config(directory, "kubeconfig-elsewhere", "elsewhere")
 
     def _write_config(self, directory, name, context):
         path = os.path.join(directory, name)
@@ -148,7 +149,7 @@ class Server:
         return path
 
     def add_pod(self, job, index, text, **status):
-        """A pod of the Job `job`, as its controller and a kubelet would have it."""
+        """Makes a pod of the Job `job`, like its controller and a kubelet."""
         name = f"{job}-{index}"
         labels = self.objects["jobs"][job]["spec"]["template"]["metadata"]["labels"]
         self.objects["pods"][name] = {
@@ -162,12 +163,12 @@ class Server:
         self._server.logs.setdefault(pod, []).extend((now, line) for line in text.splitlines(keepends=True))
 
     def be_away(self, is_away):
-        """Whatever is asked about objects is answered with 503."""
+        """Every request about objects is answered with 503."""
         with self._server.lock:
             self._server.is_away = is_away
 
     def stop(self):
-        """Nobody listens any more."""
+        """Ends the server, so that nobody listens any more."""
         self.logs_answer.set()
         self._server.shutdown()
         self._server.server_close()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL and CUDA that answer at once, for starts of thousands of ranks in one process: no rank waits
-// for another one, nothing is reduced. What is handed over in set-up is checked.
+// NCCL and CUDA that answer at once, for starts of thousands of ranks in one process. No rank waits
+// for another one, and nothing is reduced. The arguments of the set-up are checked.
 #pragma once
 
 #include <atomic>
@@ -16,19 +16,19 @@
 
 namespace ddprun::test {
 
-// Any thread. kInvalidUsage answers what only the full fake can do.
+// Any thread. Calls that only the full fake can do return kInvalidUsage.
 class LightNccl : public nccl::NcclApi {
  public:
   using Result = nccl::Result;
   using Comm = nccl::Comm;
   using Stream = nccl::Stream;
 
-  // The ids that every rank brought, in their order: one entry where all brought the same.
+  // The lists of ids that ranks brought. There is one entry if all ranks brought the same list.
   std::set<std::string> id_lists() const {
     const std::lock_guard lock(mutex_);
     return id_lists_;
   }
-  // The keys that came with a color in the n-th split of each rank: (n, color) is a group.
+  // The keys that came with each color in the n-th split of a rank. (n, color) stands for a group.
   std::map<std::pair<int, int>, std::set<int>> keys_of() const {
     const std::lock_guard lock(mutex_);
     return keys_of_;
@@ -126,10 +126,10 @@ class LightNccl : public nccl::NcclApi {
   std::atomic<int> num_live_{0};
   mutable std::mutex mutex_;
   std::set<std::string> id_lists_;                        // Guarded by mutex_
-  std::map<std::pair<int, int>, std::set<int>> keys_of_;  // Guarded by mutex_: split, color
+  std::map<std::pair<int, int>, std::set<int>> keys_of_;  // Guarded by mutex_; by (split, color)
 };
 
-// One device that is everybody's; all that is asked of it has happened already.
+// One device for everybody. Each operation on it has happened already.
 class LightCuda : public nccl::CudaApi {
  public:
   using CudaResult = nccl::CudaResult;

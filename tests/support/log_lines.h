@@ -13,7 +13,7 @@
 
 namespace ddprun::test {
 
-// Collects what is logged while it lives. One at a time.
+// Collects the log lines while it lives. Only one may live at a time.
 class LogLines {
  public:
   LogLines() {

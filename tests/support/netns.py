@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several "hosts" on one machine: network namespaces joined by a bridge.
 
-Each host has an address of its own (10.77.0.1, 10.77.0.2, …) on `eth0`, its own loopback, host name
-(node0, node1, …), /etc/hosts and /dev/shm; files are shared. The bridge lives in a namespace of its
-own too, so nothing global is named and any number of tests may do this at once.
+Each host has an address of its own (10.77.0.1, 10.77.0.2, …) on `eth0`, its own loopback, host name (node0, node1,
+…), /etc/hosts and /dev/shm; files are shared. The bridge lives in a namespace of its own, too. So nothing global is
+named, and any number of tests may do this at once.
 
     with netns.Hosts(2) as hosts:                      # raises Unavailable(reason)
         master = hosts[0].popen(["ddprun", …])
@@ -14,12 +14,12 @@ own too, so nothing global is named and any number of tests may do this at once.
 
     with netns.Hosts(2, faulty_cables=True) as hosts:  # delay, loss, one-way silence: cable.py
 
-Nothing outlives the test, and it leaves no files: each host is held by a process that reads a pipe of ours, and that kills
-whatever runs in its namespace when the pipe ends, even if we are killed ourselves.
+Nothing outlives the test, and it leaves no files. A process holds each host and reads a pipe of ours. When the pipe
+ends, even because we are killed, it kills everything in its namespace.
 
-From a shell or a C++ test: `netns.py [--hosts N] -- COMMAND…` runs the command on every host at once
-with DDPRUN_TEST_HOST (0, 1, …) and DDPRUN_TEST_HOSTS (all addresses) set and `{host}`, `{addr0}`,
-`{addr1}`… replaced in its words; the exit status is the first that is not 0. Without the permission
+From a shell or a C++ test: `netns.py [--hosts N] -- COMMAND…` runs the command on every host at once.
+DDPRUN_TEST_HOST (0, 1, …) and DDPRUN_TEST_HOSTS (all addresses) are set, and `{host}`, `{addr0}`, `{addr1}`… are
+replaced in its words. The exit status is the first that is not 0. Without the permission
 to make namespaces it prints "SKIPPED: reason" and exits with 77.
 """
 import argparse
@@ -37,11 +37,11 @@ import skips
 
 NETWORK = "10.77.0"
 INTERFACE = "eth0"
-LOOPBACK_6 = "0" * 24 + "01000000"  # ::1, as /proc/net/tcp6 has it
+LOOPBACK_6 = "0" * 24 + "01000000"  # ::1 in the form of /proc/net/tcp6
 
 
 class Unavailable(Exception):
-    """Network namespaces can't be made here; the text says why."""
+    """Network namespaces can't be made here. The text says why."""
 
 
 def _net_namespace(pid):
@@ -56,7 +56,7 @@ def _pids_in(namespace):
 
 
 def _kill_all(namespace, spare=()):
-    """Kills until none is left: a process may fork between the look and the signal."""
+    """Kills until no process is left, because one may fork between the look and the signal."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         victims = [p for p in _pids_in(namespace) if p not in spare and not _is_zombie(p)]
@@ -79,19 +79,20 @@ def _is_zombie(pid):
 
 
 def _hold(hosts_text, name):
-    """Runs inside a new namespace: sets it up, says "ready", and stays until its input ends."""
+    """Runs inside a new namespace. It sets the namespace up, says "ready", and stays until its input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run = lambda *argv: subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
     run("ip", "link", "set", "lo", "up")
     if name:
         ctypes.CDLL(None, use_errno=True).sethostname(name.encode(), len(name))
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "shm", "/dev/shm")
-        with tempfile.NamedTemporaryFile("w", prefix="ddprun-hosts-") as hosts_file:  # the mount keeps it
+        with tempfile.NamedTemporaryFile("w", prefix="ddprun-hosts-") as hosts_file:  # the mount keeps the file
             hosts_file.write(hosts_text)
             hosts_file.flush()
             os.chmod(hosts_file.name, 0o644)
             run("mount", "--bind", hosts_file.name, "/etc/hosts")
-        # /sys/class/net of this namespace, not of the one that booted the machine; the rest as it was.
+        # Mounts the /sys/class/net of this namespace, which otherwise is the booted machine's. Its cgroups stay the
+        # same.
         cgroups = os.open("/sys/fs/cgroup", os.O_PATH) if os.path.isdir("/sys/fs/cgroup") else None
         new_sys = subprocess.run(["mount", "-t", "sysfs", "sysfs", "/sys"], stderr=subprocess.DEVNULL)
         if cgroups is not None and new_sys.returncode == 0:
@@ -123,7 +124,7 @@ class _Holder:
         self.namespace = _net_namespace(self.pid)
 
     def enter(self):
-        """The words to put before a command so that it runs in here; signals reach the command."""
+        """The words before a command that make it run in here. Signals reach the command."""
         return ["nsenter", f"--target={self.pid}", *self._user, "--net", "--mount", "--uts", "--"]
 
     def run(self, *argv):
@@ -140,7 +141,7 @@ class _Holder:
 
 
 class Host:
-    """One of Hosts. `address`, `name` and `interface` are what its peers and its programs see.
+    """One of Hosts. Its peers and its programs see `address`, `name` and `interface`.
 
     `cable`: a cable.Cable with faulty_cables, else None.
     """
@@ -186,7 +187,7 @@ class Host:
         return [p for p in _pids_in(self._holder.namespace) if p != self._holder.pid]
 
     def listening(self, beyond_loopback=False):
-        """The TCP ports on which somebody here listens; `beyond_loopback`: where others reach them."""
+        """The TCP ports that have a listener here; `beyond_loopback`: only those that other hosts can reach."""
         ports = set()
         for table in ("tcp", "tcp6"):
             with open(f"/proc/{self._holder.pid}/net/{table}") as f:
@@ -198,12 +199,12 @@ class Host:
         return ports
 
     def shared_memory(self):
-        """What lies in this host's /dev/shm."""
+        """The files in this host's /dev/shm."""
         return sorted(os.listdir(f"/proc/{self._holder.pid}/root/dev/shm"))
 
     def kill(self):
-        """Power loss: every process on this host gets SIGKILL; returns once they are gone."""
-        for process in self._started:  # one may be on its way into the namespace
+        """Power loss: every process on this host gets SIGKILL. Returns once they are gone."""
+        for process in self._started:  # a process may be on its way into the namespace
             if process.poll() is None:
                 process.kill()
         _kill_all(self._holder.namespace, spare=(self._holder.pid,))
@@ -211,7 +212,7 @@ class Host:
             process.wait()
 
     def enter_switch(self, *argv):
-        """`argv` as a command that runs where the other end of its cable, `port`, is."""
+        """`argv` as a command that runs at the other end of this host's cable, which is `port`."""
         return self._switch.enter() + list(argv)
 
     @property
@@ -219,7 +220,7 @@ class Host:
         return self._port
 
     def unplug(self):
-        """The end of its cable."""
+        """The name of the cable's end there."""
         if self.cable:
             self.cable.close()
 
@@ -250,7 +251,7 @@ class Hosts(list):
             switch = self._hold([])
             switch.run("ip", "link", "add", "bridge", "type", "bridge", "forward_delay", "0")
             switch.run("ip", "link", "set", "bridge", "up")
-            # An ordinary user's other namespaces belong to the user namespace of the first.
+            # If the user is ordinary, the other namespaces belong to the user namespace of the first one.
             inside = [] if os.geteuid() == 0 else switch.enter()
             for index in range(count):
                 text = self._hosts_text(index, count, own_name_is_loopback)
@@ -274,7 +275,7 @@ class Hosts(list):
         return "\n".join(lines) + "\n"
 
     def close(self):
-        """Ends everything that runs on the hosts, and the hosts."""
+        """Ends all processes on the hosts, and the hosts."""
         for host in self:
             host.kill()
             host.unplug()
@@ -290,7 +291,7 @@ class Hosts(list):
 
 
 def hosts_or_skip(count=2, **kwargs):
-    """Hosts(…), or the end of this test with "SKIPPED: reason" where they can't be made."""
+    """Hosts(…). If they can't be made, it ends this test with "SKIPPED: reason"."""
     try:
         return Hosts(count, **kwargs)
     except Unavailable as error:

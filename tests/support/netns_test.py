@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of netns.py are what the tests that use them take them for."""
+"""The hosts of netns.py have the properties on which other tests rely."""
 import os
 import socket
 import subprocess
@@ -131,10 +131,10 @@ class NetnsTest(unittest.TestCase):
                       "import netns, os\nh = netns.Hosts(1)\n"
                       f"h[0].popen(['sh', '-c', 'exec sleep 100 > {mark}'])\nimport signal; signal.pause()")
             test = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "TMPDIR": files})
-            with open(mark) as alive:  # opens once the sleeper has it open, too
+            with open(mark) as alive:  # the open returns once the sleeper has opened the file, too
                 test.kill()
                 test.wait()
-                self.assertEqual(alive.read(), "")  # ends when the sleeper is gone
+                self.assertEqual(alive.read(), "")  # the read ends when the sleeper is gone
             self.assertEqual(os.listdir(files), [])
 
     def test_the_command_line_runs_on_every_host(self):

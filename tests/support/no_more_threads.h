@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No further thread can be started in this process while it lives.
+// While this lives, no further thread can be started in this process.
 #pragma once
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases for runner_test.py, which looks at this program's exit status; ctest doesn't know them.
+// Cases for runner_test.py, which looks at this program's exit status. ctest doesn't run them.
 #include <cstdio>
 #include <cstdlib>
 

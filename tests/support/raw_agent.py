@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who speaks to a rendezvous as an agent does, and says what no agent says."""
+"""An agent's connection that can say things to a rendezvous which no agent says."""
 import hashlib
 import hmac
 import json
@@ -11,7 +11,7 @@ TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 
 class RawAgent:
-    """An agent's connection that has proved the token, if there is one, and what it says, frame by frame."""
+    """An agent's connection that has proved the token, if there is one. It gives the rendezvous' frames one by one."""
 
     def __init__(self, endpoint, token=None, path="/v1/agent"):
         host, port = endpoint.rsplit(":", 1)
@@ -52,14 +52,14 @@ class RawAgent:
         self.say(TEXT, json.dumps(message).encode())
 
     def message(self, kind):
-        """The next one of that kind."""
+        """The next message of that type."""
         while True:
             opcode, content = self.hear()
             if opcode == TEXT and json.loads(content)["type"] == kind:
                 return json.loads(content)
 
     def lives(self):
-        """All that was said before is heard, and the connection goes on; else what was said last."""
+        """True: all earlier messages were heard, and the connection goes on. Otherwise the last message."""
         last = ""
         try:
             self.say(PING, b"x")

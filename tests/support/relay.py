@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP relay between processes of one host, for tests that cut connections or want to see them."""
+"""A TCP relay between processes of one host, for tests that cut connections or look at their bytes."""
 import socket
 import threading
 import time
 
 
 class Relay:
-    """Carries connections to a port of 127.0.0.1; cut() ends those that are open. `carried` has what each
-    direction of each connection has said, where it `records`. What is said arrives `late` seconds
-    later, in either direction; `words`, {what is said: what arrives instead}, of the same length, are
-    changed in WebSocket's frames."""
+    """Carries connections to a port of 127.0.0.1; cut() ends the open ones. If it `records`, `carried` has the bytes of
+    each direction of each connection. Bytes arrive `late` seconds later, in either direction. `words` maps bytes to
+    others of the same length, which replace them in WebSocket's frames."""
 
     def __init__(self, port, records=False, late=0, words=None):
         self._to = port
@@ -65,8 +64,8 @@ class Relay:
         source.close()
 
     def _changed_words(self):
-        """A generator: is sent what one side of a WebSocket says, piece by piece, and yields what is to be
-        said instead, frame by frame."""
+        """A generator. It is sent the bytes of one side of a WebSocket, piece by piece. It yields the bytes to send on,
+        frame by frame."""
         rest = yield
         while b"\r\n\r\n" not in rest:
             rest += yield b""
@@ -92,7 +91,7 @@ class Relay:
             pass
 
     def change_a_byte(self):
-        """The last one of what is carried next, in either direction."""
+        """Changes the last byte of the next piece, in either direction."""
         self._changes_next = True
 
     def has_changed_it(self):
@@ -110,9 +109,9 @@ class Relay:
 
 
 def frame_at_start(rest):
-    """Of what one side says, from a WebSocket frame on: the frame's header, its mask (clients' content
-    has random bytes on it, RFC 6455, 5.3), and its size with the header's, of which the end may be
-    missing. None: so may the header's."""
+    """The first WebSocket frame of one side's bytes: its header, its mask, and its size with the header. Clients'
+    content has random bytes on it (RFC 6455, 5.3). The frame's end may be missing. None: the header's end is
+    missing."""
     if len(rest) < 2:
         return None
     size, at = rest[1] & 0x7F, 2
@@ -130,7 +129,7 @@ def masked(content, mask):
 
 
 def unmasked(stream):
-    """What one side said, headers and the content of WebSocket's frames."""
+    """The bytes that one side said: headers and the content of WebSocket's frames."""
     head, end, rest = stream.partition(b"\r\n\r\n")
     if b"upgrade: websocket" not in head.lower():
         return stream

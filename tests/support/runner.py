@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the Python tests run: their exit status, their skips, and SIGTERM.
 
-A script exits with 77, which ctest counts as skipped, when none of its tests ran; a failure wins. Each
-skipped test is a line "SKIPPED: Class.test: reason"; scripts/check_skips.py reads these lines.
+A script exits with 77, which ctest counts as skipped, when none of its tests ran. A failure wins. Each skipped test
+is a line "SKIPPED: Class.test: reason"; scripts/check_skips.py reads these lines.
 
-SIGTERM ends a test as a failure does, so that its clean-ups are done: a person or a CI's time limit
-leaves no processes and no temporary directories behind.
+SIGTERM ends a test as a failure does, so that its clean-ups are done. A person or a CI's time limit leaves no
+processes and no temporary directories behind.
 """
 import signal
 import sys
@@ -18,7 +18,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def unwind_on_sigterm(then=lambda: None):
-    """From now on the first SIGTERM calls `then` and raises SystemExit; a second one kills."""
+    """From now on the first SIGTERM calls `then` and raises SystemExit. A second one kills."""
     def unwind(*_):
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         then()
@@ -31,7 +31,7 @@ class _Result(unittest.TextTestResult):
 
     def startTestRun(self):
         super().startTestRun()
-        unwind_on_sigterm(then=self.stop)  # unittest takes SystemExit for the failure of one test
+        unwind_on_sigterm(then=self.stop)  # unittest takes SystemExit for the failure of a single test
 
     def addSuccess(self, test):
         super().addSuccess(test)

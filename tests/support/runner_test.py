@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The runner of the Python tests and the main of the C++ ones: SIGTERM, skips, seeds."""
+"""The runner of the Python tests and the main of the C++ tests: SIGTERM, skips, seeds."""
 import os
 import re
 import signal

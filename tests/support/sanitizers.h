@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which sanitizer a test is built with: g++ and clang say it in different ways.
+// The sanitizer with which a test is built. g++ and clang tell it in different ways.
 #pragma once
 
 namespace ddprun::test {
@@ -24,7 +24,8 @@ inline constexpr bool kHasThreadSanitizer = false;
 
 inline constexpr bool kIsSanitized = kHasAddressSanitizer || kHasThreadSanitizer;
 
-// `all` in a release build. Sanitizers are there for memory and races, which `few` show as well.
+// `all` in a release build. Sanitizers look for errors of memory and races, which `few` show as
+// well.
 template <typename T>
 constexpr T fewer_if_sanitized(T all, T few) {
   return kIsSanitized ? few : all;

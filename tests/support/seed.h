@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seed of a test that draws at random; seeds.py is the same for Python.
+// The seed of a test that draws at random. seeds.py does the same for Python.
 #pragma once
 
 #include <cstdint>
 
 namespace ddprun::test {
 
-// Prints and returns the seed of the running test case: $DDPRUN_TEST_SEED, else the one that the
-// case last failed with, else a new one. $DDPRUN_TEST_SEEDS, which ctest sets, is the folder that
-// keeps it from the first try on; without that variable nothing is kept. Call it once a case.
+// Prints and returns the seed of the running test case: $DDPRUN_TEST_SEED, else the one with which
+// the case failed last, else a new one. The folder $DDPRUN_TEST_SEEDS, which ctest sets, keeps the
+// seed from the first try on. Without that variable nothing is kept. To be called once a case.
 std::uint64_t seed();
 
-// Removes what seed() has kept; the program's main calls it after a success.
+// Removes the kept seeds. The program's main calls it after a success.
 void forget_seeds();
 
 }  // namespace ddprun::test

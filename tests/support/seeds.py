@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seed of a test that draws at random; seed.h is the same for C++."""
+"""The seed of a test that draws at random. seed.h does the same for C++."""
 import functools
 import os
 import random
@@ -9,7 +9,7 @@ TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def _path():
-    """The file that keeps the calling script's seed; None outside ctest, which names the folder."""
+    """The file that keeps the calling script's seed; None: ctest, which names the folder, did not start it."""
     folder = os.environ.get("DDPRUN_TEST_SEEDS")
     script = os.path.relpath(os.path.abspath(sys.argv[0]), TESTS)
     return folder and os.path.join(folder, script.replace(os.sep, "_"))
@@ -33,14 +33,14 @@ def _choose():
 
 @functools.cache
 def seed():
-    """Prints and returns the seed of the script: $DDPRUN_TEST_SEED, else the one that it last failed with,
-    else a new one. It is kept from the first try on, so that a killed script gets it again, too."""
+    """Prints and returns the seed of the script: $DDPRUN_TEST_SEED, else the one with which it failed last, else a new
+    one. It is kept from the first try on, so that a killed script gets it again, too."""
     chosen = _choose()
     print(f"DDPRUN_TEST_SEED={chosen}", file=sys.stderr, flush=True)
     return chosen
 
 
 def forget():
-    """Removes what seed() has kept; runner.main() calls it after a success."""
+    """Removes the kept seed. runner.main() calls it after a success."""
     if _path() and os.path.exists(_path()):
         os.unlink(_path())

@@ -25,12 +25,12 @@ struct SharedStore::Table {
   };
 
   pthread_mutex_t mutex;
-  // A futex: a condition variable can't be told once one who waits for it was killed.
+  // A futex, because a condition variable may hang once one of its waiters was killed.
   std::atomic<std::uint32_t> num_changes;
   // Guarded by mutex.
   long num_requests;
   bool is_broken;
-  char keys[kNumKeys][64];  // apart from the values: a search touches little memory
+  char keys[kNumKeys][64];  // apart from the values, so that a search touches little memory
   bool is_used[kNumKeys];
   Value values[kNumKeys];
 
@@ -59,7 +59,7 @@ struct SharedStore::Table {
     keys[at][key.size()] = '\0';
     std::memcpy(values[at].bytes, value.data(), value.size());
     values[at].size = value.size();
-    is_used[at] = true;  // last: the caller may be killed
+    is_used[at] = true;  // the last step, because the caller may be killed at any time
     tell_waiting();
   }
 
@@ -92,7 +92,7 @@ struct SharedStore::Table {
   }
 };
 
-// Holds the table's lock; survives the death of a process that held it.
+// Holds the table's lock. It survives the death of a process that held it.
 class SharedStore::Request {
  public:
   explicit Request(Table& table) : table_(table) {

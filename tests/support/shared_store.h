@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store without a server, for tests whose ranks are threads or children made by fork: a small
-// table in memory that is shared across fork(). What matters of c10d is kept: waits have deadlines,
-// COMPARE_SET's rule, a barrier is one-shot. Limits: 512 keys, 64 bytes a key, 4 KiB a value.
+// A store without a server, for tests whose ranks are threads or children made by fork. It is a
+// small table in memory that is shared across fork(). It keeps these rules of c10d: waits have
+// deadlines, COMPARE_SET's rule, a barrier is one-shot. Limits: 512 keys, 64 bytes a key, 4 KiB a
+// value.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@
 
 namespace ddprun::test {
 
-// Each thread uses a clone of its own; all clones, and their copies in children, share one table.
+// Each thread uses a clone of its own. All clones, and their copies in children, share one table.
 class SharedStore : public store::Store {
  public:
   SharedStore();
@@ -47,7 +48,7 @@ class SharedStore : public store::Store {
   std::int64_t queue_len(std::string_view key) override;
   void barrier(std::string_view key, std::int64_t world_size) override;
 
-  // The same table with a time-out of its own.
+  // The same table, with a time-out of its own.
   std::unique_ptr<store::Store> clone() override { return std::make_unique<SharedStore>(*this); }
 
  private:

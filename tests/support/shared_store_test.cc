@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests take for granted of the store that stands in for a server.
+// Rules of the store that stands in for a server, on which tests rely.
 #include "tests/support/shared_store.h"
 
 #include <sys/wait.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store in which waiting takes a while: who sets one time-out for two calls is found out.
+// A store in which waiting takes a while. It finds out callers that give each of two calls the
+// whole time-out.
 #pragma once
 
 #include <sched.h>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Slurm: slurmctld and one slurmd on each of several hosts of netns.py.
 
-scripts/setup.sh full unpacks Debian's Slurm into .cache/slurm, where nothing of it is installed; a
-Slurm in the system's own folders is used where there is one. Needs root (slurmd starts as root).
+scripts/setup.sh full unpacks Debian's Slurm into .cache/slurm, without installing it. A Slurm in the system's own
+folders is used if there is one. Needs root (slurmd starts as root).
 """
 import os
 import shutil
@@ -42,7 +42,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """One controller, and a node on each host. Everything that they write is in `directory`."""
+    """One controller, and a node on each host. All their files are in `directory`."""
 
     def __init__(self, hosts, directory):
         self.hosts, self.directory = hosts, directory
@@ -78,7 +78,8 @@ class Slurm:
         return os.path.join(self._bin, name)
 
     def run(self, *argv, timeout=60, cwd=None, **kwargs):
-        """In `cwd`; else in its directory: a job leaves slurm-N.out where it was submitted."""
+        """Runs a command in `cwd`, else in Slurm's directory. A job leaves slurm-N.out in the directory of its
+        submission."""
         return self.hosts[0].run([self.user_program(argv[0]), *argv[1:]], cwd or self.directory, timeout=timeout,
                                  env=self.environment, text=True, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, **kwargs)
@@ -92,7 +93,7 @@ class Slurm:
         return False
 
     def forget_jobs(self, seconds=20):
-        """The controller ends, and begins anew without its state."""
+        """Ends the controller, and starts it again without its state."""
         self._controller.terminate()
         self._controller.wait(timeout=seconds)
         self._controller = self._start(self.hosts[0], [self._program("slurmctld"), "-D", "-c"])

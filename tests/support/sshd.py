@@ -5,7 +5,7 @@
         server = sshd.Server(keys, "10.77.0.1", 2222, host=hosts[0])
         subprocess.run([*keys.ssh_words(), "-p", "2222", "10.77.0.1", "true"])
 
-A server serves in the foreground as a child of ours and lets in only the user who runs it, with the key of `keys`.
+A server runs in the foreground as a child of ours. It lets in only the user who runs it, with the key of `keys`.
 """
 import getpass
 import os
@@ -21,14 +21,14 @@ START_SECONDS = 20
 
 
 class Unavailable(Exception):
-    """No sshd here; the text says why."""
+    """There is no sshd here. The text says why."""
 
 
 def _needed():
     for program in (SSHD, "ssh", "ssh-keygen"):
         if not shutil.which(program):
             raise Unavailable(f"{os.path.basename(program)} is missing: apt-get install openssh-server openssh-client")
-    # Privilege separation needs a directory that Debian's service makes at its start.
+    # Privilege separation needs a directory that Debian's service makes when it starts.
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
 
@@ -63,13 +63,13 @@ class Keys:
         return self.path(name)
 
     def client_config(self, more="", key="user_key", name="ssh_config"):
-        """A configuration of ssh's; `more` comes first, and so wins."""
+        """Writes a configuration of ssh's. `more` comes first, and so wins."""
         return self._write(name, f"{more}\nHost *\n  IdentityFile {self.path(key)}\n  IdentitiesOnly yes\n"
                                  f"  UserKnownHostsFile {self.path('known_hosts')}\n  GlobalKnownHostsFile /dev/null\n"
                                  "  StrictHostKeyChecking yes\n  IdentityAgent none\n")
 
     def ssh_words(self, config="ssh_config"):
-        """ssh with these keys and nothing of the user's own."""
+        """The words of an ssh with these keys, without the user's own files."""
         return ["ssh", "-F", self.path(config)]
 
     def close(self):
@@ -83,7 +83,7 @@ class Keys:
 
 
 class Server:
-    """An sshd on address:port, of `host` (a netns.Host) or of this machine; ready when made."""
+    """An sshd on address:port, of `host` (a netns.Host) or of this machine. It is ready when it is made."""
 
     def __init__(self, keys, address, port, host=None, more=""):
         self._log = keys.path(f"sshd-{address}-{port}.log")
@@ -129,7 +129,7 @@ PrintLastLog no
             time.sleep(0.01)
 
     def close(self):
-        """The server ends; sessions that are open go on, as with any sshd."""
+        """Ends the server. Open sessions go on, as with any sshd."""
         self._process.terminate()
         try:
             self._process.wait(timeout=5)
@@ -145,7 +145,7 @@ PrintLastLog no
 
 
 def keys_or_skip():
-    """Keys(), or the end of this test with "SKIPPED: reason"."""
+    """Keys(). If there is no sshd, it ends this test with "SKIPPED: reason"."""
     try:
         return Keys()
     except Unavailable as error:

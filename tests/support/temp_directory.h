@@ -11,7 +11,8 @@
 
 namespace ddprun::test {
 
-// Made empty, removed with all in it at the end of the scope, however the test ends it.
+// An empty directory. It is removed with its content at the end of the scope, even if the test
+// fails.
 class TempDirectory {
  public:
   TempDirectory() : path_(std::filesystem::temp_directory_path() / "ddprun-test-XXXXXX") {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Linux kernel as a process of ours (user-mode Linux), which has this machine's files and cgroups of its own: cgroup v2
-with all its controllers, wherever those of this machine are. It needs no right that a user hasn't."""
+"""A Linux kernel as a process of ours (user-mode Linux). It has this machine's files, and cgroups of its own: cgroup v2
+with all its controllers, whatever this machine has. It needs no special right."""
 import json
 import os
 import shutil
@@ -23,8 +23,8 @@ def program():
 
 
 def run(script, scratch, environment, disk=None, memory="768M", timeout=200):
-    """Boots it, runs `script` (Python) as its only program, as `script user-mode-linux-guest FILE`, and returns what that
-    wrote to FILE as JSON. `environment`: of the script. `disk`: a file that is its block device 98:0."""
+    """Boots it and runs `script` (Python) as its only program, as `script user-mode-linux-guest FILE`. Returns the JSON
+    that the script wrote to FILE. `environment`: the script's. `disk`: the file that is its block device 98:0."""
     linux = program()
     answer = os.path.join(scratch, "answer.json")
     first = os.path.join(scratch, "init")
@@ -38,7 +38,7 @@ def run(script, scratch, environment, disk=None, memory="768M", timeout=200):
     os.chmod(first, 0o755)
     arguments = [linux, "rootfstype=hostfs", "rootflags=/", "rw", f"mem={memory}", f"init={first}", "con=null",
                  "con0=null,fd:1", "quiet", "loglevel=3", *([f"ubd0={disk}"] if disk else [])]
-    # In a session of its own: it kills its process group at its end.
+    # It runs in a session of its own, because it kills its process group when it ends.
     kernel = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               start_new_session=True, env={**os.environ, "TMPDIR": scratch}, text=True, errors="replace")
     try:
@@ -59,7 +59,7 @@ def run(script, scratch, environment, disk=None, memory="768M", timeout=200):
         if os.path.exists(answer + ".log"):
             with open(answer + ".log", encoding="utf-8", errors="replace") as f:
                 log = f.read()
-        if not log:  # the kernel itself did not come up: this machine doesn't let it
+        if not log:  # the kernel did not come up, because this machine doesn't let it
             with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
                 why = "it knows no CPU with AMX" if " amx_tile" in f.read() else said[-300:]
             raise Unavailable(f"{linux} does not run here: {why}") from error

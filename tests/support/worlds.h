@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many worlds a random test looks at: all of them in a release build, a few under sanitizers,
-// which are there for memory and races. DDPRUN_SOAK=1: ten times as many.
+// The number of worlds of a random test: all in a release build, a few under sanitizers, which look
+// for errors of memory and races. DDPRUN_SOAK=1: ten times as many.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun-check BYTES SECONDS: a worker that sums BYTES of float32 over all ranks, again and again
-// for some time, within SECONDS in all: with the host communicator, and with NCCL where every rank
-// has a GPU. Prints one line per backend on stdout: "BACKEND BYTES NANOSECONDS_OF_ONE", or "BACKEND
+// for some time, within SECONDS in all. It uses the host communicator, and NCCL if every rank has a
+// GPU. Prints one line per backend on stdout: "BACKEND BYTES NANOSECONDS_OF_ONE", or "BACKEND
 // failed: REASON". A backend that the job can't use gets no line. Exit status 0, or 3 after a
 // failure.
 #include <algorithm>

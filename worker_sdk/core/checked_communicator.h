@@ -18,8 +18,8 @@ using SideMaker =
     std::function<std::unique_ptr<Communicator>(const std::shared_ptr<WorkerProgress>& progress)>;
 
 // As `checked`, but each collective first waits until all ranks have called one, also an
-// asynchronous one; where kind, size, dtype, reduce op or root differ it throws Error(kProtocol) on
-// every rank, naming a rank of each kind, and `checked` is aborted. A rank that doesn't come is
+// asynchronous one. If kind, size, dtype, reduce op or root differ, it throws Error(kProtocol) on
+// every rank, naming a rank of each kind. `checked` is then aborted. A rank that doesn't come is
 // named by Error(kTimeout). Send and recv pass unchecked. Collective.
 std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
                                                         std::uint32_t number,

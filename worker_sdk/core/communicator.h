@@ -18,11 +18,11 @@ namespace ddprun {
 
 class WorkerProgress;
 
-// kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero,
-// and floats of 8 and 16 bits are summed as float32, rounded once (all_reduce of N nodes: N times);
-// those of 8 bits to their largest number at most, as by NCCL. kMin and kMax pass NaN over where a
-// rank has a number, as NCCL does: a NaN that must be seen is summed. On bool a sum is "any", as is
-// kMax, and a product is "all", as is kMin; there is no average.
+// kAverage is the sum divided by size(). On the host backend integers wrap and divide towards zero.
+// Floats of 8 and 16 bits are summed as float32, rounded once (all_reduce of N nodes: N times).
+// Those of 8 bits are rounded to their largest number at most, as by NCCL. Both kMin and kMax pass
+// NaN over if a rank has a number, as NCCL does: a NaN that must be seen is summed. On bool a sum
+// is "any", as is kMax, and a product is "all", as is kMin; there is no average.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
 const char* to_string(ReduceOp op);

@@ -31,10 +31,10 @@ std::string split_key(const std::string& parent_prefix, const std::string& name,
 RankGroup make_group(const RankGroup& parent, int rank, int size, const std::vector<int>& ranks,
                      const SplitOptions& options, int* place);
 
-// The one rule for the buffers of all_gather and reduce_scatter: what is wrong with `part`, one
-// rank's elements, beside `whole`, those of all `size` ranks in rank order: types or counts that
-// don't fit, or buffers that overlap otherwise than in place (`part` is the part of `rank` in
-// `whole`). Empty: nothing.
+// The one rule for the buffers of all_gather and reduce_scatter. `part` has one rank's elements,
+// `whole` those of all `size` ranks in rank order. Returns the problem: types or counts that don't
+// fit, or buffers that overlap otherwise than in place (`part` is the part of `rank` in `whole`).
+// Empty: there is none.
 std::string parts_problem(const TensorView& part, const TensorView& whole, int rank, int size);
 
 // The one rule for reductions: what is wrong with this one. Empty: nothing.

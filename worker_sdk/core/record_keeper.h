@@ -36,9 +36,9 @@ class RecordKeeper {
  public:
   // `progress` outlives this; from now on its failures are told here.
   RecordKeeper(const WorkerEnv& env, WorkerProgress& progress);
-  // Ends the thread; waits for files that are being written, 2 s for each: the one that was asked
-  // for and, after it, that of a failure, 4 s in all; 2 s more for each further communicator that
-  // failed meanwhile.
+  // Ends the thread. It waits for files that are being written, 2 s for each. They are the file
+  // that was asked for and, after it, that of a failure, 4 s in all. It waits 2 s more for each
+  // further communicator that failed meanwhile.
   ~RecordKeeper();
   RecordKeeper(const RecordKeeper&) = delete;
   RecordKeeper& operator=(const RecordKeeper&) = delete;

@@ -106,11 +106,11 @@ class Session {
   // (set_phase), so that a hang is told from a long step. Without an agent it is told to nobody.
   WorkerProgress& progress() { return *progress_; }
 
-  // At the beginning of each step (1, 2, …, counted over restarts), on every rank: false, and the
-  // step begins (WorkerProgress::begin_step); or, on all ranks at the same step: true, the job is
-  // about to lose a node or its time. Then save what is needed to go on from the end of the step
-  // before, and exit with 75 (ExitCode::kRetryable), soon: progress().stop_deadline(). Costs a look
-  // at a word of memory; a round trip to the store for each step once a stop is asked for.
+  // To be called at the beginning of each step (1, 2, …, counted over restarts), on every rank.
+  // False: the step begins (WorkerProgress::begin_step). True, on all ranks at the same step: the
+  // job is about to lose a node or its time. Then save what is needed to go on from the end of the
+  // step before, and exit with 75 (ExitCode::kRetryable), soon: progress().stop_deadline(). Costs a
+  // look at a word of memory; a round trip to the store for each step once a stop is asked for.
   // `finish_device`, if any, is called then, before: it returns when the device has done all that
   // was started. Without it, ranks whose hosts run ahead of their GPUs can miss the boundary. A
   // store that fails or doesn't answer costs the agreement, two times 5 s and a warning: false.
@@ -143,12 +143,13 @@ class Session {
   // again.
   std::unique_ptr<Session> recover(std::unique_ptr<Communicator> failed);
 
-  // Collective: every rank calls it in the same order with the same choice. Each communicator has
-  // a key space of its own, so several may live at once. kAuto takes NCCL where every rank has a
+  // Collective: every rank calls it in the same order with the same choice. Each communicator has a
+  // key space of its own, so several may live at once. With kAuto it is NCCL if every rank has a
   // device of its own (device LOCAL_RANK), else host, with one warning from rank 0 that says why.
   // Throws Error(kInvalidArgument) when explicit kNccl can't work, naming the rank, on every rank
-  // and before NCCL starts; Error(kTimeout) naming ranks that did not come; what the backend's
-  // set-up throws. With nccl the calling thread's CUDA device is LOCAL_RANK afterwards.
+  // and before NCCL starts. Error(kTimeout) names ranks that did not come. The errors of the
+  // backend's set-up pass, too. With nccl the calling thread's CUDA device is LOCAL_RANK
+  // afterwards.
   std::unique_ptr<Communicator> make_communicator(BackendChoice choice = BackendChoice::kAuto,
                                                   const CommunicatorOptions& options = {});
 

@@ -17,8 +17,8 @@ struct SpawnOptions {
 };
 
 // Runs `function` in `num_ranks` new processes, with its rank, and returns when all have returned.
-// Each is this program started anew (exec of /proc/self/exe) with the same arguments: what main()
-// does before this call is done in every rank, too, and the call itself never returns there: the
+// Each is this program started anew (exec of /proc/self/exe) with the same arguments. Whatever
+// main() does before this call is done in every rank, too. The call itself never returns there: the
 // rank ends with exit code 0, or with 1 when `function` throws. So main() has to come here in the
 // same way each time; of several calls in a program, a rank passes over those before its own. A
 // rank has its place in the environment, for Session::from_env(): node 0 of 1, a store that this
@@ -28,10 +28,10 @@ struct SpawnOptions {
 // As long as it lasts SIGINT and SIGTERM end the ranks first, and then have the effect on this
 // process that they had before the call. The ranks can't outlive the calling thread.
 //
-// The first rank that fails ends the others. Throws Error that names it: its message with its
-// code where it threw Error, else kPeerLost with exit code or signal. kInvalidArgument: fewer than
-// one rank; called in a rank, or in a job of a launcher; kAborted: a signal, where the program has
-// a handler that returned. One call at a time.
+// The first rank that fails ends the others. Throws Error that names it: its message with its code
+// if it threw Error, else kPeerLost with exit code or signal. Error(kInvalidArgument): fewer than
+// one rank, or called in a rank, or in a job of a launcher. Error(kAborted): a signal, if the
+// program has a handler that returned. One call at a time.
 void spawn(const std::function<void(int rank)>& function, int num_ranks,
            const SpawnOptions& options = {});
 

@@ -47,8 +47,9 @@ class StopBoundary {
         agreement_(env.round, env.world_size) {}
 
   // At the beginning of each step once a stop is asked for. True: `step` is the boundary or beyond
-  // it. False: it isn't; or the agreement was given up, with a warning, after two failures of the
-  // store of at most 5 s each, or one to connect: then the agent stops the workers in the end.
+  // it. False: it isn't, or the agreement was given up, with a warning. It is given up after two
+  // failures of the store of at most 5 s each, or one to connect. Then the agent stops the workers
+  // in the end.
   bool reached(std::uint64_t step);
 
  private:

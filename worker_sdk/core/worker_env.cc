@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <vector>
 
@@ -47,17 +46,13 @@ class Reader {
     return std::nullopt;
   }
 
-  // Its words; notes a problem where one of them is none of `known`.
-  std::set<std::string> words(const char* name, const std::vector<std::string>& known) {
-    const std::string value = text(name).value_or("");
-    std::set<std::string> found;
-    for (std::string_view rest = value; !rest.empty();) {
-      const std::string each(take_until(rest, ","));
-      found.insert(each);
+  // Notes a problem where one of the words is none of `known`.
+  void require_known(const char* name, const std::vector<std::string>& words,
+                     const std::vector<std::string>& known) {
+    for (const std::string& each : words) {
       if (std::find(known.begin(), known.end(), each) != known.end()) continue;
-      problem(name, "=\"", value, "\": \"", each, "\" is none of ", listed(known));
+      problem(name, "=\"", *text(name), "\": \"", each, "\" is none of ", listed(known));
     }
-    return found;
   }
 
   // Notes a contradiction between two variables that were both read well.
@@ -99,6 +94,15 @@ constexpr int kMaxRecorded = 1'000'000;
 
 }  // namespace
 
+std::vector<std::string> debug_words(const EnvLookup& lookup) {
+  const char* const value = lookup(env::kDebug);
+  std::vector<std::string> words;
+  for (std::string_view rest = value != nullptr ? value : ""; !rest.empty();) {
+    words.emplace_back(take_until(rest, ","));
+  }
+  return words;
+}
+
 WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   Reader reader(lookup);
   const auto rank = reader.number(env::kRank, 0, kMaxRanks, std::nullopt);
@@ -113,7 +117,8 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   const auto restarts = reader.number(env::kRestartCount, 0, 1 << 30, 0);
   const auto round = reader.number(env::kRound, 1, 1 << 30, restarts.value_or(0) + 1);
   const auto recorded = reader.number(env::kFlightRecorderSize, 0, kMaxRecorded, 2'000);
-  const auto debug = reader.words(env::kDebug, {"collectives", "nan", "times"});
+  const std::vector<std::string> debug = debug_words(lookup);
+  reader.require_known(env::kDebug, debug, {"collectives", "nan", "times"});
   const auto port = reader.number(env::kMasterPort, 1, 65535, std::nullopt);
 
   WorkerEnv result;
@@ -139,8 +144,8 @@ WorkerEnv WorkerEnv::from_environment(const EnvLookup& lookup) {
   result.agent_socket = reader.text(env::kAgentSocket).value_or("");
   result.error_file = reader.text(env::kErrorFile).value_or("");
   result.num_recorded = *recorded;
-  result.debug_collectives = debug.contains("collectives");
-  result.debug_times = debug.contains("times");
+  result.debug_collectives = std::find(debug.begin(), debug.end(), "collectives") != debug.end();
+  result.debug_times = std::find(debug.begin(), debug.end(), "times") != debug.end();
   result.recovers_in_place = reader.text(env::kRecovery) == "inplace";
   result.recorder_dir = reader.text(env::kFlightRecorderDir).value_or("");
   result.run_id = reader.text(env::kRunId).value_or("none");

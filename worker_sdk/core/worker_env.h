@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/endpoint.h"
 
@@ -12,6 +13,9 @@ namespace ddprun {
 
 // The value of an environment variable, or nullptr. Same shape as getenv(3).
 using EnvLookup = std::function<const char*(const char* name)>;
+
+// The words of DDPRUN_DEBUG, known or not: for what has no WorkerEnv.
+std::vector<std::string> debug_words(const EnvLookup& lookup);
 
 struct WorkerEnv {
   int rank = 0;              // global rank, 0 … world_size − 1

@@ -61,9 +61,9 @@ class CommHook {
   // the end of backward.
   virtual int num_steps() const { return 1; }
 
-  // step = 0 … num_steps() − 1: issues one collective, with {.async = true}, and returns it; what
-  // the step before issued is complete. step = num_steps(): issues nothing; when it returns the
-  // bucket holds the result, which must be the same on all ranks.
+  // `step` = 0 … num_steps() − 1: issues one collective, with {.async = true}, and returns it. The
+  // collective of the step before is complete. `step` = num_steps(): issues nothing. When it
+  // returns the bucket holds the result, which must be the same on all ranks.
   // Step 0 runs in the middle of backward: the bucket holds this rank's gradients.
   virtual HookStep run(const GradBucket& bucket, int step, Communicator& communicator) = 0;
 

@@ -25,7 +25,7 @@ struct ModelEntry {
 std::string encode_model(const std::vector<ModelEntry>& entries);
 
 // The first difference, by place in the list, in a sentence that names `rank`, the entry and both
-// sides ("rank 1: parameter fc1.weight is Float [64], on rank 0 it is Float [128]"); empty where
+// sides. E.g. "rank 1: parameter fc1.weight is Float [64], on rank 0 it is Float [128]". Empty if
 // the models are the same. Both texts are encode_model()'s: `mine` is rank `rank`'s. Throws nothing
 // but std::bad_alloc.
 std::string first_model_difference(int rank, std::string_view mine, std::string_view rank_zeros);
@@ -40,8 +40,8 @@ enum class JoinCall : std::uint8_t {
 
 struct JoinRound {
   int num_active = 0;  // ranks that go forward; 0: all have run out
-  // Whose buffers, or whose model, all take: the highest rank of those that go forward, or, where
-  // none does, of those that were the last to.
+  // The rank whose buffers, or whose model, all take. It is the highest rank of those that go
+  // forward, or, if none does, of those that were the last to.
   int source_rank = 0;
   bool averages = false;  // the coming backward does
   int first_out = -1;     // the lowest rank that is out of inputs; −1: none

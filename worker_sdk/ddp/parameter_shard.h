@@ -17,10 +17,10 @@ class ParameterShard {
   ParameterShard(std::span<float> values, int num_workers, std::uint64_t staleness);
 
   // `worker` has done one more step: `update`, divided by the number of workers, is added, and the
-  // worker waits for the values. `update` stays until that wait has ended: with a staleness of 0
-  // nothing is added before all have done the step, and then in the order of the workers, so that
-  // sums are the same in all runs. Returns the workers whose waits have ended: each has to be given
-  // values() before the next call here.
+  // worker waits for the values. `update` stays until that wait has ended. With a staleness of 0
+  // nothing is added before all have done the step. Then it is added in the order of the workers,
+  // so that sums are the same in all runs. Returns the workers whose waits have ended: each has to
+  // be given values() before the next call here.
   const std::vector<int>& push(int worker, std::span<const float> update);
 
   // `worker` does no more steps: nobody waits for it. It waits until all have left. Returns as

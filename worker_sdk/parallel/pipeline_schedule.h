@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// Both idle (p - 1) / m of a step, p stages and m micro-batches. kGpipe (Huang et al., 2019): all
-// forwards, then all backwards. k1F1B (Narayanan et al., 2019, "PipeDream-Flush"): as soon as it
+// Both idle (p - 1) / m of a step, p stages and m micro-batches. `kGpipe` (Huang et al., 2019): all
+// forwards, then all backwards. `k1F1B` (Narayanan et al., 2019, "PipeDream-Flush"): as soon as it
 // can a stage does a backward after each forward, and so keeps fewer activations.
 enum class PipelineKind { kGpipe, k1F1B };
 

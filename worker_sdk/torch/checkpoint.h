@@ -38,13 +38,13 @@ struct SavedState {
 // In all calls `tensors` are replicated: the same names, shapes and values on all ranks. `own` are
 // of this rank alone, with names and shapes as it likes, and need CheckpointOptions::sharded. Each
 // tensor is dense, on any device, of float64, float32, float16, bfloat16, int64, int32, int16,
-// int8, uint8 or bool (else Error(kUnsupported)), under a name that is not empty, no other's, and
-// doesn't begin with "own:" (else Error(kInvalidArgument)).
+// int8, uint8 or bool (else Error(kUnsupported)). Its name is not empty, no other's, and doesn't
+// begin with "own:" (else Error(kInvalidArgument)).
 //
-// All calls are collective and from one thread, and all throw on every rank the same Error, the
-// first rank's that has one, beside the communicator's own: kInvalidArgument, where the user
-// decides (a directory that can't be written to, a checkpoint of another training); kSystem, where
-// the disk is full or broken; kResourceExhausted, where memory is short. Destruction waits for a
+// All calls are collective and from one thread. Beside the communicator's own errors, all throw on
+// every rank the same Error, the first rank's that has one. Error(kInvalidArgument): the user
+// decides (a directory that can't be written to, a checkpoint of another training). Error(kSystem):
+// the disk is full or broken. Error(kResourceExhausted): memory is short. Destruction waits for a
 // write under way, and loses its error: finish() first.
 class Checkpoint {
  public:
@@ -62,10 +62,10 @@ class Checkpoint {
   // saved and each saved ones of the same names, dtypes and shapes; else they stay as they are, on
   // every rank.
   //
-  // Error(kInvalidArgument), and nothing was changed: its tensors have other names, dtypes or
-  // shapes (the message names the first one and both sides), `accept` refuses it (with its reason),
-  // or there are several and none is whole. Error(kSystem): one can't be read; where that is a
-  // shard with `own`, `tensors` are loaded. Also the errors of the write before, as finish().
+  // Error(kInvalidArgument): nothing was changed. Its tensors have other names, dtypes or shapes
+  // (the message names the first one and both sides), `accept` refuses it (with its reason), or
+  // there are several and none is whole. Error(kSystem): one can't be read; where that is a shard
+  // with `own`, `tensors` are loaded. Also the errors of the write before, as finish().
   std::optional<SavedState> load(const std::vector<NamedTensor>& tensors, const Accept& accept = {},
                                  const std::vector<NamedTensor>& own = {});
 

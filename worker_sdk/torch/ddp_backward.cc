@@ -1,237 +1,229 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedDataParallel's work from the first gradient of a backward to the averages.
+#include "worker_sdk/torch/ddp_backward.h"
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
 
-#include <cstdint>
+#include <algorithm>
+#include <cstdlib>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
 #include "common/text.h"
+#include "worker_sdk/core/worker_env.h"
 #include "worker_sdk/core/worker_progress.h"
-#include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/sparse_gradients.h"
-#include "worker_sdk/torch/tensor_exchange.h"
 
-namespace ddprun {
+namespace ddprun::torch_adapter {
 
-using namespace torch_adapter;
 namespace autograd = torch::autograd;
 
-void DdpBase::Impl::on_gradient(std::size_t index) {
-  if (index >= parameters_.size()) {  // a sparse one: its turn comes in end_backward()
-    const NamedTensor& its = sparse_[index - parameters_.size()];
-    if (checks_nan_ && its.tensor.grad().defined()) check_no_nan(its.tensor.grad(), its.name);
-    if (averages_) end_backward_later();
-    return;
-  }
-  const bool defined = parameters_[index].mutable_grad().defined();
-  if (defined && checks_nan_) check_no_nan(parameters_[index].grad(), names_[index]);
-  if (!averages_) {
-    if (defined) usage_->on_local_gradient(index);
-    return;
-  }
-  end_backward_later();
-  if (!unused_marked_) {
-    unused_marked_ = true;
-    if (!usage_->learning()) mark_unused(usage_->unused());
-  }
-  if (!defined && usage_->mode() != UsageMode::kAll) return;  // the same as not to be reached
-  const bool is_complete = usage_->on_gradient(index);
-  if (options_.zero != ZeroStage::kGradients) put_into_slot(index, is_complete);
-  if (is_complete) reducer_->mark_ready(index);
+namespace {
+
+bool debugs_nan() {
+  const auto words = debug_words([](const char* name) { return std::getenv(name); });
+  return std::find(words.begin(), words.end(), "nan") != words.end();
 }
 
-void DdpBase::Impl::check_no_nan(const at::Tensor& gradient, const std::string& name) {
+// The numbers of those `accumulators` (leaves' AccumulateGrad) that no backward from `outputs` can
+// reach, ascending. Undefined outputs, and those without a graph, reach nothing.
+std::vector<std::size_t> unreached(const std::vector<at::Tensor>& outputs,
+                                   const std::vector<autograd::Node*>& accumulators) {
+  std::unordered_set<autograd::Node*> seen;
+  std::vector<autograd::Node*> to_visit;
+  const auto reach = [&](autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) to_visit.push_back(node);
+  };
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    reach(autograd::impl::gradient_edge(output).function.get());
+  }
+  while (!to_visit.empty()) {
+    autograd::Node* node = to_visit.back();
+    to_visit.pop_back();
+    for (const autograd::Edge& edge : node->next_edges()) reach(edge.function.get());
+  }
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i < accumulators.size(); ++i) {
+    if (!seen.contains(accumulators[i])) result.push_back(i);
+  }
+  return result;
+}
+
+}  // namespace
+
+// On the accumulator of a parameter's gradient. A type of its own: to be known again.
+class DdpBackward::GradientHook final : public autograd::FunctionPostHook {
+ public:
+  GradientHook(DdpBackward& backward, std::size_t index) : backward_(backward), index_(index) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs,
+                                     const autograd::variable_list&) override {
+    backward_.on_gradient(index_);
+    return outputs;
+  }
+
+ private:
+  DdpBackward& backward_;
+  const std::size_t index_;
+};
+
+void DdpBackward::check_nobody_averages(const WrappedModel& model) {
+  if (model.parameters().empty() && model.sparse().empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the model has no parameter that requires a gradient: there is nothing to average; "
+                "are its layers registered (register_module, register_parameter)?");
+  }
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    const auto accumulator = autograd::impl::grad_accumulator(model.parameters()[i]);
+    for (const auto& hook : accumulator->post_hooks()) {
+      if (dynamic_cast<const GradientHook*>(hook.get()) == nullptr) continue;
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("another DistributedDataParallel averages the gradient of ", model.name(i),
+                         ": wrap a model once, or destroy that one first"));
+    }
+  }
+}
+
+DdpBackward::DdpBackward(const WrappedModel& model, GradientBuckets& buckets, StepTimes& times)
+    : model_(model),
+      buckets_(buckets),
+      times_(times),
+      checks_nan_(model.options().check_nan || debugs_nan()),
+      unused_(model, buckets) {
+  for (const at::Tensor& parameter : model_.parameters()) install_hook(parameter);
+  for (const Hook& hook : hooks_) accumulators_.push_back(hook.accumulator.get());
+  for (const NamedTensor& each : model_.sparse()) install_hook(each.tensor);
+}
+
+DdpBackward::~DdpBackward() {
+  *self_ = nullptr;
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+}
+
+void DdpBackward::install_hook(const at::Tensor& parameter) {
+  auto accumulator = autograd::impl::grad_accumulator(parameter);
+  const std::uintptr_t key =
+      accumulator->add_post_hook(std::make_unique<GradientHook>(*this, hooks_.size()));
+  hooks_.push_back({std::move(accumulator), key});
+}
+
+void DdpBackward::expect(bool averages) {
+  averages_ = averages;
+  end_queued_ = unused_marked_ = false;  // left over where the last backward threw
+  unused_.forget();
+}
+
+void DdpBackward::after_forward(const std::vector<at::Tensor>& outputs) {
+  ParameterUsage& usage = unused_.usage();
+  if (!averages_ || !c10::GradMode::is_enabled() || usage.mode() == UsageMode::kAll) return;
+  if (usage.mode() == UsageMode::kFindUnused)
+    usage.expect_unused(unreached(outputs, accumulators_));
+  // From the outputs on, the backward is the outermost one: one that runs inside another (of a
+  // checkpointed part) ends before all gradients are there.
+  for (const at::Tensor& output : outputs) {
+    // A hook on a leaf would stay there beyond this iteration.
+    if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
+    output.register_hook([self = self_](const at::Tensor&) {
+      const auto* wanted = autograd::get_current_graph_task_exec_info();
+      const bool for_parameters = wanted == nullptr || wanted->empty();  // else autograd::grad()
+      if (for_parameters && *self != nullptr && (*self)->averages_) (*self)->end_later();
+    });
+  }
+}
+
+void DdpBackward::on_gradient(std::size_t index) {
+  const std::vector<at::Tensor>& parameters = model_.parameters();
+  if (index >= parameters.size()) {  // a sparse one: its turn comes in end()
+    const NamedTensor& its = model_.sparse()[index - parameters.size()];
+    if (checks_nan_ && its.tensor.grad().defined()) check_no_nan(its.tensor.grad(), its.name);
+    if (averages_) end_later();
+    return;
+  }
+  ParameterUsage& usage = unused_.usage();
+  const bool defined = parameters[index].mutable_grad().defined();
+  if (defined && checks_nan_) check_no_nan(parameters[index].grad(), model_.name(index));
+  if (!averages_) {
+    if (defined) usage.on_local_gradient(index);
+    return;
+  }
+  end_later();
+  if (!unused_marked_) {
+    unused_marked_ = true;
+    if (!usage.learning()) unused_.mark(usage.unused());
+  }
+  if (!defined && usage.mode() != UsageMode::kAll) return;  // the same as not to be reached
+  const bool is_complete = usage.on_gradient(index);
+  if (model_.options().zero != ZeroStage::kGradients) buckets_.move_in(index, is_complete);
+  if (is_complete) buckets_.reducer().mark_ready(index);
+}
+
+void DdpBackward::check_no_nan(const at::Tensor& gradient, const std::string& name) {
   const c10::NoGradGuard no_grad;
   const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
   if (values.layout() != c10::kStrided || !at::isnan(values).any().item<bool>()) return;
   const Error error(ErrorCode::kInvalidArgument,
-                    concat("the gradient of ", name, " on rank ", communicator_.rank(),
+                    concat("the gradient of ", name, " on rank ", model_.communicator().rank(),
                            " has NaN, before it is averaged"));
-  communicator_.abort(error.what());
+  model_.communicator().abort(error.what());
   throw error;
 }
 
-// One that isn't complete is added to there.
-void DdpBase::Impl::put_into_slot(std::size_t index, bool is_complete) {
-  const c10::NoGradGuard no_grad;
-  at::Tensor& gradient = parameters_[index].mutable_grad();
-  if (gradient.defined()) {
-    if (gradient.is_same(slots_[index])) return;
-    check_plain_gradient(parameters_[index], names_[index]);
-    is_complete ? copy_into_slot(index, gradient) : void(slots_[index].copy_(gradient));
-  } else {
-    slots_[index].zero_();
+void DdpBackward::end_later() {
+  if (end_queued_) return;
+  end_queued_ = true;
+  autograd::Engine::get_default_engine().queue_callback([this] { end(); });
+}
+
+void DdpBackward::end() {
+  ParameterUsage& usage = unused_.usage();
+  Reducer& reducer = buckets_.reducer();
+  end_queued_ = unused_marked_ = false;
+  if (usage.learning()) {
+    for (const std::size_t index : usage.learn()) reducer.mark_ready(index);
+    unused_.mark(usage.unused());
   }
-  gradient = slots_[index];
-}
-
-// With the factor that an average needs, in the one pass.
-void DdpBase::Impl::copy_into_slot(std::size_t index, const at::Tensor& gradient) {
-  copy_times(slots_[index], gradient, reducer_->factor());
-  multiplied_[index] = 1;
-}
-
-// ZeRO-2: until its bucket is sent a gradient lies where autograd put it, and nowhere after.
-void DdpBase::Impl::before_sending(std::size_t number) {
-  const c10::NoGradGuard no_grad;
-  const double factor = reducer_->factor();
-  std::vector<at::Tensor> rest;  // that were in their slots already
-  for (const std::size_t index : reducer_->plan()[number]) {
-    if (options_.zero == ZeroStage::kGradients) {
-      put_into_slot(index);
-      parameters_[index].mutable_grad().reset();
-    }
-    const bool is_multiplied = std::exchange(multiplied_[index], 0) != 0;
-    if (!is_multiplied && factor != 1) rest.push_back(slots_[index]);
-  }
-  if (!rest.empty()) at::_foreach_mul_(rest, factor);
-}
-
-// The averages are in the shards. Drops this rank's own gradients, so that nobody takes them for
-// averages.
-void DdpBase::Impl::forget_gradients() {
-  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
-}
-
-// Unused parameters contribute their gradient from earlier backwards, or zeros. They keep it until
-// it is known whether another rank uses them.
-void DdpBase::Impl::mark_unused(const std::vector<std::size_t>& indices) {
-  const c10::NoGradGuard no_grad;
-  for (const std::size_t index : indices) {
-    if (reducer_->is_ready(index)) continue;
-    const at::Tensor& gradient = parameters_[index].mutable_grad();
-    const bool in_slot = gradient.is_same(slots_[index]);
-    unused_.push_back({index, in_slot ? gradient.clone() : gradient});
-    if (!gradient.defined()) slots_[index].zero_();
-    if (gradient.defined() && !in_slot) {
-      check_plain_gradient(parameters_[index], names_[index]);
-      copy_into_slot(index, gradient);
-    }
-    reducer_->mark_ready(index);
-  }
-}
-
-void DdpBase::Impl::end_backward_later() {
-  if (final_callback_queued_) return;
-  final_callback_queued_ = true;
-  autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
-}
-
-void DdpBase::Impl::end_backward() {
-  final_callback_queued_ = unused_marked_ = false;
-  if (usage_->learning()) {
-    for (const std::size_t index : usage_->learn()) reducer_->mark_ready(index);
-    mark_unused(usage_->unused());
-  }
-  if (usage_->mode() == UsageMode::kFindUnused) {  // reached by the forward, but not by the loss
-    for (std::size_t index = 0; index < parameters_.size(); ++index) mark_unused({index});
-  }
+  if (usage.mode() == UsageMode::kFindUnused) unused_.mark_rest();
   at::Tensor answer;
-  if (reducer_->is_complete()) answer = ask_for_usage();
-  reducer_->finalize(usage_->advice());
-  count_step();
-  // If this rank has used all parameters itself, it need not wait for an answer.
-  std::vector<std::uint8_t> used;
-  if (!unused_.empty() || usage_->mode() == UsageMode::kStatic) used = used_anywhere(answer);
-  take_back_unused(used);
-  scale_averages();
+  if (reducer.is_complete()) answer = unused_.ask();
+  reducer.finalize(usage.advice());
+  times_.step_ends();
+  if (unused_.wants_answer()) unused_.hear(answer);
+  unused_.take_back();
+  buckets_.scale(scale_);
   average_sparse_gradients();
-  settle_unused(used);
-  usage_->end_iteration();
-  if (options_.zero != ZeroStage::kOff) {
-    forget_gradients();
-    has_averages_ = true;
-  }
-  if (communicator_.progress() != nullptr) communicator_.progress()->end_counted_step();
+  unused_.settle();
+  usage.end_iteration();
+  if (model_.options().zero != ZeroStage::kOff) buckets_.leave_shards();
+  WorkerProgress* const progress = model_.communicator().progress();
+  if (progress != nullptr) progress->end_counted_step();
 }
 
-void DdpBase::Impl::count_step() {
-  if (!device_steps_) return tell_parts(steps_.step_ends(reducer_->trace()));
-  std::uint64_t num_bytes = 0;
-  for (const auto& bucket : reducer_->trace().buckets) num_bytes += bucket.size_bytes;
-  device_steps_->step_ends(num_bytes, std::exchange(loader_, {}));
-  count_device_steps();
-}
-
-// Those that the device has done since.
-void DdpBase::Impl::count_device_steps() {
-  while (const auto step = device_steps_->take()) {
-    if (step->forward) steps_.forward_begins(*step->forward);
-    steps_.waited_for_data(step->loader);
-    tell_parts(steps_.step_ends(step->trace));
-  }
-}
-
-void DdpBase::Impl::tell_parts(const std::optional<StepParts>& parts) {
-  if (parts && communicator_.progress() != nullptr) communicator_.progress()->add_parts(*parts);
-}
-
-StepStatistics DdpBase::Impl::statistics() {
-  if (device_steps_) count_device_steps();
-  return steps_.statistics();
-}
-
-void DdpBase::Impl::waited_for_data(Clock::duration time) {
-  if (device_steps_) {
-    loader_ += time;
-  } else {
-    steps_.waited_for_data(time);
-  }
-}
-
-// Which parameters any rank has used, for used_anywhere(). Collective where it isn't known, else
-// undefined: kAll needs not know, kStatic only once. Nobody waits here.
-at::Tensor DdpBase::Impl::ask_for_usage() {
-  if (usage_->mode() == UsageMode::kAll || !statically_used_.empty()) return {};
-  return reduced_bytes(usage_->used(), ReduceOp::kMax, communicator_, device_);
-}
-
-// By parameter; empty in kAll. Waits for the device.
-std::vector<std::uint8_t> DdpBase::Impl::used_anywhere(const at::Tensor& answer) {
-  if (!answer.defined()) return statically_used_;
-  std::vector<std::uint8_t> used = bytes_on_host(answer);
-  if (usage_->mode() == UsageMode::kStatic) statically_used_ = used;
-  return used;
-}
-
-void DdpBase::Impl::settle_unused(const std::vector<std::uint8_t>& used) {
+void DdpBackward::shadow() {
   const c10::NoGradGuard no_grad;
-  for (const auto& [index, before] : unused_) {
-    at::Tensor& gradient = parameters_[index].mutable_grad();
-    if (used[index] != 0) {
-      gradient = slots_[index];
-    } else if (gradient.is_same(slots_[index])) {
-      gradient.copy_(before);
-    }
-  }
-  unused_.clear();
+  Reducer& reducer = buckets_.reducer();
+  buckets_.clear();
+  for (std::size_t i = model_.parameters().size(); i-- > 0;) reducer.mark_ready(i);
+  unused_.usage().end_iteration();
+  const at::Tensor answer = unused_.ask();
+  reducer.finalize();
+  unused_.hear(answer);
+  average_sparse_gradients();
+  unused_.take_back_shadowed();
+  WorkerProgress* const progress = model_.communicator().progress();
+  if (progress != nullptr) progress->end_counted_step();
 }
 
-// Gives a hook back what it had kept and has sent for parameters that nobody uses now: their
-// averages are not applied.
-void DdpBase::Impl::take_back_unused(const std::vector<std::uint8_t>& used) {
-  const c10::NoGradGuard no_grad;
-  for (const auto& [index, before] : unused_) {
-    if (used[index] != 0) continue;
-    if (before.defined()) slots_[index].sub_(before);
-    reducer_->take_back(index);
+void DdpBackward::average_sparse_gradients() {
+  const double factor = scale_ / model_.communicator().size();
+  for (const NamedTensor& each : model_.sparse()) {
+    average_sparse_gradient(each.tensor, each.name, factor, model_.communicator());
   }
 }
 
-void DdpBase::Impl::average_sparse_gradients() {
-  for (NamedTensor& each : sparse_) {
-    average_sparse_gradient(each.tensor, each.name, scale_ / communicator_.size(), communicator_);
-  }
-}
-
-void DdpBase::Impl::scale_averages() {
-  if (scale_ == 1) return;
-  const c10::NoGradGuard no_grad;
-  for (at::Tensor& slot : slots_) slot.mul_(scale_);
-}
-
-}  // namespace ddprun
+}  // namespace ddprun::torch_adapter

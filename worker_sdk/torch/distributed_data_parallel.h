@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,13 @@ class Module;
 }
 
 namespace ddprun {
+
+namespace torch_adapter {
+class DdpBackward;
+class GradientBuckets;
+class StepTimes;
+class WrappedModel;
+}  // namespace torch_adapter
 
 struct DdpOptions {
   BucketLimits buckets{};  // 1 MiB, then 4 MiB (NCCL: 25 MiB, PyTorch's)
@@ -115,6 +123,8 @@ class DdpBase {
     JoinResult finish();
 
    private:
+    void leave();
+
     DdpBase& ddp_;
     bool open_ = true;
   };
@@ -171,10 +181,10 @@ class DdpBase {
   // Call before a forward that does not go through forward() or operator(): sends buffers, and
   // once, in the second averaged iteration, forms the final buckets: gradients then lie elsewhere.
   // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
-  // wrapped, or, as the first two forwards see, added or replaced (the message names it), the
-  // backward before threw, or a rank has run out of inputs where a join ends then; with
-  // DdpOptions::zero, there is no ShardedOptimizer, or averages were not forgotten since
-  // (zero_grad()). Else the communicator's errors.
+  // wrapped, or, as the first two forwards see, added or replaced (the message names it). The same
+  // if the backward before threw, or a rank has run out of inputs and a join ends then. With
+  // DdpOptions::zero, the same if there is no ShardedOptimizer, or averages were not forgotten
+  // since (zero_grad()). Else the communicator's errors.
   void before_forward();
 
   // Call after such a forward, with all tensors that the loss may be made from, of any shape, where
@@ -189,9 +199,23 @@ class DdpBase {
   DdpBase& operator=(const DdpBase&) = delete;
 
  private:
-  friend class ShardedOptimizer;
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  friend class ShardedOptimizer;  // of which there is one at a time
+
+  void check_still_as_wrapped() const;
+  void check_shards_are_used() const;
+  // Sends what a forward needs; its backward averages the gradients, or doesn't.
+  void go_forward(bool averages, int buffers_from);
+
+  // Each uses those before it.
+  std::unique_ptr<torch_adapter::WrappedModel> model_;
+  std::unique_ptr<torch_adapter::GradientBuckets> buckets_;
+  std::unique_ptr<torch_adapter::StepTimes> times_;
+  std::unique_ptr<torch_adapter::DdpBackward> backward_;
+
+  int no_sync_depth_ = 0;
+  std::optional<JoinOptions> join_;  // of the scope that is open
+  bool sends_buffers_ = true;        // the coming forward does
+  bool has_optimizer_ = false;       // DdpOptions::zero
 };
 
 // `Model` is a subclass of torch::nn::Module with a forward(). Use:
@@ -212,10 +236,10 @@ class DdpBase {
 template <typename Model>
 class DistributedDataParallel : public DdpBase {
  public:
-  // Collective. Compares names, shapes and dtypes of the parameters on all ranks
-  // (Error(kInvalidArgument) on every rank, naming rank and parameter; also where there is nothing
-  // to average, or where another one wraps a parameter already), then copies rank 0's
-  // parameters and buffers to all. `model` and `communicator` must outlive this object.
+  // Collective. Compares names, shapes and dtypes of the parameters on all ranks, then copies rank
+  // 0's parameters and buffers to all. If they differ, every rank throws Error(kInvalidArgument),
+  // naming rank and parameter. The same if there is nothing to average, or if another one wraps a
+  // parameter already. `model` and `communicator` must outlive this object.
   DistributedDataParallel(Model& model, Communicator& communicator, const DdpOptions& options = {})
       : DdpBase(model, communicator, options), model_(model) {}
 

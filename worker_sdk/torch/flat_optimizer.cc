@@ -17,6 +17,7 @@
 #include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/optimizer_parts.h"
+#include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {
 
@@ -138,11 +139,7 @@ std::uintptr_t FlatOptimizer::dense_gradient(Item& item) {
   }
   at::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return 0;
-  if (gradient.layout() != c10::kStrided || gradient.scalar_type() != tensor.scalar_type()) {
-    throw Error(ErrorCode::kUnsupported, "the gradient of " + item.parameter.name +
-                                             " is sparse or of another dtype: this optimiser " +
-                                             "needs a dense one of the parameter's");
-  }
+  check_plain_gradient(tensor, item.parameter.name, {.have_graph = true});
   if (gradient.strides() != tensor.strides()) {
     const at::Tensor dense = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
     gradient = dense.copy_(gradient);

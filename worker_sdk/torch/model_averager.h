@@ -37,8 +37,8 @@ class ModelAverager {
   // After: each tensor is the mean of all ranks', bit-equal on all. Collective.
   void average();
 
-  // The same in two parts, with steps of the training between them: finish() adds to each tensor
-  // what the mean of the moment of start() differed from this rank's then, so that those steps are
+  // The same in two parts, with steps of the training between them. At start() the mean differs
+  // from this rank's tensors. Each tensor gets that difference in finish(), so those steps are
   // kept. Costs a second copy. The ranks are not equal after it, but nearer. Collective, in pairs;
   // Error(kInvalidArgument) where they are none.
   void start();

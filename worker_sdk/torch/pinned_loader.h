@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Loader whose batches are tensors on the training's device: where that is a GPU the worker
-// threads put them into pinned memory, and a stream of its own copies them while the GPU computes.
+// A Loader whose batches are tensors on the training's device. If that is a GPU, the worker threads
+// put them into pinned memory, and a stream of its own copies them while the GPU computes.
 // docs/loader.md.
 #pragma once
 

@@ -15,9 +15,11 @@
 #include "common/error.h"
 #include "common/text.h"
 #include "worker_sdk/ddp/flat_runs.h"
-#include "worker_sdk/torch/ddp_impl.h"
+#include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/gradient_buckets.h"
 #include "worker_sdk/torch/optimizer_parts.h"
 #include "worker_sdk/torch/tensor_exchange.h"
+#include "worker_sdk/torch/wrapped_model.h"
 
 namespace ddprun {
 
@@ -56,18 +58,17 @@ void ShardedOptimizer::refuse(const std::string& why) {
 }
 
 ShardedOptimizer::ShardedOptimizer(std::vector<ParameterGroup> groups, DdpBase& ddp) : ddp_(ddp) {
-  DdpBase::Impl& impl = *ddp_.impl_;
-  if (impl.zero() == ZeroStage::kOff) refuse("needs DdpOptions::zero; without it FlatOptimizer");
-  if (impl.has_optimizer()) refuse("there is one for this DistributedDataParallel already");
+  if (ddp_.zero() == ZeroStage::kOff) refuse("needs DdpOptions::zero; without it FlatOptimizer");
+  if (ddp_.has_optimizer_) refuse("there is one for this DistributedDataParallel already");
   for (const ParameterGroup& group : groups) rules_.push_back(group.rule);
   add_items(std::move(groups));
   steps_ = at::zeros({static_cast<std::int64_t>(items_.size())}, at::kFloat);
   buckets_.resize(ddp_.bucket_plan().size());
   for (std::size_t number = 0; number < buckets_.size(); ++number) lay_out(number);
-  impl.set_has_optimizer(true);
+  ddp_.has_optimizer_ = true;
 }
 
-ShardedOptimizer::~ShardedOptimizer() { ddp_.impl_->set_has_optimizer(false); }
+ShardedOptimizer::~ShardedOptimizer() { ddp_.has_optimizer_ = false; }
 
 void ShardedOptimizer::add_items(std::vector<ParameterGroup> groups) {
   std::unordered_map<const void*, std::size_t> index_of;
@@ -91,16 +92,16 @@ void ShardedOptimizer::add_items(std::vector<ParameterGroup> groups) {
 // The bucket's parameters into memory that is laid out as their gradients are.
 void ShardedOptimizer::lay_out(std::size_t number) {
   const c10::NoGradGuard no_grad;
-  DdpBase::Impl& impl = *ddp_.impl_;
-  const Reducer& reducer = impl.reducer();
-  const auto rank = static_cast<std::size_t>(impl.communicator().rank());
-  const auto num_ranks = static_cast<std::size_t>(impl.communicator().size());
+  const Reducer& reducer = ddp_.buckets_->reducer();
+  const Communicator& communicator = ddp_.model_->communicator();
+  const auto rank = static_cast<std::size_t>(communicator.rank());
+  const auto num_ranks = static_cast<std::size_t>(communicator.size());
   const BucketLayout& layout = reducer.layout();
   const std::vector<std::size_t>& indices = reducer.plan()[number];
   Bucket& bucket = buckets_[number];
 
   const at::TensorOptions options =
-      impl.parameters()[indices.front()].options().requires_grad(false);
+      ddp_.parameters()[indices.front()].options().requires_grad(false);
   const std::size_t count = layout.buckets[number].count, part = count / num_ranks;
   bucket.all = flat_memory(static_cast<std::int64_t>(count), options);
   bucket.values = piece_of(bucket.all, rank * part, part);
@@ -109,7 +110,7 @@ void ShardedOptimizer::lay_out(std::size_t number) {
   bucket.pieces = pieces_of(reducer.parameters(), reducer.plan(), layout, rank, num_ranks)[number];
   std::size_t num_states = 0;
   for (const std::size_t index : indices) {
-    at::Tensor tensor = impl.parameters()[index];
+    at::Tensor tensor = ddp_.parameters()[index];
     const std::size_t offset =
         (layout.slots[index].offset_bytes - layout.buckets[number].offset_bytes) /
         tensor.element_size();
@@ -202,16 +203,15 @@ void ShardedOptimizer::update(Bucket& bucket, const at::Tensor& overflow) {
 
 void ShardedOptimizer::step(const at::Tensor& overflow) {
   const c10::NoGradGuard no_grad;
-  DdpBase::Impl& impl = *ddp_.impl_;
   check_in_place();
-  if (!impl.has_averages()) return;
+  if (!ddp_.buckets_->has_averages()) return;
   at::Tensor unread = overflow;
   if (overflow.defined() && !takes_overflow_) {
     if (overflow.item<float>() != 0) return;
     unread.reset();
   }
   if (unread.defined()) {
-    unread = unread.to(impl.device());
+    unread = unread.to(ddp_.model_->device());
     // Before an update can throw.
     skipped_ = skipped_.defined() ? skipped_ + unread : unread.clone();
   }
@@ -219,7 +219,7 @@ void ShardedOptimizer::step(const at::Tensor& overflow) {
   std::vector<WorkPtr> works;
   for (Bucket& bucket : buckets_) {
     update(bucket, unread);
-    works.push_back(impl.communicator().all_gather(
+    works.push_back(ddp_.model_->communicator().all_gather(
         view_of(bucket.values, "parameters"), view_of(bucket.all, "parameters"), {.async = true}));
   }
   for (const WorkPtr& work : works) work->wait();
@@ -245,7 +245,7 @@ void ShardedOptimizer::set_lr(std::size_t group, double lr) {
 
 std::vector<at::Tensor> ShardedOptimizer::gradients() {
   std::vector<at::Tensor> all;
-  if (!ddp_.impl_->has_averages()) return all;
+  if (!ddp_.buckets_->has_averages()) return all;
   for (const Bucket& bucket : buckets_) {
     for (const ShardPiece& piece : bucket.pieces) {
       if (item_of_[piece.parameter] == kNoItem) continue;
@@ -271,9 +271,9 @@ at::Tensor ShardedOptimizer::clip_gradient_norm(const ClipOptions& options) {
   if (!(options.norm_type > 0)) {
     refuse(concat("clipping: norm_type is ", options.norm_type, ": it must be above 0"));
   }
-  const c10::Device device = ddp_.impl_->device();
+  const c10::Device device = ddp_.model_->device();
   const std::vector<at::Tensor> all = gradients();
-  at::Tensor total = norm_over_ranks(all, options.norm_type, ddp_.impl_->communicator(), device);
+  at::Tensor total = norm_over_ranks(all, options.norm_type, ddp_.model_->communicator(), device);
   clip_to_norm(all, total, options);
   return total;
 }
@@ -290,8 +290,8 @@ void ShardedOptimizer::for_each_state(const std::function<void(const NamedState&
   for (const Bucket& bucket : buckets_) {
     for (std::size_t s = 0; s < kMaxStates && bucket.states[s].defined(); ++s) {
       const at::Tensor whole = at::empty_like(bucket.all);
-      ddp_.impl_->communicator().all_gather(view_of(bucket.states[s], "state"),
-                                            view_of(whole, "state"));
+      ddp_.model_->communicator().all_gather(view_of(bucket.states[s], "state"),
+                                             view_of(whole, "state"));
       for (const std::size_t item : bucket.items) {
         const auto names = state_names(rules_[items_[item].group]);
         if (s >= names.size()) continue;

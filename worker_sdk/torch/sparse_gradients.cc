@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "worker_sdk/torch/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun::torch_adapter {
@@ -16,16 +17,7 @@ namespace {
 // In place of a number of rows.
 constexpr std::int64_t kUndefined = -1, kDense = -2;
 
-at::Tensor gathered(const at::Tensor& part, Communicator& communicator) {
-  std::vector<std::int64_t> sizes = part.sizes().vec();
-  sizes.front() *= communicator.size();
-  const at::Tensor whole = at::empty(sizes, part.options());
-  if (part.numel() > 0) {
-    communicator.all_gather(view_of(part, "a sparse gradient"),
-                            view_of(whole, "a sparse gradient"));
-  }
-  return whole;
-}
+constexpr const char* kSparseGradient = "a sparse gradient";
 
 // All ranks' rows, rank 0's first.
 at::Tensor gathered_rows(const at::Tensor& mine, const at::Tensor& counts,
@@ -36,7 +28,7 @@ at::Tensor gathered_rows(const at::Tensor& mine, const at::Tensor& counts,
   sizes.front() = longest;
   const at::Tensor padded = at::zeros(sizes, mine.options());
   padded.narrow(0, 0, mine.size(0)).copy_(mine);
-  const at::Tensor all = gathered(padded, communicator);
+  const at::Tensor all = gathered(padded, communicator, kSparseGradient);
   std::vector<at::Tensor> rows;
   for (std::int64_t rank = 0; rank < counts.numel(); ++rank) {
     rows.push_back(all.narrow(0, rank * longest, std::max<std::int64_t>(count[rank], 0)));
@@ -80,16 +72,16 @@ bool has_sparse_gradient(const torch::nn::Module& layer) {
   return bag != nullptr && bag->options.sparse();
 }
 
-void average_sparse_gradient(at::Tensor& parameter, const std::string& name, double factor,
+void average_sparse_gradient(const at::Tensor& parameter, const std::string& name, double factor,
                              Communicator& communicator) {
   const c10::NoGradGuard no_grad;
   at::Tensor& gradient = parameter.mutable_grad();
   if (gradient.defined()) {
-    check_plain_gradient(parameter, name, /*may_be_sparse=*/true);
+    check_plain_gradient(parameter, name, {.be_sparse = true});
     if (gradient.is_sparse()) gradient = gradient.coalesce();
   }
   const at::Tensor count = at::full({1}, count_of(gradient), at::kLong).to(parameter.device());
-  const at::Tensor counts = gathered(count, communicator).cpu();
+  const at::Tensor counts = gathered(count, communicator, kSparseGradient).cpu();
   const auto* const first = counts.const_data_ptr<std::int64_t>();
   const auto* const last = first + counts.numel();
   if (std::all_of(first, last, [](std::int64_t each) { return each == kUndefined; })) return;

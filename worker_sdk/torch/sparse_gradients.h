@@ -23,7 +23,7 @@ bool has_sparse_gradient(const torch::nn::Module& layer);
 // has one. It is dense on all ranks where it is dense on one of them (a tied weight). Takes memory
 // for all ranks' values, each rank's padded to the longest. Throws Error(kUnsupported) naming
 // `name` for a gradient that isn't plain (check_plain_gradient()), and the communicator's errors.
-void average_sparse_gradient(at::Tensor& parameter, const std::string& name, double factor,
+void average_sparse_gradient(const at::Tensor& parameter, const std::string& name, double factor,
                              Communicator& communicator);
 
 }  // namespace ddprun::torch_adapter

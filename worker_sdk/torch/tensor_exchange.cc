@@ -123,18 +123,18 @@ DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what
   }
 }
 
-void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
-                          bool may_be_sparse) {
-  const at::Tensor& gradient = parameter.grad();
+void check_plain_gradient(const at::Tensor& parameter, const std::string& name, GradientMay may) {
+  const at::Tensor& gradient = parameter.mutable_grad();
   const auto refuse = [&name](const auto&... why) {
     throw Error(ErrorCode::kUnsupported, concat("the gradient of ", name, why...));
   };
-  if (gradient.layout() != c10::kStrided && !(may_be_sparse && gradient.is_sparse())) {
+  if (gradient.layout() != c10::kStrided && !(may.be_sparse && gradient.is_sparse())) {
     refuse(
-        " is sparse: only that of an Embedding or EmbeddingBag layer can be, and none with "
-        "DdpOptions::zero; use a dense one (sparse(false) in embedding options)");
+        " is sparse: only DistributedDataParallel takes such a one, of an Embedding or "
+        "EmbeddingBag "
+        "layer and without DdpOptions::zero; use a dense one (sparse(false) in embedding options)");
   }
-  if (gradient.requires_grad()) {
+  if (!may.have_graph && gradient.requires_grad()) {
     refuse(
         " has a graph of its own (backward with create_graph), which ends where ranks are "
         "averaged: take torch::autograd::grad() with create_graph for a penalty, and let the "
@@ -142,7 +142,8 @@ void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
   }
   if (gradient.scalar_type() != parameter.scalar_type()) {
     refuse(" is ", c10::toString(gradient.scalar_type()), ", the parameter ",
-           c10::toString(parameter.scalar_type()), ": averages are of the parameter's dtype");
+           c10::toString(parameter.scalar_type()),
+           ": averages and updates are of the parameter's dtype");
   }
 }
 

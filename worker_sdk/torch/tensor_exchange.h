@@ -18,10 +18,14 @@ DType dtype_of(const at::TensorBase& tensor, const std::string& what);
 // The dtype in which a parameter's gradient is averaged. Error(kUnsupported) naming `what` for
 // dtypes that can't be. A complex number is two of the dtype that this returns.
 DType gradient_dtype_of(const at::TensorBase& parameter, const std::string& what);
-// Throws Error(kUnsupported) naming `name` where the parameter's gradient, which is defined, has a
-// graph of its own or another dtype, or is sparse and may not be.
+// A gradient is dense, of its parameter's dtype and without a graph, but for these.
+struct GradientMay {
+  bool be_sparse = false;
+  bool have_graph = false;
+};
+// Error(kUnsupported) naming `name` unless the parameter's gradient, which is defined, is so.
 void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
-                          bool may_be_sparse = false);
+                          GradientMay may = {});
 Device comm_device_of(const at::TensorBase& tensor);
 // A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
 TensorView view_of(const at::Tensor& contiguous, const std::string& what);

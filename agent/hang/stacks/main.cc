@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ddprun-stacks: where the main threads of processes are, for people. A process of its own, so that
-// tracing and symbol tables are not the agent's. Standard input is a SOCK_SEQPACKET socket; each
-// message on it is an array of pid_t with a pipe, which gets, for each process as soon as it is
-// known, once for native frames and once for Python's:
+// tracing and symbol tables are not the agent's. Standard input is a SOCK_SEQPACKET socket. Each
+// message on it is an array of pid_t with a pipe. The pipe gets this for each process as soon as it
+// is known, once for native frames and once for Python's:
 //   pid 4711
 //   native load_batch(int)
 //   note can't be traced: …

@@ -25,9 +25,9 @@ class LineChart {
   }
   part(name) { return this.element.querySelector(`.chart_${name}`); }
 
-  // lines: one or two of { name, series }; text: of a value; marks: times of rounds that began;
-  // top: the scale begins at 0, and ends there or above; else it fits the values; now: what is told in place
-  // of the last values.
+  // `lines`: one or two of { name, series }. `text`: of a value. `marks`: times of rounds that
+  // began. `top`: the scale begins at 0, and ends there or above; else it fits the values. `now`: a
+  // text in place of the last values.
   draw(shown) {
     this.shown = shown;
     this.redraw();

@@ -62,7 +62,8 @@ TEST_CASE("binding: core-complex deals out the caches, the largest first, and be
   MachineLayout machine = two_sockets();
   CHECK(cpus(plan_binding(BindingMode::kCoreComplex, machine, machine.gpus, 4)) ==
         Texts{"4-5,20-21", "6-7,22-23", "4-5,20-21", "12-13,28-29"});
-  machine.allowed = machine.allowed & *ddprun::parse_cpu_list("5-31");  // a smaller first cache
+  // Makes the first cache's part smaller.
+  machine.allowed = machine.allowed & *ddprun::parse_cpu_list("5-31");
   CHECK(cpus(plan_binding(BindingMode::kCoreComplex, machine, machine.gpus, 1)) ==
         Texts{"6-7,22-23"});
 }

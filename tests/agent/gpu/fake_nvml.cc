@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML for tests: two GPUs, whose processes the file FAKE_NVML_LIST has ("DEVICE PID BYTES" lines),
-// read at each call; FAKE_NVML_LIST.read tells that one was, for both. Where the file says "hang"
-// it does; "hang at once": nvmlInit does; "broken": nvmlInit fails. FAKE_NVML_USE likewise has
-// "DEVICE PID PERCENT" lines: what each process uses a GPU for, all the time. FAKE_NVML_STATE has
-// "DEVICE KEY VALUE" lines, as ddprun-gpus prints them; what it doesn't have no GPU can tell.
+// NVML for tests. Each function reads its answers from a file at each call:
+// - FAKE_NVML_LIST: "DEVICE PID BYTES" lines, the processes of two GPUs. FAKE_NVML_LIST.read tells
+//   that one call has read it, for both GPUs. If the file says "hang", the call hangs. If it says
+//   "hang at once", nvmlInit hangs; "broken": nvmlInit fails.
+// - FAKE_NVML_USE: "DEVICE PID PERCENT" lines, how much of a GPU each process uses all the time.
+// - FAKE_NVML_STATE: "DEVICE KEY VALUE" lines, as ddprun-gpus prints them. No GPU can tell a key
+//   that is not in the file.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -39,7 +39,7 @@ class Node {
   }
   ~Node() { ::unsetenv(env::kNvmlLibrary); }
 
-  // In one step, as NVML's own answers are.
+  // The file changes in one step, as NVML's own answers do.
   void set_list(const std::string& text) const {
     ::unlink((list_file() + ".read").c_str());
     std::ofstream(list_file() + ".new") << text;
@@ -58,7 +58,7 @@ class Node {
     return note.has_value();
   }
 
-  // Until NVML has been read; what it said isn't looked at before the io context runs.
+  // Waits until NVML has been read. The answer isn't looked at before the io context runs.
   void await_answer() const {
     const auto deadline = Deadline::after(seconds{30});
     while (::access((list_file() + ".read").c_str(), F_OK) != 0 && !deadline.expired()) {
@@ -114,7 +114,8 @@ TEST_CASE("GpuMemory: a process younger than the agent was not there before") {
   Node node("0 " + std::to_string(child) + " 5\n");
   node.wait(seconds{20});
   REQUIRE(node.run_until_noted());
-  CHECK_THAT(*node.note, Contains("by pid " + std::to_string(child)));  // alive: named
+  // The process lives, so it is named.
+  CHECK_THAT(*node.note, Contains("by pid " + std::to_string(child)));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   node.wait(milliseconds{100});
@@ -206,7 +207,7 @@ TEST_CASE("GpuMemory: a driver that hung is not waited for again until it answer
   CHECK(Clock::now() - begin < seconds{10});
   for (int tries = 0; tries < 20 && node.note->empty(); ++tries) {
     node.io.restart();
-    node.io.run_for(milliseconds{500});  // for the new one's answer
+    node.io.run_for(milliseconds{500});  // waits for the new helper's answer
     node.wait(milliseconds{300});
     REQUIRE(node.run_until_noted());
   }
@@ -219,7 +220,7 @@ TEST_CASE("GpuMemory: an answer that was asked for in an earlier wait is not one
   REQUIRE(node.run_until_noted());
   node.set_list("");
   node.wait(seconds{20});
-  node.memory->give_up();  // its answer is under way: all is free
+  node.memory->give_up();  // its answer, that all memory is free, is under way
   node.await_answer();
   node.set_list(kDead);
   node.wait(milliseconds{300});

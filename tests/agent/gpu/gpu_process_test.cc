@@ -20,7 +20,7 @@ TEST_CASE("gpu_holders: who was there before, who died, who is somebody else") {
   const std::vector<GpuProcess> before = {{0, 10, 5}, {1, 11, 5}};
   const auto is_alive = [](std::int64_t pid) { return pid >= 50; };
   CHECK(gpu_holders(before, before, is_alive).dying.empty());
-  // The same pid on another GPU is news.
+  // The same pid on another GPU is reported again.
   const auto holders =
       gpu_holders(before, {{0, 10, 5}, {1, 10, 6}, {0, 20, 7}, {1, 60, 8}}, is_alive);
   CHECK(holders.dying == std::vector<GpuProcess>{{1, 10, 6}, {0, 20, 7}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real processes that are stuck: what the monitor says of them.
+// The monitor's reports about real processes that are stuck.
 #include "agent/hang/hang_monitor.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ struct TemporaryDirectory {
   std::string path = "/tmp/ddprun-hang-test-XXXXXX";
 };
 
-// Workers of stuck_worker, watched; all are foreign unless `pages` says otherwise.
+// Processes of stuck_worker under a monitor. All are foreign unless `pages` says otherwise.
 class Watched {
  public:
   explicit Watched(const Commands& commands, std::chrono::milliseconds limit = 1s) {
@@ -74,14 +74,14 @@ class Watched {
       const std::string out = group.out();
       std::size_t count = 0;
       for (std::size_t at = 0; (at = out.find("ready", at)) != std::string::npos; ++at) ++count;
-      const auto pids = group.group->pids();  // they may come later than the output
+      const auto pids = group.group->pids();  // the pids may come later than the output
       return count == pages.size() && std::count(pids.begin(), pids.end(), 0) == 0;
     });
   }
   bool await_stalled(std::size_t count) {
     return group.wait_for([&] { return stalled.size() >= count; });
   }
-  // Of the rank; taken when it is quiet for a while.
+  // The rank's report, taken when the rank is quiet for a while.
   RankReport inspect(int local_rank) {
     inspected.reset();
     monitor->inspect(++inquiry);
@@ -123,7 +123,7 @@ TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins",
   REQUIRE(node.all_ready());
   REQUIRE(node.await_stalled(2));
   for (const RankReport& report : node.stalled) {
-    CHECK(report.local_rank != 2);  // it computes: who knows what
+    CHECK(report.local_rank != 2);  // rank 2 computes, and may be well
     CHECK(report.global_rank == report.local_rank + 8);
     CHECK(report.foreign);
     CHECK(report.activity == RankActivity::kBlocked);
@@ -142,7 +142,7 @@ TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins",
     CHECK_THAT(frames(sleeps), Contains("stuck_in_sleep()"));
     CHECK_THAT(frames(spins), Contains("stuck_in_a_loop()"));
   }
-  CHECK(node.group.failures.empty());  // looking at them harmed none
+  CHECK(node.group.failures.empty());  // the looks harmed no worker
 }
 
 TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: it works",
@@ -189,7 +189,8 @@ TEST_CASE("HangMonitor: a worker that only moves bytes by send() and recv() work
   Watched node({{DDPRUN_STUCK_WORKER, "talk"}, {DDPRUN_STUCK_WORKER, "sleep"}}, 4s);
   node.pages[0] = node.pages[1] = stands_still();
   REQUIRE(node.all_ready());
-  node.group.wait_for_at_most(4s, [] { return false; });  // a second until it is quiet, then work
+  // A second until the ranks count as quiet, then time to see work.
+  node.group.wait_for_at_most(4s, [] { return false; });
   const RankReport talks = node.inspect(0), sleeps = node.inspect(1);
   INFO(talks.work << "; " << talks.cpu_percent << " % CPU; " << sleeps.work);
   CHECK(talks.cpu_percent <= 5);
@@ -272,8 +273,8 @@ TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the rea
   CHECK(group.stop_and_wait(0ms));
 }
 
-// A ddprun-stacks that is stuck, and can't be killed either as far as its starter sees: it never
-// ends what it was asked for.
+// The ddprun-stacks of this test is stuck, and its starter can't even kill it: it never ends an
+// order.
 TEST_CASE("StackProcess: at the limit the wait is over, whatever becomes of the program",
           "[proc]") {
   boost::asio::io_context io;
@@ -297,7 +298,7 @@ TEST_CASE("StackProcess: at the limit the wait is over, whatever becomes of the 
     CHECK_FALSE(process->has_ended());
   }
   process->abandon();
-  io.run_for(20s);  // until it is reaped
+  io.run_for(20s);  // runs until the process is reaped
   CHECK(process->has_ended());
 }
 
@@ -430,7 +431,7 @@ TEST_CASE("ProcessSampler: what an ended child had used and moved is no work of 
   const ProcessFacts before = sampler.look(true).value();
   REQUIRE(::write(go[1], "g", 1) == 1);
   REQUIRE(::read(said[0], &byte, 1) == 1);
-  REQUIRE(byte == 'o');  // it was waited for
+  REQUIRE(byte == 'o');  // the parent has waited for its child
   CHECK(sampler.look(false)->cpu - before.cpu < 200ms);
   const ProcessFacts after = sampler.look(true).value();
   CHECK(after.cpu - before.cpu < 200ms);
@@ -448,13 +449,13 @@ TEST_CASE("HangMonitor: a look at a quiet worker costs as much as to read a few 
     ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   };
-  // The best of three: what else runs here takes the caches, too.
+  // The best of three tries counts, because other programs here take the caches, too.
   double ratio = 1e9;
   for (int attempt = 0; attempt < 3 && ratio >= 10; ++attempt) {
     auto begun = used();
     const auto until = Clock::now() + 2s;
     node.group.wait_for([&] { return Clock::now() >= until; });
-    const auto watching = used() - begun;  // 20 looks
+    const auto watching = used() - begun;  // the CPU time of 20 looks
     begun = used();
     for (int look = 0; look < 20; ++look) {
       for (const pid_t pid : node.group.group->pids()) {

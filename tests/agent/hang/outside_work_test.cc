@@ -36,7 +36,8 @@ struct Connection {
   UniqueFd from, to;
 };
 
-// What the family of this process has moved; acknowledgements come a little later than the bytes.
+// The bytes that this process and its descendants have moved. Acknowledgements come a little later
+// than the bytes.
 std::uint64_t moved(SocketWatch& watch, std::uint64_t wanted) {
   const auto deadline = Deadline::after(10s);
   do {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a look at its stack does to a worker.
+// The effects of a look at a worker's stack on the worker.
 #include "agent/hang/stacks/stacks.h"
 
 #include <signal.h>
@@ -24,7 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// stuck_worker, ready; any process may trace it.
+// A stuck_worker that is ready and that any process may trace.
 class StuckWorker {
  public:
   StuckWorker() {
@@ -95,7 +95,7 @@ TEST_CASE("ddprun-stacks: while it reads a worker's files, for ever, the worker 
     }
   }
   CHECK(longest < 50ms);
-  CHECK(found->empty());  // it was blocked indeed
+  CHECK(found->empty());  // the read was blocked indeed
   process->abandon();
   io.restart();
   io.run_for(20s);

@@ -37,7 +37,7 @@ class Node {
     ++words(rank).step;
   }
 
-  // Time passes, nothing moves but what `each` does at every look.
+  // Time passes, and nothing but `each` changes anything, at every look.
   template <typename Each>
   void pass(milliseconds time, Each each) {
     for (auto passed = 0ms; passed < time; passed += kLook) {
@@ -61,7 +61,7 @@ class Node {
     }
   }
 
-  // When the last thing was said, counted from `since`; −1: nothing since then.
+  // The time of the last report, counted from `since`; −1: none since then.
   milliseconds said_after(Clock::time_point since) const {
     if (said.empty() || said.back().second < since) return -1ms;
     return std::chrono::duration_cast<milliseconds>(said.back().second - since);
@@ -91,7 +91,8 @@ TEST_CASE("StallDetector: the limit is ten times the slowest of the last 32 step
   node.train(2s, 40);
   CHECK(node.view(0).limit == 20s);
   node.train(100ms, 64);
-  CHECK(node.view(0).limit == 6s);  // 3 × the slowest one ever, though the window forgot it
+  // 3 × the slowest step ever, though the window has forgotten that step.
+  CHECK(node.view(0).limit == 6s);
 }
 
 TEST_CASE("StallDetector: a long first step, and a slow one among the first eight, are no stall") {
@@ -103,7 +104,7 @@ TEST_CASE("StallDetector: a long first step, and a slow one among the first eigh
   node.pass(20min);
   CHECK(node.said.empty());
   node.pass(11min);
-  CHECK(node.said.size() == 2);  // after half an hour
+  CHECK(node.said.size() == 2);  // reported after half an hour of silence
 }
 
 TEST_CASE("StallDetector: the first steps' time is not learnt") {
@@ -161,7 +162,7 @@ TEST_CASE("StallDetector: what is said is said again at twice and four times the
   CHECK(node.said.size() == 4);  // at 5, 10, 20, 40 s
   node.train(50ms, 20);
   node.train(50ms, 120, {0});
-  CHECK(node.said.size() == 5);  // it went on, and stopped again
+  CHECK(node.said.size() == 5);  // it went on, then stopped again
 }
 
 TEST_CASE("StallDetector: a stall that ended by itself raises the limit of the next one") {
@@ -292,13 +293,13 @@ TEST_CASE("StallDetector: when the agent itself stood still, nobody's clock ran"
   CHECK(node.said.empty());
   CHECK(node.view(0).quiet < 1s);
   node.train(50ms, 50);
-  CHECK(node.view(0).limit == 5s);  // and it was no step of ten minutes
+  CHECK(node.view(0).limit == 5s);  // the pause did not count as a step of ten minutes
 }
 
 TEST_CASE("StallDetector: a foreign worker is stalled when it neither computes nor moves data") {
   Node node;
   for (auto& sample : node.samples) sample->words.reset();
-  // The background threads of rank 0 wake up now and then; rank 1 computes a little.
+  // The background threads of rank 0 wake up now and then. Rank 1 computes a little.
   node.pass(57s, [&] {
     node.process(0).cpu += 500us;
     node.process(1).cpu += 3ms;
@@ -343,7 +344,7 @@ TEST_CASE("StepHistory: a rank's own time is the part of its steps outside colle
   Node node;
   for (int look = 0; look < 400; ++look) {
     for (const std::size_t rank : {0, 1}) node.begin_step(rank);
-    // Rank 0 waits in three looks of four, rank 1 in one.
+    // Rank 0 waits in three of four looks, rank 1 in one of four.
     node.words(0).collectives_begun = node.words(0).collectives_done + (look % 4 != 0 ? 1 : 0);
     node.words(1).collectives_begun = node.words(1).collectives_done + (look % 4 == 0 ? 1 : 0);
     node.look();

@@ -23,7 +23,8 @@ std::optional<ProgressWords> page(std::uint64_t step, std::uint64_t reports = 0,
   return words;
 }
 
-// After `num_steps` of 10 ms: 3 ms forward, 5 ms backward, 4 ms communication, `exposed` of it.
+// A page after `num_steps` steps of 10 ms: 3 ms forward, 5 ms backward, and 4 ms of communication,
+// of which `exposed` isn't hidden.
 std::optional<ProgressWords> timed_page(std::uint64_t num_steps,
                                         std::chrono::nanoseconds exposed = 1ms) {
   constexpr std::uint64_t kMs = 1'000'000;
@@ -110,7 +111,7 @@ TEST_CASE("TrainingReport: what steps consist of, of each rank since the last me
   const Clock::time_point begin{100s};
   auto said = report.look({page(1), page(1)}, begin);
   REQUIRE(said);
-  CHECK(said->steps == membership::StepSummary{});  // of pages that tell none
+  CHECK(said->steps == membership::StepSummary{});  // the pages tell no step times
   CHECK_FALSE(report.look({timed_page(9), timed_page(9)}, begin + 4900ms));
   said = report.look({timed_page(10), timed_page(20, 2ms)}, begin + 5s);
   REQUIRE(said);
@@ -127,7 +128,8 @@ TEST_CASE("TrainingReport: what steps consist of, of each rank since the last me
   CHECK_THAT(said->steps.overlap(), close_to(0.625));
   CHECK_THAT(said->steps.least_overlap, close_to(0.5));
 
-  // Rank 4 made 10 steps that exposed 3 ms each; rank 5 none, of which the last ones still count.
+  // Rank 4 made 10 more steps, each with 3 ms of exposed communication. Rank 5 made none, so its
+  // last steps still count.
   auto slower = timed_page(20);
   slower->steps->exposed = 10 * 1'000'000 + 10 * 3'000'000;
   said = report.look({slower, timed_page(20, 2ms)}, begin + 10s);
@@ -136,7 +138,8 @@ TEST_CASE("TrainingReport: what steps consist of, of each rank since the last me
   CHECK(said->steps.exposed.worst_rank == 4);
   CHECK_THAT(said->steps.exposed.mean, close_to(0.0025));
 
-  // One is just writing them: as before. One has gone: it isn't a rank any more.
+  // One rank is just writing its times, so its old ones count. Another rank has gone and isn't
+  // counted.
   auto writing = timed_page(30);
   writing->steps.reset();
   said = report.look({writing, timed_page(30, 2ms)}, begin + 15s);
@@ -159,7 +162,8 @@ TEST_CASE("TrainingReport: sums that go back, or are the largest numbers, do no 
   REQUIRE(said);
   CHECK(said->steps.forward.mean == 0);
   CHECK(said->steps.step.mean < 2e10);
-  said = report.look({timed_page(5)}, begin + 10s);  // fewer steps than before: a new beginning
+  // Fewer steps than before, so the count begins anew.
+  said = report.look({timed_page(5)}, begin + 10s);
   REQUIRE(said);
   CHECK(said->steps.num_ranks == 1);
   said = report.look({timed_page(6)}, begin + 15s);

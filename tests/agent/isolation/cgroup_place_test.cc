@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a worker's cgroup may be made, on a fake root.
+// The places where a worker's cgroup may be made, on a fake root.
 #include "agent/isolation/cgroup_tree.h"
 
 #include "tests/support/catch.h"
@@ -46,7 +46,7 @@ TEST_CASE("cgroup place: root doesn't write to a unit that systemd has not given
   CHECK(place.directory.empty());
   CHECK_THAT(place.problem, Contains("ddprun.service is systemd's, which hasn't given it away"));
   CHECK_THAT(place.problem, Contains("Delegate=yes"));
-  // Who isn't root can write only what was given to them.
+  // A user who isn't root can write only files that were given to that user.
   CHECK(find_cgroup_place(machine.tree, kOwnPid, 1000).problem.empty());
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("cgroup place: the machine's own is systemd's where there is one") {
   UnitMachine machine("/");
   const CgroupPlace place = find_cgroup_place(machine.tree, kOwnPid, 0);
   CHECK(place.directory == "/sys/fs/cgroup");
-  CHECK_FALSE(place.needs_supervisor);  // it may have processes beside cgroups
+  CHECK_FALSE(place.needs_supervisor);  // the root cgroup may have processes beside cgroups
   machine.tree.put("/run/systemd/system/x", "");
   CHECK_THAT(find_cgroup_place(machine.tree, kOwnPid, 0).problem,
              Contains("/sys/fs/cgroup is the machine's own, which is systemd's"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of a worker's memory at its end, and of processes that don't end.
+// Messages about a worker's memory at its end, and about processes that don't end.
 #include <csignal>
 
 #include "agent/isolation/cgroup_tree.h"

@@ -96,7 +96,8 @@ TEST_CASE("isolation plan: a disk's limit is by its number, a partition's by its
   node.tree.put("/sys/dev/block/sda/dev", "8:0\n");
   node.tree.put("/sys/dev/block/8:1/dev", "8:1\n");
   node.tree.put("/sys/dev/block/8:1/partition", "1\n");
-  node.tree.put("/sys/dev/block/dev", "8:0\n");  // of "8:1/..", which is a link on a machine
+  // The file of "8:1/..", which is a link on a machine.
+  node.tree.put("/sys/dev/block/dev", "8:0\n");
   node.request.limits.io = {{"/data", 1024}, {"8:16", {}, {}, {}, 500}};
   const IsolationPlan plan = node.plan();
   CHECK(plan.problems.empty());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written where, on a fake root that refuses what a kernel refuses.
+// The files that are written and their values, on a fake root that refuses the same writes as a
+// kernel.
 #include "agent/isolation/worker_cgroups.h"
 
 #include <sys/file.h>
@@ -158,10 +159,10 @@ TEST_CASE("worker cgroups: several ddprun may share a supervisor's leaf") {
   node.tree->put("/proc/self/cgroup", "0::/job.service/ddprun-supervisor\n");
   WorkerCgroups first = node.cgroups(), second = node.cgroups();
   first.begin_round();
-  first.close();  // the other one goes on
+  first.close();  // the other worker goes on
   CHECK(second.begin_round()->counts_memory());
   CHECK(node.text("ddprun-supervisor/cgroup.procs") == "100\n");
-  // Even where somebody took the controllers back.
+  // The cgroup is made even if somebody took the controllers back.
   REQUIRE(node.tree->write(kJob + "/cgroup.subtree_control", "-memory") == 0);
   CHECK(second.begin_round()->counts_memory());
 }

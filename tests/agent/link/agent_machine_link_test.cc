@@ -36,14 +36,14 @@ TEST_CASE("AgentMachine: a round that ends before the welcome makes no second jo
   failure.exit_code = 9;
   node(agent_event::WorkerFailed{1, failure, node.now});
   node(agent_event::WorkersGone{1});
-  REQUIRE(node.last<agent_action::BindStore>() != nullptr);  // the next round's
+  REQUIRE(node.last<agent_action::BindStore>() != nullptr);  // the next round's store
   node(agent_event::StoreBound{4001});
   CHECK(node.said<Join>() == nullptr);
   node.welcome();
   CHECK(node.said<WorkerFailed>() != nullptr);
   REQUIRE(node.said<WorkersStopped>() != nullptr);
   CHECK(node.said<WorkersStopped>()->store_port == 4001);
-  // The next connection has one of its own again.
+  // The next connection binds a store of its own again.
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node(agent_event::StoreBound{4002});
@@ -54,7 +54,7 @@ TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is no
   AgentNode node;
   node.run();
   node(agent_event::WorkersRunning{1});
-  node(agent_event::LinkMessage{{0, 1, Waiting{}}});  // confirms it
+  node(agent_event::LinkMessage{{0, 1, Waiting{}}});  // the rendezvous confirms the message
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   REQUIRE(node.said<Join>() != nullptr);
@@ -113,7 +113,7 @@ TEST_CASE("AgentMachine: refused by a rendezvous that ends, it joins the next on
   REQUIRE(node.said<Join>() != nullptr);
   CHECK(node.said<Join>()->session.empty());
   CHECK(node.said<Join>()->store_port == 4000);
-  // But not for ever.
+  // It tries again, but not for ever.
   node.now += node.options.connect_timeout;
   node.hear(Refused{"it ends", 75, true}, false);
   REQUIRE(node.last<agent_action::Exit>() != nullptr);
@@ -215,7 +215,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
   node.pass(2s);
   node(agent_event::LinkAnswered{pinged});
   CHECK(until() == pinged + 5s + kFenceGrace);
-  node(agent_event::LinkAnswered{pinged - 500ms});  // late: shortens nothing
+  node(agent_event::LinkAnswered{pinged - 500ms});  // a late answer shortens nothing
   CHECK(until() == pinged + 5s + kFenceGrace);
   SECTION("an ended connection is no silence") {
     node(agent_event::LinkDown{false, "reset"});
@@ -348,7 +348,7 @@ TEST_CASE("AgentMachine: one that takes the connection and says no more: others 
     }
     CHECK(exit == nullptr);
     REQUIRE(connect != nullptr);
-    CHECK(connect->timeout == 10s);  // what is left of the first 40
+    CHECK(connect->timeout == 10s);  // the rest of the first 40 s
   }
 }
 
@@ -376,7 +376,7 @@ TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
     node(agent_event::LinkMessage{{0, taken, welcome}});
   };
   for (int i = 0; i < 3; ++i) comes_back(0);
-  comes_back(1);  // taken after all
+  comes_back(1);  // the rendezvous has taken the message after all
   node(agent_event::FirstStepDone{{1, 7}});
   for (int i = 0; i < 3; ++i) comes_back(1);
   CHECK(node.last<agent_action::StopWorkers>() == nullptr);
@@ -396,8 +396,8 @@ TEST_CASE("AgentMachine: what stalls while the link is down is said when it is b
   RankReport report;
   report.global_rank = 3;
   node(agent_event::RankStalled{1, report});
-  node(agent_event::RankStalled{2, {}});        // of another round
-  node(agent_event::RanksInspected{1, 1, {}});  // nobody waits for it any more
+  node(agent_event::RankStalled{2, {}});        // a report of another round
+  node(agent_event::RanksInspected{1, 1, {}});  // nobody waits for this answer any more
   CHECK(node.said<Stalled>() == nullptr);
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.welcome();

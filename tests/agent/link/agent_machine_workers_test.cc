@@ -23,7 +23,7 @@ TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round i
   CHECK(node.last<agent_action::Prewarm>() == nullptr);
   node.start(3);
   REQUIRE(node.last<agent_action::Spawn>() != nullptr);
-  node.hear(Waiting{0, 0, "late", true}, false);  // its workers live
+  node.hear(Waiting{0, 0, "late", true}, false);  // the node's workers live
   CHECK(node.last<agent_action::Prewarm>() == nullptr);
 }
 
@@ -106,7 +106,8 @@ TEST_CASE("AgentMachine: events of an old round change nothing") {
   node(agent_event::WorkersGone{1});
   node.hear(StopRound{1, "why"});
   CHECK(node.actions.empty());
-  // Neither in what it knows: the workers of round 2 live, and none of them has failed.
+  // These events leave the machine's state alone, too: the workers of round 2 live, and none of
+  // them has failed.
   node(agent_event::WorkerFailed{2, {}});
   CHECK(node.said<WorkerFailed>() != nullptr);
   node.hear(StopRound{2, "why"});
@@ -177,7 +178,7 @@ TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever 
   CHECK(node.last<agent_action::StopWorkers>()->after_records);
   node(agent_event::Signal{SIGINT});
   node(agent_event::Signal{SIGINT});
-  CHECK_FALSE(node.last<agent_action::StopWorkers>()->after_records);  // at once
+  CHECK_FALSE(node.last<agent_action::StopWorkers>()->after_records);  // the workers stop at once
 }
 
 TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {

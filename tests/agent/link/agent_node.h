@@ -16,7 +16,7 @@ namespace ddprun::membership {
 
 using namespace std::chrono_literals;
 
-// The machine with what it did last; the rendezvous' side is numbered here.
+// The machine with its last actions. The rendezvous' messages are numbered here.
 struct AgentNode {
   explicit AgentNode(const std::string& backend = "c10d") {
     options.join.run_id = "job";
@@ -44,11 +44,11 @@ struct AgentNode {
     (*this)(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
     (*this)(agent_event::StoreBound{4000});
   }
-  void join() {  // up to the rendezvous' welcome
+  void join() {  // goes up to the rendezvous' welcome
     say_join();
     welcome();
   }
-  void run() {  // up to live workers of round 1
+  void run() {  // goes up to live workers of round 1
     join();
     start(1);
   }

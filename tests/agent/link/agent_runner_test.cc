@@ -8,7 +8,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// What it does, in order; binding is answered at once, as owners do.
+// An owner that notes the machine's actions, in order. It answers a bind at once, as real owners
+// do.
 struct Owner {
   Owner()
       : runner(options(),
@@ -47,7 +48,7 @@ TEST_CASE("AgentRunner: an action's own event comes after it, and the timer is s
   owner.runner.handle(agent_event::Start{});
   owner.runner.handle(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   CHECK(owner.joined());
-  CHECK(owner.wake_at == owner.now + 30s);  // for the welcome
+  CHECK(owner.wake_at == owner.now + 30s);  // the deadline of the welcome
   const int before = owner.num_settings;
   owner.runner.handle(agent_event::LinkAnswered{owner.now});
   CHECK(owner.num_settings == before);

@@ -10,9 +10,9 @@ using namespace std::chrono_literals;
 using std::chrono::microseconds;
 
 const Clock::time_point kStart{1h};
-constexpr microseconds kThere = 5h;  // what the other clock shows at kStart
+constexpr microseconds kThere = 5h;  // the other clock's time at kStart
 
-// The question took `out`, the answer `back`; sent `at` after kStart.
+// Asks at kStart + `at`. The question takes `out`, the answer `back`.
 void ask(ClockOffset& clock, microseconds at, microseconds out, microseconds back) {
   clock.sample(kStart + at, kThere + at + out, kStart + at + out + back);
 }
@@ -53,9 +53,9 @@ TEST_CASE("ClockOffset: the shortest round trip counts, until it is too old") {
   ask(clock, 1s, 90ms, 10ms);
   CHECK(clock.remote(kStart + 1s)->error < 1ms);
   CHECK(clock.remote(kStart + 1s)->at - (kThere + 1s) == 0ms);
-  ask(clock, 10s, 1ms, 1ms);  // 500 µs of one after 10 s are worth 2.5 ms
+  ask(clock, 10s, 1ms, 1ms);  // an error of 500 µs grows to 2.5 ms in 10 s
   CHECK(clock.remote(kStart + 10s)->error < 1100us);
-  CHECK(clock.remote(kStart + 1s)->error < 1ms);  // for back then the old one
+  CHECK(clock.remote(kStart + 1s)->error < 1ms);  // the old measurement holds for that time
 }
 
 TEST_CASE("ClockOffset: keeps the last samples only, and ignores an answer before its question") {

@@ -29,13 +29,13 @@ std::vector<std::string>& logged() {
   return all;
 }
 
-// A script that says who it is, then does `what`; logged() is what is said meanwhile.
+// A script that logs its pid, then does `what`. logged() returns the log lines of that time.
 class Script {
  public:
   explicit Script(const std::string& what) {
     std::ofstream(program()) << "#!/bin/sh\necho $$ >> " << folder_.path() << "/pids\n" << what;
     ::chmod(program().c_str(), 0700);
-    ::setenv(env::kNvmlLibrary, "some", 1);  // there is a driver
+    ::setenv(env::kNvmlLibrary, "some", 1);  // says that there is a driver
     logged().clear();
     set_log_sink([](LogLevel, std::string_view line) { logged().emplace_back(line); });
   }
@@ -52,7 +52,7 @@ class Script {
   test::TempDirectory folder_;
 };
 
-// Asks again and again, until it has this many answers, or for so long.
+// Asks again and again, until there are this many answers or the time is over.
 int answers(boost::asio::io_context& io, LazyGpuHelper& helper, int wanted,
             milliseconds most = milliseconds{30'000}) {
   int num = 0;
@@ -94,6 +94,6 @@ TEST_CASE("LazyGpuHelper: where none answers it is tried ever more seldom, witho
                        {.first_wait = milliseconds{1}, .longest_wait = std::chrono::hours{1}});
   CHECK(answers(io, helper, 1, milliseconds{300}) == 0);
   CHECK(script.pids().size() >= 2);
-  CHECK(script.pids().size() <= 9);  // 1, 2, 4, … ms: 255 of them after 8
+  CHECK(script.pids().size() <= 9);  // pauses of 1, 2, 4, … ms: 8 restarts take 255 ms
   CHECK(logged().empty());
 }

@@ -9,7 +9,7 @@
 namespace ddprun::agent {
 namespace {
 
-// As Linux 6.1 writes them.
+// The formats of Linux 6.1.
 constexpr char kStat[] =
     "cpu  1234 56 789 100000 400 0 30 7 5 0\n"
     "cpu0 617 28 394 50000 200 0 15 3 2 0\n"
@@ -57,7 +57,7 @@ TEST_CASE("node counters: CPU time by mode, in seconds") {
   CHECK(cpu->steal == 0.07);
   CHECK(std::abs(cpu->total() - 1025.16) < 1e-9);
   CHECK(std::abs(cpu->busy() - 21.16) < 1e-9);
-  CHECK(parse_cpu_seconds("cpu  1 2 3 4\n", 100));  // an old kernel's
+  CHECK(parse_cpu_seconds("cpu  1 2 3 4\n", 100));  // the line of an old kernel
   CHECK_FALSE(parse_cpu_seconds("cpu  1 2 3\n", 100));
   CHECK_FALSE(parse_cpu_seconds("cpu  1 -2 3 4\n", 100));
   CHECK_FALSE(parse_cpu_seconds("cpu0 1 2 3 4\n", 100));

@@ -70,7 +70,7 @@ TEST_CASE("NodeMonitor: a report that is taken is said to nobody else, and puts 
   const auto deadline = Deadline::after(std::chrono::seconds{30});
   while (said.empty() && !deadline.expired()) io.run_one_for(milliseconds{100});
   REQUIRE(said.size() == 1);
-  CHECK_FALSE(monitor.take_report());  // it would be the same again
+  CHECK_FALSE(monitor.take_report());  // the report would be the same again
   std::optional<membership::NodeReport> taken;
   while (!taken && said.size() == 1 && !deadline.expired()) {
     io.run_one_for(milliseconds{1});
@@ -101,7 +101,7 @@ TEST_CASE("WorkerUseReader: CPU, memory and sockets of a process, none of one th
   if (uses[1]->num_connections) CHECK(*uses[1]->num_connections >= 2);
   client.reset();
   const auto again = reader.look({0, ::getpid()}, now + std::chrono::seconds{5});
-  CHECK(again.at(1)->num_sockets == uses[1]->num_sockets);  // as it was
+  CHECK(again.at(1)->num_sockets == uses[1]->num_sockets);  // sockets are not counted again yet
   CHECK(again.at(1)->cpu >= uses[1]->cpu);
   const auto anew = reader.look({0, ::getpid()}, now + std::chrono::seconds{15});
   CHECK(anew.at(1)->num_sockets + 1 == uses[1]->num_sockets);

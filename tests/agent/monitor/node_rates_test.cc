@@ -37,7 +37,7 @@ TEST_CASE("node rates: they are known from the second reading on") {
       rates.report(counters(15, 105, 15, {{"eth0", 6000, 2500}, {"eth1", 1, 1}}), {}, begin + 5s);
   CHECK(next.cpu == 0.25);
   CHECK(next.retransmit_rate == 2.0);
-  REQUIRE(next.interfaces.size() == 1);  // the other one was not there
+  REQUIRE(next.interfaces.size() == 1);  // the other interface was not there at the first reading
   CHECK(next.interfaces[0] == membership::InterfaceReport{"eth0", 1000, 100});
 }
 

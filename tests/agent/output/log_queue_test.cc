@@ -12,7 +12,7 @@
 namespace ddprun::agent {
 namespace {
 
-// A queue whose posted tasks are kept, and which is written when the test says so.
+// A queue that keeps its posted tasks, and writes when the test says so.
 struct Fixture {
   test::TempDirectory directory;
   std::vector<LogQueue::Task> posted;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of real workers into files, in long lines, of one worker in order; what is lost is
+// Output of real workers into files, in long lines, and of one worker in order. Lost output is
 // counted.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// A group whose log files are in a directory of the test.
+// A group that writes its log files into a directory of the test.
 struct LogFixture {
   explicit LogFixture(int num_workers, ConsoleOptions console = {-1, -1, -1})
       : run(num_workers > 1, std::move(console)) {
@@ -120,7 +120,7 @@ TEST_CASE("Output: who looks is told of what nobody reads", "[proc]") {
   REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
   std::optional<LastOutput> seen;
   REQUIRE(run.group->look(0, [&](LastOutput last) { seen = std::move(last); }));
-  REQUIRE(seen);  // at once: no file is read
+  REQUIRE(seen);  // shown at once: no file is read
   CHECK(seen->lines == std::vector<std::string>{"err"});
   CHECK(seen->note == "stdout goes to ddprun's own, and is not kept");
   REQUIRE(run.stop_and_wait());
@@ -203,7 +203,7 @@ TEST_CASE("Output: a log file that can't be written costs no worker anything, an
   CHECK(losses[0].starts_with("3899 bytes of the workers' output could not be written"));
 }
 
-// A log file whose opening and writing takes until somebody reads it.
+// A log file that can't be opened or written until somebody reads it.
 std::string make_hung_file(const LogFixture& f, const std::string& name) {
   std::string path = f.directory.path(name);
   REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
@@ -218,7 +218,7 @@ TEST_CASE("Output: a log file that hangs holds up its writer only, and loses not
   REQUIRE(f.run.wait_for([&] { return !f.run.failures.empty(); }));
   CHECK(f.run.failures[0].exit_code == 6);
   REQUIRE(f.run.wait_output("[default1]:here\n"));
-  // What the queue and the pipe hold; the worker waits with the rest.
+  // The queue and the pipe fill up, and the worker waits with the rest.
   f.run.wait_for_at_most(std::chrono::milliseconds(100), [] { return false; });
   CHECK(f.run.out().find("[default0]:300000\n") == std::string::npos);
   CHECK(f.run.num_all_succeeded == 0);
@@ -248,7 +248,7 @@ TEST_CASE("Output: log files that hang at the end are waited for so long, and th
   REQUIRE(losses.size() == 1);
   CHECK(losses[0].find("18 bytes") != std::string::npos);
   CHECK(losses[0].find(path) != std::string::npos);
-  CHECK(read_file(path) == "three\nshort\nlines\n");  // later than never
+  CHECK(read_file(path) == "three\nshort\nlines\n");  // the lines come late, but they come
 }
 
 TEST_CASE("Output: a log file that hangs is said after five seconds, and how long it was",
@@ -345,7 +345,8 @@ TEST_CASE("Output: with kDrop a reader that takes nothing holds up nobody, and l
   const auto losses = run.console.losses();
   REQUIRE(losses.size() == 1);
   CHECK(std::stoul(losses[0]) > 100'000);
-  CHECK(std::stoul(losses[0]) < 300'000);  // what the pipe and we held was not dropped
+  // Lines that fit into the pipe and our buffer were not dropped.
+  CHECK(std::stoul(losses[0]) < 300'000);
 }
 
 TEST_CASE("Output: a reader that is always behind needs no more memory", "[proc]") {
@@ -358,7 +359,8 @@ TEST_CASE("Output: a reader that is always behind needs no more memory", "[proc]
     run.console.lines(OutputStream::kStdout).raw(piece);
     run.console.flush(OutputStream::kStdout);
   };
-  for (int i = 0; i < 6; ++i) say();  // from now on the reader is as fast, and never there first
+  // From now on the reader is as fast as the writer, and never ahead of it.
+  for (int i = 0; i < 6; ++i) say();
   const auto resident = [] { return resident_bytes(::getpid()).value(); };
   const std::size_t before = resident();
   std::vector<char> buffer(piece.size());
@@ -368,7 +370,7 @@ TEST_CASE("Output: a reader that is always behind needs no more memory", "[proc]
     REQUIRE(size > 0);
     taken += static_cast<std::size_t>(size);
     run.io.restart();
-    run.io.poll();  // the console goes on with what is pending
+    run.io.poll();  // the console goes on with the pending lines
     if (taken % piece.size() == 0) say();
   }
   CHECK(resident() < before + 20'000'000);

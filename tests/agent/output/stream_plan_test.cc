@@ -17,7 +17,7 @@ struct PlanFixture {
     options.log_dir = "/logs";
     scene.has_files = true;
   }
-  // "console/file" of stdout and stderr, "+" where they share one pipe.
+  // The ways of stdout and stderr as "console/file"; "+" if they share one pipe.
   std::string ways(int local_rank = 0, int global_rank = 0) const {
     const WorkerPlan plan = plan_output(options, scene, local_rank, global_rank);
     return way(plan.out) + (plan.one_pipe ? "+" : " ") + way(plan.err);
@@ -60,7 +60,7 @@ TEST_CASE("stream plan: a single worker has the console itself") {
 TEST_CASE("stream plan: under the name torchrun several have the console itself, too") {
   PlanFixture f;
   f.options.inherit = true;
-  f.options.prefix_template.emplace("> ");  // of tee'd streams only
+  f.options.prefix_template.emplace("> ");  // a prefix of tee'd streams only
   CHECK(f.ways() == "inherit lines()");
   f.scene.stderr_is_terminal = true;
   CHECK(f.ways() == "inherit inherit");

@@ -34,7 +34,7 @@ NodeFacts fit() {
   return facts;
 }
 
-// The check that fails, and its line; the only one.
+// The name and line of the one check that fails.
 std::string only_problem(const NodeFacts& facts, const std::string& check,
                          const NodeNeeds& needs = two_workers()) {
   const auto problems = check_node(needs, facts);
@@ -80,7 +80,7 @@ TEST_CASE("node checks: a directory that takes no file, or is full") {
              Contains("no file can be made in /tmp: Read-only file system"));
   CHECK(check_node(two_workers(), facts).front().verdict == NodeVerdict::kUnfit);
   NodeNeeds in_memory = two_workers();
-  in_memory.uses_memory = true;  // a container whose root can only be read
+  in_memory.uses_memory = true;  // a container whose root is read-only
   CHECK(check_node(in_memory, facts).front().verdict == NodeVerdict::kSaid);
   CHECK_THAT(to_text(check_node(in_memory, facts)), Contains("TMPDIR=/dev/shm"));
   facts.shared_memory.error = EROFS;
@@ -92,12 +92,12 @@ TEST_CASE("node checks: a directory that takes no file, or is full") {
   facts.directories.front().free_files = 0;
   CHECK_THAT(only_problem(facts, "directory"), Contains("it takes 0 more files"));
   CHECK(check_node(two_workers(), facts).front().verdict == NodeVerdict::kUnfit);
-  for (const int error : {ENOENT, ENOTDIR}) {  // another node won't do
+  for (const int error : {ENOENT, ENOTDIR}) {  // another node would fail, too
     NodeFacts named = fit();
     named.directories.front().error = error;
     CHECK(check_node(two_workers(), named).front().verdict == NodeVerdict::kUsersFault);
   }
-  facts.directories.front().counts_files = false;  // btrfs and the like
+  facts.directories.front().counts_files = false;  // btrfs and similar file systems
   CHECK(check_node(two_workers(), facts).empty());
 }
 

@@ -13,7 +13,7 @@ namespace {
 using ddprun::test::Contains;
 using std::chrono::milliseconds;
 
-// Runs `command`; what done() was told.
+// Runs `command` and keeps the argument of done().
 struct Run : GroupFixture {
   explicit Run(const std::string& command, milliseconds limit = kPatience)
       : GroupFixture(false),
@@ -42,7 +42,7 @@ TEST_CASE("preflight command: another status, with what it said last", "[proc]")
         "failed with exit code 3; its last line: GPU 3 is missing");
   CHECK(Run("kill -9 $$").problem == "was killed by SIGKILL");
   CHECK(Run("no-such-check").problem->starts_with("failed with exit code 127; its last line: "));
-  CHECK(Run("cat").problem == "");  // no stdin to wait at
+  CHECK(Run("cat").problem == "");  // stdin is empty, so the program doesn't wait
 }
 
 TEST_CASE("preflight command: one that doesn't end is ended at the deadline, with all it started",

@@ -40,12 +40,12 @@ TEST_CASE("GangOutput: who follows a job whose directory was removed waits, and 
   reader.output.open("a");
   std::filesystem::remove_all(reader.place.path("logs/gangs/a"));
   reader.ask(true, 50);
-  CHECK(reader.answers.empty());  // at once it would ask again, and again
+  CHECK(reader.answers.empty());  // an answer at once would make the reader ask again and again
   reader.io.run_for(5s);
   REQUIRE(reader.answers.size() == 1);
   CHECK_THAT(reader.answers.at(0).reason, Contains("can't read ") && Contains("No such file"));
   CHECK_THAT(reader.output.trouble("a"), Contains("can't read ") && Contains("No such file"));
-  reader.ask(true, 0);  // who isn't ready to wait doesn't
+  reader.ask(true, 0);  // a reader that isn't ready to wait gets its answer at once
   CHECK(reader.answers.size() == 2);
 }
 

@@ -31,7 +31,7 @@ TEST_CASE("Standing agent's metrics: before it is connected all series are there
     CAPTURE(series);
     CHECK(has_line(text, std::string(series) + " 0"));
   }
-  CHECK_THAT(text, !Contains("ddprun_node_"));  // nothing was read
+  CHECK_THAT(text, !Contains("ddprun_node_"));  // nothing was read yet
 }
 
 TEST_CASE("Standing agent's metrics: slots, gangs, how they ended, and the node's readings") {

@@ -7,7 +7,7 @@ using namespace ddprun::agent;
 
 namespace {
 
-// What FileTimerClient writes.
+// A request in the form that FileTimerClient writes.
 std::string line(const std::string& pid, const std::string& expires, const std::string& signal,
                  const std::string& scope = "\"step\"") {
   return R"({"version": 1, "pid": )" + pid + R"(, "scope_id": )" + scope +
@@ -18,7 +18,7 @@ TimerRequest request(pid_t pid, const std::string& scope, double expires, int si
   return {pid, scope, expires, signal};
 }
 
-// "PID:SCOPE:SIGNAL …" of what expires.
+// The expired timers, as "PID:SCOPE:SIGNAL …".
 std::string expire(TimerTable& table, double now) {
   std::string text;
   for (const auto& each : table.expire(now)) {
@@ -36,7 +36,7 @@ TEST_CASE("timer request: as torch's client writes it") {
   CHECK((set->pid == 17 && set->scope == "step" && set->signal == 9));
   CHECK(set->expires == 1763800000.25);
   CHECK(parse_timer_request(line("17", "-1", "0"))->expires == -1);
-  CHECK(parse_timer_request(line("17", "5", "-3"))->signal == 0);  // no signal is wanted
+  CHECK(parse_timer_request(line("17", "5", "-3"))->signal == 0);  // the client wants no signal
 }
 
 TEST_CASE("timer request: what is none is refused") {
@@ -98,7 +98,7 @@ TEST_CASE("timers: there is an end to how many are kept") {
     CHECK(table.take(request(1, std::to_string(i), 5), 0));
   }
   CHECK_FALSE(table.take(request(1, "one more", 5), 0));
-  CHECK(table.take(request(1, "0", 7), 0));  // one that is there can still be set
+  CHECK(table.take(request(1, "0", 7), 0));  // a timer that exists can still be set
   CHECK(table.take(request(1, "1", -1), 0));
   CHECK(table.take(request(1, "one more", 5), 0));
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on one host that is interrupted, and finds its checkpoints whole, torn, foreign, or no room for them."""
+"""train on one host that is interrupted. Its checkpoints are whole, torn or foreign, or there is no room for them."""
 import array
 import json
 import math
@@ -72,7 +72,7 @@ class Checkpoints(harness.Case):
         return done
 
     def reference(self):
-        """A run that nothing happened to; the same for all tests."""
+        """A run without an interruption; all tests share it."""
         if not Checkpoints.undisturbed:
             directory = self.scratch()
             summary = os.path.join(directory, "summary.json")
@@ -85,7 +85,7 @@ class Checkpoints(harness.Case):
         return Checkpoints.undisturbed
 
     def one_epoch(self):
-        """A directory of the test's own with a checkpoint of the first epoch; that is trained once for all tests."""
+        """A directory of the test's own with a checkpoint of the first epoch. That epoch is trained once for all tests."""
         directory = self.scratch()
         if not Checkpoints.first_epoch:
             self.run_job(directory, epochs=["--epochs=1", "--seed=5", *FEW])
@@ -97,7 +97,7 @@ class Checkpoints(harness.Case):
         return directory
 
     def refused(self, directory, *args, code=2, **more):
-        """What every rank says, once each; no checkpoint is lost."""
+        """The problem, which each rank says once. No checkpoint is lost."""
         before = steps_in(directory) if os.path.isdir(directory) else []
         done = self.run_job(directory, *args, code=code, **more)
         lines = re.findall(r"^\[(\d)\] train: rank \1: (.*)$", done.stderr, re.M)
@@ -108,7 +108,7 @@ class Checkpoints(harness.Case):
         return lines[0][1]
 
     def refused_alone(self, directory, *args, epochs=SHORT_RUN):
-        """The same with one rank: that all of them say it, and once, is shown by others."""
+        """The same with one rank. Other tests show that all ranks say it, and once."""
         before = steps_in(directory)
         done = subprocess.run([TRAIN, *epochs, "--threads=1", "--checkpoint-dir", directory, *args], env=harness.environment(),
                               text=True, timeout=60, capture_output=True)
@@ -131,7 +131,7 @@ class Checkpoints(harness.Case):
         saved = steps_in(directory)[-1]
         os.kill(workers[1], signal.SIGKILL)
         text = ""
-        while "epoch 2/3  loss" not in text:  # by the second round
+        while "epoch 2/3  loss" not in text:  # reads until the second round has got this far
             line = running.stdout.readline()
             self.assertTrue(line, text)
             text += line
@@ -140,7 +140,7 @@ class Checkpoints(harness.Case):
         rest = self.finish(running, timeout=120)
         self.assertEqual(rest.returncode, 0, rest.text)
         self.assertIn(f"goes on from step {saved + 1}, epoch 2/3: {path_of(directory, saved)}", text)
-        # Rank 0 may have come to the end of its step when it was let go on to end.
+        # Rank 0 may have ended its step when it was continued to end.
         self.assertIn(first["last_step"], (done, done + 1))
         self.assertEqual(second["first_step"], saved + 1)
         self.assertEqual(first["steps_redone"], first["last_step"] - saved)
@@ -152,7 +152,7 @@ class Checkpoints(harness.Case):
         summary = os.path.join(directory, "summary.json")
         running = self.job(directory, LONGER_STEPS, "--checkpoint-every=3", "--json", summary,
                            flags=["--max-restarts=9", "--max-restart-delay=0"])
-        for step in (3, 9, 24, 30, 51):  # it may be further
+        for step in (3, 9, 24, 30, 51):  # the job may be further
             harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= step, f"step {step} is saved", 60)
             harness.wait_until(lambda: len(workers_of(running.pid)) == 2, "two workers")
             os.kill(workers_of(running.pid)[step % 2], signal.SIGKILL)
@@ -248,7 +248,7 @@ class Checkpoints(harness.Case):
         self.assertNotIn(".tmp", done.stdout)
 
     def test_a_checkpoint_is_on_the_disk_before_it_has_its_name_and_the_name_after_it(self):
-        """In the system calls: fsync of the temporary file, rename, fsync of the directory."""
+        """The system calls show the order: fsync of the temporary file, rename, fsync of the directory."""
         directory, calls = self.scratch(), os.path.join(self.scratch(), "calls")
         done = subprocess.run(["strace", "-f", "--seccomp-bpf", "-y", "-o", calls, "-e",
                                "trace=fsync,fdatasync,rename,renameat,renameat2", TRAIN, *FEW, "--epochs=1", "--seed=5",
@@ -265,7 +265,7 @@ class Checkpoints(harness.Case):
             self.assertRegex(ours[number + 1], rf"fsync\(\d+<{re.escape(directory)}>\) += 0", "".join(ours))
 
     def test_a_limit_on_file_sizes_is_like_a_full_disk(self):
-        # One rank: several share memory, for which the limit counts, too.
+        # The job has one rank, because several ranks share memory, to which the limit applies, too.
         directory = self.scratch()
         alone = [TRAIN, *SHORT_RUN, "--threads=1", "--checkpoint-dir", directory]
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000_000, 10_000_000))
@@ -291,7 +291,7 @@ class Checkpoints(harness.Case):
         harness.wait_until(lambda: steps_in(directory), "a step is saved", 60)
         owner = workers_of(first.pid)[0]
         done = self.run_job(directory, code=2)
-        # All ranks say so. The first one that ends has the others stopped.
+        # All ranks may say so. The first one that ends has the others stopped.
         self.assertRegex(done.stderr, rf"train: rank \d: process {owner} uses the checkpoint directory {directory}: one training "
                                       "per directory; end that one, or give another directory")
         before = steps_in(directory)[-1]
@@ -313,7 +313,7 @@ class Checkpoints(harness.Case):
                     "checkpoint directory")
 
     def test_another_number_of_threads_is_said_once(self):
-        for threads, warnings in (("1", 0), ("2", 1)):  # ddprun gives each of two workers one
+        for threads, warnings in (("1", 0), ("2", 1)):  # ddprun gives each of two workers one thread
             done = self.run_job(self.one_epoch(), "--threads", threads, epochs=["--epochs=2", "--seed=5", *FEW])
             self.assertIn("goes on from step 25", done.stdout)
             self.assertEqual(done.stderr.count("the checkpoint is of a run with --threads 1, this one has 2: "), warnings,

@@ -16,7 +16,7 @@ TRAIN = os.path.join(harness.BIN, "train")
 EPOCHS, STEPS_PER_EPOCH = 3, 24
 LAST_STEP = EPOCHS * STEPS_PER_EPOCH
 FEW = digits.few(STEPS_PER_EPOCH)
-LONGER_STEPS = "--loader-delay-ms=20"  # for who wants to do something within one
+LONGER_STEPS = "--loader-delay-ms=20"  # gives a test time to act within a step
 SHORT_RUN = [f"--epochs={EPOCHS}", "--seed=5", *FEW]
 
 
@@ -30,13 +30,13 @@ def path_of(directory, step):
 
 
 def steps_in(directory):
-    """The steps that have a checkpoint, ascending."""
+    """The steps that have a checkpoint, in ascending order."""
     names = glob.glob(os.path.join(directory, "step-*.safetensors"))
     return sorted(int(os.path.basename(name)[5:17]) for name in names)
 
 
 def read(path):
-    """The safetensors format, by hand: its metadata, its tensors' entries, the bytes of all tensors."""
+    """Reads the safetensors format by hand: a file's metadata, its tensors' entries, and the bytes of all tensors."""
     with open(path, "rb") as f:
         length, = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(length))
@@ -46,7 +46,7 @@ def read(path):
 
 
 def write(path, metadata, tensors, data):
-    """The same, with the checksum that belongs to it."""
+    """Writes such a file, with the checksum that belongs to it."""
     metadata = {k: v for k, v in metadata.items() if k != "crc32"}
     checksum = 0
     for key, value in sorted(metadata.items()):
@@ -58,7 +58,7 @@ def write(path, metadata, tensors, data):
 
 
 def tensors_of(directory, step):
-    """Name → dtype, shape and bytes; of all shards, where it has some."""
+    """Name → dtype, shape and bytes of each tensor, out of all shards if there are some."""
     metadata, _, _ = read(path_of(directory, step))
     paths = [path_of(directory, step)]
     if "shards" in metadata:
@@ -74,14 +74,14 @@ def tensors_of(directory, step):
 
 
 class Undisturbed:
-    """A training that nothing happened to: what it came to, and its last checkpoint's tensors."""
+    """A training without an interruption: its summary, and its last checkpoint's tensors."""
 
     def __init__(self, summary, directory):
         self.summary = summary
         self.tensors = tensors_of(directory, LAST_STEP)
 
     def check_equal(self, case, summary, directory):
-        """Another one has the same parameters and averages bit for bit, and saw the same on its way."""
+        """Another training has the same parameters and averages bit for bit, and the same losses on its way."""
         tensors = tensors_of(directory, LAST_STEP)
         case.assertEqual(sorted(tensors), sorted(self.tensors))
         differ = [name for name, content in tensors.items() if content != self.tensors[name]]
@@ -90,7 +90,7 @@ class Undisturbed:
         for mine, theirs in zip(summary["epochs"], self.summary["epochs"], strict=True):
             for key in ("epoch", "test_loss", "test_accuracy"):
                 case.assertEqual(mine[key], theirs[key], key)
-            # Summed over the ranks once more at each checkpoint.
+            # Each checkpoint adds a summation of this loss over the ranks.
             case.assertAlmostEqual(mine["train_loss"], theirs["train_loss"], delta=1e-12)
 
 

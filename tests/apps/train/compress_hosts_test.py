@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --compress=… on two hosts with two ranks each: the same training as on one host with four, and so many bytes on
-the wire as docs/compression.md says."""
+"""train --compress=… on two hosts with two ranks each. The training is the same as on one host with four. The bytes on
+the wire are as many as docs/compression.md says."""
 import math
 import os
 
@@ -12,8 +12,8 @@ import digits
 PORT = 29400
 NUM_IMAGES, BATCH, EPOCHS, LAST_STEP = 80, 16, 2, 10
 NUM_GRADIENTS = 1_199_882
-# How far apart parameters may end. What is gathered from all ranks is added up by each in the order of the ranks, so
-# hosts don't matter. Sums of an all-reduce are made within each host first; in 16 bits they are rounded there, too.
+# The largest difference between parameters at the end. Each rank adds gathered values in the order of the ranks, so
+# hosts don't matter. An all-reduce makes its sums within each host first. In 16 bits these are rounded there, too.
 HOOKS = {"none": 1e-5, "fp16": 1e-3, "bf16": 1e-2, "int8": 0, "topk:0.05:0": 0, "powersgd:2:1": 1e-2}
 GATHERED = ("int8", "topk:0.05:0")
 
@@ -26,7 +26,7 @@ class CompressHosts(harness.HostsCase):
     trained = {}  # compression → parameters of a run on two hosts
 
     def train(self, compress, name, per_node, *flags, hosts=(None,)):
-        """Its summary, and its parameters by name."""
+        """The training's summary, and its parameters by name."""
         directory = os.path.join(self.directory, name)
         summary = directory + ".json"
         running = [self.start(*flags, f"--nproc_per_node={per_node}", checkpoints.TRAIN, f"--data={self.data}",
@@ -41,7 +41,7 @@ class CompressHosts(harness.HostsCase):
         return checkpoints.load_json(summary), parameters
 
     def sent_by_second_host(self):
-        """Bytes that have left it so far."""
+        """The bytes that the second host has sent so far."""
         text = self.hosts[1].run(["cat", "/proc/net/dev"], capture_output=True, text=True, timeout=10).stdout
         return int(next(line.split(":")[1].split()[8] for line in text.splitlines() if "eth0:" in line))
 
@@ -52,11 +52,11 @@ class CompressHosts(harness.HostsCase):
         return *result, self.sent_by_second_host() - before
 
     def check_sent(self, compress, summary, on_wire):
-        """What a rank gives to collectives; and what that makes of bytes from host to host."""
+        """Checks the bytes that a rank gives to collectives, and the bytes that these send from host to host."""
         sent, steps = summary["gradient_bytes_sent"], LAST_STEP
         whole = summary["gradient_bytes"]
         self.assertGreaterEqual(whole, 4 * NUM_GRADIENTS * steps)
-        self.assertLess(whole, 4.001 * NUM_GRADIENTS * steps)  # padding
+        self.assertLess(whole, 4.001 * NUM_GRADIENTS * steps)  # gradients are padded
         expected = {"none": 4 * NUM_GRADIENTS, "fp16": 2 * NUM_GRADIENTS, "bf16": 2 * NUM_GRADIENTS,
                     "int8": NUM_GRADIENTS * (1 + 1 / 64), "topk:0.05:0": 8 * 0.05 * NUM_GRADIENTS}
         if compress in expected:
@@ -64,9 +64,9 @@ class CompressHosts(harness.HostsCase):
         else:  # the first step goes as it is; fc1 is 128 × 9216, conv2 64 × 288, fc2 10 × 128, conv1 32 × 9
             per_step = 4 * (2 * (128 + 9216 + 64 + 288 + 10 + 128 + 32 + 9) + 32 + 64 + 128 + 10)
             self.assertAlmostEqual(sent / (whole / steps + per_step * (steps - 1)), 1, delta=0.001)
-        # Of two hosts each sends the other half of an all-reduce and gets its half's sums: all of it, once. Of what is
-        # gathered it sends what its two ranks have.
-        # At each epoch's end a checkpoint has the mean of what the ranks' hooks keep.
+        # In an all-reduce of two hosts each sends the other's half, and later the sums of its own half: all of it,
+        # once. In a gather it sends the parts of its two ranks. At each epoch's end a checkpoint has the mean of the
+        # errors that the ranks' hooks keep.
         num_errors = {"topk:0.05:0": NUM_GRADIENTS, "powersgd:2:1": NUM_GRADIENTS - (32 + 64 + 128 + 10)}.get(compress, 0)
         expected_on_wire = sent * (2 if compress in GATHERED else 1) + EPOCHS * 4 * num_errors
         self.assertGreater(on_wire, expected_on_wire)

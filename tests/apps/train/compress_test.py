@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --compress=…: the digits are learned as well as without, with the bytes that it says."""
+"""train --compress=…: the digits are learned as well as without it, with as many bytes as it says."""
 import array
 import json
 import os
@@ -18,8 +18,8 @@ import digits  # noqa: E402
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", os.path.join(SOURCE, "build/dev/bin"))
 DROPPED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "DDPRUN_RDZV", "PET_", "SLURM_")
-# Epochs, and the least and the largest part of the gradients' bytes that is sent. Those that leave out most with their
-# defaults, in as many epochs as train does: of 120 steps the first 24 are averaged as they are.
+# Epochs, and the least and the largest part of the gradients' bytes that is sent. The hooks that leave out most have
+# their defaults, and as many epochs as train has. The first 24 of 120 steps are averaged as they are.
 EPOCHS = 5
 DIGITS = digits.enough(24)
 FULL_NAMES = {"topk": "topk:0.02:24", "powersgd": "powersgd:4:24"}
@@ -78,7 +78,7 @@ class Compress(unittest.TestCase):
                         losses = [run["epochs"][1][name] for run in (rest, whole)]
                         if exact:
                             self.assertEqual(*losses)
-                        else:  # a new process begins with other buckets, of which others are the largest
+                        else:  # a new process begins with other buckets, so other elements are the largest
                             self.assertAlmostEqual(*losses, delta=0.1)
                     other, output = train(compress, 3, *data, f"--checkpoint-dir={directory}")
                     self.assertIn("goes on from step 7", output)

@@ -19,7 +19,7 @@ using ddprun::test::Contains;
 
 namespace {
 
-// A directory with two training images and one test image, which a case then spoils.
+// A directory with two training images and one test image, which each case then damages.
 class Fixture {
  public:
   Fixture() {
@@ -121,7 +121,7 @@ TEST_CASE("idx: a header that announces 4 GiB costs no memory that the file does
                                   Contains(" bytes missing of its elements"));
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  CHECK(usage.ru_maxrss < 1024 * 1024);  // KiB
+  CHECK(usage.ru_maxrss < 1024 * 1024);  // in KiB
 }
 
 TEST_CASE("idx: a gzipped file without the end of its checksum is short") {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train under --recovery=inplace: when a rank is killed the others go on where they are, and end bit for bit where a
-run ends that has trained with all ranks up to the snapshot, and goes on from there with as many as were left.
-DDPRUN_NUM_KILLS: how many jobs get a kill at a random moment (3); DDPRUN_TEST_SEED: which moments and ranks."""
+"""train under --recovery=inplace: when a rank is killed, the others go on as they are. They end bit for bit like a run
+of two parts. Its first part has all ranks up to the snapshot, its second part as many ranks as were left.
+DDPRUN_NUM_KILLS: how many jobs get a kill at a random moment (3). DDPRUN_TEST_SEED: which moments and ranks."""
 import os
 import random
 import re
@@ -34,10 +34,10 @@ class InPlace(harness.Case):
 
     @classmethod
     def setUpClass(cls):
-        cls.whole = files.scratch_of_class(cls)  # of the run that nothing happens to, once it is needed
+        cls.whole = files.scratch_of_class(cls)  # holds the run without a kill, once a test needs it
 
     def reference(self, step):
-        """The summary, and the directory, of a run with all ranks up to `step`, and two of them after it."""
+        """The summary and the directory of a run that has all ranks up to `step`, and two of them after it."""
         if not steps_in(self.whole):
             self.trained(self.whole, RANKS)
         directory = self.scratch()
@@ -64,7 +64,7 @@ class InPlace(harness.Case):
         done = self.finish(job, timeout=120)
         self.assertEqual(done.returncode, 0, done.text)
         went_on = re.search(r"train: goes on from step (\d+), epoch \d/\d: memory", done.stdout)
-        if not went_on:  # before the first snapshot
+        if not went_on:  # the kill came before the first snapshot
             return False
         step = int(went_on.group(1)) - 1
         expected, other = self.reference(step)
@@ -88,7 +88,7 @@ class InPlace(harness.Case):
         self.assertGreaterEqual(int(went_on.group(1)), 7, done.text)
 
     def test_a_rank_whose_agent_does_not_answer_trains_with_the_others(self):
-        """It can't offer to go on; snapshots, which all ranks take together, it takes as they do."""
+        """Such a rank can't offer to go on. It takes snapshots with the others, because all ranks take them together."""
         script = f'[ $RANK = 1 ] && unset DDPRUN_AGENT_SOCKET; exec {TRAIN} "$@"'
         done = self.finish(self.start("--standalone", "--nproc_per_node=2", "--recovery=inplace", "--no-python", "sh",
                                       "-c", script, "sh", *checkpoints.FEW, "--epochs=1", "--threads=1", f"--snapshot-every={EVERY}"))

@@ -12,7 +12,7 @@ from checkpoint_test import progress_page_word, workers_of
 from checkpoints import FEW, LONGER_STEPS, SHORT_RUN, TRAIN, steps_in
 
 LOADING = 120  # offset in the progress page: docs/agent-socket.md
-NUM_STEPS, DELAY_MS = 24, 150  # of one epoch
+NUM_STEPS, DELAY_MS = 24, 150  # steps of one epoch
 
 
 class LoaderTest(harness.Case):
@@ -37,7 +37,7 @@ class LoaderTest(harness.Case):
         reference.check_equal(self, checkpoints.load_json(summary), directory)
 
     def alone(self, *args):
-        """The summary and what was said of a run of one epoch whose batches take long to make."""
+        """The summary and the output of a run of one epoch whose batches take long to make."""
         summary = os.path.join(self.scratch(), "summary.json")
         done = subprocess.run([TRAIN, *FEW, "--epochs=1", "--threads=1", f"--loader-delay-ms={DELAY_MS}", "--json", summary, *args],
                               env=harness.environment(), text=True, timeout=60, capture_output=True)
@@ -62,7 +62,7 @@ class LoaderTest(harness.Case):
             line = running.stdout.readline()
             self.assertTrue(line, "it ended")
         for rank, pid in workers_of(running.pid).items():
-            # The training thread makes them itself, and waits for each.
+            # The training thread makes the batches itself, and waits for each.
             self.assertGreaterEqual(progress_page_word(pid, LOADING), NUM_STEPS * 50_000_000, f"rank {rank}")
         running.terminate()
         self.finish(running)

@@ -14,7 +14,7 @@ using namespace ddprun::train;
 
 namespace {
 
-// The words of `line` after "train"; what is printed.
+// The message that `line` gives after "train".
 std::string refusal(const std::string& line) {
   std::istringstream text(line);
   std::vector<std::string> words{"train"};
@@ -34,7 +34,7 @@ std::string refusal(const std::string& line) {
 
 struct Wrong {
   const char* line;
-  const char* said = nullptr;  // default: the first flag
+  const char* said = nullptr;  // default: the message begins with the first flag
 };
 
 const Wrong kWrong[] = {
@@ -64,13 +64,13 @@ const Wrong kWrong[] = {
     {"--clip-norm=nan"},
     {"--amp=fp8"},
     {"--amp=fp16 --uneven-inputs=join"},
-    // How gradients travel.
+    // Ways of the gradients.
     {"--compress="},
     {"--compress=zip"},
     {"--compress=topk:2"},
     {"--compress=topk:0.1:x"},
     {"--compress=powersgd:0"},
-    // Parameters of each rank's own.
+    // Parameters that each rank has for itself.
     {"--ignore-parameters="},
     {"--ignore-parameters=fc1.bias --clip-norm=1", "--clip-norm: not with --ignore"},
     {"--ignore-parameters=fc1.bias --checkpoint-dir=x", "--checkpoint-sharded"},
@@ -93,7 +93,7 @@ const Wrong kWrong[] = {
     {"--zero=1 --optimizer=sgd --static-graph", "not with --static-graph"},
     {"--zero=1 --optimizer=sgd --ignore-parameters=fc1.bias", "not with --ignore-parameters"},
     {"--zero=1 --optimizer=sgd --uneven-inputs=join", "not with --uneven-inputs=join"},
-    // Ranks that step alone.
+    // Ranks that step by themselves.
     {"--sync-every=0"},
     {"--sync-every=8 --uneven-inputs=join", "--sync-every: not with --uneven-inputs=join"},
     {"--sync-every=8 --compress=bf16", "--sync-every: not with --compress"},

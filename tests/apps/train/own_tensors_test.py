@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --ignore-parameters: each rank trains its own, saves its own and goes on with its own."""
+"""train --ignore-parameters: each rank trains these parameters by itself, and saves and loads its own."""
 import array
 import glob
 import math
@@ -29,7 +29,7 @@ class OwnTensors(unittest.TestCase):
         digits.write_some(self.data, 33)
 
     def train(self, name, *flags, ranks=2, code=0, batch_size=16):
-        """Output, and the directory of the checkpoints."""
+        """The output, and the directory of the checkpoints."""
         directory = os.path.join(self.scratch, name)
         done = run([DDPRUN[0], "--standalone", f"--nproc_per_node={ranks}", TRAIN, f"--data={self.data}",
                     f"--batch-size={batch_size}", "--threads=1", f"--checkpoint-dir={directory}",
@@ -39,7 +39,7 @@ class OwnTensors(unittest.TestCase):
 
     @staticmethod
     def shard(directory, rank):
-        """Of the last step: the rank's own tensors and the others, as bytes by name."""
+        """The rank's own tensors and the others after the last step, as bytes by name."""
         path, = glob.glob(os.path.join(directory, f"step-{LAST_STEP:012}.*.rank-*{rank}-of-*2.safetensors"))
         _, entries, data = checkpoints.read(path)
         tensors = {name: data[slice(*entry["data_offsets"])] for name, entry in entries.items()}
@@ -66,7 +66,7 @@ class OwnTensors(unittest.TestCase):
                 _, whole = self.train("whole-" + optimizer, "--epochs=2", *flags)
                 expected = self.check_own(whole)
                 summary = checkpoints.load_json(whole + ".json")
-                # Buckets, which pad each gradient by less than 64 bytes.
+                # The difference is padding: a bucket pads each gradient by less than 64 bytes.
                 too_many = summary["gradient_bytes"] / LAST_STEP - 4 * (NUM_PARAMETERS - sum(IGNORED.values()))
                 self.assertIn(too_many, range(8 * 64))
 
@@ -83,14 +83,14 @@ class OwnTensors(unittest.TestCase):
                       "number of ranks", output)
 
     def test_own_parameters_that_are_no_numbers_on_one_rank_end_the_others_too(self):
-        # A bias of minus infinity makes its unit silent: losses and averages stay finite on both ranks.
+        # A bias of minus infinity silences its unit, so losses and averages stay finite on both ranks.
         flags = "--optimizer=sgd", "--ignore-parameters=fc1.bias"
         _, directory = self.train("broken", "--epochs=1", *flags)
         path, = glob.glob(os.path.join(directory, "*.rank-*1-of-*2.safetensors"))
         metadata, tensors, data = checkpoints.read(path)
         begin = tensors["own:fc1.bias"]["data_offsets"][0]
         checkpoints.write(path, metadata, tensors, data[:begin] + struct.pack("<f", -math.inf) + data[begin + 4:])
-        # A shell around each, so that the launcher ends none because another one has ended.
+        # A shell around each rank keeps the launcher from ending one because the other has ended.
         train = [TRAIN, f"--data={self.data}", "--batch-size=16", "--threads=1", "--epochs=2",
                  f"--checkpoint-dir={directory}", "--checkpoint-sharded", *flags]
         done = run([*DDPRUN, "sh", "-c", '"$@"; echo rank $RANK ends with $?', "sh", *train])
@@ -100,7 +100,7 @@ class OwnTensors(unittest.TestCase):
             self.assertIn(f"rank {rank} ends with 2", done.stdout)
 
     def running_means(self, directory, step, rank):
-        """Of the first normalisation, as the rank saved them, its own or not."""
+        """The running means of the first normalisation, as the rank saved them, its own or not."""
         paths = glob.glob(os.path.join(directory, f"step-{step:012}.*.rank-*-of-*2.safetensors"))
         own = sorted(path for path in paths if "own:norm1.running_mean" in checkpoints.read(path)[1])
         if not own:
@@ -110,17 +110,17 @@ class OwnTensors(unittest.TestCase):
         return array.array("f", data[slice(*entries["own:norm1.running_mean"]["data_offsets"])])
 
     def test_with_no_broadcast_buffers_each_rank_goes_on_from_its_own(self):
-        """Two images, one for each rank, and a learning rate of nothing: the mean of a batch is one of two, and each
-        rank's running mean is 0.9 of what was its own before (not rank 0's), plus 0.1 of that."""
+        """Each rank has one of two images, and nothing is learnt, so the mean of a batch is one of two vectors. A
+        rank's running mean is 0.9 of its own mean before (not rank 0's), plus 0.1 of the batch's mean."""
         digits.write_some(self.data, 2)
         flags = "--batch-norm", "--optimizer=sgd", "--lr=1e-30", "--checkpoint-keep=20"
         _, own = self.train("own", "--epochs=6", "--no-broadcast-buffers", *flags, batch_size=2)
         steps = [[self.running_means(own, step, rank) for step in range(1, 7)] for rank in (0, 1)]
-        images = [steps[rank][0] for rank in (0, 1)]  # from nothing: 0.1 of the first batch's mean
+        images = [steps[rank][0] for rank in (0, 1)]  # the means begin with 0, so this is 0.1 of the first batch's mean
         self.assertGreater(math.dist(*images), 0.001)
 
         def added(before, after):
-            """Which image `after` has in it; None: it isn't `before` and one of them."""
+            """The image that was added between `before` and `after`; None: the difference is neither image."""
             rest = [b - 0.9 * a for a, b in zip(before, after)]
             fits = [i for i, image in enumerate(images) if math.dist(rest, image) < 1e-5 * math.hypot(*image)]
             return fits[0] if fits else None
@@ -141,7 +141,7 @@ class OwnTensors(unittest.TestCase):
         self.assertIn("--batch-norm is set there, not here", output)
 
     def test_no_broadcast_buffers_is_what_the_ranks_average_by(self):
-        """What DistributedDataParallel is told, for it compares the ranks' options: rank 0 alone has the flag."""
+        """DistributedDataParallel compares the ranks' options. Only rank 0 has the flag, so the ranks differ."""
         script = '[ $RANK = 1 ] || set -- "$@" --no-broadcast-buffers; "$@"; echo rank $RANK ends with $?'
         done = run([*DDPRUN, "sh", "-c", script, "sh", TRAIN, f"--data={self.data}", "--epochs=1", "--threads=1"])
         for rank in (0, 1):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --parallel: however the net lies on the ranks, the losses are those of one process, and a checkpoint of one
-layout is gone on from in another."""
+"""train --parallel: every layout of the net on the ranks has the losses of one process. A run goes on from another
+layout's checkpoint."""
 import os
 import tempfile
 import unittest
@@ -10,10 +10,10 @@ import checkpoints
 import runner
 from train_test import DDPRUN, TRAIN, run
 
-# On a CPU with AVX-512 oneDNN takes other algorithms for smaller batches, whose sums differ in the fourth digit.
+# On a CPU with AVX-512 oneDNN takes other algorithms for smaller batches. Their sums differ in the fourth digit.
 os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 LAYOUTS = "dp4", "tp2xdp2", "pp2xdp2", "pp2xtp2"
-CLOSE = 5e-5  # of losses and accuracies: float32 sums in another order
+CLOSE = 5e-5  # bound for losses and accuracies, whose float32 sums have another order
 FLAGS = *checkpoints.FEW, "--threads=1", "--seed=3", "--optimizer=sgd", "--lr=0.02"
 
 
@@ -24,7 +24,7 @@ class Parallel(unittest.TestCase):
         self.scratch = directory.name
 
     def train(self, *flags, layout="", code=0, ranks=4):
-        """Losses and accuracy by epoch; what was printed."""
+        """The losses and the accuracy by epoch, and the output."""
         json = os.path.join(self.scratch, "summary.json")
         command = [TRAIN, f"--json={json}", *FLAGS, *flags]
         if layout:
@@ -49,7 +49,7 @@ class Parallel(unittest.TestCase):
                 losses, output = self.train("--epochs=2", layout=layout)
                 self.assertIn(f"laid out as {layout.replace('tp2xdp2', 'dp2xtp2')}", output)
                 self.check_close(losses, expected, layout)
-        # Plain model parallel: one stage after the other; and GPipe's order.
+        # Plain model parallelism, one stage after the other; and GPipe's order.
         for layout, flags in (("pp4", ["--accumulate=1"]), ("pp2xdp2", ["--pipeline=gpipe", "--accumulate=4"])):
             with self.subTest(flags):
                 losses, _ = self.train("--epochs=1", *flags, layout=layout)
@@ -63,7 +63,7 @@ class Parallel(unittest.TestCase):
             self.check_close(losses, expected[:epochs], f"up to epoch {epochs}, last {layout or 'one process'}")
             if epochs > 1:
                 self.assertIn(f"goes on from step {(epochs - 1) * checkpoints.STEPS_PER_EPOCH + 1}", output)
-        # One process's, in turn, in stages and features.
+        # The last checkpoint is one process's. Here stages and features share it.
         losses, _ = self.train("--epochs=5", *kept, layout="pp2xtp2")
         self.check_close(losses[:4], expected, "before the last epoch")
         self.check_close(losses[4:], self.train("--epochs=5", "--momentum=0.5")[0][4:], "pp2xtp2, after one process")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on two hosts, taken away or lost in the middle: the same command ends where an undisturbed job does."""
+"""train on two hosts, of which one is taken away or lost in the middle. The same command ends where an undisturbed job
+does."""
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ RUN = [f"--epochs={checkpoints.EPOCHS}", "--seed=5", "--threads=1", LONGER_STEPS
 
 class Preemption(harness.HostsCase):
     def job(self, directory, *args, data=FEW, nnodes="2"):
-        """Two ranks on each host, started."""
+        """Starts two ranks on each host."""
         return [self.start(f"--nnodes={nnodes}", "--nproc_per_node=2", "--rdzv-id=job", "--last-call-timeout=5",
                            f"--rdzv-endpoint={self.hosts[0].address}:{PORT}",
                            TRAIN, *RUN, *data, "--checkpoint-dir", directory, *args, host=host)
@@ -36,7 +37,7 @@ class Preemption(harness.HostsCase):
         self.fail("ended without its first epoch: " + self.finish(running[0]).text)
 
     def hide(self, directory):
-        """On the second host it is another directory, which can't be written to."""
+        """The second host has another directory of this name, which can't be written to."""
         done = self.hosts[1].run(["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", directory], capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -65,7 +66,7 @@ class Preemption(harness.HostsCase):
         undisturbed.check_equal(self, again, directory)
 
     def uneven(self):
-        """Rank 0 of four has a step more in each epoch than the others; also of two."""
+        """Rank 0 has a step more in each epoch than the others, with four ranks and with two."""
         data = self.scratch()
         digits.write_some(data, (checkpoints.STEPS_PER_EPOCH - 1) * digits.BATCH + 1)
         return [f"--data={data}", f"--batch-size={digits.BATCH}", "--uneven-inputs=join"]
@@ -122,7 +123,7 @@ class Preemption(harness.HostsCase):
         result = checkpoints.load_json(summary)
         self.assertEqual((result["first_step"], result["last_step"], result["world_size"]), (step, LAST_STEP, 2))
         self.assertGreater(result["test_accuracy"], 0.7)
-        self.assertNotIn("done again", done[0].stderr)  # no step was
+        self.assertNotIn("done again", done[0].stderr)  # no step was done again
 
     def test_after_the_loss_of_a_host_it_goes_on_from_the_last_checkpoint(self):
         directory = self.scratch()

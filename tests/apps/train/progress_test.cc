@@ -26,7 +26,7 @@ const ProgressState kHalfway{.epoch = 2,
                              .loss = 0.5321,
                              .samples_per_second = 5120};
 
-// What `act` prints.
+// The text that `act` prints.
 template <typename Act>
 std::string printed(int columns, bool silent, Act act) {
   char* text = nullptr;

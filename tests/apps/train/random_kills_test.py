@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train, killed with -9 at random moments again and again, ends bit for bit where it ends undisturbed. DDPRUN_NUM_KILLS: how
-often (5); DDPRUN_TEST_SEED: which moments and ranks; each test prints it."""
+"""train that is killed with -9 at random moments ends bit for bit where it ends undisturbed. DDPRUN_NUM_KILLS: how
+often (5). DDPRUN_TEST_SEED: which moments and ranks; each test prints it."""
 import os
 import random
 import signal
@@ -18,7 +18,7 @@ NUM_KILLS = int(os.environ.get("DDPRUN_NUM_KILLS", 5))
 
 
 def progress_of(pid):
-    """Steps done and phase; None: it is gone, or has no page yet."""
+    """Steps done and phase; None: the rank is gone, or has no page yet."""
     try:
         return progress_page_word(pid, STEPS_DONE), progress_page_word(pid, PHASE)
     except (OSError, ValueError, struct.error):
@@ -38,7 +38,7 @@ class RandomKills(harness.Case):
         return checkpoints.Undisturbed(checkpoints.load_json(os.path.join(directory, "summary.json")), directory)
 
     def kill_at_random(self, running, draw, directory, at_step):
-        """A random rank: at this step, some part of one later; now and then while it starts."""
+        """Kills a random rank: at some moment within this step or a later one, now and then while it starts."""
         rank, starting, part = draw.randrange(2), draw.random() < 0.2, draw.random()
         now = []
 
@@ -46,7 +46,7 @@ class RandomKills(harness.Case):
             if running.poll() is not None:
                 return True
             pid = workers_of(running.pid).get(rank)
-            if pid is None or pid in self.known:  # of a round that is over
+            if pid is None or pid in self.known:  # the worker belongs to a round that is over
                 return False
             now[:] = [pid, *(progress_of(pid) or (0, 0))]
             return starting or now[1] >= at_step
@@ -55,7 +55,7 @@ class RandomKills(harness.Case):
             harness.wait_until(time_has_come, f"rank {rank} comes to step {at_step}", 60)
             if running.poll() is not None:
                 return "ended"
-            time.sleep(part * (0.3 if starting else 0.02))  # anywhere in a start, a step, a save, an evaluation
+            time.sleep(part * (0.3 if starting else 0.02))  # any moment of a start, a step, a save, an evaluation
             self.known |= {now[0], *workers_of(running.pid).values()}
             try:
                 os.kill(now[0], signal.SIGKILL)
@@ -70,7 +70,7 @@ class RandomKills(harness.Case):
         cls.reference = None
 
     def check(self, *args):
-        """The names of the files at the end."""
+        """The names of the last checkpoint's files."""
         RandomKills.reference = RandomKills.reference or self.undisturbed()
         draw, reference = random.Random(seeds.seed()), self.reference
         directory = self.scratch()

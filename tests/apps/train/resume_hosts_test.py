@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train on one, two and three hosts, gone on from a checkpoint, ends bit for bit where an undisturbed run does: between hosts
-the order of addition, and what travels as 16 bits, is a function of the place in a bucket, so the buckets must be the
-undisturbed run's from the first step on. To begin with a copied checkpoint is to be killed just after that one."""
+"""train on one, two and three hosts that goes on from a checkpoint ends bit for bit where an undisturbed run does.
+Between hosts the place in a bucket decides the order of addition, and which values travel as 16 bits. So the buckets
+must be the undisturbed run's from the first step on. A run that begins with a copied checkpoint is like one that was
+killed just after that checkpoint."""
 import os
 
 import checkpoints
@@ -12,7 +13,7 @@ import digits
 
 PORT = 29400
 NUM_IMAGES, BATCH, EPOCHS, LAST_STEP = 80, 16, 2, 10
-ORDER = "gradient_order"  # in a checkpoint's metadata
+ORDER = "gradient_order"  # a key of a checkpoint's metadata
 
 
 class ResumeHosts(harness.HostsCase):
@@ -23,7 +24,7 @@ class ResumeHosts(harness.HostsCase):
         digits.write_some(self.data, NUM_IMAGES)
 
     def train(self, directory, num_hosts, *args):
-        """One rank on each host, to the end: rank 0's output, and the last checkpoint's tensors."""
+        """Trains with one rank on each host, to the end: rank 0's output, and the last checkpoint's tensors."""
         running = [self.start(f"--nnodes={num_hosts}", "--nproc_per_node=1", f"--rdzv-id={os.path.basename(directory)}",
                               f"--rdzv-endpoint={self.hosts[0].address}:{PORT}", checkpoints.TRAIN, f"--data={self.data}",
                               f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--threads=1", "--checkpoint-every=1", "--checkpoint-keep=100",
@@ -34,7 +35,8 @@ class ResumeHosts(harness.HostsCase):
         return text, checkpoints.tensors_of(directory, LAST_STEP)
 
     def go_on(self, reference, step, num_hosts, *args, change=lambda metadata: metadata):
-        """From `reference`'s checkpoint of that step: which tensors end otherwise than its own."""
+        """Goes on from `reference`'s checkpoint of that step. Returns the tensors that end otherwise than the
+        reference's."""
         directory = self.scratch()
         metadata, tensors, data = checkpoints.read(checkpoints.path_of(reference, step))
         checkpoints.write(checkpoints.path_of(directory, step), change(metadata), tensors, data)
@@ -56,7 +58,7 @@ class ResumeHosts(harness.HostsCase):
 
     def test_three_hosts(self):
         reference = self.check([1, 3], 3)
-        # One without the order is gone on from, too. Its first step has other buckets, and here that shows.
+        # A checkpoint without the order is accepted, too. Its first step has other buckets, and here that shows.
         differ = self.go_on(reference, 3, 3, change=lambda metadata: {k: v for k, v in metadata.items() if k != ORDER})
         self.assertIn("fc1.weight", differ)
 

@@ -10,7 +10,7 @@ import digits
 from train_test import DDPRUN, TRAIN, run
 import runner  # noqa: E402, found by train_test
 
-NUM_IMAGES = 33  # rank 0 has 17 of them, rank 1 16: with 8 at a time two steps, and rank 0 one more
+NUM_IMAGES = 33  # rank 0 has 17, rank 1 16: two steps of 8 images, and one more for rank 0
 
 
 class Modes(unittest.TestCase):
@@ -33,7 +33,8 @@ class Modes(unittest.TestCase):
         return self.train(name, f"--data={self.data}", "--batch-size=16", *flags)
 
     def test_accumulated_parts_make_as_many_steps_and_learn_as_well_as_whole_batches(self):
-        """That their gradients are those of whole batches is torch.ddp_modes' to show: here dropout draws others."""
+        """torch.ddp_modes shows that their gradients are those of whole batches. Here they differ, because dropout
+        draws others."""
         few = digits.enough(24)
         summaries = [self.train(f"by{n}", *few, "--epochs=3", f"--accumulate={n}")[0] for n in (1, 3)]
         whole, parts = summaries
@@ -49,8 +50,8 @@ class Modes(unittest.TestCase):
         self.assertEqual(self.small("drop", "--epochs=2", "--uneven-inputs=drop")[0]["last_step"], 4)
 
     def test_joined_ranks_have_the_same_model_and_optimiser_as_the_others(self):
-        # What goes on from a checkpoint has rank 0's model and running averages on both ranks: so must
-        # have what was never interrupted, though rank 1 ran out first in each epoch.
+        # A run that goes on from a checkpoint has rank 0's model and running averages on both ranks. An uninterrupted
+        # run must have the same, though rank 1 ran out of batches first in each epoch.
         digits.write_some(self.data, NUM_IMAGES)
         flags = ("--uneven-inputs=join", "--checkpoint-every=1", "--accumulate=2")
         whole, one = self.small("whole", "--epochs=4", *flags)

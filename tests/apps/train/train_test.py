@@ -40,7 +40,7 @@ def run(argv, timeout=120, **more):
 
 
 def workers_of(pid):
-    """Processes named train below `pid`."""
+    """The processes named train below `pid`."""
     found, todo = [], [pid]
     while todo:
         parent = todo.pop()
@@ -63,7 +63,7 @@ def rank_of(pid):
 
 
 def write_full_mnist(directory):
-    """A data set of the real one's size and form: the shipped digits, again and again, moved by a few pixels."""
+    """A data set of the real one's size and form. It repeats the shipped digits, moved by a few pixels."""
     for prefix, count in (("train", 60_000), ("t10k", 10_000)):
         header, pixels = digits.read_idx(prefix + "-images-idx3-ubyte.gz")
         labels_header, labels = digits.read_idx(prefix + "-labels-idx1-ubyte.gz")
@@ -100,7 +100,7 @@ class Train(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
             with open(path) as f:
                 summary = json.load(f)
-        self.assertGreaterEqual(summary["test_accuracy"], 0.88)  # launcher.main_line and the demo train on all of them
+        self.assertGreaterEqual(summary["test_accuracy"], 0.88)  # launcher.main_line and the demo train on all digits
         self.assertEqual((summary["world_size"], summary["backend"]), (2, "host"))
         self.assertEqual([e["epoch"] for e in summary["epochs"]], [1, 2, 3, 4, 5])
         self.assertGreater(summary["epochs"][0]["train_loss"], summary["epochs"][4]["train_loss"])
@@ -110,8 +110,8 @@ class Train(unittest.TestCase):
 
     def check_steps(self, summary, printed):
         steps = summary["steps"]
-        self.assertEqual(steps["num_steps"], summary["last_step"] - 1)  # the first one warms up
-        self.assertTrue(0 <= steps["bytes_per_step"] - 4 * 1_199_882 < 1024)  # the net's, padded
+        self.assertEqual(steps["num_steps"], summary["last_step"] - 1)  # the first step warms up
+        self.assertTrue(0 <= steps["bytes_per_step"] - 4 * 1_199_882 < 1024)  # the net's gradients, padded
         parts = ("step", "forward", "backward", "communication", "exposed", "loader")
         for part in parts:
             self.assertLessEqual(steps[part]["median"], steps[part]["p95"])
@@ -123,7 +123,7 @@ class Train(unittest.TestCase):
         self.assertRegex(printed, r"train: step \d+\.\d ms \(p95 \d+\.\d\): forward .*\(overlap \d+ %\), data \d")
 
     def test_a_data_set_of_the_size_of_mnist_is_trained(self):
-        # A whole epoch takes a minute and a half of two cores: its first steps are enough here.
+        # A whole epoch takes two cores a minute and a half, so the test stops after the first steps.
         with tempfile.TemporaryDirectory() as directory:
             write_full_mnist(directory)
             master, slave = pty.openpty()
@@ -135,7 +135,7 @@ class Train(unittest.TestCase):
             os.close(slave)
             text, losses = "", []
             while len(losses) < 4 or losses[-1] > 0.7 * losses[0]:
-                text += os.read(master, 65536).decode()  # EIO: it ended before it had learned anything
+                text += os.read(master, 65536).decode()  # EIO: train ended before it had learned anything
                 losses = [float(loss) for loss in re.findall(r"\d+/938  loss (\d+\.\d+)", text)]
             process.send_signal(signal.SIGTERM)
             self.assertNotEqual(process.wait(timeout=60), 0)
@@ -186,7 +186,7 @@ class Train(unittest.TestCase):
                              (2, f"train: rank 0: {directory}/train-images-idx3-ubyte: is no regular file\n"))
 
     def test_wrong_usage_has_exit_status_2(self):
-        for argv in (["--nonsense"], ["--json=/nonexistent/x"]):  # others: options_test.cc
+        for argv in (["--nonsense"], ["--json=/nonexistent/x"]):  # other cases: options_test.cc
             with self.subTest(argv=argv):
                 done = run([TRAIN, *argv])
                 self.assertEqual(done.returncode, 2, done.stdout)
@@ -246,7 +246,7 @@ class Train(unittest.TestCase):
         process = self.start([TRAIN, *FEW, "--epochs=1000", "--threads=1"])
         self.read_until(process, "epoch 1/")
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=60), -signal.SIGTERM)  # long before its thousandth epoch
+        self.assertEqual(process.wait(timeout=60), -signal.SIGTERM)  # it ends long before its thousandth epoch
 
     def test_a_killed_rank_is_named_by_the_others(self):
         process = self.start(DDPRUN + [TRAIN, *FEW, "--epochs=1000"])

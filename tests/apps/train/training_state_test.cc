@@ -51,15 +51,15 @@ TEST_CASE("training state: what is missing or no number is named") {
   for (const auto& [key, value] : to_metadata(some_state())) {
     Metadata metadata = to_metadata(some_state());
     metadata.erase(key);
-    if (key == "gradient_order") {  // checkpoints from before it was kept
+    if (key == "gradient_order") {  // older checkpoints don't have it
       CHECK(from_metadata(metadata).gradient_order.empty());
       continue;
     }
-    if (key == "local_steps") {  // likewise; any text
+    if (key == "local_steps") {  // older checkpoints don't have it; it may be any text
       CHECK(from_metadata(metadata).run.local_steps.empty());
       continue;
     }
-    if (key == "batch_norm" || key == "num_threads") {  // likewise
+    if (key == "batch_norm" || key == "num_threads") {  // older checkpoints don't have them
       const TrainingState earlier = from_metadata(metadata);
       CHECK((key == "batch_norm" ? earlier.run.batch_norm == -1 : earlier.num_threads == 0));
       CHECK(first_difference(earlier.run, some_state().run).empty());
@@ -67,7 +67,7 @@ TEST_CASE("training state: what is missing or no number is named") {
       CHECK(error_of([&] { from_metadata(metadata); }).what() == "it has no " + key);
     }
     if (key == "optimizer" || key == "uneven_inputs" || key == "ignore_parameters")
-      continue;  // any text
+      continue;  // these may be any text
     metadata[key] = "12\nx";
     const Error error = error_of([&] { from_metadata(metadata); });
     CHECK(error.code() == ErrorCode::kProtocol);
@@ -132,7 +132,7 @@ TEST_CASE("training state: the first thing that must not change and did is named
 
 TEST_CASE("training state: each step on each rank has random numbers of its own, always the same") {
   CHECK(step_seed(1, 2, 3) == step_seed(1, 2, 3));
-  std::set<std::uint32_t> seeds;  // LibTorch's generator on the CPU takes the low half
+  std::set<std::uint32_t> seeds;  // LibTorch's generator on the CPU takes the low half of a seed
   for (const std::uint64_t seed : {0, 1, 2}) {
     for (int rank = 0; rank < 8; ++rank) {
       for (std::uint64_t step = 0; step < 100; ++step) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""train --zero: the training without it, from and to its checkpoints; what doesn't go with it."""
+"""train --zero: the training without it, from and to its checkpoints; flags that don't go with it."""
 import os
 import re
 import subprocess
@@ -27,7 +27,8 @@ class Zero(harness.Case):
         digits.write_some(self.data, 33)  # three steps each epoch
 
     def saved_by(self, legs, *flags):
-        """The tensors after jobs that each go on with the next stage of `legs` for so many epochs, and what was printed."""
+        """The tensors and the output after several jobs. Each goes on with the next stage of `legs` for a number of
+        epochs."""
         directory, text, epochs = self.scratch(), "", 0
         for stage, more in legs:
             epochs += more

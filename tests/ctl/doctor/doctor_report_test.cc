@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thresholds, the choice of checks, what is printed, and questions that nobody answers.
+// Thresholds, the choice of checks, the printed report, and questions that nobody answers.
 #include <unistd.h>
 
 #include <boost/json/parse.hpp>

@@ -20,7 +20,7 @@ class FakeRoot {
     std::ofstream(file) << text << '\n';
     return *this;
   }
-  // "up" as the kernel has it.
+  // "up", as the kernel writes the state.
   FakeRoot& interface(const std::string& name, int mtu, int speed_mbits) {
     const std::string start = "/sys/class/net/" + name + "/";
     return write(start + "flags", "0x1003")
@@ -53,7 +53,7 @@ class FakeRoot {
     FactsOptions options;
     options.root = path();
     options.state_dir = path() + "/nothing";
-    options.limit = std::chrono::seconds(20);  // a loaded machine's share
+    options.limit = std::chrono::seconds(20);  // leaves time for a loaded machine
     Facts facts = gather_facts(options);
     facts.environment.clear();
     return facts;

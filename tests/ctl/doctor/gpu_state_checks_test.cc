@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of GPUs, what a worker would load, and NCCL's choice, each as ok, warn and fail.
+// The state of GPUs, the packages that a worker would load, and NCCL's choice, each as ok, warn and
+// fail.
 #include <cstdlib>
 
 #include "tests/ctl/doctor/fake_root.h"
@@ -70,7 +71,7 @@ TEST_CASE("doctor: fewer GPUs than a node is said to have fail, without a number
   CHECK(lost.verdict == kFail);
   CHECK(lost.wanted == "at least 8");
   CHECK_THAT(lost.fix, Contains("nvidia-smi -L"));
-  Facts none = two;  // a driver that doesn't answer isn't a node without GPUs
+  Facts none = two;  // a driver that doesn't answer is no sign of a node without GPUs
   none.gpu_state.answer = GpuStateAnswer{};
   CHECK(judged("gpu_count", none, of(1)).seen == "none: NVML can't be used here");
   CHECK(judged("gpu_count", none, of(1)).verdict == kFail);
@@ -116,7 +117,7 @@ TEST_CASE(
     "doctor: a worker's CUDA that the driver can't run fails, an NCCL for another one warns") {
   FakeRoot root;
   CHECK(verdict("gpu_cuda", root) == Verdict::kSkipped);
-  root.gpu("0000:3b:00.0");  // driver 550
+  root.gpu("0000:3b:00.0");  // its driver is 550
   add_packages(root, "2.11.0+cu128", "nvidia_nccl_cu12-2.27.5", "'12.8'");
   Facts facts = root.facts();
   CHECK(facts.packages.torch == "2.11.0+cu128");
@@ -129,8 +130,9 @@ TEST_CASE(
   CHECK(judged("gpu_cuda", facts).verdict == Verdict::kWarn);
   facts.packages.cuda = "13.0";
   CHECK(judged("gpu_cuda", facts).verdict == Verdict::kFail);
-  facts.gpu_state.answer = GpuStateAnswer{true, {{-1, "cuda", 13000}}};  // NVML knows better
-  CHECK(judged("gpu_cuda", facts).verdict == Verdict::kWarn);            // that NCCL, still
+  // NVML's answer is stronger than the driver's version.
+  facts.gpu_state.answer = GpuStateAnswer{true, {{-1, "cuda", 13000}}};
+  CHECK(judged("gpu_cuda", facts).verdict == Verdict::kWarn);  // the NCCL still warns
   facts.packages = {};
   CHECK(judged("gpu_cuda", facts).verdict == Verdict::kSkipped);
 }
@@ -152,13 +154,13 @@ TEST_CASE("doctor: interfaces that NCCL would take and no other node reaches war
   FakeRoot root;
   CHECK(verdict("nccl_interfaces", root) == Verdict::kSkipped);  // no GPU, no NCCL
   root.gpu("0000:3b:00.0");
-  CHECK(verdict("nccl_interfaces", root) == Verdict::kWarn);  // none is up
+  CHECK(verdict("nccl_interfaces", root) == Verdict::kWarn);  // no interface is up
   root.interface("eth0", 1500, 10'000).interface("docker0", 1500, 0);
   CHECK(verdict("nccl_interfaces", root) == Verdict::kOk);
   Facts facts = root.facts();
   facts.environment["NCCL_SOCKET_IFNAME"] = "^eth";
   CHECK_THAT(judged("nccl_interfaces", facts).fix, Contains("NCCL_SOCKET_IFNAME"));
-  CHECK(judged("nccl_interfaces", facts).verdict == Verdict::kWarn);  // docker0 alone
+  CHECK(judged("nccl_interfaces", facts).verdict == Verdict::kWarn);  // only docker0 is left
   facts.environment["NCCL_SOCKET_IFNAME"] = "=eth";
   CHECK_THAT(judged("nccl_interfaces", facts).seen, Contains("none (NCCL_SOCKET_IFNAME==eth)"));
   facts.environment["NCCL_SOCKET_IFNAME"] = "wlan,eth";
@@ -196,7 +198,7 @@ TEST_CASE("doctor: speeds of network cards that no answer came for are unknown, 
   facts.link_speeds.answer.reset();
   CHECK(judged("mtu", facts).verdict == Verdict::kUnknown);
   CHECK(judged("rmem_max", facts).verdict == Verdict::kUnknown);
-  facts.files.set("/proc/sys/net/core/rmem_max", {"33554432"});  // enough for any
+  facts.files.set("/proc/sys/net/core/rmem_max", {"33554432"});  // enough for any network
   CHECK(judged("rmem_max", facts).verdict == Verdict::kOk);
 }
 

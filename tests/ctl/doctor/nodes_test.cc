@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several nodes: who measures with whom, who is to blame, what is alike, and what is printed.
+// Several nodes: the pairs that measure, the node to blame, equal settings, and the printed report.
 #include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <map>
@@ -33,7 +33,7 @@ bool meets_each_node_once(const Step& step) {
   return true;
 }
 
-// Nodes that reach each other, all alike: the first `count` of gpu0, gpu1, …
+// The first `count` of gpu0, gpu1, …: nodes that reach each other and are all alike.
 NodesFacts healthy(int count) {
   NodesFacts nodes;
   nodes.num_nodes = count;
@@ -104,7 +104,7 @@ TEST_CASE(
         partners[other].insert(one);
       }
     }
-    for (const int node : {2, 3}) {  // which were slow together: one of them is to blame
+    for (const int node : {2, 3}) {  // these two were slow together: one of them is to blame
       REQUIRE(partners[node].size() >= 2);
       CHECK(speed(*partners[node].rbegin()) > 100);
     }
@@ -122,8 +122,10 @@ TEST_CASE("doctor: a node that is slow with everybody is told from a way that is
   REQUIRE(slow_way.ways.size() == 1);
   CHECK(slow_way.ways.front().to == 1);
   CHECK(find_outliers({{0, 1, 1.9}, {1, 0, 1}}, 2, 0).ways.empty());
-  CHECK(find_outliers({{0, 1, 2.1}, {1, 0, 1}}, 2, 0).ways.size() == 1);  // of two: the direction
-  CHECK(find_outliers({{0, 1, 2.1}, {1, 0, 1}}, 2, 5).ways.empty());      // too small to matter
+  // Between two nodes the direction is named.
+  CHECK(find_outliers({{0, 1, 2.1}, {1, 0, 1}}, 2, 0).ways.size() == 1);
+  // The difference is too small to matter.
+  CHECK(find_outliers({{0, 1, 2.1}, {1, 0, 1}}, 2, 5).ways.empty());
   CHECK(find_outliers({}, 2, 0).usual == 0);
 }
 
@@ -136,7 +138,7 @@ TEST_CASE("doctor: what would be a finding is measured again, and its better fig
   CHECK(pairs_to_repeat(nodes.pairs, 2, 0) == std::vector<NodePair>{{0, 1}, {2, 3}});
   CHECK(pairs_to_repeat(nodes.pairs, 4, 0).empty());
   CHECK(pairs_to_repeat(nodes.pairs, 4, 10e9) == std::vector<NodePair>{{0, 1}, {2, 3}});
-  CHECK(pairs_to_repeat(nodes.pairs, 4, 30e9).size() == 5);  // all that sent something
+  CHECK(pairs_to_repeat(nodes.pairs, 4, 30e9).size() == 5);  // each pair that sent anything
 
   const std::vector<Step> steps = steps_for({{0, 1}, {0, 2}, {2, 3}, {1, 3}});
   CHECK(steps == std::vector<Step>{{{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}});
@@ -145,7 +147,7 @@ TEST_CASE("doctor: what would be a finding is measured again, and its better fig
   const PairMeasure better = better_of(first, {1, 0, "", 100e-6, 17e9, 16e9, ""});
   CHECK(better.from == 0);
   CHECK(better.out_bits_per_second == 18e9);
-  CHECK(better.in_bits_per_second == 17e9);  // as the other side sends
+  CHECK(better.in_bits_per_second == 17e9);  // the speed at which the other side sends
   CHECK(better.round_trip_seconds == 100e-6);
   CHECK(better.frames == "vanish");
   CHECK(better.times == 2);
@@ -183,13 +185,13 @@ TEST_CASE("doctor: a node that doesn't answer is named, and the others are judge
   CHECK(silent.seen == "node 2 gave no answer in time");
   CHECK(silent.nodes == std::vector<int>{2});
   nodes = healthy(3);
-  nodes.reaches.erase(nodes.reaches.begin() + 1);  // it said who it is, and nothing afterwards
+  nodes.reaches.erase(nodes.reaches.begin() + 1);  // node 1 said its name, and nothing afterwards
   CHECK(judged_nodes("nodes", nodes).seen == "gpu1 gave no answer in time");
 }
 
 TEST_CASE("doctor: a way that is closed is named with its direction, a node that is cut off once") {
   NodesFacts nodes = healthy(3);
-  nodes.reaches[0].greetings[0].failure = "no answer";  // 0 → 1
+  nodes.reaches[0].greetings[0].failure = "no answer";  // the way 0 → 1
   Outcome closed = judged_nodes("reachability", nodes);
   CHECK(closed.verdict == Verdict::kFail);
   CHECK(closed.seen == "gpu0 → gpu1: no answer");
@@ -221,7 +223,7 @@ TEST_CASE("doctor: slow, far and dead ways warn or fail, with who has them") {
   const Outcome far = judged_nodes("latency", nodes);
   CHECK(far.verdict == Verdict::kWarn);
   CHECK_THAT(far.seen, Contains("gpu0 – gpu3 2.0 ms"));
-  pair_of(nodes, 0, 3).round_trip_seconds = 550e-6;  // below latency.least more
+  pair_of(nodes, 0, 3).round_trip_seconds = 550e-6;  // less than latency.least above the usual
   CHECK(judged_nodes("latency", nodes).verdict == Verdict::kOk);
   pair_of(nodes, 0, 3).frames = "frames of 9000 bytes vanish on the way";
   CHECK_THAT(judged_nodes("full_frames", nodes).seen, Contains("gpu0 → gpu3: frames of 9000"));
@@ -239,7 +241,7 @@ TEST_CASE("doctor: what differs between nodes is said with who has what") {
   CHECK(judged_nodes("node_mtu", nodes).seen == "9000 on gpu[0-2]; 1500 on gpu3");
   CHECK(judged_nodes("node_mtu", nodes).nodes == std::vector<int>{3});
   CHECK(judged_nodes("kernel_versions", nodes).verdict == Verdict::kWarn);
-  CHECK(judged_nodes("ddprun_versions", nodes).verdict == Verdict::kFail);  // another major one
+  CHECK(judged_nodes("ddprun_versions", nodes).verdict == Verdict::kFail);  // another major version
   CHECK(judged_nodes("nccl_versions", nodes).verdict == Verdict::kOk);
   nodes.sheets[1].versions["ddprun"] = "1.2.1";
   CHECK(judged_nodes("ddprun_versions", nodes).verdict == Verdict::kWarn);
@@ -249,7 +251,7 @@ TEST_CASE("doctor: what differs between nodes is said with who has what") {
     for (NodeSheet& each : nodes.sheets) each.versions[what] = "12.8";
     CHECK(judged_nodes(check, nodes).verdict == Verdict::kOk);
     nodes.sheets[1].versions[what] = "13.0";
-    nodes.sheets[2].versions.erase(what);  // who has none of it differs from nobody
+    nodes.sheets[2].versions.erase(what);  // a node without it differs from no other
     const Outcome differs = judged_nodes(check, nodes);
     CHECK(differs.verdict == Verdict::kWarn);
     CHECK(differs.seen == "12.8 on gpu[0,3]; 13.0 on gpu1");
@@ -270,7 +272,7 @@ TEST_CASE("doctor: what differs between nodes is said with who has what") {
 TEST_CASE("doctor: the node whose clock is off is named, also where it is the first one") {
   NodesFacts nodes = healthy(4);
   CHECK_THAT(judged_nodes("node_clocks", nodes).seen, Contains("at most 1.0 ms apart"));
-  nodes.reaches[0].greetings[1].offset_seconds = -3;  // 2, by 0
+  nodes.reaches[0].greetings[1].offset_seconds = -3;  // node 2's clock, as node 0 sees it
   Outcome off = judged_nodes("node_clocks", nodes);
   CHECK(off.verdict == Verdict::kWarn);
   CHECK_THAT(off.seen, Contains("gpu2 is 3.000 s behind"));
@@ -321,7 +323,7 @@ TEST_CASE("doctor: the same finding on many nodes is one line with their names")
   CHECK(found[0].where == "gpu[0-9], gpu[10-29]");
   CHECK(found[0].outcome.verdict == Verdict::kWarn);
   CHECK(found[1].where == "gpu30");
-  CHECK(found[2].outcome.seen == "0, and 30 others");  // what each saw differs
+  CHECK(found[2].outcome.seen == "0, and 30 others");  // each node saw something else
   CHECK(found[2].outcome.nodes.size() == 31);
   CHECK(found[2].where == "all nodes");
   const Report report{"31 nodes", WallTime{}, 1.5, found, "standard"};

@@ -62,7 +62,7 @@ TEST_CASE("doctor's peers: a pair's round trip and bandwidth are measured, each 
   CHECK(measure.out_bits_per_second > 0);
   CHECK(measure.in_bits_per_second > 0);
   CHECK(measure.frames == "");
-  limits.num_bytes = std::uint64_t{1} << 40;  // then the time ends it
+  limits.num_bytes = std::uint64_t{1} << 40;  // so much that the time ends the measurement
   limits.time = milliseconds(50);
   CHECK(measure_pair(1, peer_at(server.port()), kToken, limits, deadline).failure == "");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readings in bounded memory, and what charts say of them. report_test.py looks at what is drawn.
+// Readings in bounded memory, and the texts of charts. report_test.py looks at the drawings.
 #include <boost/json/array.hpp>
 #include <boost/json/value.hpp>
 

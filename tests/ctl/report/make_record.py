@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files as ddprun --events, --report and train --json write them, of jobs that never ran: for tests of
-`ddprunctl report`, and to look at its pages.
+"""Makes files like those of ddprun --events and --report and train --json, of jobs that never ran. They serve tests of
+`ddprunctl report`, and people who look at its pages.
 
     make_record.py DIR [--nodes N] [--ranks-per-node N] [--seconds S] [--gpus N] [--seed N]
 """
@@ -17,7 +17,7 @@ CAUSE = "rank 1 (node 0, node0, pid 5001) was killed by SIGKILL; restart 1 of 3"
 
 
 class Job:
-    """Two rounds: the first one ends after a third of the time, when rank 1 is killed."""
+    """A job of two rounds. The first one ends after a third of the time, when rank 1 is killed."""
 
     def __init__(self, name="nightly", nodes=2, ranks_per_node=1, seconds=120, gpus=0, seed=7, has_parts=True):
         self.name, self.nodes, self.ranks_per_node, self.seconds, self.gpus = name, nodes, ranks_per_node, seconds, gpus

@@ -57,10 +57,11 @@ Record whole_record() {
 
 TEST_CASE("clean text: what hides, turns or breaks a line is seen") {
   CHECK(clean_text("a\nb\x1b[2J") == "a\\nb\\x1b[2J");
-  CHECK(clean_text("a\xE2\x80\xAEz") == "a\\u202ez");  // from right to left
+  CHECK(clean_text("a\xE2\x80\xAEz") == "a\\u202ez");  // a mark of right-to-left text
   CHECK(clean_text("a\xE2\x80\x8Bz\xEF\xBB\xBF") == "a\\u200bz\\ufeff");
   CHECK(clean_text("\xC2\x9B"
-                   "31m") == "\\u009b31m");  // a control character of one byte elsewhere
+                   // A control character that is one byte in other encodings.
+                   "31m") == "\\u009b31m");
   CHECK(clean_text("\xff\xC3") == "\xEF\xBF\xBD\xEF\xBF\xBD");
   CHECK(clean_text("größe – 木") == "größe – 木");
   CHECK(clean_text("öööö", 5) == "öö…");
@@ -170,7 +171,7 @@ TEST_CASE("page: words of hosts, causes and files are text, whatever they are") 
   record.end_report =
       EndReport{.job = "x", .failure = {{"host", "<s>"}}, .last_lines = {"</pre><script>"}};
   const std::string page = page_of(record);
-  // But for the charts' values and their script.
+  // The page has no other script than the charts' values and their program.
   CHECK(count_of(page, "<script") == 2);
   CHECK(count_of(page, "</script") == 2);
   for (const char* markup : {"<script>alert", "<img", "<b>", "<i>", "<u>", "<s>", "</pre><s",

@@ -87,7 +87,7 @@ TEST_CASE("RecordReader: lines that can't be read are counted, and the first is 
                                   std::string(100, '['), "\xff\xfe", whole);
   const Source& source = record.sources[0];
   CHECK(source.lines == 10);
-  CHECK(source.unreadable == 7);  // the empty one is none
+  CHECK(source.unreadable == 7);  // the empty line doesn't count
   CHECK_THAT(source.first_problem, Contains("line 2: no JSON object"));
   CHECK(record.rounds.size() == 1);
 }
@@ -133,7 +133,8 @@ TEST_CASE("RecordReader: what no reading can be is none, and when a loss was no 
   CHECK(record.readings.gpu_watts.empty());
   REQUIRE(record.readings.loss.rows().size() == 1);
   CHECK(record.readings.loss.rows()[0].most == 2.5);
-  REQUIRE(record.readings.no_loss);  // not at 5, nor in round 2: it had told none yet
+  // The lines at 5 s and of round 2 don't count: no loss came before them.
+  REQUIRE(record.readings.no_loss);
   CHECK(record.readings.no_loss->rank == 3);
   CHECK(record.readings.no_loss->step == 15);
   CHECK(record.readings.no_loss->at == 15);
@@ -195,7 +196,7 @@ constexpr char kEnd[] =
 TEST_CASE("read_record: what a file is its content tells, others are passed over") {
   Files files;
   files.write("one.jsonl",
-              event_text("begin", 0) + "\n" + event_text("round", 1));  // no end of line
+              event_text("begin", 0) + "\n" + event_text("round", 1));  // the last line has no end
   files.write("two.json", event_text("round", 1.5, "", "n1") + "\n");
   files.write("end.json", kEnd);
   files.write("train.json",
@@ -246,8 +247,8 @@ TEST_CASE("read_record: a log directory's jobs have their events one directory d
   std::filesystem::create_directories(files.path() + "/mine_b");
   files.write("mine_a/events.n0.jsonl", event_text("round", 1) + "\n");
   files.write("mine_b/events.n1.jsonl", event_text("round", 1, "", "n1") + "\n");
-  files.write("mine_b/other.jsonl", "no event");                // the user's own
-  files.write("mine_a/attempt_0/events.n2.jsonl", "no event");  // a worker's
+  files.write("mine_b/other.jsonl", "no event");                // a file of the user's own
+  files.write("mine_a/attempt_0/events.n2.jsonl", "no event");  // a worker's file
   const Record record = files.read();
   CHECK(record.nodes.size() == 2);
   CHECK(record.sources.size() == 2);

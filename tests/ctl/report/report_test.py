@@ -19,9 +19,9 @@ import contrast  # noqa: E402
 import drawn  # noqa: E402
 from make_record import Job  # noqa: E402
 
-# A name that would do something if it were markup.
+# This name would do something if it were markup.
 NAME = "<img src=x onerror=alert(1)>"
-# A picture's width, and how many of its pixels are a first line's, and white.
+# A picture's width, and the numbers of its pixels that have the first line's colour, and white.
 LOOK = """new Promise((resolve) => {
   const image = new Image();
   image.onload = () => {
@@ -37,7 +37,7 @@ LOOK = """new Promise((resolve) => {
   };
   image.src = "data:image/png;base64,%s";
 })"""
-# Expressions of common/web/plot.js, mostly the marks of an axis, and their values.
+# Expressions of common/web/plot.js, mostly about the marks of an axis, and their values.
 TICKS = [
     ("nice_ticks(0, 10, 5)", [0, 2, 4, 6, 8, 10]), ("nice_ticks(0, 0.93, 4)", [0, 0.5, 1]), ("nice_ticks(0.52, 2.2, 4)", [0.5, 1, 1.5, 2, 2.5]),
     ("nice_ticks(-3, 3, 3)", [-4, -2, 0, 2, 4]), ("nice_ticks(5, 5, 4).map((each) => Math.sign(each - 5))", [-1, -1, 1, 1]),
@@ -48,7 +48,7 @@ TICKS = [
     ("tick_text(1.5e9, rate_text)", "1.5 GB/s"), ("tick_text(1.5, number_text)", "1.5"), ("tick_text(0.05, number_text)", "0.05"),
     ("tick_text(1000, number_text)", "1,000"), ("tick_text(10, number_text)", "10"), ("tick_text(2e20, number_text)", "2e+20"),
 ]
-# A plot 300 wide and 100 high, of lines with these values; what follows is of its drawing.
+# A plot of lines with these values, 300 wide and 100 high. The expression after it looks at its drawing.
 PLOT = "(({{ shapes, labels }}) => {of})(line_plot({{ width: 300, height: 100, text: number_text, x_high: 2, lines: {lines}, {more} }}))"
 D = "shapes[shapes.length - 1].d"
 
@@ -61,7 +61,7 @@ class Report(harness.Case):
         return self.ddprunctl("report", *args, cwd=self.place)
 
     def made(self, *args):
-        """The page's path, as it is said."""
+        """The page's path, as ddprunctl prints it."""
         done = self.report(*args)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
         return os.path.join(self.place, done.stdout.rstrip("\n"))
@@ -110,7 +110,7 @@ class Report(harness.Case):
         self.assertGreater(len(drawn.table(page, "#chart-own_time table")), 20)
 
     def check_values(self, page, charts):
-        """Each line is where the chart's table, which is not the script's, has it to be."""
+        """Each line has the values of the chart's table, which doesn't come from the script."""
         self.assertEqual(page.value(drawn.FAULTS), [])
         for chart in charts:
             shown = drawn.Drawn(page, f"#chart-{chart} svg")
@@ -153,7 +153,7 @@ class Report(harness.Case):
             self.assertAlmostEqual(x.value(max(mine)[1]), drawn.number(row[2]), delta=0.9)
 
     def check_heat(self, page):
-        """Rank 666, which is slow from the middle on, is one dark line, and its text is beside it."""
+        """Rank 666 is slow from the middle on. It is one dark line, with its text beside it."""
         shown = drawn.Drawn(page, "#chart-step_heat svg")
         x, scale_top = shown.x_axis(), max(label["y"] for label in shown.labels) - 9
         cells = [each for each in shown.rectangles() if each[2] < scale_top - 1]
@@ -168,7 +168,7 @@ class Report(harness.Case):
         self.assertEqual(page.value(drawn.FAULTS), [])
 
     def check_signs(self, page, chart, paints):
-        """The signs of a legend have the colours of what they name."""
+        """The signs of a legend have the same colours as the lines."""
         colours = page.value(f"[...document.querySelectorAll('#chart-{chart} .sign')].map((each) => getComputedStyle(each).color)")
         drawings = page.value(f"{json.dumps(paints)}.map((paint) => getComputedStyle(document.querySelector("
                               f"`#chart-{chart} svg path[color='var(--${{paint}})']`)).color)")
@@ -176,7 +176,8 @@ class Report(harness.Case):
         self.assertEqual(len(set(colours)), len(paints))
 
     def check_plots(self, page):
-        """Values lie between their axis' ends, a gap stays one, a value that stands alone is seen; nothing, and only nothing, have axes."""
+        """Values lie between their axis' ends. A gap stays a gap. A value that stands alone is visible. A chart has
+        axes even without values."""
         plot = lambda of, lines, more="": page.value(PLOT.format(of=of, lines=lines, more=more))  # noqa: E731
         self.assertRegex(plot(D, "[{ x: [0, 1, 2], y: [0, null, 10] }]"), r"^M[\d.]+ 76L[\d.]+ 76M[\d.]+ 10L286 10$")
         self.assertRegex(plot(D, "[{ x: [0, 1, 2], y: [0, 5, 10] }]"), r"^M[\d.]+ 76L[\d.]+ 43L286 10$")

@@ -141,7 +141,7 @@ TEST_CASE(
 }
 
 TEST_CASE("job file: what no program can be started with is refused before it waits in a queue") {
-  const std::string longest(kMaxArgumentBytes - 2, 'x');  // behind "A="
+  const std::string longest(kMaxArgumentBytes - 2, 'x');  // it comes behind "A="
   CHECK_NOTHROW(job_of("[environment]\nA = \"" + longest + "\""));
   CHECK(why_not("[environment]\nA = \"" + longest + "x\"") ==
         "job.toml:4: environment can't have A=…, 131072 bytes: no program is started with more "
@@ -242,7 +242,7 @@ TEST_CASE("job file: the example is one, and so with each of its comments that i
     if (std::regex_match(line, parts, table)) inside = parts[1].str() + ".";
     if (!std::regex_match(line, parts, key)) continue;
     names.insert(inside + parts[1].str());
-    if (parts[1] == "hostfile") continue;  // with hosts it is one too many
+    if (parts[1] == "hostfile") continue;  // beside hosts this key is one too many
     const std::string before = line;
     if (line.front() == '#') line.erase(0, 1);
     std::string all;
@@ -263,7 +263,7 @@ TEST_CASE("job file: the example is one, and so with each of its comments that i
 TEST_CASE("job file: docs/submit.md has a row for each key") {
   const std::vector<std::string> page = lines_of(file_text("docs/submit.md"));
   for (const std::string& key : job_key_names()) {
-    // In the section of its place, without "to.PLACE.".
+    // The row is in the section of its place, without "to.PLACE.".
     std::string name = key, section = "## The job file";
     if (name.starts_with("to.")) {
       const std::size_t dot = name.find('.', 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States for people, as JSON and as exit codes; hosts over ssh; what is kept of a job.
+// States for people, as JSON and as exit codes; hosts over ssh; the record of a job.
 #include "ctl/submit/job_states.h"
 
 #include <fcntl.h>
@@ -183,8 +183,8 @@ TEST_CASE("job records: a process that ended, and that nobody has reaped, doesn'
   REQUIRE(::waitpid(child, nullptr, 0) == child);
 }
 
-// A group of two, the first of which leads it. Neither is amid an exec, where a process has no
-// variables for a moment.
+// A group of two processes, of which the first one leads. Neither is in an exec, where a process
+// has no variables for a moment.
 TEST_CASE("job processes: those that are left of a job's group, and no other's") {
   std::array<int, 2> input{}, said{};
   REQUIRE(::pipe2(input.data(), O_CLOEXEC) == 0);
@@ -209,7 +209,7 @@ TEST_CASE("job processes: those that are left of a job's group, and no other's")
   end_processes(left);
   pollfd ended{left.front().get(), POLLIN, 0};
   CHECK(::poll(&ended, 1, 60'000) == 1);
-  CHECK_NOTHROW(end_processes(left));  // it has ended
+  CHECK_NOTHROW(end_processes(left));  // the process has ended already
   CHECK(job_processes(leader, "ssh:a-k3v9x").empty());
   REQUIRE(::waitpid(leader, nullptr, 0) == leader);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manifest, and what kubectl says. That the manifest is what Kubernetes takes:
-// manifest_test.py.
+// The manifest, and kubectl's output. manifest_test.py shows that Kubernetes takes the manifest.
 #include "ctl/submit/kubernetes.h"
 
 #include <boost/json/parse.hpp>
@@ -224,7 +223,7 @@ TEST_CASE("Pods' lines: each is shown once, however often kubectl begins anew") 
                     next = "2027-01-15T08:00:00.000000002Z";
   CHECK(lines.take(a + first + " one\n" + a + next + " two\n" + a) == a + "one\n" + a + "two\n");
   CHECK(lines.take(next + " three\n") == a + "three\n");
-  // Out of order, as a pod's stdout and stderr may be.
+  // The lines come out of order, as a pod's stdout and stderr may.
   CHECK(lines.take(a + first + " late\n" + b + next + " half") == a + "late\n");
   CHECK(lines.end() == b + "half\n");
   const std::string again = a + first + " one\n" + a + next + " two\n" + a + next + " three\n";
@@ -232,7 +231,7 @@ TEST_CASE("Pods' lines: each is shown once, however often kubectl begins anew") 
         a + "four\n" + b + "\n");
   CHECK(lines.end().empty());
   CHECK(lines.take(again + a + next + " four\n").empty());
-  // A pod that is new, on a node whose clock is late; and what has no time.
+  // Lines of a new pod, on a node whose clock is late; and lines without a time.
   CHECK(lines.take("[pod/c/ddprun] " + first + " new\n[pod/c/ddprun] x y\nfailed\n") ==
         "[pod/c/ddprun] new\n[pod/c/ddprun] x y\nfailed\n");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batch script, the map of ranks, and what Slurm's programs say.
+// The batch script, the map of ranks, and the output of Slurm's programs.
 #include <fstream>
 #include <iterator>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture for screens of every size, of jobs of every size, whatever they say of themselves.
+// The picture for screens of every size, of jobs of every size, with any names.
 #include "ctl/top/picture.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using testing::state_of;
 constexpr char kStraggler[] =
     R"(,"stragglers":["rank 517 (node 64, gpu064) lags behind: 90 ms of its own, median 30 ms"])";
 
-// 1,000 ranks on 125 nodes, of which one lags behind and one node is lost.
+// A job of 1,000 ranks on 125 nodes. One rank lags behind, and one node is lost.
 State large() {
   return state_of(job_json("large", 125, kStraggler, [](int i, testing::SampleNode& node) {
     node.own_us = [](int rank) { return rank == 517 ? 90'000 : 30'000 + rank; };
@@ -33,7 +33,7 @@ State large() {
   }));
 }
 
-// Exactly so many rows, none longer than the screen.
+// The picture has exactly this many rows, and none is longer than the screen.
 void check_size(const State& state, View view, std::size_t columns, std::size_t rows) {
   const Lines lines = screen_picture(live(state), view, columns, rows);
   CHECK(lines.size() == rows);
@@ -152,7 +152,7 @@ TEST_CASE("top's picture: of 1,000 ranks the one that lags behind and the lost n
                    Contains("slowest: rank 517 (gpu064) 90.0 ms of its own") &&
                    Contains("no connection to node 100 (gpu100)"));
   }
-  // A cell for each rank where there is room, else for each node.
+  // Each rank has a cell if there is room, else each node.
   CHECK_THAT(picture_text(state, 80, 24, {.has_list = false}), Contains("each cell is a node"));
   CHECK_THAT(picture_text(state, 200, 60, {.has_list = false}),
              Contains("▃▃▃▃▃▲▃▃") && !Contains("each cell is a node"));

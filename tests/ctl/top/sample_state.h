@@ -21,14 +21,14 @@ inline constexpr char kStatus[] =
     R"("watch_output":true,"leader":null,"addresses":["10.0.0.1:29400"],"agents":{"joined":2},)"
     R"("journal":{"kept":true,"path":"/j"}})";
 
-// A node as the daemon tells of it, from its rank on.
+// A node in the daemon's words, from its rank on.
 struct SampleNode {
   std::string host = "gpu00";
   std::string phase = "running";
   int workers = 8;
   bool connected = true;
   int step_us = 40'000;
-  std::function<int(int)> own_us = [](int) { return 30'000; };  // of a global rank
+  std::function<int(int)> own_us = [](int) { return 30'000; };  // by global rank
 };
 
 inline std::string node_json(const SampleNode& node, int node_rank, int first_rank) {
@@ -47,7 +47,7 @@ inline std::string node_json(const SampleNode& node, int node_rank, int first_ra
                 node_rank % 10, R"(}]},"step_times":[)", times, "]}");
 }
 
-// A job of `num_nodes` nodes; `change` may make one of them another one.
+// A job of `num_nodes` nodes; `change` may change one of them.
 inline std::string job_json(const std::string& run_id, int num_nodes, const std::string& more = "",
                             const std::function<void(int, SampleNode&)>& change = {}) {
   std::string nodes;
@@ -94,14 +94,14 @@ inline State state_of(const std::string& jobs, const std::string& finished = "")
   return read_state(read_json(state_frame(jobs, finished)));
 }
 
-// As it is known once, by a connection that is live.
+// The state as known from one push, over a live connection.
 inline Known live(const State& state) {
   Known known{.state = state, .is_live = true, .endpoint = "head:29400", .shown_at = "03:11:40"};
   remember(known.history, state);
   return known;
 }
 
-// As text, a line for each row.
+// The lines as text, one for each row.
 inline std::string text_of(const Lines& lines) {
   std::string text;
   for (const std::string& line : lines) text += without_styles(line) + "\n";

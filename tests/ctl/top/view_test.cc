@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys change the view; a rank's output: which rank it is of, the wish that the rendezvous is told,
-// and the panel.
+// Keys change the view. A rank's output: its rank, the wish that is sent to the rendezvous, and the
+// panel.
 #include <curses.h>
 
 #include <string>
@@ -21,7 +21,7 @@ using testing::job_json;
 using testing::picture_text;
 using testing::state_of;
 
-// Presses these keys; what the rendezvous is told then.
+// Presses these keys. Returns what the rendezvous is told then.
 std::string typed(View& view, const State& state, const std::vector<int>& keys) {
   for (const int key : keys) CHECK(view.press(key, state));
   view.settle(state);
@@ -51,7 +51,7 @@ Lines panel(const State& state, View view, const json::value& tail, std::size_t 
     if (!texts.empty() || text.starts_with("OUTPUT")) texts.push_back(text);
   }
   REQUIRE_FALSE(texts.empty());
-  texts.pop_back();  // keys
+  texts.pop_back();  // drops the row of keys
   return texts;
 }
 
@@ -72,7 +72,7 @@ TEST_CASE("top's output: keys go from rank to rank, and no further than there ar
   CHECK(typed(view, state, std::vector<int>{']', ']', KEY_RIGHT, KEY_LEFT}) == wish("a", 2));
   CHECK(typed(view, state, "14\r") == wish("a", 14));
   CHECK(typed(view, state, "]]]") == wish("a", 15));
-  CHECK_FALSE(view.shows_list(state));  // Enter was the number's
+  CHECK_FALSE(view.shows_list(state));  // Enter ended the number, and did not change the view
   View hidden;
   CHECK(typed(hidden, state, "1") == kLookAway);
   CHECK(picture_text(state, 80, 24, hidden).find("Enter output of rank 1  Esc back") !=

@@ -46,7 +46,7 @@ struct Fixture {
   }
 };
 
-// All that is in a pipe.
+// All bytes that are in a pipe.
 std::string taken_from(int fd) {
   std::string text;
   std::array<char, 65536> buffer;
@@ -57,7 +57,8 @@ std::string taken_from(int fd) {
   return text;
 }
 
-// The size of this process' files, as a disk that gets full; a write beyond it is EFBIG.
+// Limits the size of this process' files. A write beyond it gives EFBIG, like a disk that gets
+// full.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {
@@ -155,7 +156,7 @@ TEST_CASE("event file: a pipe without a reader can't be opened, one that nobody 
   file.write("{\"b\":2}\n");
   CHECK(taken_from(reader.get()) == "{\"b\":2,\"lost\":" + std::to_string(100 - num_taken) + "}\n");
   reader.reset();
-  std::signal(SIGPIPE, SIG_IGN);  // as ddprun has it
+  std::signal(SIGPIPE, SIG_IGN);  // ddprun ignores it, too
   file.write("{\"c\":3}\n");
   CHECK(f.said.size() == 1);
 }

@@ -118,7 +118,8 @@ TEST_CASE("events: a round, how long it was waited for, and its workers") {
   out = parsed(events.round_began(next, after(seconds(7))));
   CHECK(out.at("waited_seconds").as_double() == 2.0);
   CHECK(out.at("in_place") == true);
-  CHECK(events.workers_run({71, 72}, after(seconds(7))).empty());  // the same ones
+  // These workers are known already.
+  CHECK(events.workers_run({71, 72}, after(seconds(7))).empty());
 }
 
 TEST_CASE("events: each exit says how, and what is not known is null") {
@@ -149,7 +150,7 @@ TEST_CASE("events: each exit says how, and what is not known is null") {
 
 TEST_CASE("events: a round's end is said once, and once more where its workers can't be kept") {
   EventLines events = lines();
-  CHECK(events.round_over({1, "early", false}, after(seconds(1))).empty());  // none began here
+  CHECK(events.round_over({1, "early", false}, after(seconds(1))).empty());  // no round began here
   events.round_began(round_number(1), after(seconds(1)));
   auto out = parsed(events.round_over({1, "rank 4 failed\n", true}, after(seconds(2))));
   CHECK(out.at("event") == "restart");
@@ -183,7 +184,7 @@ TEST_CASE("events: progress is said when it changes, with the means since the la
   out = parsed(events.progressed({timed(4, 20, 25'000'000'000)}, after(seconds(15))));
   rank = out.at("ranks").as_array().at(0).as_object();
   CHECK(rank.at("step_seconds").as_double() == Approx(2.0));
-  // One that told nothing of it, and one that is writing its times now.
+  // One rank is writing its times now, another one has told none.
   agent::RankProgress writing = timed(4, 30, 0);
   writing.words.steps.reset();
   writing.words.loss_bits = std::bit_cast<std::uint64_t>(std::numeric_limits<double>::quiet_NaN());
@@ -194,7 +195,7 @@ TEST_CASE("events: progress is said when it changes, with the means since the la
   CHECK(ranks[0].at("loss").is_null());
   CHECK(ranks[0].at("samples") == 960);
   CHECK(ranks[1].at("samples").is_null());
-  // Its steps are those since the last line that had times.
+  // The time covers the steps since the last line that had times.
   out = parsed(events.progressed({timed(4, 40, 45'000'000'000)}, after(seconds(25))));
   CHECK(out.at("ranks").at(0).at("step_seconds").as_double() == Approx(1.0));
   events.round_began(round_number(2), after(seconds(30)));

@@ -94,28 +94,29 @@ TEST_CASE("channel: what is no message, or out of its bounds, is refused") {
   for (const From from : {From::kAgent, From::kLauncher}) {
     CHECK(is_refused("?", from));
     CHECK(is_refused(framed('P', ""), from));
-    CHECK(is_refused(framed('P', number(0) + "!"), from));  // more than it
+    CHECK(is_refused(framed('P', number(0) + "!"), from));  // a byte too many
     CHECK_FALSE(is_refused(framed('P', number(0)), from));
   }
-  // The other side's.
+  // These messages are the other side's.
   CHECK(is_refused(encode(Signal{2}), From::kAgent));
   CHECK(is_refused(encode(Input{"x"}), From::kAgent));
   CHECK(is_refused(encode(Job{}), From::kAgent));
   CHECK(is_refused(encode(Serving{"a:1"}), From::kLauncher));
   CHECK(is_refused(encode(Room{1, false}), From::kLauncher));
-  // Too long.
+  // This message is too long.
   CHECK(is_refused("O" + number(0xffffffff), From::kAgent));
   CHECK(is_refused("I" + number(kMostPayloadBytes + 1), From::kLauncher));
   CHECK(is_refused("J" + number(kMostJobBytes + 1), From::kLauncher));
   CHECK(is_refused(framed('S', number(255) + "a"), From::kAgent));
-  CHECK(is_refused(framed('S', text("a") + "!"), From::kAgent));             // more than it
-  CHECK(is_refused(framed('S', text(std::string(1, '\0'))), From::kAgent));  // a zero byte
-  CHECK(is_refused(framed('S', ""), From::kAgent));                          // nothing
-  CHECK(is_refused(framed('K', number(256)), From::kLauncher));              // no byte
-  CHECK(is_refused(framed('R', number(1)), From::kAgent));                   // half of it
-  CHECK(is_refused(framed('R', number(1) + number(2)), From::kAgent));       // no bool
+  CHECK(is_refused(framed('S', text("a") + "!"), From::kAgent));  // a byte too many
+  // A text with a zero byte.
+  CHECK(is_refused(framed('S', text(std::string(1, '\0'))), From::kAgent));
+  CHECK(is_refused(framed('S', ""), From::kAgent));                     // no content
+  CHECK(is_refused(framed('K', number(256)), From::kLauncher));         // the number is no byte
+  CHECK(is_refused(framed('R', number(1)), From::kAgent));              // half of the content
+  CHECK(is_refused(framed('R', number(1) + number(2)), From::kAgent));  // the number is no bool
   CHECK(is_refused(framed('E', number(256) + number(0) + number(0)), From::kAgent));
-  // A list that is shorter than it says.
+  // A list that has fewer elements than its length.
   const std::string job = text("") + text("/") + number(15) + number(9);
   CHECK_FALSE(is_refused(framed('J', job + number(0) + number(0)), From::kLauncher));
   CHECK(is_refused(framed('J', job + number(1) + text("a") + number(8000)), From::kLauncher));

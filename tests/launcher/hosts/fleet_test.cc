@@ -15,8 +15,8 @@ using std::chrono::seconds;
 
 namespace {
 
-// A fleet whose actions are words: "start0 run0@10.0.0.1 signal1:15 close1 finish75". Each event's
-// are its result.
+// A fleet whose actions become words: "start0 run0@10.0.0.1 signal1:15 close1 finish75". Each call
+// returns the words of its event.
 class World : private FleetActions {
  public:
   explicit World(int num_nodes, FleetOptions options = {})
@@ -59,7 +59,7 @@ class World : private FleetActions {
     fleet_.tick(now_);
     return std::exchange(words_, "");
   }
-  // All of them run, node 0 serves.
+  // Makes all nodes run; node 0 serves.
   void run(int num_nodes) {
     begin();
     for (int i = 0; i < num_nodes; ++i) hello(i, "10.0.0." + std::to_string(i + 1));
@@ -158,10 +158,10 @@ TEST_CASE("fleet: a host that can't be reached ends the job with its own words")
   world.begin();
   world.hello(0, "10.0.0.1");
   CHECK(world.gone(1, 75, "ssh ended with 255: No route to host") ==
-        "close1");  // node 2 has a second to say the same
+        "close1");  // node 2 has a second to report the same
   CHECK(world.later(seconds(1)) == "signal0:15 close2");
   CHECK(world.end(0, 143, true, "stopped") == "finish75");
-  CHECK(world.said.empty());  // the reason has all, once
+  CHECK(world.said.empty());  // the reason has said it once
   CHECK(world.last_words.empty());
   CHECK(world.reason == "n1: ssh ended with 255: No route to host");
 }
@@ -172,7 +172,7 @@ TEST_CASE("fleet: all hosts that can't be had at the same time are named") {
   world.hello(0, "10.0.0.1");
   CHECK(world.gone(1, 75, "no route") == "close1");
   SECTION("as soon as all are known") {
-    CHECK(world.hello(2, "10.0.0.3").empty());  // nothing is begun any more
+    CHECK(world.hello(2, "10.0.0.3").empty());  // no further node is begun
     CHECK(world.gone(3, 75, "refused") == "close3 signal0:15 close2");
     CHECK(world.end(0, 143) == "finish75");
     CHECK(world.said == std::vector<std::string>{"n1: no route", "n3: refused"});
@@ -267,8 +267,9 @@ TEST_CASE("fleet: signals go to all, a third one waits for nobody") {
   World world(2);
   world.run(2);
   CHECK(world.signalled(SIGINT, false) == "signal0:2 signal1:2");
-  CHECK(world.signalled(SIGINT, false) == "");  // a wrapper passes the same one on
-  // Another number: the second one must not be lost beside the first.
+  // The same signal again comes from a wrapper that passes it on.
+  CHECK(world.signalled(SIGINT, false) == "");
+  // The second signal gets another number, so that it isn't lost beside the first.
   CHECK(world.signalled(SIGINT, false) == "signal0:15 signal1:15");
   CHECK(world.signalled(SIGTERM, false) == "signal0:15 signal1:15 close0 close1 finish130");
 }
@@ -299,7 +300,7 @@ TEST_CASE("fleet: a warning of preemption is passed on, and no more") {
 TEST_CASE("fleet: the job's code is one") {
   CHECK(job_exit_code({}) == 0);
   CHECK(job_exit_code({7, 7}) == 7);
-  CHECK(job_exit_code({75, 0, 0}) == 0);  // a node was preempted, the others finished
-  CHECK(job_exit_code({75, 3, 3}) == 3);  // likewise, and they failed
+  CHECK(job_exit_code({75, 0, 0}) == 0);  // one node was preempted, the others finished
+  CHECK(job_exit_code({75, 3, 3}) == 3);  // one node was preempted, the others failed
   CHECK(job_exit_code({143, 130}) == 143);
 }

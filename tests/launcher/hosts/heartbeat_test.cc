@@ -13,7 +13,7 @@ constexpr Clock::time_point kBegin{std::chrono::seconds(1000)};
 
 Clock::time_point at(int ms) { return kBegin + milliseconds(ms); }
 
-// What is due at the moments that it asks for, until `end_ms`: "b0 b100 s300".
+// The heartbeat's actions at the moments that it asks for, until `end_ms`: "b0 b100 s300".
 std::string due_until(Heartbeat& heartbeat, int end_ms) {
   std::string text;
   while (const auto next = heartbeat.next()) {

@@ -10,7 +10,7 @@ using ddprun::test::Contains;
 
 namespace {
 
-// "n1 n2:4": names with slots.
+// The names with their slots: "n1 n2:4".
 std::string shown(const HostList& list) {
   std::string text;
   for (const Host& host : list.hosts) {
@@ -20,7 +20,7 @@ std::string shown(const HostList& list) {
   return text;
 }
 
-// What `call` throws; empty: nothing.
+// The text of the error that `call` throws; empty: it throws none.
 template <typename Call>
 std::string problem_of(Call call) {
   try {
@@ -32,7 +32,7 @@ std::string problem_of(Call call) {
   return {};
 }
 
-// Likewise, or the problem.
+// The list of `text`, as shown() prints it, or the problem.
 std::string hosts(std::string_view text) {
   std::string result;
   const std::string problem = problem_of([&] { result = shown(parse_hosts(text, "--hosts")); });

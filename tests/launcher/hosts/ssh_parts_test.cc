@@ -84,7 +84,8 @@ TEST_CASE("own lines: named, and said once however many nodes say them") {
   CHECK(lines.pass(2, "[ddprun] wai") == "");
   CHECK(lines.pass(2, "ting\n[2] out") == "[2] out");
   CHECK(lines.pass(2, "put\n") == "put\n");
-  CHECK(lines.pass(0, "[ddprun] waiting\n") == "[ddprun] a: waiting\n");  // again: news
+  // It comes again, so it is printed.
+  CHECK(lines.pass(0, "[ddprun] waiting\n") == "[ddprun] a: waiting\n");
   CHECK(lines.pass(0, "ddprun: no such program\n") == "ddprun: a: no such program\n");
   CHECK(lines.pass(0, "[dd") == "");
   CHECK(lines.end(0) == "[dd");

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using test::Contains;
 
-// The server and its clients on one thread: none waits for the other.
+// The server and its clients on one thread, so neither may wait for the other.
 class Served {
  public:
   explicit Served(MetricsServer::Options options = {}) {
@@ -41,7 +41,7 @@ class Served {
     send_all(client.get(), text.data(), text.size(), Deadline::after(seconds{10}));
     return client;
   }
-  // All that comes until the server ends the connection.
+  // All bytes that come until the server ends the connection.
   std::string answer_to(const UniqueFd& client) {
     std::string text;
     const auto deadline = Deadline::after(seconds{30});
@@ -150,7 +150,7 @@ TEST_CASE("MetricsServer: without a descriptor it waits for one, and doesn't spi
   const UniqueFd client = served.send("GET /metrics HTTP/1.1\r\n\r\n");
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const UniqueFd next(::fcntl(client.get(), F_DUPFD_CLOEXEC, 0));  // the lowest that is free
+  const UniqueFd next(::fcntl(client.get(), F_DUPFD_CLOEXEC, 0));  // the lowest free descriptor
   REQUIRE(next);
   rlimit none = before;
   none.rlim_cur = static_cast<rlim_t>(next.get()) + 1;
@@ -165,7 +165,7 @@ TEST_CASE("MetricsServer: without a descriptor it waits for one, and doesn't spi
 
 TEST_CASE("MetricsServer: once it is destroyed nobody is answered") {
   Served served;
-  const UniqueFd client = served.send("GET /metrics HTTP/1.1\r\n");  // not the whole of it
+  const UniqueFd client = served.send("GET /metrics HTTP/1.1\r\n");  // a part of a request
   while (served.io.run_one_for(milliseconds{20}) > 0) {
   }
   served.server.reset();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary PyTorch DDP job over gloo: every rank must end with the parameters that one process
-gets from the whole batch."""
+"""An ordinary PyTorch DDP job over gloo. Every rank must end with the parameters that one process gets from the whole
+batch."""
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -41,7 +41,7 @@ def main():
     dist.all_reduce(total)
     assert total.item() == world_size * (world_size - 1) // 2
     print(f"trained rank {rank} of {world_size}", flush=True)
-    # Without it PyTorch 2.15 aborts in one of ten exits, under any launcher: a gloo thread is still up.
+    # Without this PyTorch 2.15 aborts in one of ten exits, under any launcher, because a gloo thread is still up.
     dist.barrier()
     dist.destroy_process_group()
 

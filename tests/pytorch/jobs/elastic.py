@@ -3,9 +3,9 @@
 
     elastic.py DIRECTORY     shared by all ranks
 
-The whole batch of a step is the same however many ranks share it, so that every run ends with the
-same parameters but for rounding. DIRECTORY gets checkpoint.pt (each 10 steps), steps (one line per step
-of rank 0: round, world size, step) and result.json."""
+The whole batch of a step is the same however many ranks share it. So every run ends with the same parameters, but
+for rounding. DIRECTORY gets checkpoint.pt (each 10 steps), steps (one line per step of rank 0: round, world size,
+step) and result.json."""
 import json
 import os
 import sys
@@ -46,7 +46,7 @@ def main():
         net.load_state_dict(saved["model"])
         optimiser.load_state_dict(saved["optimiser"])
         begin[0] = saved["steps"]
-    # Momentum lives on every rank: the ones without a file get it from rank 0.
+    # Momentum lives on every rank. Ranks without a file get it from rank 0.
     dist.broadcast(begin, 0)
     state = [optimiser.state_dict()]
     dist.broadcast_object_list(state, 0)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch programs do with the store and with groups: new_group, barrier, monitored_barrier,
-store calls of each kind, clone and PrefixStore."""
+"""Calls of PyTorch programs on the store and on groups: new_group, barrier, monitored_barrier, store calls of each
+kind, clone and PrefixStore."""
 import datetime
 
 import torch
@@ -52,7 +52,7 @@ def check_store(rank, world_size):
         raise AssertionError("wait for a key that nobody sets came back")
     except dist.DistStoreError:
         pass
-    assert store.get(f"from/{rank}") == f"hello {rank}".encode()  # the connection still serves
+    assert store.get(f"from/{rank}") == f"hello {rank}".encode()  # the connection still works
 
 
 def main():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has its job stopped while it loads data, and goes on loading before it saves."""
+"""Stops its job while it loads data, and goes on loading before it saves."""
 import os
 import signal
 
@@ -16,7 +16,7 @@ def main():
     num_after = 0
     for num, _ in enumerate(loader):
         if num == 0:
-            os.kill(os.getppid(), signal.SIGTERM)  # means the launcher
+            os.kill(os.getppid(), signal.SIGTERM)  # the parent is the launcher
         num_after += bool(stopped)
         if num_after == 1000:
             break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that is often quiet and never hangs: argument 1 is how many seconds it takes."""
+"""A training that is often quiet and never hangs. Argument 1: for how many seconds it runs."""
 import os
 import sys
 import time
@@ -29,7 +29,7 @@ while go_on.item():
     if save.item():
         saves += 1
         if rank == 0:
-            time.sleep(SAVES)  # as in one write to a slow disk: neither CPU time nor bytes are seen
+            time.sleep(SAVES)  # like one write to a slow disk, which shows neither CPU time nor bytes
             next_save = time.monotonic() + BETWEEN_SAVES
         dist.barrier()
 print(f"rank {rank} is done: {saves} checkpoints", flush=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job in which the last rank dies in the middle of every round but the last: restart.py RESTARTS
-[gloo|nccl]. Each round must find its peers afresh and work until then."""
+"""A job whose last rank dies in the middle of every round but the last one: restart.py RESTARTS [gloo|nccl]. Each round
+must find its peers anew and work until then."""
 import os
 import signal
 import sys
@@ -28,7 +28,7 @@ def main():
     if attempt < restarts:
         if rank == world_size - 1:
             os.kill(os.getpid(), signal.SIGKILL if attempt % 2 else signal.SIGTERM)
-        dist.barrier()  # the peer is dead: this fails, or we are stopped in it
+        dist.barrier()  # the peer is dead, so this fails, or the launcher stops this rank in it
     dist.destroy_process_group()
 
 

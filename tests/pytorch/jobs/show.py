@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what this worker was given (arguments, environment, session) as JSON to DIR/RANK.json."""
+"""Writes this worker's arguments, environment and session as JSON to DIR/RANK.json."""
 import json
 import os
 import sys

@@ -29,9 +29,9 @@ TEST_CASE("Browser: a Host that is a name of this machine, or an address") {
     INFO(host);
     CHECK_FALSE(http::names_this_machine(asked_as(host), "node7.cluster"));
   }
-  CHECK(http::names_this_machine(http::Request(), "node7"));  // no browser: none was sent
+  CHECK(http::names_this_machine(http::Request(), "node7"));  // no browser sent this one
   CHECK_FALSE(http::names_this_machine(asked_as(""), ""));
-  CHECK_FALSE(http::is_rebound(asked_as("evil.test"), -1));  // a connection that was closed
+  CHECK_FALSE(http::is_rebound(asked_as("evil.test"), -1));  // the connection was closed meanwhile
 }
 
 TEST_CASE("Browser: what changes something is not for a page, whatever its origin") {
@@ -42,7 +42,7 @@ TEST_CASE("Browser: what changes something is not for a page, whatever its origi
     return daemon.exchange("POST /v1/gangs HTTP/1.1\r\nHost: localhost\r\n" + fields +
                            "Content-Length: 2\r\n\r\n{}");
   };
-  CHECK_THAT(post(""), Contains("400 Bad Request"));  // no gang
+  CHECK_THAT(post(""), Contains("400 Bad Request"));  // the body is no gang
   CHECK_THAT(post("Content-Type: application/json\r\n"), Contains("400 Bad Request"));
   for (const char* fields :
        {"Origin: http://localhost\r\n", "Origin: null\r\n", "Sec-Fetch-Site: same-origin\r\n"}) {

@@ -17,7 +17,7 @@ import browser  # noqa: E402
 
 AGENT = os.path.join(harness.BIN, "ddprun-agent")
 
-# Each is a promise of a text: what the page found out.
+# Each way is a promise of a text that says what the page found out.
 WAYS = {
     "plain text": "fetch(URL + '/v1/gangs', {method: 'POST', mode: 'no-cors', body: BODY}).then(() => 'sent')",
     "no type": "fetch(URL + '/v1/gangs', {method: 'POST', mode: 'no-cors', body: new Blob([BODY])}).then(() => 'sent')",
@@ -73,7 +73,7 @@ class BrowserPages(harness.Case):
         self.page = self.browser.page()
 
     def gang(self, name):
-        """What creates a file on the node."""
+        """A gang that creates a file on the node."""
         return json.dumps({"id": name, "user": getpass.getuser(), "uid": os.getuid(), "directory": "/",
                            "arguments": ["--no-python", "touch", os.path.join(self.place, name)]})
 
@@ -107,7 +107,7 @@ class BrowserPages(harness.Case):
         self.assertTrue(said)
 
     def test_a_page_whose_name_was_made_to_lead_here(self):
-        everywhere = self.ddprund("--insecure", "--listen=:0")[1]  # a listener of both families
+        everywhere = self.ddprund("--insecure", "--listen=:0")[1]  # listens in both address families
         for endpoint in (self.endpoint, everywhere):
             with self.subTest(endpoint):
                 own = f"http://evil.test:{endpoint.rsplit(':', 1)[1]}"

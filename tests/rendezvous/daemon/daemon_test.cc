@@ -49,7 +49,7 @@ struct Fixture {
       return true;
     });
   }
-  // A page, asked for on a thread of its own.
+  // Asks for a page on a thread of its own.
   std::string get(const std::string& path) {
     auto answer = std::async(std::launch::async, [this, path] {
       const std::string request = concat("GET ", path, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -104,7 +104,8 @@ TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the jo
   const auto begun = Clock::now();
   b.worker_fails(7);
   REQUIRE(f.all_started(2));
-  CHECK(Clock::now() - begun < 5s);  // bench/ measures it; a loaded machine must not fail here
+  // bench/ measures this time; a loaded machine must not fail here.
+  CHECK(Clock::now() - begun < 5s);
   CHECK(a.rounds[1].restart_count == 1);
   CHECK(b.rounds[1].restart_count == 1);
   CHECK(a.rounds[1].node_rank == a.rounds[0].node_rank);
@@ -158,7 +159,7 @@ TEST_CASE("Daemon: one that ends with its jobs says so at /readyz, and serves th
   CHECK_THAT(f.get("/readyz"), Contains("200 OK") && Contains("\r\n\r\nok\n"));
   for (const char* path :
        {"/healthz?x=1", "/readyz?", "/metrics?x=1", "/v1/jobs?x", "/v1/status?x=/y", "/?x"}) {
-    INFO(path);  // a query that a page doesn't know is ignored
+    INFO(path);  // a page ignores a query that it doesn't know
     CHECK_THAT(f.get(path), Contains("200 OK"));
   }
   CHECK_THAT(f.get("/metric?s"), Contains("404 Not Found"));

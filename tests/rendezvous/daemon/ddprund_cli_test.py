@@ -20,7 +20,7 @@ import harness  # noqa: E402
 
 class CommandLine(harness.Case):
     def ended(self, *args):
-        """One that is not to serve."""
+        """Runs a ddprund that is not to serve."""
         return self.finish(self.start(*args, program=harness.DDPRUND), timeout=20)
 
     def refused(self, *args):
@@ -53,7 +53,7 @@ class CommandLine(harness.Case):
             "ddprund: --token-file: can't take the secret in /none: "))
 
     def test_with_too_few_descriptors_it_says_so_or_serves(self):
-        """Whichever of those that it needs is the one too many."""
+        """ddprund gets too few descriptors, by one or by more."""
         refused = 0
         for most in range(4, 12):
             with self.subTest(most):
@@ -73,14 +73,14 @@ class CommandLine(harness.Case):
 
     @unittest.skipIf(os.environ.get("DDPRUN_SANITIZE"), "a sanitizer's own memory is more than that")
     def test_without_room_for_one_thread_more_it_says_so_or_serves(self):
-        """Whichever of those that it needs is the one too many."""
+        """ddprund gets too little memory, by a little or by more."""
         refused = 0
         for megabytes in range(16, 56, 4):
             with self.subTest(megabytes):
                 def little(megabytes=megabytes):
                     resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
                 if subprocess.run([harness.DDPRUND, "--version"], preexec_fn=little, capture_output=True).returncode:
-                    continue  # main() isn't reached
+                    continue  # main() isn't reached with so little
                 daemon = self.start("--listen=127.0.0.1:0", f"--state-dir={self.scratch()}", program=harness.DDPRUND,
                                     preexec_fn=little)
                 first = daemon.stderr.readline()
@@ -90,7 +90,7 @@ class CommandLine(harness.Case):
                 if "can't start the thread" in first:
                     refused += 1
                     self.assertEqual((done.returncode, done.stderr), (2, ""), first)
-                elif "listening on" not in first:  # too little for what is needed before that thread
+                elif "listening on" not in first:  # the memory ended before that thread
                     self.assertGreater(done.returncode, 0, first + done.text)
                     self.assertNotIn("terminate called", first)
         self.assertGreater(refused, 0)
@@ -162,7 +162,7 @@ class CommandLine(harness.Case):
         port = harness.free_port()
         self.assertIn(f'"{port}" is no host; for a port on all interfaces give :{port}',
                       self.refused("--listen", str(port)))
-        daemon, endpoint = self.ddprund("--insecure", f"--listen=:{port}")  # the last one counts
+        daemon, endpoint = self.ddprund("--insecure", f"--listen=:{port}")  # the last --listen counts
         self.assertRegex(endpoint, rf"^(\[::\]|0\.0\.0\.0):{port}$")
         socket.create_connection(("127.0.0.2", port), 10).close()
         daemon.terminate()
@@ -187,7 +187,7 @@ class CommandLine(harness.Case):
                 with self.subTest(flags=flags, listen=listen):
                     daemon, endpoint = self.ddprund(f"--listen={listen}", *flags)
                     port = endpoint.rsplit(":", 1)[1]
-                    for _ in range(2):  # not once more for those who come
+                    for _ in range(2):  # joining nodes give no further line
                         done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", *of_clients, "true")
                         self.assertEqual(done.returncode, 0, done.text)
                     daemon.terminate()
@@ -197,7 +197,7 @@ class CommandLine(harness.Case):
                     self.assertEqual(told, expected, said)
 
     def daemon_among(self, hosts, prepare, *args):
-        """In a network of its own, with `hosts` as /etc/hosts."""
+        """Runs ddprund in a network of its own, with `hosts` as /etc/hosts."""
         script = f'mount --bind "$0" /etc/hosts && ip link set lo up && {prepare} && exec "$@"'
         inside = ["unshare", "--net", "--mount", "sh", "-c", script, hosts]
         if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
@@ -211,7 +211,7 @@ class CommandLine(harness.Case):
         hosts = self.write(self.scratch(), "hosts", "10.77.0.1 many\n10.77.0.2 many\n127.0.0.1 many\n")
         daemon = self.daemon_among(hosts, "ip address add 10.77.0.1/32 dev lo && ip address add 10.77.0.2/32 dev lo",
                                    "--insecure", "--listen=many:29400")
-        said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, two of them with more
+        said = "".join(daemon.stderr.readline() for _ in range(5))  # three addresses, of which two give a further line
         daemon.terminate()
         said += daemon.stderr.read()
         self.assertEqual(sorted(re.findall(r"anyone who reaches (\S+) can join and end jobs", said)),
@@ -230,7 +230,7 @@ class CommandLine(harness.Case):
     def own_address():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
-                probe.connect(("192.0.2.1", 9))  # sends nothing
+                probe.connect(("192.0.2.1", 9))  # this sends nothing
                 return probe.getsockname()[0]
             except OSError:
                 return None
@@ -285,7 +285,7 @@ class CommandLine(harness.Case):
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
                 hostile.sendall(b"\xff")
-                try:  # closed, after the line that names us
+                try:  # the connection is closed after the line about it was logged
                     self.assertEqual(hostile.recv(1), b"")
                 except ConnectionResetError:
                     pass
@@ -297,7 +297,7 @@ class CommandLine(harness.Case):
         daemon, endpoint = self.ddprund()
         port = int(endpoint.rsplit(":", 1)[1])
         size = fcntl.fcntl(daemon.stderr, fcntl.F_SETPIPE_SZ, 4096)
-        for _ in range(2 * size // 60):  # each one is good for a line of more than 60 bytes
+        for _ in range(2 * size // 60):  # each of these gives a line of more than 60 bytes
             with socket.create_connection(("127.0.0.1", port), 10) as hostile:
                 hostile.sendall(b"\xff")
                 try:
@@ -307,7 +307,7 @@ class CommandLine(harness.Case):
         with socket.create_connection(("127.0.0.1", port), 10) as client:
             client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
             self.assertIn(b"200 OK", client.recv(1000))
-        self.assertIn("speaks neither", daemon.stderr.readline())  # the reader takes all at once
+        self.assertIn("speaks neither", daemon.stderr.readline())  # this read takes all bytes of the pipe at once
         daemon.send_signal(signal.SIGTERM)
         done = self.finish(daemon, timeout=10)
         self.assertEqual(done.returncode, 0, done.text)
@@ -352,7 +352,7 @@ class CommandLine(harness.Case):
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         daemon, endpoint = self.ddprund(preexec_fn=few)
         address = ("127.0.0.1", int(endpoint.rsplit(":", 1)[1]))
-        silent = [socket.create_connection(address, 10) for _ in range(60)]  # the oldest ones make way
+        silent = [socket.create_connection(address, 10) for _ in range(60)]  # the daemon closes the oldest ones
         for _ in iter(lambda: "nearly all descriptors are in use" in daemon.stderr.readline(), True):
             pass
         hello = b"\0" + (0x3C85F7CE).to_bytes(4, "little") + b"\x0d1234"  # VALIDATE, PING
@@ -368,19 +368,19 @@ class CommandLine(harness.Case):
                     client.sendall(hello)
                     return client.recv(4) == b"1234"
             except ConnectionResetError:
-                return False  # those that left may not have been noticed yet
+                return False  # the daemon may not have noticed yet that some have left
         harness.wait_until(is_served, "a store's client is served again")
         self.assertIsNone(daemon.poll())
 
     def test_localhost_is_served_where_the_kernel_has_no_ipv6(self):
-        """As in a container: /etc/hosts has ::1, no interface has."""
+        """As in a container: /etc/hosts has ::1, and no interface has it."""
         hosts = self.write(self.scratch(), "hosts", "127.0.0.1 localhost\n::1 localhost\n")
         daemon = self.daemon_among(hosts, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1", "--listen=localhost:0")
         said = daemon.stderr.readline() + daemon.stderr.readline()
         self.assertRegex(said, r"can't listen on \[::1\]:\d+: .*\n.*listening on 127\.0\.0\.1:\d+")
 
     def test_closed_standard_streams_are_no_sockets(self):
-        """Else what is logged would go to whoever has connected."""
+        """Otherwise the log's lines would go to a connection that got that number."""
         port = harness.free_port()
         daemon = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', harness.DDPRUND,
                                    f"--listen=127.0.0.1:{port}"], env=harness.environment())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agents that know several endpoints of their rendezvous: who is tried, in which order, and what
-// becomes of a job whose leader falls silent while another one takes its place.
+// Agents that know several endpoints of their rendezvous. The tests are about the order in which
+// they are tried, and about a job whose leader falls silent while another one takes its place.
 #include <algorithm>
 #include <filesystem>
 
@@ -30,7 +30,8 @@ std::uint16_t port_of(const std::vector<UniqueFd>& listeners) {
 
 std::uint16_t dead_port() { return port_of(bind_endpoint(here(0))); }
 
-// A rendezvous whose io context stands still on demand: its host takes connections, nobody answers.
+// A rendezvous whose io context stands still on demand. Its host then takes connections, and nobody
+// answers.
 class PausableDaemon {
  public:
   explicit PausableDaemon(std::uint16_t port = 0, const DaemonOptions& options = {},
@@ -48,7 +49,7 @@ class PausableDaemon {
   Daemon daemon_;
 };
 
-// A link alone, what it said, and how long until it said so.
+// A link alone, its events, and the time until each.
 struct Linked {
   Linked(boost::asio::io_context& io, std::vector<Endpoint> endpoints)
       : link(
@@ -70,7 +71,7 @@ struct Linked {
   membership::AgentLink link;
 };
 
-// So long that a machine that stands still for seconds is not taken for a leader that does.
+// So long that a machine that stands still for seconds isn't taken for a silent leader.
 constexpr std::chrono::milliseconds kKeepAlive = 5s;
 
 struct World {
@@ -128,7 +129,7 @@ TEST_CASE_METHOD(World, "AgentLink: an endpoint where nothing listens sends it t
   REQUIRE(until([&] { return one.is_decided(); }));
   REQUIRE(one.up);
   CHECK(one.up->endpoint == here(leader.port()));
-  CHECK(one.failures.empty());  // no turn was over
+  CHECK(one.failures.empty());  // no attempt had used up its time
 }
 
 TEST_CASE_METHOD(World, "AgentLink: a standby sends it to the next one") {
@@ -154,7 +155,8 @@ TEST_CASE_METHOD(World, "AgentLink: one that never answers costs a second, not a
 TEST_CASE_METHOD(World, "AgentLink: each of several has its share of a short time") {
   const auto mute = bind_endpoint(here(0));
   Linked one(io, {here(port_of(mute)), here(leader.port())});
-  // Again where the machine stood still: it would never come to the second one without its share.
+  // If the machine stood still, it tries again. Without its share the second endpoint would never
+  // get a turn.
   for (int i = 0; i < 5 && !one.up; ++i) {
     one.link.close();
     one.failed.reset();
@@ -227,7 +229,7 @@ TEST_CASE_METHOD(World,
   CHECK(comes_to(other.port()));
   CHECK(comes_to(leader.port()));
   one.link.set_keep_alive(1min, 20s);
-  CHECK(comes_to(leader.port()));  // it welcomed it
+  CHECK(comes_to(leader.port()));  // this endpoint welcomed it
   CHECK(comes_to(other.port()));
 }
 
@@ -248,7 +250,8 @@ TEST_CASE_METHOD(World,
   const auto port = standby->port();
   start(2, {here(leader.port()), here(port)}, kKeepAlive);
   leader.paused = true;
-  REQUIRE(until([&] { return standby->num_requests() >= 4; }));  // the look-out is under way
+  // It is looking for the leader already.
+  REQUIRE(until([&] { return standby->num_requests() >= 4; }));
   standby.reset();
   std::filesystem::copy(directory.path("leader"), directory.path("successor"));
   successor = std::make_unique<PausableDaemon>(
@@ -276,7 +279,7 @@ TEST_CASE_METHOD(
   Linked one(io, {here(successor->port()), here(leader.port())});
   one.link.connect(5s);
   REQUIRE(until([&] { return one.is_decided(); }));
-  one.link.set_keep_alive(kKeepAlive, 600ms);  // it is welcome
+  one.link.set_keep_alive(kKeepAlive, 600ms);  // the leader has welcomed it
   one.link.close();
   one.up.reset();
   one.link.connect(5s);
@@ -300,7 +303,7 @@ TEST_CASE_METHOD(World, "AgentLink: a leader that answers again ends the look-ou
   REQUIRE(until([&] { return standby.num_requests() >= 2; }));
   leader.paused = false;
   int seen = -1;
-  // Until it wasn't asked for longer than the longest pause.
+  // Waits until it wasn't asked for longer than the longest pause.
   REQUIRE(until([&, asked_at = Clock::now()]() mutable {
     if (std::exchange(seen, standby.num_requests()) != seen) asked_at = Clock::now();
     return Clock::now() - asked_at > 600ms;
@@ -355,9 +358,10 @@ TEST_CASE("AgentLink: what a standby's answer is worth after an end of connectio
   boost::asio::io_context io{1};
   const MuteLeader plain(io, certificates, false, false), over_tls(io, certificates, false, true),
       over_tls_with_token(io, certificates, true, true), with_token(io, certificates, true, false);
-  CHECK(run_until(io, [&] { return !with_token.workers_live(); }));  // anybody may have answered
+  // The token's case is over: nobody that answered has proved it.
+  CHECK(run_until(io, [&] { return !with_token.workers_live(); }));
   run_until(
-      io, [] { return false; }, 2s);  // those before it had their time, and more
+      io, [] { return false; }, 2s);  // the other cases have had their time, and more
   CHECK(plain.workers_live());
   CHECK(over_tls.workers_live());
   CHECK(over_tls_with_token.workers_live());

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""fleet_load: a job of hundreds of nodes that fail, vanish and are cut off, by seed, against the ddprund
-that is shipped; what it does with bad input and with a rendezvous that isn't there."""
+"""fleet_load runs a job of hundreds of nodes against the shipped ddprund. By its seed, nodes fail, vanish
+and are cut off. It also gets bad input, and a rendezvous that isn't there."""
 import json
 import os
 import re
@@ -36,7 +36,7 @@ class FleetLoad(unittest.TestCase):
                     self.assertEqual(len(times[f"{event}_told_ms"]), 3)
                     for told, running in zip(times[f"{event}_told_ms"], times[f"{event}_running_ms"]):
                         self.assertLessEqual(told, running)
-                if not os.environ.get("DDPRUN_SANITIZE"):  # which takes memory of its own
+                if not os.environ.get("DDPRUN_SANITIZE"):  # a sanitizer takes memory of its own
                     self.assertLess(times["daemon_bytes_per_agent"], 60_000)
 
     def test_the_table_says_what_was_measured(self):
@@ -80,7 +80,7 @@ class FleetLoad(unittest.TestCase):
             self.assertIn(flag + " ", shown)
 
     def test_nobody_at_the_endpoint(self):
-        with socket.socket() as held:  # bound, not listening: refused
+        with socket.socket() as held:  # the port is bound without a listener, so connections are refused
             held.bind(("127.0.0.1", 0))
             done = self.load("--agents=2", f"--rdzv-endpoint=127.0.0.1:{held.getsockname()[1]}",
                                 "--time-limit=2")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund --ha: several of them and a real etcd; whoever leads, jobs go on and no worker notices."""
+"""ddprund --ha: several of them and a real etcd. Jobs go on under any leader, and no worker notices."""
 import os
 import random
 import re
@@ -22,14 +22,14 @@ class HighAvailability(SeveralDaemons):
         super().setUp()
         self.etcd = etcd.Etcd(self.scratch()).start().wait()
         self.addCleanup(lambda: self.etcd.stop())
-        self.endpoint = self.etcd.endpoint  # where ddprunds look for it
+        self.endpoint = self.etcd.endpoint  # ddprunds look for etcd there
 
     def flags_of(self, member):
         return [f"--ha=etcd://{self.endpoint}/test", f"--ha-name={member.name}:29400",
                 f"--ha-lease={self.lease}s"]
 
     def group(self, number=2, *flags):
-        """ddprunds; the first one leads."""
+        """Starts ddprunds, of which the first one leads."""
         first = Member(self, "c0", *flags)
         wait_until(lambda: first.role() == "leader", "the first one leads", 30)
         others = [Member(self, f"c{i}", *flags) for i in range(1, number)]
@@ -64,7 +64,7 @@ class HighAvailability(SeveralDaemons):
         self.check_end(agents, pids)
 
     def ask(self, member, authority, path, *certificate, over_tls=True):
-        """The answer's header; "" where the connection is closed without one."""
+        """The answer's header; "": the connection is closed without one."""
         context = ssl.create_default_context(cafile=f"{authority}/ca.pem")
         if certificate:
             context.load_cert_chain(*certificate)
@@ -77,7 +77,7 @@ class HighAvailability(SeveralDaemons):
                 return ""
 
     def test_a_standby_that_asks_for_certificates_tells_nobody_else_who_leads(self):
-        """Where none is asked for, whoever comes is told."""
+        """If no certificate is asked for, everybody is told."""
         certs, stranger = self.certs(), self.certs()
         tls = self.tls_server(certs)
         first = Member(self, "c0", *tls)
@@ -111,7 +111,7 @@ class HighAvailability(SeveralDaemons):
         self.check_end(agents, pids)
 
     def test_a_paused_leader_decides_nothing_any_more(self):
-        """Paused for longer than its lease, while a round ends: the other one decides, and it alone."""
+        """The leader is paused for longer than its lease, while a round ends. Only the other one decides."""
         first, second = self.group()
         agents = self.agents([first, second], "--max-restarts=1", failing=1)
         pids = self.wait_for_round(1)
@@ -119,7 +119,7 @@ class HighAvailability(SeveralDaemons):
         self.wait_for_agents(second)
         self.assertEqual(self.pids(1), pids)
         for pid in pids.values():
-            os.kill(pid, 0)  # none was stopped: the agents left in time
+            os.kill(pid, 0)  # no worker was stopped, because the agents left in time
         self.go(1)
         self.wait_for_round(2)
         first.go_on()
@@ -148,7 +148,7 @@ class HighAvailability(SeveralDaemons):
         agents = self.agents([first, second])
         pids = self.wait_for_round(1)
         self.etcd.kill()
-        # Seen by what is written, or by the lease's renewal, every 5 s.
+        # It notices at a write, or at the lease's renewal, every 5 s.
         wait_until(lambda: re.search("(?i)connection refused|no answer", first.log()), "it is missed")
         self.etcd.start().wait()
         wait_until(lambda: re.search("answers again|is written again", first.log()), "it is found again")
@@ -168,8 +168,7 @@ class HighAvailability(SeveralDaemons):
         self.check_end(agents, pids)
 
     def test_etcd_is_killed_and_started_again_while_rounds_end(self):
-        """Nobody is told of a round that ends meanwhile; then it is decided once, by the one that led or by the
-        next one."""
+        """Nobody is told of a round that ends meanwhile. It is then decided once, by the old leader or by the next one."""
         group = self.group()
         agents = self.agents(group, "--max-restarts=2", failing=2)
         pids = {1: self.wait_for_round(1)}
@@ -193,7 +192,7 @@ class HighAvailability(SeveralDaemons):
         self.check_rounds(agents, group, 3)
 
     def test_etcd_is_slow(self):
-        """A pause that the lease outlives: decisions wait, and are made."""
+        """The lease outlives the pause. Decisions wait, and are made."""
         first, second = self.group()
         agents = self.agents([first, second], "--max-restarts=1", failing=1)
         self.wait_for_round(1)
@@ -209,7 +208,7 @@ class HighAvailability(SeveralDaemons):
         self.assertEqual(first.log().count("leads, epoch") + second.log().count("leads, epoch"), 1)
 
     def test_etcd_stands_still_for_longer_than_the_lease_while_a_round_ends(self):
-        """Whoever leads afterwards decides, and it alone."""
+        """Only the leader of afterwards decides."""
         group = self.group()
         agents = self.agents(group, "--max-restarts=1", failing=1)
         pids = self.wait_for_round(1)
@@ -225,7 +224,7 @@ class HighAvailability(SeveralDaemons):
         self.check_rounds(agents, group, 2)
 
     def test_each_answer_of_etcd_takes_300_ms(self):
-        """A round fails, the leader is killed in the next one: decisions take longer, each is made once."""
+        """A round fails, and the leader is killed in the next one. Decisions take longer, and each is made once."""
         between = relay.Relay(self.etcd.port, late=0.15)
         self.addCleanup(between.close)
         self.endpoint = f"127.0.0.1:{between.port}"
@@ -241,7 +240,7 @@ class HighAvailability(SeveralDaemons):
         self.check_rounds(agents, group[1:], 3)
 
     def check_rounds(self, agents, group, last):
-        """The job ends well in round `last`; each rank of each round ran once, and one daemon leads."""
+        """The job ends well in round `last`. Each rank of each round ran once, and one daemon leads."""
         self.go()
         for agent in agents:
             done = self.finish(agent)
@@ -273,7 +272,7 @@ class HighAvailability(SeveralDaemons):
         self.check_count(agents)
 
     def test_each_request_counts_once_while_the_leader_is_paused(self):
-        """What it had heard and not told is told by nobody, and done by the other one."""
+        """The paused leader had heard requests and not answered them. It answers none; the other one carries them out."""
         one, other = self.group()
         agents = self.counting_agents([one, other])
         one.pause()
@@ -283,8 +282,8 @@ class HighAvailability(SeveralDaemons):
         self.check_count(agents)
 
     def test_kills_and_pauses_at_random_moments(self):
-        """Three rounds fail and are restarted while leaders and standbys are killed and paused: each
-        round and rank once."""
+        """Three rounds fail and are restarted while leaders and standbys are killed and paused. Each rank of each round
+        runs once."""
         moments = random.Random(seeds.seed())
         group = self.group(3)
         agents = self.agents(group, "--max-restarts=3", failing=3)

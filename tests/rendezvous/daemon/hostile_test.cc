@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's port against malformed, slow and silent peers; and the key spaces that it serves.
+// The daemon's port under malformed, slow and silent peers, and the key spaces that it serves.
 #include <algorithm>
 #include <future>
 #include <thread>
@@ -49,7 +49,7 @@ TEST_CASE("Daemon port: malformed input closes that connection and names the pee
   CHECK_THAT(daemon.exchange("GET /" + std::string(10'000, 'x') + " HTTP/1.1\r\n\r\n"),
              !Contains("200 OK") && !Contains("still open"));
   CHECK_THAT(daemon.exchange_frames(text_frame("not json")), !Contains("still open"));
-  // Said to the peer, too: an agent would come again and again with the same Join.
+  // The peer is told, too: an agent would otherwise come again and again with the same Join.
   CHECK_THAT(daemon.exchange_frames(text_frame("{\"type\":\"join\"}")),
              !Contains("still open") && Contains("\"refused\"") && Contains("is missing") &&
                  Contains("\"exit_code\":2"));
@@ -69,11 +69,12 @@ TEST_CASE("Daemon port: malformed input closes that connection and names the pee
 TEST_CASE("Daemon port: silent and slow peers are closed at the deadline") {
   {
     ServedDaemon daemon(100ms);
-    CHECK(daemon.exchange("") == "");                       // not a byte
+    CHECK(daemon.exchange("") == "");                       // no byte
     CHECK(daemon.exchange("GET /healthz HTTP/1.1") == "");  // half a request
   }
-  ServedDaemon daemon(2500ms);  // enough for the upgrade
-  CHECK_THAT(daemon.exchange(kUpgrade), Contains("101") && !Contains("still open"));  // no Join
+  ServedDaemon daemon(2500ms);  // enough time for the upgrade
+  // No Join came.
+  CHECK_THAT(daemon.exchange(kUpgrade), Contains("101") && !Contains("still open"));
 }
 
 TEST_CASE("Daemon port: half-said requests don't keep others out: the oldest one goes") {
@@ -88,7 +89,7 @@ TEST_CASE("Daemon port: half-said requests don't keep others out: the oldest one
     CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
                Contains("ddprun-rendezvous"));
   }
-  // The daemon may have seen them in another order than they were made.
+  // The daemon may have seen them in another order than the one in which they were made.
   const auto closed = [](const UniqueFd& fd) {
     char byte;
     return !receive_step(fd.get(), &byte, 1).ended.empty();
@@ -105,7 +106,7 @@ TEST_CASE("Daemon port: agents that never join don't keep others out: the oldest
   ServedDaemon daemon(60s, 3);
   std::vector<UniqueFd> mute;
   for (int i = 0; i < 4; ++i) mute.push_back(daemon.upgrade());
-  CHECK(daemon.read_all(mute.front()).empty());  // closed
+  CHECK(daemon.read_all(mute.front()).empty());  // this one was closed
   for (int i = 1; i < 4; ++i) {
     char byte = 0;
     const SocketStep step = receive_step(mute[i].get(), &byte, 1);
@@ -123,7 +124,7 @@ TEST_CASE("Daemon port: c10d connections get a plain store") {
   CHECK(second.get("key") == "value");
 }
 
-// Seconds that a thousand connections to that port take, each with its question and answer.
+// The seconds that a thousand connections to that port take, each with a question and its answer.
 double time_of_connections(std::uint16_t port, int at_once) {
   const std::string hello(
       "\0\xce\xf7\x85\x3c\x0d"
@@ -148,7 +149,7 @@ double time_of_connections(std::uint16_t port, int at_once) {
 
 TEST_CASE("Daemon port: a connection costs little, also beside hundreds that begin with it") {
   ServedDaemon daemon;
-  // What the kernel alone takes: a thread that accepts, reads and answers one after the other.
+  // The kernel's own cost: a thread that accepts, reads and answers one connection after the other.
   const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
   constexpr int kAttempts = 3;  // the best counts: other programs may take the CPU for a while
   const auto bare = std::async(std::launch::async, [&] {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund is killed at the n-th write to its journal, for each n of a whole job, and started again: the
-job goes on and nothing is decided twice.
+"""ddprund is killed at the n-th write to its journal, for each n of a whole job, and started again. The job goes on,
+and nothing is decided twice.
 
 Every DDPRUN_KILL_STEP-th of them; with 1 all (scripts/soak.sh --only journal-kills)."""
 import glob
@@ -23,12 +23,13 @@ LIBRARY = os.path.join(harness.BIN, "libdie_at_write.so")
 
 
 class Run:
-    """One job of two rounds, of which the first one fails, at a ddprund that dies at the `at`-th write
-    (the process after it at its `again_at`-th), and is started again at once whenever it does."""
+    """A job of two rounds, of which the first one fails. Its ddprund dies at the `at`-th write, and the next process at
+    its `again_at`-th. It is started again at once whenever it dies."""
 
     def __init__(self, case, at, is_half, again_at=0):
         self.case, self.is_half = case, is_half
-        self.deadly = [each for each in (again_at, at) if each]  # of the processes to come, last one first
+        # The writes at which the coming processes die, the last process first.
+        self.deadly = [each for each in (again_at, at) if each]
         self.directory = os.path.realpath(case.scratch())
         self.state = os.path.join(self.directory, "state")
         self.port = harness.free_port()
@@ -50,7 +51,7 @@ class Run:
             return file.read()
 
     def live(self):
-        """Starts it again where it has died; whether it listens."""
+        """Starts the daemon again if it has died. Returns whether it listens."""
         if self.daemon is None:
             self.start()
         elif self.daemon.poll() is not None:
@@ -60,16 +61,16 @@ class Run:
         return "listening on" in self.log()[self.begin:]
 
     def wait(self, condition, what):
-        """Until it listens and that holds."""
+        """Waits until the daemon listens and `condition` holds."""
         def holds():
             try:
                 return self.live() and condition()
-            except (OSError, http.client.HTTPException):  # it died while it was asked
+            except (OSError, http.client.HTTPException):  # the daemon died while it was asked
                 return False
         wait_until(holds, what, 40)
 
     def wait_for_end(self, num_jobs=1):
-        """Of so many jobs; what is told of them."""
+        """Waits for the end of so many jobs. Returns their entries."""
         page = {}
 
         def are_over():
@@ -80,7 +81,7 @@ class Run:
         return page["finished"]
 
     def end(self):
-        """It is stopped, and may die even so."""
+        """Stops the daemon, which may die even so."""
         while True:
             self.wait(lambda: True, "it listens")
             self.daemon.terminate()
@@ -102,7 +103,7 @@ class Run:
         told = self.wait_for_end()
         case.assertEqual([(job["run_id"], job["exit_code"], job["rounds"]) for job in told], [("job", 0, 2)])
         self.end()
-        # Each rank of each round was started once: pids() looks.
+        # pids() checks that each rank of each round was started once.
         case.assertEqual([len(case.pids(number)) for number in (1, 2, 3)], [4, 4, 0])
         case.assertNotIn("damaged", self.log())
 
@@ -114,7 +115,7 @@ class Run:
 
 class JournalKill(RoundsCase):
     def run_job(self, at, **how):
-        """How often its ddprund died."""
+        """Returns how often the job's ddprund died."""
         run = Run(self, at, **how)
         self.addCleanup(run.close)
         try:
@@ -126,12 +127,12 @@ class JournalKill(RoundsCase):
         return run.num_deaths
 
     def check_every(self, **how):
-        """From the first write on, until a job is over before it comes to that many."""
+        """Kills at each write, from the first one on, until a job is over before it comes to that many."""
         at = 1
         while self.run_job(at, **how) > 0:
             at += STEP
         print(f"{at // STEP} deaths, the last one at write {at - STEP} ", end="", file=sys.stderr, flush=True)
-        self.assertGreater(at, 100)  # it does count what is written
+        self.assertGreater(at, 100)  # the writes are counted indeed
 
     def test_killed_at_the_nth_write(self):
         self.check_every(is_half=False)
@@ -140,7 +141,7 @@ class JournalKill(RoundsCase):
         self.check_every(is_half=True)
 
     def damaged_journal(self):
-        """The directory of one that has two jobs that are over, of which the first one's row is damaged."""
+        """The directory of a journal with two jobs that are over. The first one's row is damaged."""
         run = Run(self, 0, False)
         self.addCleanup(run.close)
         run.wait(lambda: True, "it listens")
@@ -165,7 +166,7 @@ class JournalKill(RoundsCase):
                 self.addCleanup(run.close)
                 shutil.copytree(damaged, run.state)
                 self.assertEqual([job["run_id"] for job in run.wait_for_end()], ["second"], f"{at}\n{run.log()}")
-                # Whoever it was that made it anew, and whether or not it lived to say so.
+                # Any of the processes may have made it anew, and may have died before it said so.
                 self.assertEqual(len(glob.glob(run.state + "/journal.db.damaged-*Z")), 1, f"{at}\n{run.log()}")
                 run.end()
                 deaths = run.num_deaths

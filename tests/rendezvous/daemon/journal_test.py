@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund --state-dir: killed at any moment and started again, jobs go on and no worker notices."""
+"""ddprund --state-dir is killed at any moment and started again. Jobs go on, and no worker notices."""
 import ctypes
 import datetime
 import glob
@@ -30,7 +30,7 @@ class Journal(RoundsCase):
         self.daemon = None
 
     def serve(self, *flags, prefix=(), wait=True):
-        """ddprund with our state directory; its log is added to self.errors."""
+        """Starts ddprund with the test's state directory. Its log is appended to self.errors."""
         with open(self.errors, "a") as errors:
             start = os.path.getsize(self.errors)
             self.daemon = subprocess.Popen(
@@ -129,11 +129,11 @@ class Journal(RoundsCase):
             done = self.finish(agent)
             self.assertEqual(done.returncode, 75, done.text)
         self.go()
-        for agent in self.agents(run_id="next"):  # and serves on
+        for agent in self.agents(run_id="next"):  # the daemon serves further jobs
             self.assertEqual(self.finish(agent).returncode, 0)
 
     def test_something_else_that_answers_meanwhile_ends_no_job(self):
-        """A proxy whose server is away, or who took the port."""
+        """A proxy whose server is away, or another program that took the port."""
         asked = []
 
         class Away(http.server.BaseHTTPRequestHandler):
@@ -168,7 +168,7 @@ class Journal(RoundsCase):
         agents = self.agents("--max-restarts=3", failing=3)
         self.wait_for_round(1)
         for number in (1, 2, 3, 4):
-            # Around the round's end and the next one's begin, where all that is decided is.
+            # All decisions are made around a round's end and the next one's begin.
             self.go(number)
             for _ in range(2):
                 time.sleep(moments.uniform(0, 0.03))
@@ -210,7 +210,7 @@ class Journal(RoundsCase):
     def test_jobs_that_wait_are_there_again(self):
         self.serve()
         first = self.agents(count=1)
-        # Not earlier: until it is taken in it may take the port itself, as nobody has it.
+        # No earlier moment will do: a node that isn't taken in yet may take the free port itself.
         wait_until(lambda: "joined with 2 workers" in self.log(), "a node waits")
         self.kill()
         self.serve()
@@ -224,7 +224,7 @@ class Journal(RoundsCase):
             return json.load(answer)["finished"]
 
     def rows(self):
-        """Names of the journal's rows; its daemon is gone."""
+        """Names of the journal's rows, after its daemon's end."""
         database = sqlite3.connect(os.path.join(self.state, "journal.db"))
         names = [key for (key,) in database.execute("SELECT key FROM rows")]
         database.close()
@@ -301,7 +301,7 @@ class Journal(RoundsCase):
             self.assertEqual(done.returncode, 75, done.text)
             self.assertIn("does not know this agent any more", done.text)
         self.go()
-        for agent in self.agents(run_id="next"):  # and serves on
+        for agent in self.agents(run_id="next"):  # the daemon serves further jobs
             self.assertEqual(self.finish(agent).returncode, 0)
 
     def test_a_full_disk_stops_no_job(self):
@@ -325,7 +325,7 @@ class Journal(RoundsCase):
         disk, prefix = self.small_disk("1m")
         self.state = os.path.join(disk, "state")
         self.serve(prefix=prefix)
-        # A process of the same mounts, so that the disk outlives the daemon.
+        # A process in the same mount namespace, so that the disk outlives the daemon.
         holder = subprocess.Popen(["nsenter", "-t", str(self.daemon.pid), "-m", "sleep", "600"])
         self.addCleanup(lambda: (holder.kill(), holder.wait()))
         mounts = lambda process: os.readlink(f"/proc/{process.pid}/ns/mnt")  # noqa: E731
@@ -362,7 +362,7 @@ class Journal(RoundsCase):
         return self.fail(f"ddprund has no thread {name}")
 
     def test_a_disk_that_hangs_stops_no_job(self):
-        """The thread that writes is stopped, as one is that waits for a disk."""
+        """The thread that writes is stopped, as if it waited for a disk."""
         self.serve()
         self.assertEqual(self.keeping(), {"kept": True})
         thread = self.thread_named("journal")
@@ -472,7 +472,7 @@ class Journal(RoundsCase):
         self.assertRegex(self.log(), r"the last \d+ commits of the journal are missing: the disk lost them")
 
     def change_rows(self, pattern, change):
-        """Of the journal of a daemon that is gone; as a disk that lost single writes leaves them."""
+        """Changes rows of the journal of a daemon that is gone. A disk that lost single writes would leave such rows."""
         database = sqlite3.connect(os.path.join(self.state, "journal.db"))
         with database:
             for key, content in database.execute("SELECT key, content FROM rows WHERE key LIKE ?",
@@ -491,7 +491,7 @@ class Journal(RoundsCase):
         wait_until(lambda: all(node["phase"] == "running" for node in self.jobs()[0]["nodes"]),
                    "both have said that their workers run")
         self.kill()
-        self.serve()  # confirms it as they come back
+        self.serve()  # the daemon confirms it as they come back
         wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "both are back")
         self.kill()
         self.change_rows("jobs/%/nodes/%", lambda node: node["channel"].update(received=0))
@@ -504,7 +504,7 @@ class Journal(RoundsCase):
 
     def test_one_directory_one_daemon(self):
         first = self.serve()
-        # Also where the port is the same: nobody connects to one that can't read its journal yet.
+        # The port may be the same, because a ddprund that can't read its journal yet takes no connections.
         second = self.serve(wait=False)
         self.assertEqual(second.wait(20), 2)
         self.assertIn(f"{self.state} is in use by pid {first.pid}", self.log())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hundreds of jobs at once on one Daemon, over real sockets: each is told of itself alone.
+// Hundreds of jobs at once on one Daemon, over real sockets. Each job is told of itself alone.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -22,9 +22,9 @@ using namespace std::chrono_literals;
 using membership::Join;
 
 constexpr int kNumJobs = test::kIsSanitized ? 60 : 300;
-constexpr auto kPatience = 60s;  // a sanitizer's, on a loaded machine
+constexpr auto kPatience = 60s;  // enough for a sanitizer, on a loaded machine
 
-// Both ends of two connections for each job, and what else is open here.
+// Room for both ends of two connections for each job, and for other open files of this process.
 bool may_open_enough() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -33,13 +33,13 @@ bool may_open_enough() {
   return limit.rlim_cur >= 4 * kNumJobs + 200;
 }
 
-// What becomes of a job, by its number.
+// The course of a job, which follows from its number.
 enum class Fate { kSucceeds, kFails, kFailsOnce };
 
 struct Job {
   std::string run_id;
   Fate fate = Fate::kSucceeds;
-  int exit_code = 0;    // of the worker that fails
+  int exit_code = 0;    // of the failing worker
   int num_workers = 0;  // of each of its two nodes
   std::unique_ptr<TestAgent> nodes[2];
 
@@ -60,7 +60,7 @@ std::vector<Job> plan_jobs() {
   return jobs;
 }
 
-// Node `index` of it; all jobs' nodes are on the same two hosts.
+// The job's node `index`. All jobs' nodes are on the same two hosts.
 Join join_of(const Job& job, int index) {
   Join join = make_join(index == 0 ? "a" : "b", 2, job.num_workers);
   join.run_id = job.run_id;
@@ -78,7 +78,7 @@ void check_rounds(const Job& job) {
       CHECK(rounds[i].round == i + 1);
       CHECK(rounds[i].world_size == 2 * job.num_workers);
       CHECK(rounds[i].restart_count == static_cast<int>(i));
-      // Whoever came first is node rank 0, and stays it.
+      // The node that came first is node rank 0, and stays it.
       CHECK(rounds[i].first_global_rank == rounds[i].node_rank * job.num_workers);
       CHECK(rounds[i].node_rank == rounds[0].node_rank);
     }
@@ -106,7 +106,8 @@ TEST_CASE("Daemon: hundreds of jobs at once are each told of themselves alone") 
   options.keep_finished = 1h;
   Daemon daemon(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
   std::vector<Job> jobs = plan_jobs();
-  for (const int index : {0, 1}) {  // no job is whole before all have a node that waits
+  // First one node of each job waits, so no job is whole too early.
+  for (const int index : {0, 1}) {
     for (Job& job : jobs) {
       job.nodes[index] = std::make_unique<TestAgent>(io, daemon.port(), join_of(job, index));
     }

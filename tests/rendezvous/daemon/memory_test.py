@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund's memory comes back: jobs of many nodes, small ones with stores behind proxies, and keys on
-its own port come and go. DDPRUN_MEMORY_SECONDS=N: for how long each of the two (10)."""
+"""ddprund's memory comes back. Jobs of many nodes, small jobs with stores behind proxies, and keys on its own port come
+and go. DDPRUN_MEMORY_SECONDS=N: for how long each of the two runs (10)."""
 import os
 import sys
 import time
@@ -13,11 +13,11 @@ import skips  # noqa: E402
 from harness import wait_until  # noqa: E402
 
 SECONDS = float(os.environ.get("DDPRUN_MEMORY_SECONDS", "10"))
-WARM_UP = 3  # rounds of load, after which memory counts: what is kept for reuse is there
+WARM_UP = 3  # rounds of load before memory counts, so that memory kept for reuse is there
 STORE_LOAD = os.path.join(harness.BIN, "store_load")
 FLEET_LOAD = os.path.join(harness.BIN, "fleet_load")
 MOST = 1.05
-SLACK = 256 << 10  # bytes: pages of what differs from run to run
+SLACK = 256 << 10  # bytes, for pages that differ from run to run
 
 
 class Memory(harness.Case):

@@ -25,7 +25,7 @@ class Metrics(prometheus.Case):
         return port
 
     def two_nodes(self, endpoint, script, *flags):
-        """The directory where its workers say that they run, and the two."""
+        """Starts two nodes. Returns the directory in which their workers say that they run, and the two processes."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory)
         args = ["--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job", *flags, "--no-python", "sh", "-c", script]
@@ -44,7 +44,7 @@ class Metrics(prometheus.Case):
                        'ddprun_job_seconds_total{phase="running"}', "ddprun_job_redone_seconds_total"):
             self.assertEqual(found[series], 0, series)
         self.assertEqual(found["ddprun_leader"], 1)
-        self.assertEqual(found['ddprun_connections_total{kind="page"}'], 2)  # with /healthz
+        self.assertEqual(found['ddprun_connections_total{kind="page"}'], 2)  # /healthz counts, too
         for series in ("process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes",
                        "process_start_time_seconds"):
             self.assertGreater(found[series], 0, series)
@@ -125,7 +125,7 @@ class Metrics(prometheus.Case):
                               ('ddprun_job_seconds_total{phase="running"} > bool 0', 1)):
             self.await_value(scraper, series, value)
         names = self.label_names(scraper)
-        ours = {"__name__", "instance", "job"}  # Prometheus' own
+        ours = {"__name__", "instance", "job"}  # the labels that Prometheus adds
         self.assertLessEqual(names, ours | {"phase", "cause", "le", "result", "kind", "awaits", "store", "program", "version"})
         self.check(port)
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes way for whom before anybody has said who they are.
+// Newcomers that make way for others before anybody has said who they are.
 #include "rendezvous/daemon/newcomers.h"
 
 #include <boost/asio/io_context.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Connections by a name of their own, and which of them were ended, with the reason.
+// Connections with names, and those of them that were ended, with the reason.
 struct Crowd {
   explicit Crowd(Newcomers::Options options) {
     set_log_level(LogLevel::kError);
@@ -62,7 +62,7 @@ TEST_CASE("Newcomers: of too many the oldest one goes, of the address that has t
   CHECK(crowd.ended == Names{"a0"});
   crowd.come("b1", "10.0.0.3");
   CHECK(crowd.ended == Names{"a0", "a1"});
-  crowd.come("b2", "10.0.0.3");  // who comes counts, too
+  crowd.come("b2", "10.0.0.3");  // the newest connection counts, too
   CHECK(crowd.ended == Names{"a0", "a1", "b0"});
   CHECK(crowd.all->size() == 5);
   CHECK(crowd.reasons.front() == "5 came after it");
@@ -114,7 +114,7 @@ TEST_CASE("Newcomers: where descriptors are scarce one comes for another, or not
   a->ended_by([&](const std::string&) { first.reset(); });
   CHECK(crowd.all->admit(address("10.0.0.2"), second).has_value());
   CHECK(first.get() == -1);
-  CHECK(second.get() == freed);  // or the next one would find none
+  CHECK(second.get() == freed);  // the number is free at once, for the next one
 }
 
 TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then, the others stay") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection of a process to the rendezvous that it serves itself: without TLS, and nobody
-// else's.
+// The connection of a process to the rendezvous that it serves itself. It has no TLS, and nobody
+// else can make one.
 #include <boost/asio/post.hpp>
 #include <future>
 #include <string>

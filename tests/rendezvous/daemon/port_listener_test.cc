@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon's port where accept(2) fails, or what takes a connection does. This program's accept4()
-// fails as a test says.
+// A daemon's port when accept(2) fails, or when the taker of a connection fails. This program's
+// accept4() fails as a test says.
 #include "rendezvous/daemon/port_listener.h"
 
 #include <sys/socket.h>
@@ -43,9 +43,10 @@ namespace {
 using namespace std::chrono_literals;
 using testing::run_until;
 
-constexpr std::size_t kMostPerTry = 64;  // of what may be the failure of one connection alone
+// Tries in a row if the failure may be one connection's alone.
+constexpr std::size_t kMostPerTry = 64;
 
-// A listener, and what it has taken of clients that speak HTTP.
+// A listener, and the connections that it has taken.
 struct Port {
   explicit Port(std::string what_fails = {}) : failure(std::move(what_fails)) {
     auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores behind proxies while connections end and the rendezvous' process dies: what was said
-// before the end is as if nothing had happened.
+// Stores behind proxies while connections end and the rendezvous' process dies. Later messages
+// continue those before as if nothing had happened.
 #include "rendezvous/daemon/proxied_stores.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ ProxiedStores::Options options(std::function<void(ProxiedStores::ConnectionId, s
   return made;
 }
 
-// A node's end, without sockets: adds, waits for a barrier, and keeps what it is told.
+// A node's end, without sockets. It adds, waits for a barrier, and keeps what it is told.
 class Node {
  public:
   std::string next_frame() {
@@ -87,7 +87,7 @@ ProxiedStores::Seat seat_of(std::uint64_t node, std::uint64_t round = kRound) {
 
 std::optional<membership::Seat> no_seat() { return std::nullopt; }
 
-// The journal has what changed; what follows from it is said.
+// The journal keeps the changes. Then their replies are said.
 void keep(ProxiedStores& stores, journal::Rows& rows) {
   journal::apply_batch(stores.take_changes(), rows);
   stores.release(stores.take_marks());
@@ -121,7 +121,7 @@ class World {
       }
     }
     settle();
-    for (auto& node : nodes_) {  // the barrier's last arrivals
+    for (auto& node : nodes_) {  // the last arrivals at the barrier
       node.ask(kBarrierClient, request_of_number(Opcode::kBarrier, "/barrier", kNodes));
       if (random_() % 2) crash();
     }
@@ -175,7 +175,7 @@ class World {
     nodes_[node].reconnect();
   }
 
-  // What was not committed is lost.
+  // Changes that were not committed are lost.
   void crash() {
     ++num_crashes;
     uncommitted_.clear();
@@ -223,7 +223,7 @@ class World {
           std::ranges::any_of(nodes_, [](const Node& node) { return !node.all_heard(); });
       if (!busy) continue;
       quiet = -1;
-      // Small acknowledgements come with a new connection alone.
+      // Small acknowledgements go out only with a new connection.
       for (std::size_t i = 0; turn % 4 == 3 && i < kNodes; ++i) cut(i);
     }
   }
@@ -262,7 +262,7 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased, missing ones ar
   journal::Rows rows;
   for (int i = 0; i < 3; ++i) {
     stores.received(1, seat_of(0), node.next_frame(), kNow);
-    CHECK(said.empty());  // not before it is kept
+    CHECK(said.empty());  // nothing is said before it is kept
     keep(stores, rows);
     REQUIRE(said.size() == 1);
     node.hear(said.back());
@@ -282,7 +282,7 @@ TEST_CASE("ProxiedStores: rows of a job that is over are erased, missing ones ar
   CHECK(why == "rows of its store are missing");
   CHECK(later.take_changes().size() == 1);
 
-  // Workers may still be stopping: their store is there, and no row of it any more.
+  // Workers may still be stopping. Their store is still there, without rows in the journal.
   stores.keep_only([](std::uint64_t) { return false; });
   keep(stores, rows);
   CHECK(rows.empty());
@@ -321,9 +321,9 @@ TEST_CASE("ProxiedStores: a log takes the rows of the one before the last snapsh
   };
   int number = 0;
   while (num_snapshots < 4) set(++number);
-  CHECK(num_erased < 4);  // logs of what is as long each time are
+  CHECK(num_erased < 4);  // logs of the same length are overwritten each time
   for (int i = 0; i < 3; ++i) set(++number);
-  CHECK(rows.size() + num_erased >= most_rows);  // those that are left over, too
+  CHECK(rows.size() + num_erased >= most_rows);  // left-over rows are overwritten, too
   CHECK(most_rows < 100);
 
   const auto restored = [](const journal::Rows& kept, std::string* why) {
@@ -338,14 +338,14 @@ TEST_CASE("ProxiedStores: a log takes the rows of the one before the last snapsh
   again->keep_only([](std::uint64_t) { return false; });
   journal::Rows left = rows;
   journal::apply_batch(again->take_changes(), left);
-  CHECK(left.empty());  // those that mean nothing, too
+  CHECK(left.empty());  // rows without a meaning are erased, too
 
   journal::Rows without = rows;
-  without.erase(without.begin());  // the snapshot
+  without.erase(without.begin());  // erases the snapshot
   restored(without, &why);
   CHECK(why == "rows of its store are missing");
   without = rows;
-  without.erase(std::next(without.begin()));  // the first of the log
+  without.erase(std::next(without.begin()));  // erases the first row of the log
   why.clear();
   restored(without, &why);
   CHECK(why == "rows of its store are missing");
@@ -377,14 +377,14 @@ TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and it
   keep(stores, rows);
   CHECK(rows.empty());
   CHECK(stores.usage().keys == 0);
-  // A node that is still in the round before.
+  // This node is still in the round before.
   nodes[1].ask(1, add_one("/k"));
   stores.received(1, seat_of(1, round), nodes[1].next_frame(), kNow);
   keep(stores, rows);
   CHECK(rows.empty());
 }
 
-// It may come back: nothing but its round's end says that it won't.
+// The node may come back. Only its round's end says that it won't.
 TEST_CASE(
     "ProxiedStores: what a node that vanishes waits for stays and counts until the round ends") {
   ProxiedStores stores(options([](auto, const std::string&) {}));
@@ -496,7 +496,7 @@ TEST_CASE("ProxiedStores: a node's large requests wait, and no other node's requ
   nodes[2].ask(1, add_one("/k"));
   say(2, kNow);
   CHECK(nodes[2].replies[1].size() == 8);
-  nodes[2].ask(1, large);  // for another node's large requests it doesn't wait either
+  nodes[2].ask(1, large);  // its wait is for its own large requests, not for another node's
   say(2, kNow);
   CHECK(nodes[2].replies[1].size() == 8 + 1);
   CHECK(nodes[1].replies[1].size() == 3);
@@ -551,7 +551,7 @@ TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited,
   for (const char* key : {"/a", "/b", "/c"}) node.ask(1, add_one(key));
   node.ask(2, add_one("/c"));
   exchange();
-  node.ask(3, add_one("/c"));  // a third connection
+  node.ask(3, add_one("/c"));  // this is a third connection
   exchange();
   CHECK(node.refusals[3] ==
         "all jobs' stores in the rendezvous have 2 connections, the limit is 2 (ddprund "
@@ -566,12 +566,12 @@ TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited,
   CHECK(node.replies[1].size() == 3 * 8);
   CHECK(node.replies[2].size() == 2 * 8);
 
-  // A ddprund with other limits makes the same of it.
+  // A ddprund with other limits comes to the same result from these rows.
   stores = std::make_unique<ProxiedStores>(
       options([&](auto, const std::string& message) { said.push_back(message); }));
   stores->restore(rows, [](auto, const std::string& why) { FAIL(why); });
   CHECK(stores->usage().keys == 3);
-  CHECK(stores->usage().connections == 3);  // two were refused, and not closed
+  CHECK(stores->usage().connections == 3);  // two of them were refused, and are still open
   node.reconnect();
   exchange();
   node.ask(2, add_one("/c"));
@@ -594,7 +594,7 @@ TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told
   }
   auto named = options([&](auto, const std::string& message) { said.push_back(message); });
   named.trouble = [&](auto, const std::string& why) { troubles.push_back(why); };
-  ProxiedStores after(named);  // nothing of it was kept
+  ProxiedStores after(named);  // this one has kept nothing
   after.received(1, seat_of(0), node.next_frame(), kNow);
   REQUIRE(troubles.size() == 1);
   CHECK(troubles[0] == "a store proxy has replies that are not known here");

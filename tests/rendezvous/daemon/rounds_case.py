@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of two nodes whose four workers say in files when they run, and wait or fail as they are told:
-what tests of daemons that end and begin again look at."""
+"""A job of two nodes, for tests of daemons that end and begin again. Its four workers say in files when they run. They
+wait or fail as they are told."""
 import errno
 import glob
 import os
@@ -12,8 +12,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "launcher"))
 import harness  # noqa: E402
 from harness import wait_until  # noqa: E402
 
-# A worker: a file per round and rank with its pid, then it waits for `go`, or fails where the round
-# is to fail.
+# A worker writes its pid into a file for each round and rank. Then it waits for `go`, or fails if its round is to fail.
 WORKER = ('echo $$ >> "$MEET/$DDPRUN_ROUND.$RANK"; '
           'until [ -e "$MEET/go$DDPRUN_ROUND" ] || [ -e "$MEET/go" ]; do sleep 0.02; done; '
           'if [ $DDPRUN_ROUND -le $FAILING ] && [ $RANK = $((DDPRUN_ROUND % 4)) ]; then exit 9; fi')
@@ -32,7 +31,7 @@ class RoundsCase(harness.Case):
                            FAILING=str(failing)) for _ in range(count)]
 
     def pids(self, round_number):
-        """Of the workers of a round, by rank; each rank was started once."""
+        """The pids of a round's workers, by rank. Each rank was started once."""
         found = {}
         for path in glob.glob(os.path.join(self.meet, f"{round_number}.*")):
             with open(path) as file:
@@ -50,7 +49,7 @@ class RoundsCase(harness.Case):
         open(os.path.join(self.meet, f"go{round_number}"), "w").close()
 
     def small_disk(self, size):
-        """A directory, and what to start a process with that is to have a disk of `size` ("4m") there."""
+        """A directory, and the words before a command that is to have a disk of `size` ("4m") there."""
         disk = self.scratch()
         script = f'mount -t tmpfs -o size={size} none {disk} && exec "$@"'
         prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
@@ -59,7 +58,7 @@ class RoundsCase(harness.Case):
         return disk, prefix
 
     def fill(self, process, disk):
-        """That disk of that process; returns the path of the file that takes it up."""
+        """Fills that disk, as `process` sees it. Returns the path of the file that does."""
         inside = f"/proc/{process.pid}/root{disk}/filler"
         with open(inside, "wb", buffering=0) as filler:
             try:

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous::testing {
 
 using namespace std::chrono_literals;
 
-// What was logged since the last ServedDaemon was made.
+// The log lines since the last ServedDaemon was made.
 inline std::vector<std::string>& lines() {
   static std::vector<std::string> all;
   return all;
@@ -47,21 +47,21 @@ class ServedDaemon {
     set_log_level(LogLevel::kError);
   }
   boost::asio::io_context& io() { return io_; }
-  Daemon& daemon() { return *daemon_; }  // on its io thread
+  Daemon& daemon() { return *daemon_; }  // to be used on its io thread
 
-  // Sends `text`, returns all that comes until the daemon closes.
+  // Sends `text`. Returns all bytes until the daemon closes.
   std::string exchange(const std::string& text) {
     const UniqueFd connection = connect();
     send_all(connection.get(), text.data(), text.size(), Deadline::after(5s));
     return read_all(connection);
   }
-  // Upgrades to the agents' WebSocket first.
+  // Does the same after an upgrade to the agents' WebSocket.
   std::string exchange_frames(const std::string& bytes) {
     const UniqueFd connection = upgrade();
     send_all(connection.get(), bytes.data(), bytes.size(), Deadline::after(5s));
     return read_all(connection);
   }
-  // An agent's connection, nothing said yet.
+  // An agent's connection on which nothing was said yet.
   UniqueFd upgrade() {
     UniqueFd connection = connect();
     const std::string greeting = kUpgrade;

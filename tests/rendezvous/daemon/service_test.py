@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ddprund and ddprun as services of systemd (docs/systemd.md): what they tell a manager, the sockets that
-they take from one, and what SIGHUP reads again."""
+"""ddprund and ddprun as services of systemd (docs/systemd.md). They send messages to a manager, take sockets from it,
+and read files again after SIGHUP."""
 import contextlib
 import hashlib
 import os
@@ -21,7 +21,7 @@ import frozen  # noqa: E402
 import journald  # noqa: E402
 from several_daemons import wait_until  # noqa: E402
 
-# Says whom the variables are for, as systemd does: the process that becomes the service.
+# As systemd does, this names the process for which the variables are: the one that becomes the service.
 FOR_ITSELF = 'WATCHDOG_PID=$$ LISTEN_PID=$$; export WATCHDOG_PID LISTEN_PID; exec "$0" "$@"'
 
 
@@ -34,11 +34,11 @@ class ServiceCase(harness.Case):
         self.manager.settimeout(harness.TIMEOUT)
 
     def told(self):
-        """The next datagram → its assignments."""
+        """The assignments of the next datagram."""
         return dict(line.split("=", 1) for line in self.manager.recv(65536).decode().splitlines())
 
     def hear_all(self):
-        """What was told before."""
+        """Reads the messages that came until now."""
         self.manager.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -58,7 +58,7 @@ class ServiceCase(harness.Case):
         return process
 
     def daemon(self, *args, **more):
-        """Serving."""
+        """Starts a daemon that serves."""
         daemon = self.service(harness.DDPRUND, *args, **more)
         told = self.told()
         self.assertEqual(told["READY"], "1")
@@ -66,7 +66,7 @@ class ServiceCase(harness.Case):
         return daemon, address, told["STATUS"]
 
     def job(self, address, *flags):
-        """Runs until somebody writes to self.gate."""
+        """Starts a job that runs until somebody writes to self.gate."""
         self.gate = os.path.join(self.scratch(), "gate")
         os.mkfifo(self.gate)
         job = self.start(f"--rdzv-endpoint={address}", *flags, "sh", "-c", 'echo up; cat "$0"', self.gate)
@@ -110,7 +110,7 @@ class Notifications(ServiceCase):
     def test_the_watchdog_hears_from_the_event_loop(self):
         daemon, address, _ = self.daemon("--listen=127.0.0.1:0", WATCHDOG_USEC="300000")
         for _ in range(3):
-            self.manager.settimeout(0.3 + 2)  # a slow machine's share
+            self.manager.settimeout(0.3 + 2)  # 2 s are for a slow machine
             self.assertEqual(self.told()["WATCHDOG"], "1")
         self.job(address)
         wait_until(lambda: self.told()["STATUS"].endswith("; 1 job"), "the status names the job")
@@ -124,7 +124,7 @@ class Notifications(ServiceCase):
     def test_a_standing_event_loop_is_silent_though_other_threads_run(self):
         daemon, _, _ = self.daemon("--listen=127.0.0.1:0", f"--state-dir={self.scratch()}", WATCHDOG_USEC="300000")
         others = [thread for thread in os.listdir(f"/proc/{daemon.pid}/task") if thread != str(daemon.pid)]
-        self.assertTrue(others)  # the journal's
+        self.assertTrue(others)  # e.g. the journal's thread
         with frozen.thread(daemon.pid):
             for thread in others:
                 with open(f"/proc/{daemon.pid}/task/{thread}/stat", encoding="ascii") as stat:
@@ -170,12 +170,13 @@ class Notifications(ServiceCase):
 class Sockets(ServiceCase):
     def test_the_port_that_the_manager_holds_outlives_it(self):
         bound, address = self.listener()
-        daemon, served, _ = self.daemon("--listen=127.0.0.1:1", fds=[bound.fileno()])  # the socket's, not this one
+        # The socket's address counts, not this one.
+        daemon, served, _ = self.daemon("--listen=127.0.0.1:1", fds=[bound.fileno()])
         self.assertEqual(served, address)
         self.assertEqual(self.ddprun(f"--rdzv-endpoint={address}", "true").returncode, 0)
         daemon.kill()
         daemon.wait()
-        job = self.start(f"--rdzv-endpoint={address}", "true")  # it is not refused meanwhile
+        job = self.start(f"--rdzv-endpoint={address}", "true")  # its connection is not refused meanwhile
         self.daemon(fds=[bound.fileno()])
         done = self.finish(job)
         self.assertEqual(done.returncode, 0, done.text)
@@ -242,7 +243,7 @@ class Reload(ServiceCase):
         done = self.ddprun(f"--rdzv-endpoint={address}", f"--tls-ca={newer}/ca.pem", "true")
         self.assertEqual(done.returncode, 0, done.text)
         open(self.gate, "w").close()
-        done = self.finish(job)  # the job of before went on
+        done = self.finish(job)  # the earlier job went on
         self.assertEqual(done.returncode, 0, done.text)
 
     def test_a_new_authority_of_clients_is_for_new_connections(self):
@@ -262,7 +263,7 @@ class Reload(ServiceCase):
         self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(self.ddprun(*known, "true").returncode, 2)
         open(self.gate, "w").close()
-        done = self.finish(job)  # the job of before went on
+        done = self.finish(job)  # the earlier job went on
         self.assertEqual(done.returncode, 0, done.text)
 
     def test_a_new_token(self):
@@ -281,7 +282,7 @@ class Reload(ServiceCase):
         certs, token = self.certs(), self.token()
         daemon, address, _ = self.daemon("--listen=127.0.0.1:0", f"--token-file={token}", *self.tls_server(certs))
         before = self.certificate_of(address)
-        os.replace(f"{self.certs()}/server.pem", f"{certs}/server.pem")  # another key's
+        os.replace(f"{self.certs()}/server.pem", f"{certs}/server.pem")  # this certificate has another key
         self.reload(daemon)
         for line in iter(daemon.stderr.readline, ""):
             if "SIGHUP" in line:
@@ -293,7 +294,7 @@ class Reload(ServiceCase):
 
 
 class Journal(ServiceCase):
-    """What is in the journal of a unit (docs/systemd.md, "The log")."""
+    """The lines of a unit in the journal (docs/systemd.md, "The log")."""
 
     def setUp(self):
         super().setUp()
@@ -318,7 +319,7 @@ class Journal(ServiceCase):
         self.assertEqual(set(about), {"4", "6"})
 
     def test_ddprun_and_its_workers(self):
-        # Neither fails before both have spoken: the end of one is the end of the other.
+        # No worker fails before both have spoken, because the end of one ends the other.
         script = ('echo "worker $RANK $TORCHELASTIC_RUN_ID"; : >"$0/$RANK"\n'
                   'until [ -e "$0/0" ] && [ -e "$0/1" ]; do sleep 0.02; done; exit 3')
         job = self.in_journal(harness.DDPRUN, "--standalone", "--nproc_per_node=2", "sh", "-c", script, self.scratch())
@@ -326,7 +327,7 @@ class Journal(ServiceCase):
         priorities = {entry["MESSAGE"]: entry["PRIORITY"] for entry in self.entries("_TRANSPORT=stdout")}
         output = [line for line in priorities if re.match(r"\[[01]\] worker ", line)]
         self.assertEqual(len(output), 2, priorities)
-        self.assertEqual({priorities[line] for line in output}, {"6"})  # journald's own
+        self.assertEqual({priorities[line] for line in output}, {"6"})  # journald's own default
         own = {line: priorities[line] for line in priorities if line.startswith("[ddprun]")}
         self.assertEqual([own[line] for line in own if "round 1 is over: rank " in line], ["4"], own)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several ddprunds of which one leads have in common: daemons that are killed, paused
-and started again, and a job whose workers say in files when they run."""
+"""Parts of tests with several ddprunds, of which one leads. Daemons can be killed, paused and started again. The
+workers of a job say in files when they run."""
 import json
 import os
 import signal
@@ -17,8 +17,7 @@ PATIENCE = 15  # seconds; bounds a missing event, not a machine
 
 
 class Member:
-    """A ddprund that can lead; what it says is in `errors`. Its flags are the case's `flags_of` it, and
-    `flags`."""
+    """A ddprund that can lead. Its log goes to `errors`. Its flags are the case's `flags_of` it, and `flags`."""
 
     def __init__(self, case, name, *flags):
         self.case, self.name, self.flags = case, name, flags
@@ -44,7 +43,7 @@ class Member:
             return file.read()
 
     def get(self, path):
-        """The page, or None where it does not answer, or stands by."""
+        """The page; None: the daemon does not answer, or stands by."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=2) as answer:
                 return json.load(answer)
@@ -87,7 +86,7 @@ class SeveralDaemons(RoundsCase):
         wait_until(both, f"both agents are at {leader.name}", seconds)
 
     def check_end(self, agents, pids):
-        """All went well, in round 1 alone."""
+        """Checks that all went well, in one round."""
         self.go()
         for agent in agents:
             done = self.finish(agent)
@@ -96,8 +95,8 @@ class SeveralDaemons(RoundsCase):
         self.assertEqual(self.pids(2), {})
 
     def counting_agents(self, group):
-        """Two nodes, each of whose two workers ADDs, APPENDs, COMPARE_SETs, QUEUE_PUSHes and QUEUE_POPs in a
-        store behind proxies, until go(); when they are under way."""
+        """Starts two nodes of two workers. Each worker ADDs, APPENDs, COMPARE_SETs, QUEUE_PUSHes and QUEUE_POPs in a
+        store behind proxies, until go(). Returns the agents when the requests are under way."""
         endpoints = ",".join(f"127.0.0.1:{each.port}" for each in group)
         agents = [self.start(f"--rdzv-endpoint={endpoints}", "--nnodes=2", "--nproc_per_node=2", "--store=proxy",
                              "--rdzv-id=job", "--no-python", sys.executable, "-c", CLIENT,
@@ -106,15 +105,15 @@ class SeveralDaemons(RoundsCase):
         return agents
 
     def wait_for_requests(self, leader):
-        """Until it has carried out some of these workers'."""
-        def bytes_used():  # it grows with each APPEND
+        """Waits until the leader has carried out some of these workers' requests."""
+        def bytes_used():  # this grows with each APPEND
             return ((leader.get("/v1/status") or {}).get("stores") or {}).get("proxied", {}).get("bytes", 0)
         wait_until(bytes_used, f"workers use the store at {leader.name}", 30)
         before = bytes_used()
         wait_until(lambda: bytes_used() > before, f"workers go on at {leader.name}", 30)
 
     def check_count(self, agents):
-        """Each request of each worker took effect once, in one round."""
+        """Checks that each request of each worker took effect once, in one round."""
         self.go()
         done = [self.finish(agent) for agent in agents]
         for each in done:

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Each is one millisecond's work, and says which one it is.
+// A page that takes one millisecond to make, and says its number.
 struct Costly {
   std::string make() {
     const auto until = Clock::now() + 1ms;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon that is one of several: what it answers while it stands by, leads, and leads no more.
+// A daemon that is one of several: its answers while it stands by, leads, and leads no more.
 #include <boost/asio/post.hpp>
 #include <future>
 #include <memory>
@@ -21,7 +21,7 @@ using ddprun::test::Contains;
 using testing::ServedDaemon;
 using testing::text_frame;
 
-// What all daemons of a test write to; the last one that was given a writer leads.
+// The place to which all daemons of a test write. The last one that got a writer leads.
 struct Shelf {
   std::mutex mutex;
   journal::Rows rows;
@@ -107,7 +107,8 @@ TEST_CASE("Standby: it says who leads, to agents and for pages, and has no store
              Contains("503") && Contains("not ready: it stands by\n") && !Contains("other:29400"));
   CHECK_THAT(candidate.get("/v1/status"),
              Contains("\"role\":\"standby\"") && Contains("\"leader\":\"other:29400\""));
-  CHECK(candidate.served.exchange(std::string(1, '\0')).empty());  // a store's client is closed
+  // A store's client is closed at once.
+  CHECK(candidate.served.exchange(std::string(1, '\0')).empty());
 }
 
 TEST_CASE("Standby: it leads when it is its turn, and answers as any rendezvous") {
@@ -131,7 +132,7 @@ TEST_CASE("Standby: who leads no more ends its agents' connections and forgets i
   CHECK_THAT(candidate.get("/v1/jobs"), Contains("\"jobs\":[]"));
 }
 
-// A node that has a session would be told to end by one that does not know it.
+// A node with a session would have to end, if a daemon that doesn't know the session told it.
 TEST_CASE("Standby: one that was deposed and does not know it yet refuses nobody") {
   const auto shelf = std::make_shared<Shelf>();
   Candidate first(shelf), second(shelf);

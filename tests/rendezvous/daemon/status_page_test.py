@@ -19,10 +19,10 @@ import harness  # noqa: E402
 import browser  # noqa: E402
 import contrast  # noqa: E402
 
-# A name that would do something if it were markup.
+# This name would do something if it were markup.
 NAME = "<img src=x onerror=alert(1)>"
 
-# Tells its losses, and prints how far it is; rank 0's steps take longer. It says who it is, and ends when it is told to.
+# A worker that tells its losses, and prints its rank and step. Rank 0's steps take longer. It ends when it is told to.
 LOOP = """
 import os, sys, time
 import ddprun
@@ -79,7 +79,7 @@ class StatusPage(harness.Case):
             connection.request("GET", path, headers=fields)
             return connection.getresponse().status
 
-        idle = [socket.create_connection((host, int(own))) for _ in range(70)]  # nobody is kept out by them
+        idle = [socket.create_connection((host, int(own))) for _ in range(70)]  # idle connections keep nobody out
         self.assertEqual(answer("/"), 403)
         self.assertEqual(answer(path, Host="evil.example"), 403)
         page = self.browser.page()
@@ -108,11 +108,11 @@ class StatusPage(harness.Case):
         self.assertEqual(page.text("#job_name"), NAME)
         self.assertEqual(page.value("document.querySelectorAll('img').length"), 0)
         page.wait("/loss [12]\\.\\d/.test(document.querySelector('#training_charts').innerText)", "the loss is shown")
-        # A node says those of its ranks that have some, and again 10 s later at the earliest.
+        # A node tells at first only of ranks that have times. It tells again after 10 s at the earliest.
         page.wait("/\\d ranks?: a step takes \\d/.test(document.querySelector('#times_chart').innerText)", "step times of ranks are shown")
         self.assertIn("samples per second", page.text("#training_charts"))
         self.assertIn("waits for data", page.text("#parts"))
-        # One step time: what the programs tell. What their agents measure is longer.
+        # The step time is the one that the programs tell. Their agents measure a longer one.
         page.wait("/a step takes 20.0 ms/.test(document.querySelector('#times_chart').innerText)", "ranks' parts are of the job's step")
         self.assertRegex(page.text("#training_charts"), r"mean 20\.0 ms")
         page.wait("document.querySelector('#round_list .spent_running')?.style.flexGrow > 0", "the phase that lasts is in the round's bar")
@@ -139,7 +139,7 @@ class StatusPage(harness.Case):
         self.check_screen_reader(page)
         self.check_looks(page)
         self.assertEqual(page.complaints, [])
-        outside = [url for url in page.requests if not url.startswith("data:")]  # its symbol is in it
+        outside = [url for url in page.requests if not url.startswith("data:")]  # the page contains its own symbol
         self.assertEqual(outside, [f"http://127.0.0.1:{port}/", f"ws://127.0.0.1:{port}/v1/watch"])
 
         daemon.kill()
@@ -170,7 +170,7 @@ class StatusPage(harness.Case):
         self.assertEqual(found, [f"rank {rank}" for rank in (0, 1, 3, 1, 0, 3, 3, 0)])
         self.assertRegex(page.text("#rank_detail"), r"rank 0 · running · on node 0 \(.*\), 127\.0\.0\.1( · of a step [\d.]+ (ms|µs) is its own part)?$")
 
-    # Of a rank of the other node: its lines come, and go on coming until another one is looked at.
+    # Looks at a rank of the other node. Its lines come, and go on coming until another rank is looked at.
     def check_output(self, page):
         lines = lambda: page.text("#output_lines")  # noqa: E731
         page.value("document.querySelector('#grid').focus()")
@@ -190,7 +190,7 @@ class StatusPage(harness.Case):
         page.value("document.querySelector('#output_rank').value = 3; document.querySelector('#output_show').click()")
         page.wait("document.querySelector('#output_lines').innerText.includes('rank 3 is at step')", "rank 3's lines are shown again")
 
-    # As ctl/number_texts.h says them: each case of number_texts_test.cc that JavaScript has a number for.
+    # Each case of number_texts_test.cc that JavaScript has a number for gives the text of ctl/number_texts.h.
     def check_numbers(self, page):
         with open(os.path.join(harness.SOURCE, "tests/ctl/number_texts_test.cc"), encoding="utf-8") as file:
             cases = re.findall(r'CHECK\((\w+_text)\(([^(){}a-df-z]+)\) == "([^"]*)"\);', file.read())
@@ -213,7 +213,7 @@ class StatusPage(harness.Case):
         self.assertEqual(page.text("#job_name"), "a\\u202eb")
         page.wait(f"document.querySelector('#job_name').innerText === {json.dumps(NAME)}", "the name is shown again")
 
-    # Values lie where they should, in the colours of the page, and an update changes what is drawn.
+    # Values lie at the right places, in the colours of the page. An update changes the drawing.
     def check_charts(self, page):
         drawn = page.value("""(() => {
           const chart = new LineChart("t"), series = new Series(), texts = () => ["now", "range", "span"].map((part) => chart.part(part).textContent);
@@ -305,7 +305,7 @@ class StatusPage(harness.Case):
         page = self.browser.page()
         page.open(f"http://{endpoint}/#job=waits")
         page.wait("document.querySelector('#waits').innerText === 'waits for 2 more nodes: 1 of 3 are here'", "who is waited for")
-        self.assertIn("nodes\n1 of 3\nworker failures", page.text("#numbers"))  # and no ranks
+        self.assertIn("nodes\n1 of 3\nworker failures", page.text("#numbers"))  # ranks are not shown
         self.assertIn("1 of 3 nodes", page.text("#live"))
         self.assertEqual(page.value("document.querySelectorAll('#grid .cell').length"), 1)
         page.value("document.querySelector('#over summary').click()")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rows make of a store that older ones of this project wrote.
+// A store of rows that older ddprunds wrote.
 #include "rendezvous/daemon/store_rows.h"
 
 #include "rendezvous/store/byte_stream.h"
@@ -27,7 +27,8 @@ std::string item(const Request& request) {
 TEST_CASE(
     "StoreRows: a number that was refused at a limit is refused again, one that counted counts") {
   const RequestLimits limits;
-  for (const bool lets_count : {true, false}) {  // false: no ddprund of today keeps such a turn
+  // false: a turn of an older ddprund; today's keep no such turn.
+  for (const bool lets_count : {true, false}) {
     CAPTURE(lets_count);
     ProxiedStore store(kRowsRound, limits);
     StoreRows written(kRowsJob, kRowsRound);
@@ -42,7 +43,7 @@ TEST_CASE(
     journal::Rows rows;
     journal::apply_batch(batch, rows);
     REQUIRE(rows.size() == 2);
-    // An older row has the reason alone.
+    // An older row has only the reason.
     CHECK((rows.rbegin()->second.find("full\n") != std::string::npos) == lets_count);
 
     ProxiedStore after(kRowsRound, limits);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who looks at what ranks print: when their agents are asked, and who is told what.
+// Pages that look at what ranks print. When are their agents asked, and what are the pages told?
 #include "rendezvous/daemon/tails.h"
 
 #include <chrono>
@@ -20,7 +20,8 @@ using membership::Tail;
 using membership::TailRoute;
 using namespace std::chrono_literals;
 
-// Agents that answer when the test says so; connection 100 + rank. "away": there is none.
+// Agents that answer when the test says so, on connection 100 + rank. There is none of the job
+// "away".
 struct Looking {
   void look(Tails::Watcher watcher, int rank, const std::string& job = "job") {
     tails.look(watcher, {job, rank}, now);
@@ -37,7 +38,7 @@ struct Looking {
   void answer(const std::vector<std::string>& lines, const std::string& note = "") {
     tails.said(100 + static_cast<std::uint64_t>(asked.back()), {last_request, lines, note});
   }
-  // The frame that the watcher is given now; empty: none.
+  // The watcher's next frame; empty: there is none.
   std::string told(Tails::Watcher watcher) {
     const std::string* news = tails.news(watcher);
     if (news == nullptr) return {};
@@ -71,7 +72,7 @@ TEST_CASE("Tails: a rank is asked at once, then each second, while somebody look
   f.pass(1ms);
   CHECK(f.asked.size() == 2);
   f.answer({"step 1"});
-  CHECK(f.told(1).empty());  // no news
+  CHECK(f.told(1).empty());  // there is nothing new
   f.pass(1s);
   f.answer({"step 1", "step 2"});
   CHECK_THAT(f.told(1), Contains(R"("lines":["step 1","step 2"])"));
@@ -169,7 +170,8 @@ TEST_CASE("Tails: looking at the same rank again is no news") {
   CHECK(f.asked.size() == 1);
 }
 
-// Looks, looks away, and answers that come late, twice, from another agent or to no question.
+// Pages look and look away at random. Answers come late, twice, from another agent or to no
+// question.
 void play(std::uint64_t seed) {
   constexpr int kRanks = 4;
   constexpr Tails::Watcher kWatchers = 3;
@@ -194,7 +196,7 @@ void play(std::uint64_t seed) {
     } else if (dice < 7 && !questions.empty()) {
       const auto [rank, request] = questions[below(questions.size())];
       tails.said(100 + static_cast<std::uint64_t>(rank), {request, {concat("of rank ", rank)}, ""});
-    } else if (dice == 7) {  // another agent's, with a number that was asked
+    } else if (dice == 7) {  // another agent's answer, with a number that was asked
       const std::uint64_t request = questions.empty() ? 1 : questions.back().second;
       const int rank = questions.empty() ? 0 : questions.back().first;
       tails.said(101 + static_cast<std::uint64_t>(rank), {request, {"forged"}, ""});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node without processes: the shipped agent machine on the shipped link, its workers are events
-// that the test gives. io thread only.
+// A node without processes: the shipped agent machine on the shipped link. The test gives the
+// events of its workers. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -64,13 +64,13 @@ class TestAgent {
     }
   }
 
-  // Loses the connection as a network would: the machine hears of it.
+  // Loses the connection as a network would. The machine hears of it.
   void cut_link() {
     link_->close();
     feed(membership::agent_event::LinkDown{false, "cut by the test"});
   }
 
-  // As a process that is killed: nothing is said any more.
+  // Ends like a process that is killed, without another word.
   void kill() {
     link_.reset();
     killed_ = true;
@@ -87,12 +87,12 @@ class TestAgent {
   }
   void workers_succeed() { feed(membership::agent_event::WorkersSucceeded{rounds.back().round}); }
 
-  // Seen so far.
+  // Everything that was seen so far.
   std::vector<membership::StartRound> rounds;
   std::vector<std::string> told;
   std::optional<membership::agent_action::Exit> exit;
   bool workers_live = false;
-  // What it answers, who is asked what a rank prints; null: nothing.
+  // The answer to a question about what a rank prints; null: none.
   std::function<membership::Tail(const membership::agent_action::ReadTail&)> prints;
 
  private:
@@ -140,7 +140,7 @@ class TestAgent {
   bool killed_ = false;
 };
 
-// Runs `io` until `done()` or the deadline; whether it was done.
+// Runs `io` until `done()` or the deadline. Returns whether it was done.
 template <typename Done>
 bool run_until(boost::asio::io_context& io, Done done,
                std::chrono::milliseconds timeout = std::chrono::milliseconds(10'000)) {

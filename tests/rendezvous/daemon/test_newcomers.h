@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who comes from where, without a network.
+// Newcomers with their addresses, without a network.
 #pragma once
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ inline SocketAddress address(const std::string& text) {
   return made;
 }
 
-// A descriptor, the lowest that is free.
+// Some descriptor, the lowest free one.
 inline UniqueFd any_connection() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 inline Newcomer admit(Newcomers& all, const std::string& from) {

@@ -26,7 +26,7 @@ TEST_CASE(
   options.token = secret_of("a token of many bytes");
   options.tls = certificates.server();
   options.reconnect_grace = 60s;
-  options.tls_turn = 60s;  // nobody needs to make way
+  options.tls_turn = 60s;  // so long that nobody needs to make way
   ServedDaemon daemon(options);
   boost::asio::io_context io{1};
   std::vector<std::unique_ptr<TestAgent>> agents;

@@ -46,13 +46,13 @@ struct Turns {
     return static_cast<std::size_t>(std::count_if(
         held.begin(), held.end(), [](const Newcomer& each) { return !each.address().empty(); }));
   }
-  // Those that have begun in this place are known from now on.
+  // The handshake that began as this number is over: its peer is known from now on.
   void known(std::size_t number) {
     held[number] = Newcomer();
     io.restart();
     io.poll();
   }
-  // The descriptor of who comes.
+  // A connection comes. Returns its descriptor.
   int come(const std::string& address = "10.0.0.1") {
     UniqueFd connection = any_connection();
     const int fd = connection.get();
@@ -64,7 +64,7 @@ struct Turns {
   std::shared_ptr<Newcomers> newcomers = std::make_shared<Newcomers>(io, Newcomers::Options());
   std::shared_ptr<TlsTurns> turns;
   std::vector<UniqueFd> begun;
-  std::vector<Newcomer> held;  // of those that have begun; an empty one is over
+  std::vector<Newcomer> held;  // the handshakes that have begun; an empty entry is over
   std::size_t most = 0;
   std::vector<std::string> from, ended_early;
 };
@@ -117,7 +117,7 @@ TEST_CASE("TlsTurns: addresses take turns, however many wait of one") {
 
 TEST_CASE("TlsTurns: the address that has the most of them under way makes way first") {
   Turns t(3, 50ms);
-  t.come("10.0.0.1");  // slow, too, and older
+  t.come("10.0.0.1");  // it is slow, too, and older
   t.come("10.0.0.66");
   t.come("10.0.0.66");
   t.come("10.0.0.2");
@@ -129,7 +129,7 @@ TEST_CASE("TlsTurns: an address that has none need not wait long for one that ha
   Turns t(3, 1h, 1000, 20ms);
   for (int i = 0; i < 5; ++i) t.come("10.0.0.66");
   t.io.run_for(60ms);
-  CHECK(t.ended_early.empty());  // they wait for each other alone
+  CHECK(t.ended_early.empty());  // they have nobody else to wait for them
   t.come("10.0.0.1");
   REQUIRE(run_until(t.io, [&] { return t.begun.size() == 4; }));
   CHECK(t.from.back() == "10.0.0.1");

@@ -31,11 +31,11 @@ membership::AgentOptions agent_at(std::uint16_t port, int num_nodes = 1) {
   return TestAgent::options(port, make_join("a", num_nodes));
 }
 
-// What an agent with `token` says at the end.
+// The verdict with which an agent with `token` ends.
 membership::JobEnd verdict_at(std::uint16_t port, std::shared_ptr<const Secret> token) {
   boost::asio::io_context io{1};
   membership::AgentOptions options = agent_at(port);
-  options.connect_timeout = 1h;  // it is not what ends it
+  options.connect_timeout = 1h;  // this limit is not what ends it
   TestAgent agent(io, options, {std::move(token), nullptr});
   REQUIRE(run_until(io, [&] { return agent.exit.has_value(); }));
   CHECK(agent.rounds.empty());
@@ -75,7 +75,7 @@ TEST_CASE("Token: another one or none is one line on both sides, and exit code 2
   CHECK(none.exit_code == 2);
   CHECK(none.reason == where + " wants a token: give this ddprun its --token-file");
   CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.0\r\n\r\n"),
-             Contains("200 OK"));  // both are gone
+             Contains("200 OK"));  // both connections are closed by now
   daemon.stop();
   REQUIRE(lines().size() == 2);
   CHECK_THAT(lines()[0],
@@ -98,10 +98,10 @@ TEST_CASE("Token: nothing that is said before the proof is heard") {
   const std::string join = membership::encode(membership::AgentEnvelope{0, 0, make_join("x", 1)});
   CHECK_THAT(daemon.exchange_frames(text_frame(join)),
              Contains("refused ") && !Contains("welcome"));
-  const std::string text(2000, 'x');  // more than a proof may have
+  const std::string text(2000, 'x');  // longer than a proof may be
   CHECK_THAT(daemon.exchange_frames(text_frame(text)), !Contains("still open"));
   CHECK_THAT(daemon.exchange("GET /healthz HTTP/1.0\r\n\r\n"),
-             Contains("200 OK"));  // it has said so
+             Contains("200 OK"));  // it has logged the line by now
   daemon.stop();
   CHECK_THAT(all_lines(), !Contains("joined") && Contains("no proof of the token (--token-file)") &&
                               Contains("a message is larger than allowed"));
@@ -126,7 +126,7 @@ TEST_CASE("Token: of too many that have not proved it the oldest goes") {
   CHECK_THAT(all_lines(), Contains("no proof of the token yet, and 2 came after it"));
 }
 
-// What one who watches with `token` hears: its first frame, or why it hears nothing.
+// The first frame that a watcher with `token` hears, or the reason why it hears nothing.
 std::string watched(std::uint16_t port, std::shared_ptr<const Secret> token) {
   boost::asio::io_context io{1};
   membership::LinkConnector connector(
@@ -183,7 +183,7 @@ TEST_CASE("Token: the port has no store and no page of jobs for strangers") {
                       "store"));
 }
 
-// As ddprunctl asks, but with `target` for what was proved for /v1/jobs.
+// Asks as ddprunctl does, but asks for `target` with the proof for /v1/jobs.
 std::string ask_with_proof(ServedDaemon& daemon, const std::string& target, std::string* used) {
   const std::string refusal = daemon.exchange("GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string header = "WWW-Authenticate: ";
@@ -224,7 +224,8 @@ TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a
   CHECK(a.workers_live);
   imposter.reset();
   daemon = std::make_unique<Daemon>(io, bind_endpoint(place), options);
-  REQUIRE(run_until(io, [&] { return a.exit.has_value(); }));  // it knows no such session
+  // The new daemon doesn't know this session.
+  REQUIRE(run_until(io, [&] { return a.exit.has_value(); }));
   CHECK(a.exit->verdict.exit_code == 75);
 }
 
@@ -250,7 +251,7 @@ TEST_CASE("Token: who takes connections and proves nothing is no sign of the ren
     });
   };
   drop_each();
-  // As of a rendezvous that fell silent: another node may soon have this one's ranks.
+  // The agent treats it as a silent rendezvous: another node may soon have this one's ranks.
   CHECK(run_until(io, [&] { return !a.workers_live; }));
 }
 

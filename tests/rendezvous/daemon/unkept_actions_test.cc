@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What waits for the journal, and in which order it is carried out.
+// Actions that wait for the journal, and the order in which they are carried out.
 #include "rendezvous/journal/journal.h"
 
 #include <memory>
@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 const journal::Batch kNone;
 const journal::Batch kRow{{"row", "1"}};
 
-// A hub's part of it: a shelf for a journal, at first shut, and what was carried out.
+// The part of a hub: a shelf as its journal, shut at first, and the actions that were carried out.
 class UnkeptRig {
  public:
   explicit UnkeptRig(bool is_shared = false)
@@ -36,7 +36,7 @@ class UnkeptRig {
   void when_kept(const std::string& word) {
     unkept->when_kept([this, word] { words.push_back(word); });
   }
-  // Until all that was committed so far has been called back.
+  // Opens the shelf. Returns when all earlier commits have been called back.
   void open() {
     shelf->shut(false);
     bool is_over = false;
@@ -58,7 +58,7 @@ class UnkeptRig {
   journal::Journal journal_;
 
  public:
-  // Second owner: what the journal calls back.
+  // Second owner: the callbacks of the journal.
   std::shared_ptr<UnkeptActions> unkept = std::make_shared<UnkeptActions>(&journal_);
 };
 

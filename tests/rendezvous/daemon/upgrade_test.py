@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of different versions meet: ddprund reads what an older one has kept, and who speaks another
-version of a protocol is told so in one line, as is the other side. Other versions are made of this one by a
-relay that changes the numbers that are said."""
+"""Processes of different versions meet. ddprund reads the files of an older one. A process that speaks another version
+of a protocol is told so in one line, and so is the other side. A relay changes the version numbers on the way."""
 import fnmatch
 import json
 import os
@@ -10,7 +9,7 @@ import shutil
 import sqlite3
 import struct
 
-from rounds_case import RoundsCase, harness, wait_until  # first: it says where the others are
+from rounds_case import RoundsCase, harness, wait_until  # import it first: it says where the other modules are
 import raw_agent
 import relay
 
@@ -20,14 +19,14 @@ GOLDEN = os.path.join(harness.SOURCE, "tests/rendezvous/journal/golden")
 
 class UpgradeCase(RoundsCase):
     def changed(self, endpoint, old, new):
-        """The endpoint, as one of another version is reached, or reaches it."""
+        """An endpoint of a relay. It makes the rendezvous, or the caller, one of another version."""
         between = relay.Relay(int(endpoint.rsplit(":", 1)[1]), words={old: new})
         self.addCleanup(between.close)
         self.addCleanup(lambda: self.assertGreater(between.num_changed, 0, f"nobody said {old}"))
         return f"127.0.0.1:{between.port}"
 
     def check_said_once(self, daemon, about, said):
-        """Of what it has logged until now one line is about that, and has `said`."""
+        """Checks that one line of the log so far is about that, and has `said`."""
         daemon.terminate()
         lines = [line for line in self.finish(daemon).stderr.splitlines() if about in line]
         self.assertEqual(len(lines), 1, lines)
@@ -51,7 +50,7 @@ class Versions(UpgradeCase):
                 self.check_said_once(daemon, "version", f"refused an agent: the ddprun at 127.0.0.1 {said}")
 
     def test_an_older_ddprun_beside_a_new_one_is_a_job_of_both(self):
-        """With restarts, and its workers in the rendezvous' store."""
+        """The job restarts, and its workers use the rendezvous' store."""
         _, endpoint = self.ddprund()
         old = self.changed(endpoint, self.SPOKEN, b'"version":1,"oldest_version":1')
         agents = [*self.agents_at(endpoint, "--store=proxy", "--max-restarts=1", count=1, failing=1),
@@ -71,7 +70,7 @@ class Versions(UpgradeCase):
         self.assertEqual(done.returncode, 0, done.text)
 
     def test_an_older_ddprund(self):
-        """One that knows version 1 alone, and one that chose what was not offered."""
+        """One ddprund knows only version 1. Another one chooses a version that was not offered."""
         _, endpoint = self.ddprund()
         said = b'"type":"welcome","seq":0,"ack":0,"version":2'
         for version, code in ((b"1", 0), (b"3", 2)):
@@ -107,10 +106,10 @@ class Versions(UpgradeCase):
 
 
 class Journal(UpgradeCase):
-    """What an older ddprund has left behind, and a real one of today on it."""
+    """The files of an older ddprund, and a real one of today that goes on with them."""
 
     def left_behind(self, golden):
-        """The --state-dir that has it."""
+        """A --state-dir that has the golden journal."""
         state = os.path.join(self.scratch(), "state")
         os.mkdir(state, 0o700)
         shutil.copyfile(os.path.join(GOLDEN, golden), os.path.join(state, "journal.db"))
@@ -130,7 +129,7 @@ class Journal(UpgradeCase):
         return json.loads(done.stdout)
 
     def come_back(self, rows, run_id, endpoint):
-        """The agents of a job, by what it had kept of them; each is welcome."""
+        """The agents of a job, made from the rows about them. Each one is welcome."""
         back = {}
         for key in fnmatch.filter(rows, "jobs/*/nodes/*"):
             node = json.loads(rows[key])
@@ -162,7 +161,7 @@ class Journal(UpgradeCase):
                                       "gone: let the ddprund that wrote it end its jobs, or give an empty --state-dir")
 
     def test_a_row_of_every_kind(self):
-        """Jobs that run and that are over, a store behind proxies, gangs."""
+        """Running and finished jobs, a store behind proxies, gangs."""
         rows, daemon, endpoint = self.serve("format1_whole.db")
         jobs = self.page("jobs", endpoint)
         running = next(job for job in jobs["jobs"] if job["run_id"] == "running")
@@ -173,7 +172,7 @@ class Journal(UpgradeCase):
         self.assertEqual(self.get_through(agents[0], 2, b"/kept"), b"kept value")
         self.assertEqual(self.get_through(agents[1], 2, b"/here"), b"2")
 
-        # Who ran a gang is another process now, so it is lost; the one that waited begins.
+        # The agent that ran a gang is another process now, so that gang is lost. The waiting gang begins.
         self.start(f"--rdzv-endpoint={endpoint}", "--name=n1", "--slots=1", f"--log-dir={self.meet}", program=AGENT)
         def gangs():
             return {gang["name"]: gang for gang in self.page("jobs", endpoint, "--to", "nodes")["jobs"]}
@@ -184,10 +183,10 @@ class Journal(UpgradeCase):
         self.assertIsNone(daemon.poll())
 
     def get_through(self, agent, number, key):
-        """GET of a worker of that node, by its proxy (docs/store-proxy.md)."""
+        """A GET of a worker of that node, through its proxy (docs/store-proxy.md)."""
         def say(position, received, content=b""):
             agent.say(raw_agent.BINARY, struct.pack("<3sBQQQ", b"dps", 1, number, position, received) + content)
-        say(0, 0)  # a proxy says what it has, and is told the same
+        say(0, 0)  # a proxy says how much it has, and is told the same
         received, said = None, b""
         while len(said) < 13 or len(said) < 13 + struct.unpack("<Q", said[5:13])[0]:
             kind, content = agent.hear()
@@ -196,7 +195,7 @@ class Journal(UpgradeCase):
             magic, version, its_round, position, has = struct.unpack("<3sBQQQ", content[:28])
             self.assertEqual((magic, version, its_round), (b"dps", 1, number))
             if received is None:
-                # What the worker of then had asked and not been told comes first.
+                # First come the replies to the old worker's requests, which it was not told.
                 received = position + len(content) - 28
                 request = b"\3" + struct.pack("<Q", len(key)) + key
                 say(has, received, struct.pack("<IBQ", 1000, 0, len(request)) + request)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages that wait until what they show is kept, where the journal does not answer.
+// Pages that wait until the rows they show are kept, with a journal that does not answer.
 #include "rendezvous/daemon/shared_page.h"
 
 #include <poll.h>
@@ -27,7 +27,7 @@ using testing::ServedDaemon;
 
 TEST_CASE("WaitingPages: so many and so many bytes, a place is given up with the page") {
   WaitingPages pages({.num = 3, .bytes = 100});
-  auto large = pages.admit(1000);  // whatever its size, where it is alone
+  auto large = pages.admit(1000);  // a page alone may have any size
   REQUIRE(large);
   CHECK_FALSE(pages.admit(1));
   large.reset();
@@ -40,7 +40,7 @@ TEST_CASE("WaitingPages: so many and so many bytes, a place is given up with the
   CHECK(pages.num() == 0);
 }
 
-// One that leads and whose journal, which others may go on with, is a shelf.
+// A leading daemon over a shared journal, which is a shelf.
 class ShelvedDaemon {
  public:
   explicit ShelvedDaemon(std::size_t most_pages) : served(options(most_pages)) {
@@ -97,7 +97,7 @@ TEST_CASE("Daemon: of pages that wait for its journal so many do, others are tol
     asked.push_back(daemon.ask());
     polled.push_back({asked.back().get(), POLLIN, 0});
   }
-  REQUIRE(::poll(polled.data(), polled.size(), 10'000) == 1);  // two wait
+  REQUIRE(::poll(polled.data(), polled.size(), 10'000) == 1);  // two of them wait
   std::vector<std::string> answers;
   for (std::size_t i = 0; i < polled.size(); ++i) {
     if (polled[i].revents != 0) answers.push_back(ServedDaemon::read_all(asked[i]));

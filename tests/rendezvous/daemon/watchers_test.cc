@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status pages: who is let in, and what they are told.
+// Status pages: the watchers that are let in, and the frames that they get.
 #include "rendezvous/daemon/watchers.h"
 
 #include <sys/socket.h>
@@ -41,13 +41,13 @@ std::string upgrade_request(const std::string& more = "") {
                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n");
 }
 
-// What a browser reads: the answer to the upgrade, then frames.
+// A browser's end: it reads the answer to the upgrade, then frames.
 class PageEnd {
  public:
   explicit PageEnd(UniqueFd fd) : fd_(std::move(fd)) {}
 
   int fd() const { return fd_.get(); }
-  // Takes what has come.
+  // Takes the bytes that have come.
   void read() {
     char some[65536];
     ssize_t num = 0;
@@ -59,7 +59,7 @@ class PageEnd {
     }
   }
   std::string header;
-  std::vector<std::string> frames;  // of text
+  std::vector<std::string> frames;  // text frames
   bool is_closed = false;
   int num_pings = 0;
 
@@ -97,7 +97,7 @@ WatcherLimits quick() {
   return limits;
 }
 
-// Watchers without a daemon: what they show is the test's.
+// Watchers without a daemon. The test gives the page's content.
 struct Watching {
   explicit Watching(const WatcherLimits& limits = quick()) {
     Watchers::Source source;
@@ -148,7 +148,7 @@ struct Watching {
     watchers->take(frames);
     return page;
   }
-  // Until the page has so many frames.
+  // Runs until the page has so many frames.
   bool gets(PageEnd& page, std::size_t num_frames) {
     return run_until(io, [&] {
       page.read();
@@ -210,7 +210,7 @@ TEST_CASE("Watchers: while nobody watches nothing is made, and nothing is waited
   page.reset();
   watching.io.restart();
   watching.io.run_for(10s);
-  CHECK(watching.io.stopped());  // it has nothing to do any more
+  CHECK(watching.io.stopped());  // there is nothing left to do
   CHECK(watching.watchers->size() == 0);
   const int before = watching.num_made;
   watching.jobs = "\"jobs\":2";
@@ -292,7 +292,7 @@ TEST_CASE("Watchers: a page that has gone looks at nothing any more") {
   page.reset();
   watching.io.restart();
   watching.io.run_for(10s);
-  CHECK(watching.io.stopped());  // it has nothing to do any more
+  CHECK(watching.io.stopped());  // there is nothing left to do
 }
 
 TEST_CASE("Watch: what a page may say, and what is an error") {
@@ -454,7 +454,7 @@ TEST_CASE("Watch: what only gets older is no change, a node's next reading is on
   keeping.trouble = "the disk is full";
   job.nodes[0].monitor->report.cpu = 0.6;
   CHECK(said().key != before.key);
-  job.lasting = &membership::PhaseSeconds::stop;  // less and less of it is training
+  job.lasting = &membership::PhaseSeconds::stop;  // the share of training shrinks with the time
   const WatchedJobs stopping = said();
   now.at += 1s;
   CHECK(said().key != stopping.key);
@@ -592,7 +592,7 @@ TEST_CASE("Status page: it is told what a rank prints, by the rank's agent") {
   Printing f(testing::make_join("gpu07", 1));
   CHECK(f.hears(R"({"type":"tail","run_id":"job","rank":1,"lines":["rank 1"],"note":""})"));
   f.agent->kill();
-  // The lines that are known stay, with why there are no newer ones.
+  // The known lines stay, with the reason why there are no newer ones.
   CHECK(f.hears(R"("lines":["rank 1"],"note":"no job of that name runs here")"));
 }
 

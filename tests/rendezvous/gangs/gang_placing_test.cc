@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which nodes a gang gets, and which it holds.
+// The nodes that a gang gets, and the nodes that it holds.
 #include "rendezvous/gangs/gang_queue.h"
 
 #include <map>
@@ -19,7 +19,7 @@ Names names_of(const std::vector<const GangPlacing::Node*>& nodes) {
   return names;
 }
 
-// Nodes and gangs, as a queue has them.
+// Nodes and gangs in the form that a queue has them.
 struct PlacingWorld {
   void node(const std::string& name, int slots, const std::string& owner = "alice") {
     GangQueue::Node& node = nodes[{name, owner}];
@@ -84,7 +84,7 @@ TEST_CASE("GangPlacing: an agent's strays take no more than its slots, whatever 
   PlacingWorld world;
   world.node("n1", 16);
   world.node("n1", 8, "bob");
-  for (int i = 0; i < 40'000; ++i) {  // together more than an int holds
+  for (int i = 0; i < 40'000; ++i) {  // together these are more than an int holds
     world.nodes.at({"n1", "bob"}).strays[std::to_string(i)] = kMaxSlots;
   }
   GangPlacing placing(world.nodes, world.gangs);
@@ -99,7 +99,7 @@ TEST_CASE("GangPlacing: who waits holds what would fit, who can't ever begin hol
   world.node("small", 1);
   world.runs("n1", 4);
   GangPlacing placing(world.nodes, world.gangs);
-  CHECK_FALSE(placing.place(PlacingWorld::wants(3, 3, 4)));  // there are two
+  CHECK_FALSE(placing.place(PlacingWorld::wants(3, 3, 4)));  // there are only two
   CHECK(placing.place(PlacingWorld::wants(1, 1, 4)));
   CHECK_FALSE(placing.place(PlacingWorld::wants(2, 2, 4)));  // n1 is in use
   CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 4)));  // n2 is held

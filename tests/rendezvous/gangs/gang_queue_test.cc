@@ -35,7 +35,7 @@ TEST_CASE("GangQueue: slots are counted, and free when the agent says so") {
   CHECK(script.state("b") == "queued");
   CHECK(script.queue.used_slots("n1") == 3);
   script.cancel("a");
-  CHECK(script.state("b") == "queued");  // a stops, and has its slots meanwhile
+  CHECK(script.state("b") == "queued");  // a is stopping, and has its slots meanwhile
   script.ended("n1", "a", 143);
   CHECK(script.state("b") == "running on n1");
 }
@@ -48,7 +48,7 @@ TEST_CASE(
   script.submit("runs", 1, "4");
   script.submit("large", 2, "4");
   script.submit("small", 1, "1");
-  CHECK(script.state("small") == "queued");  // n2 has room
+  CHECK(script.state("small") == "queued");  // although n2 has room
   script.submit("never", 3, "4");
   script.ended("n1", "runs", 0);
   CHECK(script.state("large") == "running on n1 n2");
@@ -66,7 +66,7 @@ TEST_CASE("GangQueue: a gang holds the nodes of its user alone") {
   script.came("n1", 4);
   script.came("n2", 4, {}, "bob");
   script.submit("a", 1, "4");
-  script.submit("b", 1, "4");  // holds n1
+  script.submit("b", 1, "4");  // this gang holds n1
   script.submit("of-bob", 1, "4", 0, "bob");
   CHECK(script.state("of-bob") == "running on n2");
   CHECK(script.state("b") == "queued");
@@ -89,7 +89,7 @@ TEST_CASE("GangQueue: whole nodes, and as many nodes as are free up to the most"
   script.came("n1", 4);
   script.came("n2", 8);
   script.came("n3", 2);
-  script.submit("one", 1, "1");  // on n1
+  script.submit("one", 1, "1");  // this gang runs on n1
   script.submit("whole", 1, "gpu", 4);
   CHECK(script.state("whole") == "running on n2 n3");
   CHECK(script.queue.used_slots("n2") == 8);
@@ -106,12 +106,12 @@ TEST_CASE("GangQueue: a node that comes back in time goes on, or is told again w
   script.told();
   script.gone("n1");
   script.submit("d", 1, "1");
-  CHECK(script.state("d") == "queued");  // it is away
+  CHECK(script.state("d") == "queued");  // n1 is away
   script.cancel("c");
   script.pass(59s);
   script.came("n1", 4, {{"a", 1, false, 0, ""}});
   CHECK(script.told() == Lines{"n1: start b 1x1", "n1: start d 1x1"});
-  CHECK(script.state("c") == "ended 143");  // it had not begun
+  CHECK(script.state("c") == "ended 143");  // c had not begun
   script.gone("n1");
   script.came("n1", 4, {{"a", 1, true, 5, ""}, {"b", 1, false, 0, ""}});
   CHECK(script.state("a") == "ended 5");
@@ -138,14 +138,14 @@ TEST_CASE("GangQueue: a node that is away for too long is lost, and stops what i
   script.started("n2", "a");
   script.gone("n1");
   script.pass(60s);
-  CHECK(script.state("a") == "running on n1 n2");  // its own rendezvous decides
+  CHECK(script.state("a") == "running on n1 n2");  // the job's own rendezvous decides
   script.ended("n2", "a", 75);
   CHECK(script.state("a") == "ended 75");
   script.submit("b", 2, "4");
   script.told();
   script.came("n1", 4, {{"a", 4, false, 0, ""}});
   CHECK(script.told() == Lines{"n1: stop a"});
-  CHECK(script.state("b") == "queued");  // its slots are taken
+  CHECK(script.state("b") == "queued");  // the slots are still taken
   script.ended("n1", "a", 143);
   CHECK(script.state("b") == "running on n1 n2");
   CHECK(script.state("a") == "ended 75");
@@ -230,7 +230,7 @@ TEST_CASE("GangQueue: a second agent of one name is refused while the first one 
   script.came("n1", 4);
   script.came("n1", 4, {}, "alice", "2");
   CHECK(script.told() == Lines{"n1: refused", "n1: closed"});
-  script.came("n1", 4);  // the same one, whose old connection is still there
+  script.came("n1", 4);  // the same agent, whose old connection is still open
   CHECK(script.told() == Lines{"n1: closed"});
   CHECK(script.queue.nodes().size() == 1);
 }
@@ -251,7 +251,7 @@ TEST_CASE("GangQueue: after a restart it is as it was, in the same order") {
   CHECK(script.state("given") == "running on n1");
   CHECK(script.state("last") == "queued");
   script.keep();
-  CHECK_FALSE(script.rows.contains("gangs/1/spec"));  // with its environment
+  CHECK_FALSE(script.rows.contains("gangs/1/spec"));  // the spec has the environment
   CHECK(script.rows.contains("gangs/1/state"));
   script.restart();
   script.pass(60s);

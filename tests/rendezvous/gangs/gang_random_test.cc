@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random worlds: agents that are killed and cut off, gangs that come, end and are cancelled, a
-// queue that is restarted from its rows at any moment, and what must be true all the time.
+// Random worlds. Agents are killed and cut off. Gangs come, end and are cancelled. The queue is
+// restarted from its rows at any moment. The rules must hold all the time.
 #include <algorithm>
 #include <deque>
 #include <random>
@@ -18,7 +18,7 @@ void must(bool is_true, const char* what) {
   if (!is_true) FAIL(what);
 }
 
-// What really runs on a node, whoever knows of it.
+// The parts that really run on a node, whether anybody knows of them or not.
 struct ModelAgent {
   std::string name, owner;
   int slots = 0;
@@ -72,7 +72,7 @@ class RandomWorld {
         return any_agent([this](ModelAgent& agent) {
           if (draw(6) != 0) return;
           cut(agent);
-          agent.held.clear();  // killed, and its jobs with it
+          agent.held.clear();  // the agent is killed, and its jobs with it
           ++agent.instance;
         });
       case 6:
@@ -103,7 +103,7 @@ class RandomWorld {
     for (ModelAgent& agent : agents_) call(agent);
   }
 
-  // What changed is kept before anything that follows from it is said; or the queue dies between.
+  // Changes are kept before their consequences are said. The queue may die between the two.
   template <typename Call>
   void feed(const Call& call) {
     GangActions out;
@@ -126,8 +126,8 @@ class RandomWorld {
     }
   }
 
-  // First come, first served: of those that began now none took a node that an earlier one, which
-  // would fit and still waits, could run on.
+  // First come, first served. A gang that began now took no node on which an earlier gang could run
+  // that fits and still waits.
   void check_order(const std::map<std::string, GangPhase>& before) {
     for (const auto& [number, gang] : queue_.gangs()) {
       const auto was = before.find(gang.state.id);
@@ -205,7 +205,7 @@ class RandomWorld {
     }
     queue_ = GangQueue(options_);
     GangActions out;
-    queue_.restore(rows_, time(), out);  // tells nobody anything, and begins nothing
+    queue_.restore(rows_, time(), out);  // a restore tells nobody anything, and begins nothing
     std::map<std::string, std::string> after;
     for (const auto& [number, gang] : queue_.gangs()) {
       after[gang.state.id] = to_string(gang.state.phase);
@@ -271,8 +271,8 @@ class RandomWorld {
   }
 
   void check() {
-    // No slot is given twice, whatever anybody knows. What runs on where the node was given up as
-    // lost is no longer counted (rule 3): it is stopped when the node comes back.
+    // No slot is given twice, whatever anybody knows. Parts on a node that was given up as lost
+    // don't count any more (rule 3). They are stopped when the node comes back.
     note_lost_parts();
     std::map<std::string, int> used;
     for (const ModelAgent& agent : agents_) {
@@ -283,7 +283,7 @@ class RandomWorld {
     for (const auto& [name, slots] : used) {
       must(slots <= capacity_.at(name), "a slot was given twice");
     }
-    // No gang on two sets of nodes.
+    // No gang has two parts on one node.
     for (const auto& [number, gang] : queue_.gangs()) {
       std::set<std::string> names;
       for (const GangPart& part : gang.state.parts) names.insert(part.node);
@@ -320,7 +320,8 @@ class RandomWorld {
     });
   }
 
-  // All nodes are there, and all jobs end: every gang ends, but those that no nodes are for.
+  // All nodes are there, and all jobs end. Then every gang ends, except those for which there are
+  // no nodes.
   void settle() {
     for (int i = 0; i < 400 && (i < 40 || num_held() > 0 || runs_any()); ++i) {
       each_agent_once([this](ModelAgent& agent) { connect(agent); });
@@ -359,7 +360,7 @@ class RandomWorld {
   ConnectionId last_connection_ = 0;
   int num_submitted_ = 0;
   std::map<std::string, std::set<std::string>> sets_;
-  std::set<std::pair<std::string, std::string>> lost_;  // gang and node
+  std::set<std::pair<std::string, std::string>> lost_;  // pairs of gang and node
 };
 
 TEST_CASE("GangQueue: in random worlds no slot is given twice, nobody overtakes, every gang ends") {

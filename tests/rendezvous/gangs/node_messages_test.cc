@@ -49,7 +49,7 @@ TEST_CASE("Node messages: of a hello of other versions nothing else is read") {
   CHECK(to_string(newer.protocols) == "versions 8 to 9");
   CHECK_FALSE(newest_in_both(newer.protocols, kNodeProtocols));
   CHECK_THROWS_WITH(hello(R"("protocol":1,"oldest_protocol":5)"), Contains("is larger than"));
-  // As the first agents said it: one version alone.
+  // The first agents said it in this form, with one version.
   CHECK(to_string(hello(R"("protocol":2)").protocols) == "version 2");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue and what it says, for tests: each step is one line.
+// A queue and its messages, for tests: each step is one line.
 #pragma once
 
 #include <map>
@@ -48,7 +48,8 @@ class QueueScript {
     take(out);
     return verdict;
   }
-  // The agent's connection is known by the node's name, and that of bob's by "bob@" before it.
+  // An agent connects. The connection is named like the node, with "bob@" before it if the agent is
+  // bob's.
   void came(const std::string& node, int slots, std::vector<HeldPart> held = {},
             const std::string& owner = "alice", const std::string& instance = "1") {
     NodeHello hello;
@@ -116,7 +117,7 @@ class QueueScript {
     }
     return text;
   }
-  // What was said since the last call: "n1: start a 2x4".
+  // The messages since the last call: "n1: start a 2x4".
   std::vector<std::string> told() { return std::exchange(told_, {}); }
 
   GangTime time() const { return {now, 1'700'000'000'000}; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is no etcd, or a broken one, behind the endpoint.
+// Something that is no etcd, or a broken one, behind the endpoint.
 #include <atomic>
 #include <functional>
 #include <string>
@@ -17,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 using test::code_of;
 
-// Each connection, one after another, is handed to `serve` once a request has come; what
-// `serve` throws ends the connection.
+// Hands each connection, one after another, to `serve` once a request has come. An exception of
+// `serve` ends the connection.
 class FakeServer {
  public:
   explicit FakeServer(std::function<void(int fd)> serve)
@@ -67,7 +67,7 @@ std::string http_answer(const std::string& body, const char* status = "200 OK") 
   return concat("HTTP/1.1 ", status, "\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
 }
 
-// The code of each kind of call.
+// Checks the error code of each kind of call.
 void check_all(EtcdClient& client, ErrorCode code, const std::string& part) {
   std::string what;
   const auto check = [&](auto call) {
@@ -155,7 +155,8 @@ TEST_CASE("EtcdClient: a header without end is cut off, before a body and behind
     std::string what;
     CHECK(code_of([&] { client.get("k"); }, &what) == ErrorCode::kProtocol);
     CHECK_THAT(what, test::Contains(": no HTTP: "));
-    CHECK(num_sent < 20'000);  // ends once the connection is closed; what is in buffers had left
+    // It ends once the connection is closed; bytes in buffers had left before.
+    CHECK(num_sent < 20'000);
   }
 }
 
@@ -231,7 +232,7 @@ TEST_CASE("EtcdClient: names that can't be resolved, and a call that is cancelle
   });
   const auto begun = Clock::now();
   CHECK(code_of([&] { client.get("k"); }) == ErrorCode::kAborted);
-  CHECK(Clock::now() - begun < 4s);  // request_limit is 5 s
+  CHECK(Clock::now() - begun < 4s);  // sooner than request_limit, 5 s
   cancels.join();
 }
 

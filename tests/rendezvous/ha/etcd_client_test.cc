@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// With real etcd servers.
+// Tests with real etcd servers.
 #include "rendezvous/ha/etcd_client.h"
 
 #include <fstream>
@@ -66,7 +66,8 @@ TEST_CASE("EtcdClient: all keys of a prefix, many and large ones, erased at once
     for (std::size_t j = i; j < i + 100; ++j) changes.push_back({keys[j], concat("value ", j)});
     REQUIRE(client.change_if({}, changes).held);
   }
-  const int num_large = test::fewer_if_sanitized(30, 4);  // 30: more than one answer may have
+  // 30 values are more than one answer may have.
+  const int num_large = test::fewer_if_sanitized(30, 4);
   for (int i = 0; i < num_large; ++i) {
     keys.push_back(concat("p/z", 100 + i));
     REQUIRE(client.change_if({}, {{keys.back(), std::string(1 << 20, 'x')}}).held);
@@ -120,14 +121,15 @@ TEST_CASE("EtcdClient: an erasure is heard of at once", "[net][proc]") {
       client.await_erased("leader", revision, Deadline::after(20s));
       heard = Clock::now();
     });
-    // A change is no erasure. The watch may begin before or after it, and the erasure.
+    // A change is no erasure. The watch may begin before or after the change, and before or after
+    // the erasure.
     other.change_if({}, {{"leader", "me again"}});
     std::this_thread::sleep_for(200ms);
     erased = Clock::now();
     other.change_if({}, {{"leader", std::nullopt}});
     waits.join();
     CHECK(heard >= erased);
-    CHECK(heard - erased < 5s);  // as opposed to the deadline
+    CHECK(heard - erased < 5s);  // long before the deadline
   }
   SECTION("by the end of a lease") {
     other.change_if({}, {{"leader", std::nullopt}});
@@ -175,7 +177,7 @@ TEST_CASE("EtcdClient: an etcd that is away is said so, and found again", "[net]
   OneEtcd etcd;
   REQUIRE(EtcdClient(etcd.options()).change_if({}, {{"row", "kept"}}).held);
   EtcdClient client(hasty(etcd.cluster.endpoints()));
-  code_of([&] { client.get("row"); });  // there may be a connection
+  code_of([&] { client.get("row"); });  // makes a connection, if it succeeds
   test::EtcdProcess& member = *etcd.cluster.members.front();
   const std::string place = to_string(member.endpoint());
   std::string what;
@@ -262,7 +264,7 @@ TEST_CASE("EtcdClient: TLS, with a certificate of its own, not without, nor with
   std::string what;
   EtcdOptions others = hasty(cluster.endpoints());
   const auto refused = [&] { EtcdClient(others).get("row"); };
-  CHECK(code_of(refused, &what).has_value());  // no TLS
+  CHECK(code_of(refused, &what).has_value());  // without TLS
   others.tls = security::make_client_context({{}, {}, file("ca.crt")});
   CHECK_THAT(unavailable_of(refused, "certificate"), test::Contains("certificate"));
   others.tls = security::make_client_context({{}, {}, file("stranger.crt")});

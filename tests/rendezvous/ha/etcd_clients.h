@@ -14,7 +14,7 @@
 
 namespace ddprun::ha::testing {
 
-// Patient: while it starts, and on a machine that has other things to do.
+// Options of a patient client, for an etcd that starts, and for a busy machine.
 inline EtcdOptions patient(std::vector<Endpoint> endpoints) {
   EtcdOptions options;
   options.endpoints = std::move(endpoints);
@@ -31,7 +31,8 @@ inline EtcdOptions hasty(std::vector<Endpoint> endpoints) {
   return options;
 }
 
-// What a hasty client's call says; again, where the machine stood still and it says another thing.
+// The message of a hasty client's call. It tries again if the machine stood still, because the
+// message is then another one.
 template <typename Call>
 std::string unavailable_of(Call call, const std::string& part) {
   std::string what;
@@ -41,7 +42,7 @@ std::string unavailable_of(Call call, const std::string& part) {
   return what;
 }
 
-// Until it answers.
+// Waits until the cluster answers.
 inline void await_ready(const std::vector<Endpoint>& endpoints) {
   EtcdClient(patient(endpoints)).get("ready");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests and answers as text; answers as etcd 3.4.23 gave them.
+// Requests and answers as text. The answers are those of etcd 3.4.23.
 #include "rendezvous/ha/etcd_codec.h"
 
 #include <string>

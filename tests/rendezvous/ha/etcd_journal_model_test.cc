@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way in which transactions can be cut off, lost, repeated and late, with etcd as a map.
+// Every way in which transactions can be cut off, lost, repeated and late, with a map as etcd.
 #include <memory>
 #include <random>
 #include <string>
@@ -21,7 +21,7 @@ using journal::Deposed;
 using journal::Rows;
 
 constexpr char kPrefix[] = "p";
-// So small that a handful of short rows is a large batch, and 30 bytes are a large row.
+// Limits so small that a few short rows are a large batch, and 30 bytes are a large row.
 constexpr EtcdJournal::Limits kTiny{3, 64, 20};
 
 struct Leader {
@@ -51,7 +51,7 @@ Batch random_batch(Random& random) {
   return batch;
 }
 
-// Fresh eyes: no faults, nothing written.
+// The content for a new reader, without faults and without a write.
 journal::Content content_of(ModelKeys& keys, Random& random) {
   ModelKeys copy = keys;
   return Leader(copy, random).journal->load();
@@ -92,7 +92,7 @@ TEST_CASE("EtcdJournal: a batch that is cut off anywhere is there as a whole, or
     CHECK((content.rows == before || content.rows == after));
     (content.rows == before ? num_before : num_after) += 1;
     if (has_ended) break;
-    // Who was deposed changes nothing any more; who leads now goes on, and leaves nothing over.
+    // A deposed leader changes nothing any more. The new leader goes on, and leaves nothing over.
     const auto kept = keys.keys;
     CHECK_THROWS_AS(leader.journal->commit({{"a", "late"}}), Deposed);
     CHECK_THROWS_AS(leader.journal->commit({}), Deposed);
@@ -114,7 +114,7 @@ TEST_CASE("EtcdJournal: a batch that is cut off anywhere is there as a whole, or
 TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come and go") {
   Random random(test::seed());
   int num_worlds = 0, num_failed = 0, num_deposed = 0, num_cut = 0;
-  // What is rare has been seen then; a few seeds in a thousand need more than 30.
+  // By then the rare events have happened. A few seeds in a thousand need more than 30 worlds.
   const auto has_seen_all = [&] { return num_worlds >= 30 && num_failed > 50 && num_cut > 10; };
   for (; !has_seen_all() && num_worlds < 300; ++num_worlds) {
     ModelKeys keys;
@@ -125,10 +125,11 @@ TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come 
       std::optional<journal::Content> loaded;
       while (!loaded) test::code_of([&] { loaded = leader.journal->load(); });
       CHECK(loaded->rows == model);
-      // What may be there: the last that is known to be kept, or with what was tried since.
+      // The contents that are possible: the last one that is known to be kept, and that with later
+      // attempts.
       std::vector<Rows> possible{model};
       Batch owed;
-      // Somebody else leads from this transaction on.
+      // From this transaction on another one leads.
       int left = static_cast<int>(random() % 60);
       leader.store->before_each = [&] {
         if (left-- == 0) keys.lead(leader_key(kPrefix));

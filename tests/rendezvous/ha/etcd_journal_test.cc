@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// With real etcd servers. Every way in which a transaction can go wrong:
-// etcd_journal_model_test.cc.
+// Tests with real etcd servers. etcd_journal_model_test.cc has every way in which a transaction can
+// go wrong.
 #include "rendezvous/ha/etcd_journal.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ using test::code_of;
 
 constexpr char kPrefix[] = "/jobs of ours";
 
-// Takes over from whoever leads.
+// Takes over from the present leader.
 std::int64_t lead(const EtcdOptions& options, std::int64_t lease = 0) {
   EtcdClient client(options);
   client.change_if({}, {{leader_key(kPrefix), std::nullopt}});
@@ -93,7 +93,7 @@ TEST_CASE("EtcdJournal: rows come back as they were written, small and large one
   commit({{"stores/1/1/base/0", "now it is short"}});
   commit({{"small", "2"}});
   CHECK((new_leader(etcd.options())->load().rows == model));
-  // Nothing is left of what was large.
+  // Nothing is left of the large rows.
   EtcdClient client(etcd.options());
   CHECK(client.get_prefix(blobs_prefix(kPrefix)).empty());
   CHECK(client.get_prefix(log_prefix(kPrefix)).empty());
@@ -153,7 +153,7 @@ TEST_CASE("EtcdJournal: while etcd is away a commit fails, and is made afterward
   CHECK(code_of([&] { leader->commit({}); }) == ErrorCode::kUnavailable);
   member.start();
   await_ready(etcd.cluster.endpoints());
-  // A hasty one may fail some more times.
+  // A hasty client may fail some more times.
   while (code_of([&] { leader->commit(batch); })) {
   }
   Rows model;
@@ -172,7 +172,7 @@ TEST_CASE("EtcdJournal: leadership ends with its lease, also inside a large batc
   SECTION("between batches") { client.revoke(lease); }
   SECTION("inside") {
     std::thread ends([&] {
-      // Once a part of it is there.
+      // Waits until a part of the batch is there.
       EtcdClient other(etcd.options());
       while (other.get_prefix(blobs_prefix(kPrefix)).empty()) std::this_thread::yield();
       other.revoke(lease);
@@ -224,7 +224,7 @@ TEST_CASE("EtcdJournal: an etcd that is full says so, and loses nothing", "[net]
       journal_of(options, EtcdClient(options).get(leader_key(kPrefix))->create_revision)
           ->load()
           .rows;
-  // The request that finds too little space may be carried out, too (etcd's quotaApplierV3).
+  // A request that finds too little space may be carried out all the same (etcd's quotaApplierV3).
   CHECK((rows == model || rows == with_last));
 }
 
@@ -240,7 +240,7 @@ TEST_CASE("EtcdJournal: a commit that is under way can be cancelled", "[net][pro
   });
   const auto begun = Clock::now();
   CHECK(code_of([&] { leader->commit({{"a", "1"}}); }) == ErrorCode::kAborted);
-  CHECK(Clock::now() - begun < 4s);  // request_limit is 5 s
+  CHECK(Clock::now() - begun < 4s);  // sooner than request_limit, 5 s
   cancels.join();
   etcd.cluster.members.front()->go_on();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidates of one real etcd: who leads, from when, and until when.
+// Candidates of one real etcd: the leader, and the begin and end of its term.
 #include "rendezvous/ha/leadership.h"
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -27,9 +27,9 @@ using namespace std::chrono_literals;
 using testing::OneEtcd;
 
 constexpr char kPrefix[] = "/test";
-constexpr std::chrono::seconds kLease{6};  // the machine may stand still for 2
+constexpr std::chrono::seconds kLease{6};  // the machine may stand still for 2 s
 
-// One of several ddprunds, as far as the leadership goes: what it was told, in order.
+// A ddprund's part in the leadership, and the events that it was told, in order.
 class Member {
  public:
   Member(const OneEtcd& etcd, std::string name)
@@ -53,7 +53,7 @@ class Member {
   }
   ~Member() { leave(); }
 
-  // As a ddprund that is stopped.
+  // Ends as a ddprund does that is stopped.
   void leave() {
     if (!leadership_) return;
     on_io([this] {
@@ -64,7 +64,7 @@ class Member {
     thread_.join();
   }
 
-  // The next thing that it is told, in order; empty: nothing in time.
+  // The next event, in order; empty: none came in time.
   std::string next(std::chrono::milliseconds limit = 20s) {
     std::unique_lock lock(mutex_);
     if (!wakes_.wait_for(lock, limit, [&] { return num_heard_ < told_.size(); })) return {};
@@ -79,7 +79,7 @@ class Member {
     on_io([&] { leadership_->resign(epoch, why); });
   }
 
-  // The io thread stands still until `go_on` is called.
+  // Holds the io thread until `go_on` is called.
   std::function<void()> hold_io() {
     auto go_on = std::make_shared<std::promise<void>>();
     boost::asio::post(io_, [ready = go_on->get_future().share()] { ready.wait(); });
@@ -190,7 +190,7 @@ TEST_CASE("Leadership: a name that is no endpoint is told to nobody", "[net][pro
   CHECK(member.next() == "stands by ");
 }
 
-// Whenever it is stopped, nothing is left that others would have to wait for.
+// At any moment of the stop, nothing is left for which others would have to wait.
 TEST_CASE("Leadership: stopped at any moment of its campaign, its lease is gone", "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   const OneEtcd etcd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What etcd keeps, as a map; and ways to it that lose, repeat and delay what they are given.
+// etcd's content as a map, and ways to it that lose, repeat and delay requests.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using Random = std::mt19937_64;
 
 class ModelKeys {
  public:
-  // As etcd carries it out; throws std::logic_error for what etcd would not take.
+  // Does what etcd does. Throws std::logic_error for a request that etcd would refuse.
   TxnResult apply(const std::vector<Guard>& guards, const std::vector<KeyChange>& changes) {
     check(changes);
     TxnResult result;
@@ -56,7 +56,7 @@ class ModelKeys {
     return found;
   }
 
-  // As whoever leads from now on. Its create_revision.
+  // Becomes the leader. Returns the create_revision of its key.
   std::int64_t lead(const std::string& leader_key) {
     apply({}, {{leader_key, std::nullopt}});
     return apply({}, {{leader_key, "leader"}}).revision;
@@ -69,7 +69,7 @@ class ModelKeys {
 
   std::map<std::string, KeyValue> keys;
   std::int64_t revision = 1;
-  std::vector<Attempt> delayed;  // given up by those that sent them
+  std::vector<Attempt> delayed;  // requests that their senders have given up
 
  private:
   static void check(const std::vector<KeyChange>& changes) {
@@ -105,7 +105,7 @@ class ModelKeys {
   }
 };
 
-// The way of one process to them.
+// One process' way to the keys.
 class FaultyStore : public KeyStore {
  public:
   explicit FaultyStore(ModelKeys& keys, Random& random, double fault_rate)
@@ -121,7 +121,7 @@ class FaultyStore : public KeyStore {
         case 0:
           break;  // the request is lost
         case 1:
-          keys_.apply(guards, changes);  // the answer is
+          keys_.apply(guards, changes);  // the answer is lost
           break;
         default:
           keys_.delayed.push_back({guards, changes});

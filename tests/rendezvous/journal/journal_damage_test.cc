@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Journals that a disk or a person has damaged: what can be read is kept, what is lost is said, and
-// the next process always has a journal that it can write.
+// Journals that a disk or a person has damaged. Readable parts are kept, losses are said, and the
+// next process always has a journal that it can write.
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -48,7 +48,8 @@ void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Whatever was done to it: no row that never was, none lost without a word, and it can be written.
+// After any damage the journal has no row that never was, has lost none without a word, and can be
+// written.
 void check_usable(const std::string& directory, const Rows& written) {
   std::size_t kept = 0;
   {
@@ -80,7 +81,7 @@ TEST_CASE("journal damage: any flipped bit of the database") {
     std::filesystem::copy(whole.path("state"), copy.path("state"),
                           std::filesystem::copy_options::recursive);
     std::string damaged = bytes;
-    // Half of them in the first pages, where the tables' own structure is.
+    // Half of the flips hit the first pages, which have the tables' own structure.
     const std::size_t at = random() % (i % 2 == 0 ? damaged.size() : 4096);
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
     INFO("bit at byte " << at);
@@ -89,7 +90,7 @@ TEST_CASE("journal damage: any flipped bit of the database") {
   }
 }
 
-// What lies in `state` beside the files of a journal that is in use.
+// The files in `state` that don't belong to the journal in use.
 std::set<std::string> set_aside_in(const std::string& state) {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(state)) {
@@ -156,7 +157,8 @@ TEST_CASE("journal damage: any flipped bit of the format's number costs nothing"
   }
 }
 
-// To SQLite most of them are no damage: other names, other rules for what may be written.
+// SQLite takes most of these for no damage: they are other names, other rules for what may be
+// written.
 TEST_CASE("journal damage: a flipped bit of the tables' definitions") {
   TempDirectory whole;
   const Rows rows = make_journal(whole.path("state"));
@@ -217,7 +219,7 @@ TEST_CASE(
     "journal damage: a start that ended while it replaced the journal is finished by the next") {
   TempDirectory directory;
   const Rows rows = make_journal(directory.path("state"));
-  // The new one was whole; the damaged one had not gone, or its log alone had.
+  // The new journal was whole. The damaged one, or only its log, had not gone.
   std::filesystem::rename(directory.path("state/journal.db"),
                           directory.path("state/journal.db.new"));
   const bool has_old = GENERATE(true, false);
@@ -267,7 +269,7 @@ TEST_CASE("journal damage: a log that lost its end is noticed") {
     TempDirectory live;
     JournalFile file(live.path("state"), Durability::kProcess);
     for (int n = 1; n <= 10; ++n) file.commit({{"n", std::to_string(n)}});
-    // As a machine leaves it whose power went: the log isn't folded in.
+    // The files after a power failure: the log isn't folded in.
     std::filesystem::copy(live.path("state"), copy.path("state"),
                           std::filesystem::copy_options::recursive);
   }
@@ -275,7 +277,7 @@ TEST_CASE("journal damage: a log that lost its end is noticed") {
   const std::string bytes = read_file(wal);
   REQUIRE(bytes.size() > 8000);
   write_file(wal, bytes.substr(0, bytes.size() - 3000));
-  if (GENERATE(false, true)) {  // an earlier version's note says more
+  if (GENERATE(false, true)) {  // the note of an earlier version has more words
     write_file(copy.path("state/lock"), "4711 10 its-boot written 0\n");
   }
   JournalFile file(copy.path("state"), Durability::kProcess);
@@ -286,7 +288,7 @@ TEST_CASE("journal damage: a log that lost its end is noticed") {
              Catch::Contains("the last 1 commits of the journal are missing"));
 }
 
-// What was folded into the database before is there.
+// Commits that were folded into the database before are there.
 TEST_CASE("journal damage: a log that is gone is noticed, and the rest is kept") {
   for (const bool has_folded : {false, true}) {
     CAPTURE(has_folded);
@@ -303,7 +305,7 @@ TEST_CASE("journal damage: a log that is gone is noticed, and the rest is kept")
       file.load();
       for (int n = 1; n <= 10; ++n) file.commit({{"n", std::to_string(n)}});
       std::filesystem::copy(live.path("state"), copy.path("state"),
-                            std::filesystem::copy_options::recursive);  // as a kill leaves it
+                            std::filesystem::copy_options::recursive);  // the files after a kill
     }
     REQUIRE(std::filesystem::remove(copy.path("state/journal.db-wal")));
     JournalFile file(copy.path("state"), Durability::kProcess);

@@ -142,7 +142,7 @@ TEST_CASE("JournalFile: times of another boot are moved by how much the clock wa
   CHECK(shift < -std::chrono::seconds(3500));
 }
 
-// Row "n" counts the commits; "k" has the same number, so that a half commit would show.
+// Row "n" counts the commits. "k" has the same number, so that half a commit would show.
 TEST_CASE(
     "JournalFile: a process that is killed at any moment leaves whole commits, all that it "
     "reported") {

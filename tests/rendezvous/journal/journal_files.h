@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A journal's files, looked at and changed behind its back.
+// Looks at a journal's files, and changes them behind its back.
 #pragma once
 
 #include <sqlite3.h>
@@ -13,7 +13,8 @@
 
 namespace ddprun::journal::testing {
 
-// What they have while a process has them open. Of a copy: the journal itself is locked.
+// The rows while a process has the files open. They are read from a copy, because the journal
+// itself is locked.
 inline Rows live_rows(const std::string& directory) {
   const test::TempDirectory copy;
   for (const char* name : {"/journal.db", "/journal.db-wal"}) {

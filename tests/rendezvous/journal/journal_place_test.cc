@@ -26,7 +26,7 @@ using test::TempDirectory;
 
 const Rows kBoth = {{"a", "1"}, {"b", "2"}};
 
-// Looks at each commit.
+// The place is checked at each commit.
 constexpr Clock::duration kAlways{0};
 
 Rows rows_in(const std::string& directory) {
@@ -52,7 +52,7 @@ TEST_CASE("journal place: a directory that was removed is made anew, with all ro
   use.file.commit({{"b", "2"}});
   CHECK((fs::status(use.state).permissions() & fs::perms::all) == fs::perms::owner_all);
   CHECK(use.file.trouble().empty());
-  fs::copy(use.state, use.directory.path("taken"));  // as a kill leaves it
+  fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
   CHECK(rows_in(use.directory.path("taken")) == kBoth);
 }
 
@@ -84,7 +84,7 @@ TEST_CASE(
     CHECK(log.all() == std::vector<std::string>{use.state + "/" + name +
                                                 " was removed, moved or replaced while it was in "
                                                 "use: a new journal gets all that is known"});
-    fs::copy(use.state, use.directory.path("taken"));  // as a kill leaves it
+    fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
     CHECK(rows_in(use.directory.path("taken")) == kBoth);
   }
 }
@@ -101,8 +101,8 @@ TEST_CASE("journal place: a log that was replaced is no log of it, and is set as
   CHECK(num_theirs == 1);
 }
 
-// A journal with row a that can be read and not opened: what SQLite takes for its log is in the
-// way.
+// A journal with row a that can be read and not opened. A directory is at the place of SQLite's
+// log.
 struct Unwritable {
   Unwritable() {
     {

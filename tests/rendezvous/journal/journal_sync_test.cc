@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is synced to the disk at each commit.
+// The syncs to the disk at each commit.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 std::atomic<int> num_syncs = 0;  // of this process
 }  // namespace
 
-// In place of libc's, also for SQLite.
+// Replaces libc's function, also for SQLite.
 extern "C" int fsync(int fd) {
   ++num_syncs;
   return static_cast<int>(::syscall(SYS_fsync, fd));
@@ -42,7 +42,7 @@ TEST_CASE("JournalFile: each commit is synced with --durability=disk, none with 
   TempDirectory directory;
   JournalFile file(directory.path("state"), Durability::kProcess);
   file.load();
-  syncs_of(file, {{"a", "1"}});  // the first one begins the log
+  syncs_of(file, {{"a", "1"}});  // the first commit begins the log
   CHECK(syncs_of(file, {{"a", "2"}}) == 0);
 
   JournalFile synced(directory.path("synced"), Durability::kDisk);
@@ -51,11 +51,11 @@ TEST_CASE("JournalFile: each commit is synced with --durability=disk, none with 
   CHECK(syncs_of(synced, {{"a", "2"}}) > 0);
 }
 
-// The file, and what each commit to it was. The first one waits until it may go on.
+// A file that counts the syncs of each commit. Its first commit waits until it may go on.
 struct CountedFile : BatchWriter {
   struct Commits {
     std::promise<void> begun, may_end;
-    std::vector<int> syncs;  // of each
+    std::vector<int> syncs;  // of each commit
   };
   CountedFile(const std::filesystem::path& directory, std::shared_ptr<Commits> where)
       : file(directory, Durability::kDisk), commits(std::move(where)) {

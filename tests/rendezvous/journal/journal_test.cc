@@ -25,7 +25,7 @@ namespace {
 using test::Posts;
 using test::TempDirectory;
 
-// As a disk that is full: no file of this process grows any more.
+// Like a full disk: no file of this process can grow any more.
 class FullDisk {
  public:
   FullDisk() {
@@ -102,7 +102,8 @@ TEST_CASE("Journal: on a full disk jobs go on, it is said once, and made up for 
       for (int i = 0; i < 20; ++i) commit("during", std::string(9000, static_cast<char>('a' + i)));
       commit("erased", std::nullopt);
     }
-    posts.run_until([&] { return logged.size() == 2; });  // by itself: nobody commits now
+    // It is logged by itself, because nobody commits now.
+    posts.run_until([&] { return logged.size() == 2; });
   }
   CHECK_THAT(logged.at(0), Catch::Contains("jobs go on in memory"));
   CHECK_THAT(logged.at(1), Catch::Contains("is written again, and up to date"));
@@ -110,7 +111,7 @@ TEST_CASE("Journal: on a full disk jobs go on, it is said once, and made up for 
         Rows{{"before", "1"}, {"during", std::string(9000, 't')}});
 }
 
-// A disk of which the test says what it does.
+// A disk that works, fails or hangs as the test says.
 class TestDisk : public BatchWriter {
  public:
   struct State {
@@ -158,7 +159,8 @@ TEST_CASE("Journal: a disk that hangs stops no decision, and is made up for when
     posts.run_until([&] { return order.size() == 5; });
     REQUIRE(journal.trouble());
     CHECK_THAT(journal.trouble()->what, Catch::Contains("has not answered for 500 ms"));
-    journal.commit({{"n", "5"}}, [&order] { order.push_back(5); });  // at once from now on
+    // Commits are called back at once from now on.
+    journal.commit({{"n", "5"}}, [&order] { order.push_back(5); });
     posts.run_until([&] { return order.size() == 6; });
     for (int i = 0; i < 6; ++i) CHECK(order[static_cast<std::size_t>(i)] == i);
     set(*disk, &TestDisk::State::hangs, false);
@@ -216,7 +218,7 @@ TEST_CASE("Journal: a disk that hangs for ever does not keep its process from en
   }
   REQUIRE_FALSE(logged.empty());
   CHECK_THAT(logged.back(), Catch::Contains("the disk hangs; what it has not taken is lost"));
-  set(*disk, &TestDisk::State::hangs, false);  // its thread ends
+  set(*disk, &TestDisk::State::hangs, false);  // lets the disk's thread end
 }
 
 // A disk that fails, and one commit that it has not taken.
@@ -291,7 +293,7 @@ TEST_CASE("Journal: a disk that is known to hang is not waited for again at the 
     journal.reset();
     CHECK(Clock::now() - begun < std::chrono::milliseconds(1'500));
     CHECK_THAT(logged.back(), Catch::Contains("the disk hangs; what it has not taken is lost"));
-    set(*disk, &TestDisk::State::hangs, false);  // its thread ends
+    set(*disk, &TestDisk::State::hangs, false);  // lets the disk's thread end
   }
 }
 

@@ -13,7 +13,7 @@
 
 namespace ddprun::test {
 
-// What is posted to it runs where the test waits.
+// Tasks that are posted to it run while the test waits.
 class Posts {
  public:
   std::function<void(std::function<void()>)> post() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A journal that others may take over: nothing goes on that isn't kept.
+// A journal that others may take over: no action goes out before its cause is kept.
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using test::Posts;
 
-// What all may write to. It fails, hangs or names somebody else as a test tells it.
+// The place to which all journals write. It fails, hangs or names another leader as a test says.
 class Shelf {
  public:
   enum class Mood { kWell, kFails, kHangs, kOthers };
@@ -107,7 +107,7 @@ TEST_CASE("Shared journal: while it can't be written nothing is done, then all o
   shared.commit({{"a", "2"}, {"b", "1"}}, 2);
   shared.commit({}, 3);
   shared.shelf->await_tries(6);
-  // What was posted so far is the line that says so.
+  // Runs the tasks posted so far, one of which logs the line.
   bool marked = false;
   shared.posts.post()([&] { marked = true; });
   shared.posts.run_until([&] { return marked; });

@@ -19,7 +19,7 @@ class RandomNode {
   explicit RandomNode(std::uint64_t seed)
       : state_(seed * 0x9E3779B97F4A7C15ULL + 1), machine_(options()) {}
 
-  // Empty: every invariant held.
+  // Returns the broken invariant; empty: every invariant held.
   std::string run() {
     step(agent_event::Start{});
     for (int i = 0; i < 60 && violation_.empty() && !machine_.exited(); ++i) {
@@ -161,12 +161,13 @@ class RandomNode {
     if (random(100) == 0) envelope.seq += 2;  // breaks the protocol
     step(agent_event::LinkMessage{envelope});
   }
-  // Of any round: it is to be found out, whatever else goes on.
+  // The question may name any round. The machine must find that out at any time.
   void want_tail() {
     const TailWanted wanted{random(round_ + 2), ++last_request_, 0};
     step(agent_event::LinkMessage{{0, 0, wanted}});
   }
-  // In any order, some of them twice: that is said at most, and waited for never.
+  // Answers come in any order, some of them twice. The machine sends an answer once at most, and
+  // waits for none.
   void answer_tail() {
     const std::size_t at = random(wanted_.size());
     const Tail tail{wanted_[at], {"a line"}, ""};
@@ -184,7 +185,8 @@ class RandomNode {
     step(agent_event::Timer{});
   }
 
-  // From here on all that was begun ends, and the rendezvous is silent: it must come to an end.
+  // From here on everything that was begun ends, and the rendezvous is silent. The machine must
+  // come to an end.
   void drain() {
     for (int i = 0; i < 200 && violation_.empty() && !machine_.exited(); ++i) {
       if (binding_) {
@@ -270,8 +272,8 @@ class RandomNode {
   bool connecting_ = false, open_ = false, binding_ = false;
   bool live_ = false, stopping_ = false, given_up_ = false;
   std::uint64_t round_ = 0, pushed_ = 0, last_request_ = 0;
-  std::vector<std::uint64_t> wanted_;     // of tails that it was asked to read
-  std::optional<std::uint64_t> answers_;  // while it is told what it asked for
+  std::vector<std::uint64_t> wanted_;     // questions about tails that it was asked to read
+  std::optional<std::uint64_t> answers_;  // the question that it is being answered now
   int num_spawns_ = 0;
   std::string violation_;
 };
@@ -285,8 +287,8 @@ TEST_CASE("AgentMachine: random events break no invariant", "[random]") {
     if (!violation.empty()) FAIL("seed " << seed << ": " << violation);
     num_ran += node.ran() ? 1 : 0;
   }
-  if (test::kIsSanitized) return;   // few worlds say nothing of the rest
-  CHECK(num_ran > num_nodes / 20);  // not trivial ones
+  if (test::kIsSanitized) return;   // so few worlds say nothing of the following
+  CHECK(num_ran > num_nodes / 20);  // the worlds are not trivial
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of a job that is over, for how long, and what the journal has of it.
+// The memory of a job that is over: its content, how long it lasts, and its rows in the journal.
 #include "rendezvous/membership/finished_jobs.h"
 
 #include "common/text.h"
@@ -35,7 +35,7 @@ TEST_CASE("FinishedJobs: how a job went and ended is told once its agents have c
   j.fails("b", 2, 9);
   for (const char* name : {"a", "b"}) j.says(name, WorkersStopped{2, 1});
   REQUIRE(j.last<JobEnd>("a") != nullptr);
-  CHECK(j.table.finished().size() == 0);  // status() has it
+  CHECK(j.table.finished().size() == 0);  // status() still has the job
   j.wait(50ms);
   for (const char* name : {"a", "b"}) j.acks(name);
   CHECK(j.table.idle());
@@ -144,7 +144,7 @@ TEST_CASE("FinishedJobs: of more than a thousand the one that ended first goes, 
   jobs.take_changes(changes);
   CHECK(changes.size() == FinishedJobs::kMost);
   changes.clear();
-  jobs.add(2000, ended_at(start + 500ms));  // the last to be confirmed, and the first that ended
+  jobs.add(2000, ended_at(start + 500ms));  // it was confirmed last, and ended first
   CHECK(jobs.size() == FinishedJobs::kMost);
   CHECK(jobs.all().front().ended == start + 1s);
   jobs.add(2001, ended_at(start + 2000s));
@@ -158,7 +158,7 @@ TEST_CASE("FinishedJobs: of more than a thousand the one that ended first goes, 
   CHECK_FALSE(changes[3].content);
 }
 
-// Its two nodes had a job that took so long and ended well; the journal has all of it.
+// A job of two nodes that took so long and ended well. The journal has all of it.
 struct AfterAJob : Script {
   explicit AfterAJob(std::chrono::milliseconds duration = 0ms) : Script(2, 0, keeping()) {
     for (const char* name : {"a", "b"}) join(name);

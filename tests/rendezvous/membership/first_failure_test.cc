@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which failure of a round is its cause: the one that happened first, whoever was heard of first.
+// The cause of a round's end is the failure that happened first, in whatever order the news came.
 #include "rendezvous/membership/state.h"
 #include "tests/rendezvous/membership/script.h"
 
@@ -58,7 +58,7 @@ TEST_CASE("First failure: a node that was lost before is the cause, however late
   REQUIRE(j.round("1") == 1);
   j.closes("2");
   j.wait(20ms);
-  failed_before(j, "1", 1, 8, 10ms);  // its worker missed the other one
+  failed_before(j, "1", 1, 8, 10ms);  // its worker missed the other node's
   REQUIRE(j.last<StopRound>("1") != nullptr);
   j.says("1", WorkersStopped{1, 1});
   CHECK(j.last<JobEnd>("1") == nullptr);
@@ -133,7 +133,7 @@ TEST_CASE(
   j.settings.spares = 1;
   start(j, {"1", "2", "3"});
   failed_before(j, "1", 1, 8, 5ms);
-  j.says("1", WorkersStopped{1, 1});  // it would be out
+  j.says("1", WorkersStopped{1, 1});  // the node would be excluded
   CHECK(j.last<JobEnd>("1") == nullptr);
   failed_before(j, "2", 1, 7, 400ms);
   j.says("2", WorkersStopped{1, 1});

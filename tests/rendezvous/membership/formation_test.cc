@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets which node rank: docs/internals/rendezvous.md, "Ranks".
+// How nodes get their node rank: docs/internals/rendezvous.md, "Ranks".
 #include "rendezvous/membership/formation.h"
 
 #include <string>
@@ -31,9 +31,9 @@ class Placing {
     });
     job_.nodes.erase(found->first);
   }
-  // Nodes by node rank; the first that joined is 1.
+  // The nodes by node rank. 1 is the node that joined first.
   std::vector<NodeId> order() const { return choose_nodes(job_); }
-  // Hosts by node rank.
+  // The hosts by node rank.
   Hosts round() {
     const std::vector<NodeId> order = choose_nodes(job_);
     Hosts hosts;

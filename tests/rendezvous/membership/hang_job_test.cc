@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rendezvous does when a rank makes no progress: asks all, compares, tells, acts.
+// A rank makes no progress. The rendezvous asks all nodes, compares their answers, tells the
+// verdict, and acts.
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {
@@ -85,7 +86,8 @@ TEST_CASE(
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
   CHECK(j.round("1") == 2);
-  CHECK(j.table.status().front().rounds.front().seconds.detect == 0.0);  // no time passed here
+  // No time has passed in this script.
+  CHECK(j.table.status().front().rounds.front().seconds.detect == 0.0);
 }
 
 TEST_CASE("Records: every node whose workers run is asked once, before the round's end") {
@@ -160,7 +162,7 @@ TEST_CASE(
   CHECK(j.table.status().front().hang->lines.size() == verdicts()[0].lines.size());
   inquiry_after(10s, 26s);
   CHECK(verdicts().size() == 2);
-  inquiry_after(30s, 6s);  // it went on meanwhile: another hang
+  inquiry_after(30s, 6s);  // the rank went on meanwhile, so this is another hang
   REQUIRE(verdicts().size() == 3);
   CHECK_THAT(verdicts()[2].text, StartsWith("hang: "));
   CHECK_FALSE(verdicts()[2].lines.empty());
@@ -271,7 +273,7 @@ TEST_CASE("Hang: another inquiry is made 5 s after the last one, not earlier, an
   CHECK(j.count_inspects("1") == 1);
   j.wait_alive(5s);
   CHECK(j.count_inspects("1") == 2);
-  j.wait_alive(20s);  // nobody answers that one
+  j.wait_alive(20s);  // nobody answers that question
   CHECK(j.count_inspects("1") == 2);
 }
 
@@ -283,7 +285,7 @@ TEST_CASE("Hang: what is within its limit is asked again when that ends") {
   j.mentions("1", Stalled{1, rank(0, true)});
   j.mentions("1", Inspection{1, 1, {rank(0, true)}});
   j.mentions("2", Inspection{1, 1, {saving}});
-  CHECK(j.last<HangVerdict>("1") == nullptr);  // nothing to tell
+  CHECK(j.last<HangVerdict>("1") == nullptr);  // there is nothing to tell
   CHECK(j.last<StopRound>("1") == nullptr);
   j.wait_alive(13s);
   CHECK(j.count_inspects("1") == 1);
@@ -381,7 +383,7 @@ TEST_CASE("Training: the step of the node that is the least far, the mean loss, 
   j.mentions("1", StepTimes{1, {}, TrainingStatus{"train", 41, 4, 1.7e308, 100, {}, 1}});
   CHECK(j.table.status().front().training->loss == Approx(1.7e308));
   CHECK(j.table.status().front().training->num_nan == 3);
-  j.mentions("1", times(0, {10ms, 11ms, 12ms, 11ms}));  // takes nothing back
+  j.mentions("1", times(0, {10ms, 11ms, 12ms, 11ms}));  // later words take nothing back
   CHECK(j.table.status().front().training->step == 40);
   j.fails("1", 1, 3);
   CHECK_FALSE(j.table.status().front().training.has_value());

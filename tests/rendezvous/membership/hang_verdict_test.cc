@@ -9,7 +9,8 @@ namespace {
 using namespace std::chrono_literals;
 using ddprun::test::Contains;
 
-// Eight ranks on two nodes, all in step 1101, quiet for 6 s of 5, in all_reduce #8812.
+// Eight ranks on two nodes, all in step 1101 and in all_reduce #8812. They have been quiet for 6 s,
+// and the limit is 5 s.
 Inspected waiting_ranks(int num_ranks = 8) {
   Inspected inspected;
   inspected.world_size = num_ranks;
@@ -38,7 +39,7 @@ Inspected waiting_ranks(int num_ranks = 8) {
 
 RankReport& report(Inspected& inspected, std::size_t rank) { return inspected.ranks[rank].report; }
 
-// Rank 3 never came to the all-reduce.
+// The same, but rank 3 never came to the all-reduce.
 Inspected one_outside() {
   Inspected inspected = waiting_ranks();
   report(inspected, 3).collectives_begun = 8811;
@@ -69,7 +70,7 @@ TEST_CASE("compare_ranks: seven ranks in an all-reduce, one in read(): the one i
 TEST_CASE("compare_ranks: the operation that the others wait in for the outlier") {
   constexpr char kOperation[] = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
   Inspected inspected = one_outside();
-  CHECK(compare_ranks(inspected).operation.empty());  // nobody records
+  CHECK(compare_ranks(inspected).operation.empty());  // no rank records its operations
   for (std::size_t i = 0; i < 8; ++i) {
     if (i == 3) continue;
     report(inspected, i).operation = kOperation;
@@ -82,14 +83,14 @@ TEST_CASE("compare_ranks: the operation that the others wait in for the outlier"
   CHECK(finding.lines.front() == expected);
   const WorkerFailure failure = hung_failure(finding, inspected);
   CHECK(failure.operation == expected);
-  CHECK_THAT(failure.last_lines.front(), Contains("state S"));  // it isn't said twice
+  CHECK_THAT(failure.last_lines.front(), Contains("state S"));  // the verdict doesn't say it again
   report(inspected, 3).operation = "barrier #4 of communicator 1";
   CHECK_THAT(compare_ranks(inspected).operation, Contains(": it is in barrier #4 of"));
   report(inspected, 3).operation = kOperation;
   CHECK(compare_ranks(inspected).operation.empty());
 }
 
-// Four ranks of a program that knows nothing of ddprun; their stacks show that three wait.
+// Four ranks of a program that knows nothing of ddprun. Their stacks show that three of them wait.
 Inspected foreign_ranks() {
   Inspected inspected = waiting_ranks(4);
   for (std::size_t i = 0; i < 4; ++i) {
@@ -125,7 +126,7 @@ TEST_CASE(
   CHECK(finding.outlier == std::size_t{2});
   CHECK(!acts_upon(finding, inspected, HangAction::kDefault));
   CHECK(acts_upon(finding, inspected, HangAction::kRestart));
-  report(inspected, 0).unmoved = 1s;  // it reads its data: rank 2 is one that the others don't need
+  report(inspected, 0).unmoved = 1s;  // rank 0 reads its data, so the others don't need rank 2
   CHECK(!acts_upon(compare_ranks(inspected), inspected, HangAction::kRestart));
 }
 
@@ -137,7 +138,7 @@ TEST_CASE(
   const HangFinding finding = compare_ranks(inspected);
   CHECK(finding.kind == HangKind::kWorks);
   CHECK_THAT(finding.text, Contains("in clock_nanosleep for 57.0 s: it computes"));
-  busy.unmoved = 3s;  // a checkpoint
+  busy.unmoved = 3s;  // the rank writes a checkpoint
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
 }
 
@@ -150,14 +151,14 @@ TEST_CASE("compare_ranks: foreign ranks that wait alike, or for nobody, have the
   report(inspected, 0).frames = {"accept"};
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
   inspected = foreign_ranks();
-  report(inspected, 3).frames.clear();  // it may be the one
+  report(inspected, 3).frames.clear();  // this rank may be the one
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
   CHECK(compare_ranks(inspected).again_in == std::chrono::milliseconds(10min - 57s));
   inspected = foreign_ranks();
   report(inspected, 0).frames = {"main (train_nccl.py:40)"};
   CHECK_THAT(compare_ranks(inspected).text, Contains("ranks 1, 3 in c10d::Work"));
   inspected = foreign_ranks();
-  for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 50s;  // a first compilation
+  for (std::size_t i = 0; i < 4; ++i) report(inspected, i).quiet = 50s;  // like a first compilation
   CHECK(compare_ranks(inspected).kind == HangKind::kNoHang);
 }
 
@@ -191,7 +192,7 @@ TEST_CASE("compare_ranks: an outlier that works gets more time, then it is hung"
   CHECK(finding.again_in == 83'800ms);
   report(inspected, 3).quiet = 91s;
   CHECK(acts_upon(compare_ranks(inspected), inspected, HangAction::kDefault));
-  report(inspected, 3).limit_if_working.reset();  // a phase that may take as long as it likes
+  report(inspected, 3).limit_if_working.reset();  // it is in a phase that may take any time
   finding = compare_ranks(inspected);
   CHECK(finding.kind == HangKind::kWorks);
   CHECK_FALSE(finding.again_in.has_value());
@@ -225,7 +226,7 @@ TEST_CASE("compare_ranks: when ranks have ended already, or are not seen, it tak
   CHECK(acts_upon(compare_ranks(inspected), inspected, HangAction::kDefault));
 }
 
-// Ranks of a program that counts no collectives: all in their own code.
+// Ranks of a program that counts no collectives, all in their own code.
 Inspected uncounted_ranks(int num_ranks) {
   Inspected inspected = waiting_ranks(num_ranks);
   for (InspectedRank& rank : inspected.ranks) {
@@ -319,7 +320,7 @@ TEST_CASE("compare_ranks: where nobody is outside a collective, the node that is
   Inspected inspected = waiting_ranks();
   inspected.world_size = 16;
   inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)", "node 3 (gpu04, 10.0.0.4)"};
-  report(inspected, 6).collectives_begun = 8810;  // it waits for that node, too
+  report(inspected, 6).collectives_begun = 8810;  // the rank waits for that node, too
   report(inspected, 6).collectives_done = 8809;
   for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 31min;
   const HangFinding finding = compare_ranks(inspected);
@@ -336,14 +337,14 @@ TEST_CASE("compare_ranks: a job's only rank is the outlier") {
   inspected.world_size = 1;
   report(inspected, 0).quiet = 61s;
   CHECK(compare_ranks(inspected).outlier == std::size_t{0});
-  inspected.world_size = 2;  // not the only one
+  inspected.world_size = 2;  // the rank is not the only one then
   inspected.silent_nodes = {"node 1 (gpu02, 10.0.0.2)"};
   CHECK_FALSE(compare_ranks(inspected).outlier.has_value());
 }
 
 TEST_CASE("compare_ranks: foreign ranks have no part in a job whose other ranks write a page") {
   Inspected inspected = waiting_ranks();
-  report(inspected, 0).foreign = true;  // within its 10 minutes, and first
+  report(inspected, 0).foreign = true;  // it is within its 10 minutes, and comes first
   report(inspected, 0).limit = 10min;
   for (std::size_t i = 0; i < 8; ++i) report(inspected, i).quiet = 61s;
   const HangFinding finding = compare_ranks(inspected);
@@ -458,15 +459,17 @@ TEST_CASE("acts_upon: foreign ranks only when asked to, and only when every rank
   CHECK_FALSE(acts_upon(finding, inspected, HangAction::kRestart));
   CHECK(finding.again_in == std::chrono::milliseconds(1min));
 
-  report(inspected, 1).activity = RankActivity::kWorks;  // it spins, or it computes: who knows
+  // It spins or computes, and nobody can tell which.
+  report(inspected, 1).activity = RankActivity::kWorks;
   report(inspected, 1).quiet = 0s;
   CHECK_FALSE(acts_upon(compare_ranks(inspected), inspected, HangAction::kRestart));
 
   report(inspected, 1) = report(inspected, 2);
-  inspected.ranks.pop_back();  // one is not seen
+  inspected.ranks.pop_back();  // one rank is not seen
   finding = compare_ranks(inspected);
   CHECK_FALSE(acts_upon(finding, inspected, HangAction::kRestart));
-  CHECK_FALSE(finding.again_in.has_value());  // nothing to wait for: the agents' next word
+  // Nothing needs a time: the agents' next message will do.
+  CHECK_FALSE(finding.again_in.has_value());
 }
 
 TEST_CASE("acts_upon: report and off never act") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds that go on in place: what the rendezvous decides, and what an agent does.
+// Rounds that go on in place: the rendezvous' decisions, and the agent's actions.
 #include "rendezvous/membership/verdicts.h"
 
 #include <csignal>
@@ -20,7 +20,7 @@ Join two_workers(const Script& j, const std::string& name) {
   return join;
 }
 
-// Two nodes of two workers each, which run.
+// Two running nodes of two workers each.
 void run(Script& j) {
   j.settings.recovery = Recovery::kInPlace;
   for (const char* name : {"1", "2"}) j.join(name, two_workers(j, name));
@@ -145,7 +145,7 @@ TEST_CASE("In place: what is no plain death of a worker in a running round resta
   }
   j.fails("2", 1, 0, SIGKILL);
   CHECK(j.last<StopRound>("2")->keep == 0ms);
-  j.says("1", kept(1, 2));  // an agent that errs
+  j.says("1", kept(1, 2));  // this agent errs
   j.says("2", kept(1, 1));
   CHECK(j.round("1") == 1);
 }
@@ -184,7 +184,7 @@ StartRound in_place(std::uint64_t round) {
   return start;
 }
 
-// Up to workers that are to be kept.
+// Goes up to workers that are to be kept.
 void keep(AgentNode& node) {
   node.run();
   node(agent_event::WorkersRunning{1});
@@ -227,7 +227,7 @@ TEST_CASE("AgentMachine: workers that can't go on, or don't ask in time, are sto
   }
   REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
   CHECK_FALSE(node.last<agent_action::RoundOver>()->in_place);
-  node(agent_event::WorkersKept{1, 3, 42});  // late
+  node(agent_event::WorkersKept{1, 3, 42});  // this event comes late
   node(agent_event::WorkersGone{1, 42});
   node(agent_event::StoreBound{4001});
   CHECK(node.said<WorkersStopped>()->kept == 0);

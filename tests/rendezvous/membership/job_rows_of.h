@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of a job as a test wants it, as a journal would have them.
+// Makes the rows of a job in the form of a journal.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace ddprun::membership::testing {
 
-// `members` are in round `round`, which is live; `spares` are there, too. 0: there was no round
-// yet.
+// `members` are in round `round`, which is live. `spares` are there, too. Round 0: there was no
+// round yet.
 inline JobState job_state(std::uint64_t round, const std::vector<std::string>& members,
                           const std::vector<std::string>& spares = {}) {
   JobState job;

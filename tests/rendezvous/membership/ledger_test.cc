@@ -28,10 +28,10 @@ TEST_CASE("Ledger: each second of a job is in one phase of one round") {
   CHECK_FALSE(ledger.ettr());
   ledger.started(record(1), {"b", "a"}, begin + 2s);
   ledger.running(begin + 3s);
-  ledger.over("a was lost", 5s, begin + 28s);  // at 23 s
+  ledger.over("a was lost", 5s, begin + 28s);  // it happened at 23 s
   ledger.stopped(begin + 29s);
   ledger.started(record(2), {"b", "c"}, begin + 31s);
-  ledger.over("all failed", 0s, begin + 32s);  // before they ran
+  ledger.over("all failed", 0s, begin + 32s);  // it happened before the workers ran
   ledger.stopped(begin + 33s);
 
   const RoundRecord& first = ledger.rounds()[0];
@@ -72,7 +72,7 @@ TEST_CASE("Ledger: a crash loop's delay is no waiting for nodes") {
   ledger.stopped(begin + 2s, begin + 6s);
   CHECK(ledger.total_until(begin + 5s).delay == 3);
   CHECK(ledger.total_until(begin + 8s).delay == 4);
-  CHECK(ledger.total_until(begin + 8s).rendezvous == 2);  // a node came later than that
+  CHECK(ledger.total_until(begin + 8s).rendezvous == 2);  // one node came later than that
   ledger.started(record(2), {"a"}, begin + 9s);
   CHECK(ledger.rounds()[0].seconds.delay == 4);
   CHECK(ledger.rounds()[1].seconds.rendezvous == 3);
@@ -81,7 +81,7 @@ TEST_CASE("Ledger: a crash loop's delay is no waiting for nodes") {
   CHECK_THAT(ledger.summary(),
              Contains("3.00 s waiting for nodes") && Contains("4.00 s in delays of a crash loop"));
   ledger.stopped(begin + 9s, begin + 60s);
-  ledger.started(record(3), {"a"}, begin + 10s);  // all have come anew, say
+  ledger.started(record(3), {"a"}, begin + 10s);  // all nodes have come anew
   CHECK(ledger.total().delay == 5);
 }
 
@@ -139,9 +139,9 @@ TEST_CASE("Ledger: the machine keeps it, and the end of the job says it") {
 
   const JobStatus status = j.table.status().front();
   REQUIRE(status.rounds.size() == 2);
-  // Of 10.9 s 10 were training, and then the second round goes on.
+  // Training took 10 of 10.9 s, and then the second round goes on.
   CHECK(status.ettr_at(j.now) == Approx(10 / 10.9));
-  CHECK(status.ettr_at(j.now + 10s) == Approx(10 / 20.9));  // starting
+  CHECK(status.ettr_at(j.now + 10s) == Approx(10 / 20.9));  // the round is starting
   const RoundRecord& first = status.rounds[0];
   CHECK(first.num_nodes == 2);
   CHECK(first.seconds.spawn == Approx(0.5));
@@ -229,15 +229,15 @@ TEST_CASE("Ledger: the time until the first step, and the steps that are done ag
   ledger.first_step(1, 2s, begin + 5s);
   ledger.over("failed", 0s, begin + 105s);  // 100 steps of 1 s after the first one
   ledger.last_step(100);
-  ledger.last_step(101);  // of another node
+  ledger.last_step(101);  // the step of another node
   ledger.stopped(begin + 105s);
-  ledger.started(record(2), {"a"}, begin + 105s);  // fails before it has done a step
+  ledger.started(record(2), {"a"}, begin + 105s);  // this round fails before it has done a step
   ledger.running(begin + 105s);
   ledger.over("failed", 0s, begin + 107s);
   ledger.stopped(begin + 107s);
   ledger.started(record(3), {"a"}, begin + 107s);
   ledger.running(begin + 107s);
-  ledger.first_step(82, 1h, begin + 108s);  // from the checkpoint of step 81
+  ledger.first_step(82, 1h, begin + 108s);  // it goes on from the checkpoint of step 81
   const RoundRecord& first = ledger.rounds()[0];
   CHECK(first.seconds.communicators == 2);
   CHECK(first.seconds.first_step == 1);
@@ -251,7 +251,7 @@ TEST_CASE("Ledger: the time until the first step, and the steps that are done ag
   CHECK(ledger.rounds()[2].first_step == 82);
   CHECK(ledger.total().running == Approx(80));
   CHECK(ledger.total().running + ledger.total().lost() == Approx(108));
-  CHECK(ledger.rounds()[2].seconds.communicators == 1);  // no more than there was
+  CHECK(ledger.rounds()[2].seconds.communicators == 1);  // no more time than there was
   CHECK_THAT(ledger.summary(), Contains("3.00 s making communicators") &&
                                    Contains("3.00 s until the first step") &&
                                    Contains("20.0 s in steps that were done again"));
@@ -278,7 +278,8 @@ TEST_CASE("Ledger: steps that are done again twice are lost there once") {
   ledger.over("failed", 0s, begin + 100s);
   ledger.last_step(101);
   ledger.stopped(begin + 100s);
-  for (int round = 2; round <= 4; ++round) {  // their nodes were lost and told no last step
+  // The nodes of these rounds were lost, and told no last step.
+  for (int round = 2; round <= 4; ++round) {
     ledger.started(record(round), {"a"}, begin + 100s);
     ledger.running(begin + 100s);
     ledger.first_step(round == 4 ? 72 : 82, 0s, begin + 100s);
@@ -306,13 +307,13 @@ TEST_CASE(
     ledger.first_step(again, 0s, begin + 10s);
     return ledger.total().redone;
   };
-  CHECK(seconds_redone(50, 60, 1) == Approx(10));  // from an older checkpoint
+  CHECK(seconds_redone(50, 60, 1) == Approx(10));  // it goes on from an older checkpoint
   CHECK(seconds_redone(50, 60, 61) == 0);          // nothing was lost
   CHECK(seconds_redone(50, 60, 70) == 0);
   CHECK(seconds_redone(50, 60, 0) == 0);
   CHECK(seconds_redone(50, 0, 51) == 0);
   CHECK(seconds_redone(0, 60, 51) == 0);
-  CHECK(seconds_redone(60, 60, 60) == 0);  // the one step that it finished was its first
+  CHECK(seconds_redone(60, 60, 60) == 0);  // the only step that it finished was its first
 }
 
 }  // namespace

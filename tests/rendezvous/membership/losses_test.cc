@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What lost and excluded nodes cost, and what becomes of them.
+// Lost and excluded nodes: their costs, and their later fate.
 #include <limits>
 
 #include "rendezvous/membership/state.h"
@@ -82,7 +82,7 @@ TEST_CASE("Leaving alone: the others go on, once the workers of who left are gon
   REQUIRE(j.last<JobEnd>("2") != nullptr);
   CHECK(j.last<JobEnd>("2")->exit_code == 75);
   j.says("1", WorkersStopped{1, 1001});
-  CHECK(j.round("3") == 0);  // the workers of 2 may live
+  CHECK(j.round("3") == 0);  // the workers of node 2 may live
   j.closes("2");
   j.wait(0ms);
   CHECK(j.round("3") == 2);
@@ -172,7 +172,7 @@ TEST_CASE("Exclusion: a signal at the excluded node's ddprun is its own end only
     REQUIRE(j.last<JobEnd>("2") != nullptr);
     CHECK(j.last<JobEnd>("2")->exit_code == 143);
     j.says("1", WorkersStopped{1, 1001});
-    CHECK(j.round("1") == 1);  // the workers of 2 may live
+    CHECK(j.round("1") == 1);  // the workers of node 2 may live
     j.closes("2");
     j.wait(0ms);
   }
@@ -214,7 +214,7 @@ TEST_CASE("Exclusion: it is the machine that is out, with every agent on it") {
   j.says("1", WorkersStopped{1, 1001});
   CHECK(j.last<JobEnd>("2b") == nullptr);
   j.says("2", WorkersStopped{1, 1001});
-  REQUIRE(j.last<JobEnd>("2b") != nullptr);  // it ran nothing
+  REQUIRE(j.last<JobEnd>("2b") != nullptr);  // this node ran nothing
   CHECK(j.last<JobEnd>("2b")->exit_code == 75);
   CHECK(j.agents["2b"].closed);
   CHECK(j.round("1") == 2);
@@ -251,7 +251,7 @@ TEST_CASE("Joining: a host that comes and breaks again and again ends ever fewer
     join.instance = "2." + std::to_string(time);
     j.join("2", join);
   };
-  const auto breaks = [&](std::uint64_t round) {  // before it has a place
+  const auto breaks = [&](std::uint64_t round) {  // the node breaks before it has a place
     j.closes("2");
     j.wait(200ms);
     j.says("1", WorkersStopped{round, 1001});
@@ -273,7 +273,8 @@ TEST_CASE("Joining: a host that comes and breaks again and again ends ever fewer
   CHECK(j.last<StopRound>("1")->round == 2);
   j.wait_alive(2s);
   CHECK(j.last<StopRound>("1")->round == 3);
-  // It stays, and the larger round does steps: the next node that joins is welcome at once.
+  // The node stays, and the larger round does steps. So the next node that joins is welcome at
+  // once.
   j.says("1", WorkersStopped{3, 1001});
   REQUIRE(j.round("2") == 4);
   for (const char* name : {"1", "2"}) j.says(name, FirstStep{4, 1});
@@ -352,7 +353,7 @@ TEST_CASE("Losses: a rendezvous that stood still first hears what was said meanw
       j.hears("1");
       j.wait(20ms);
     }
-    REQUIRE(j.last<StopRound>("1"));  // they take its place
+    REQUIRE(j.last<StopRound>("1"));  // they take the place of the lost node
     CHECK_THAT(j.last<StopRound>("1")->reason, Contains("node 1 (2, 10.0.0.2) was lost"));
   }
 }
@@ -393,7 +394,7 @@ TEST_CASE("Losses: the last step of a node that fenced itself is kept") {
   for (const char* name : {"1", "2"}) j.says(name, WorkersRunning{1});
   for (const char* name : {"1", "2"}) j.says(name, FirstStep{1, 1});
   j.wait_alive(10s);
-  j.says("2", WorkersStopped{1, 1001, 11});  // unasked
+  j.says("2", WorkersStopped{1, 1001, 11});  // it stops without being asked
   j.says("1", WorkersStopped{1, 1001, 10});
   REQUIRE(j.round("1") == 2);
   CHECK(j.table.status().front().rounds.front().last_step == 11);

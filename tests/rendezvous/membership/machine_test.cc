@@ -82,7 +82,7 @@ TEST_CASE("Machine: closed to new jobs: who waits is sent away to try again, the
   CHECK(j.agents["4"].closed);
   CHECK_FALSE(j.agents["1"].closed);
   for (const char* node : {"1", "2"}) j.says(node, WorkersSucceeded{1});
-  j.join("1");  // for its verdict
+  j.join("1");  // it comes for its verdict
   CHECK(j.last<JobEnd>("1")->exit_code == 0);
   for (const char* node : {"1", "2"}) j.acks(node);
   CHECK(j.table.idle());
@@ -126,7 +126,7 @@ TEST_CASE("Machine: a failed worker stops the round everywhere, the budget ends 
   REQUIRE(j.last<StopRound>("2") != nullptr);
   CHECK_THAT(j.last<StopRound>("2")->reason, Contains("exit code 3") && Contains("restart 1 of 1"));
   j.says("1", WorkersStopped{1, 1001});
-  CHECK(j.round("1") == 1);  // not before all have stopped
+  CHECK(j.round("1") == 1);  // not before all nodes have stopped
   j.says("2", WorkersStopped{1, 1001});
   CHECK(j.round("1") == 2);
   CHECK(j.last<StartRound>("2")->restart_count == 1);
@@ -180,7 +180,7 @@ TEST_CASE("Machine: exit barrier: the job ends when the last node has finished")
     CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("still running") && Contains("node 1 (2,"));
   }
   SECTION("a finished node that lost contact and came back stays finished") {
-    j.closes("1");  // it noticed silence, and "stopped" its workers
+    j.closes("1");  // the node noticed silence, and "stopped" its workers
     j.join("1");
     j.says("1", WorkersStopped{1, 1001});
     CHECK(j.last<StopRound>("2") == nullptr);
@@ -189,7 +189,7 @@ TEST_CASE("Machine: exit barrier: the job ends when the last node has finished")
     CHECK(j.last<JobEnd>("1")->exit_code == 0);
   }
   SECTION("a finished node that is lost is no failure") {
-    j.closes("2");  // not finished: it would be
+    j.closes("2");  // the node has finished, else its loss would be a failure
     j.join("2");
     j.says("2", WorkersRunning{1});
     j.says("2", WorkersSucceeded{1});
@@ -211,7 +211,7 @@ TEST_CASE("Machine: a finished node that has said it is empty isn't waited for a
   j.says("1", WorkersSucceeded{2});
   j.fails("2", 2, 4);
   REQUIRE(j.last<StopRound>("1") != nullptr);
-  CHECK(j.last<StopRound>("1")->round == 2);  // in this round it has not said so
+  CHECK(j.last<StopRound>("1")->round == 2);  // in round 2 it has not said that they stopped
 }
 
 TEST_CASE("Machine: a connection that comes back within the grace changes nothing") {
@@ -220,7 +220,7 @@ TEST_CASE("Machine: a connection that comes back within the grace changes nothin
   j.join("2");
   j.closes("2");
   j.wait(149ms);
-  j.fails("1", 1, 3);  // said to 2 once it is back
+  j.fails("1", 1, 3);  // node 2 is told once it is back
   CHECK(j.last<StopRound>("2") == nullptr);
   j.join("2");
   REQUIRE(j.last<StopRound>("2") != nullptr);
@@ -246,7 +246,7 @@ TEST_CASE("Machine: a lost node without spare ends the job with 75 and its name"
   CHECK(j.last<JobEnd>("1")->exit_code == 75);
   j.acks("1");
   j.closes("2");
-  j.join("2");  // with its session
+  j.join("2");  // it comes with its session
   CHECK_THAT(j.last<Refused>("2")->message, Contains("given up as lost"));
 }
 

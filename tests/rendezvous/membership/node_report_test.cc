@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What agents say of their nodes: on the wire, and in the table of jobs.
+// Reports of agents about their nodes: on the wire, and in the table of jobs.
 #include "rendezvous/messages/reports.h"
 
 #include <limits>
@@ -37,7 +37,7 @@ std::optional<NodeReport> back(const std::string& text) {
   return variants::get<StepTimes>(decode_agent_message(text).message).monitor;
 }
 
-// What it is refused with; "": it is not.
+// The reason why the text is refused; "": it isn't.
 std::string error_of(std::string text, const std::string& part, const std::string& by) {
   const std::size_t at = text.find(part);
   REQUIRE(at != std::string::npos);
@@ -130,7 +130,7 @@ TEST_CASE("Node readings: the last one of each node is shown, in any round, and 
   j.join("1");
   j.keep();
   const journal::Rows before = j.rows;
-  j.mentions("1", said);  // it waits for the other one
+  j.mentions("1", said);  // the node waits for the other one
   j.keep();
   CHECK(j.rows == before);
   const auto shown = [&](std::size_t node) {
@@ -141,10 +141,10 @@ TEST_CASE("Node readings: the last one of each node is shown, in any round, and 
   CHECK(shown(0)->at == j.now);
   j.join("2");
   CHECK_FALSE(shown(1));
-  said.round = 77;  // of no round that there is
+  said.round = 77;  // there is no such round
   said.monitor->cpu = 0.5;
   j.mentions("2", said);
-  j.mentions("1", StepTimes{1, {}});  // takes nothing back
+  j.mentions("1", StepTimes{1, {}});  // later words take nothing back
   CHECK(shown(1)->report.cpu == 0.5);
   CHECK(shown(0)->report.cpu == 0.41);
   CHECK_FALSE(j.table.status().front().training);

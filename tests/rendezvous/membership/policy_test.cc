@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job survives, and how often: budgets, crash loops, faulty nodes, spares, late nodes.
+// The limits of what a job survives: budgets, crash loops, faulty nodes, spares, late nodes.
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership {
@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 using ddprun::test::Contains;
 using testing::Script;
 
-// Both nodes' workers run, "2"'s fails, all stop.
+// Both nodes' workers run, one of node "2" fails, and all stop.
 void fail_round(Script& j, std::uint64_t round) {
   j.says("1", WorkersRunning{round});
   j.says("2", WorkersRunning{round});
@@ -23,7 +23,7 @@ TEST_CASE("Policy: the second of two quick failures waits, and each further one 
   j.join("1");
   j.join("2");
   fail_round(j, 1);
-  REQUIRE(j.round("1") == 2);  // at once
+  REQUIRE(j.round("1") == 2);  // the next round begins at once
   fail_round(j, 2);
   CHECK_THAT(j.last<StopRound>("1")->reason, Contains("restart 2 of 10 in 1 s: 2 rounds in a row"));
   CHECK(j.round("1") == 2);
@@ -38,7 +38,7 @@ TEST_CASE("Policy: the second of two quick failures waits, and each further one 
   CHECK(j.round("1") == 4);
   const JobStatus status = j.table.status().front();
   CHECK(status.seconds.delay == Approx(3));
-  CHECK(status.rounds[1].seconds.delay == Approx(1));  // the round that caused it has it
+  CHECK(status.rounds[1].seconds.delay == Approx(1));  // the round that caused the delay has it
   CHECK(status.seconds.rendezvous == Approx(0));
 }
 
@@ -344,7 +344,7 @@ TEST_CASE("Policy: a worker asks to exclude its node, the round starts again wit
   REQUIRE(j.last<StopRound>("1") != nullptr);
   CHECK_THAT(j.last<StopRound>("1")->reason,
              Contains("node 1 (2, 10.0.0.2) is excluded: rank 5 asked for it: ECC errors"));
-  j.fails("2", 1, 1);                                // it ended right after
+  j.fails("2", 1, 1);                                // the round ended right after
   j.says("1", asks(WorkerRequest::Kind::kStopJob));  // too late
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
@@ -381,7 +381,7 @@ TEST_CASE("Policy: a node that comes unfit is kept out at no cost, and all hear 
   j.settings.max_node_losses = 0;
   Join unfit = j.make_join("1");
   unfit.unfit = "doctor: open_files: soft 1024";
-  j.join("1", unfit);  // the first one: the job waits for the others to tell them
+  j.join("1", unfit);  // this is the first node, so the job waits for the others to tell them
   REQUIRE(j.last<Refused>("1") != nullptr);
   CHECK(j.last<Refused>("1")->exit_code == 75);
   CHECK_THAT(j.last<Refused>("1")->message,
@@ -420,7 +420,7 @@ TEST_CASE("Policy: excluding nodes is bounded by --max-node-losses and by --nnod
   j.join("2");
   if (j.settings.max_node_losses == 0) j.join("3");
   j.says("2", asks(WorkerRequest::Kind::kExcludeNode));
-  CHECK(j.last<JobEnd>("1") == nullptr);  // its workers end in order first
+  CHECK(j.last<JobEnd>("1") == nullptr);  // the workers end in order first
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
   for (const char* name : {"1", "2"}) {
@@ -434,7 +434,8 @@ TEST_CASE("Policy: a worker asks to stop the job, its code and reason are the jo
   Script j(2, 5);
   j.join("1");
   j.join("2");
-  j.says("2", asks(WorkerRequest::Kind::kStopJob, 7, 9));  // of another round: nothing
+  // A request of another round changes nothing.
+  j.says("2", asks(WorkerRequest::Kind::kStopJob, 7, 9));
   CHECK(j.last<StopRound>("1") == nullptr);
   j.says("2", asks(WorkerRequest::Kind::kStopJob, 1, 9));
   REQUIRE(j.last<StopRound>("1") != nullptr);
@@ -466,7 +467,7 @@ TEST_CASE("Policy: rounds in a row without a finished step end the job with 76")
   REQUIRE(j.round("1") == 2);
   j.says("1", WorkersRunning{2});
   j.says("2", WorkersRunning{2});
-  j.says("1", FirstStep{2, 7});  // some progress: the count begins anew
+  j.says("1", FirstStep{2, 7});  // after some progress the count begins anew
   fail_round(j, 2);
   REQUIRE(j.round("1") == 3);
   fail_round(j, 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warnings: nodes that are about to be taken away, and time limits.
+// Warnings about nodes that are about to be taken away, and about time limits.
 #include <algorithm>
 #include <csignal>
 
@@ -15,7 +15,7 @@ using testing::Script;
 constexpr auto kNode = Preempted::Kind::kNode;
 constexpr auto kTimeLimit = Preempted::Kind::kTimeLimit;
 
-// `num_nodes` named "1", "2", … in round 1, all running; the first `spares` of the rest wait.
+// `num_nodes` named "1", "2", … run in round 1. The first `spares` of the other nodes wait.
 struct PreemptedJob : Script {
   explicit PreemptedJob(int num_nodes, int spares = 0) : Script(num_nodes) {
     settings.spares = spares;
@@ -40,7 +40,7 @@ TEST_CASE("Preemption: every node is asked to leave, and the job goes on without
   }
   CHECK(j.last<Preempt>("3") == nullptr);
   CHECK_THAT(j.table.status().front().preempting, Contains("got SIGUSR1"));
-  j.says("2", Preempted{kNode, "got SIGUSR1", 1s});  // again: nothing
+  j.says("2", Preempted{kNode, "got SIGUSR1", 1s});  // a second warning changes nothing
   CHECK(j.last<Preempt>("1")->notice == 60s);
   j.says("1", WorkersLeft{1});
   CHECK(j.last<StopRound>("1") == nullptr);
@@ -57,7 +57,7 @@ TEST_CASE("Preemption: every node is asked to leave, and the job goes on without
   CHECK(status.failures == 0);
   CHECK(status.node_losses == 0);
   CHECK(status.preempting.empty());
-  CHECK(status.excluded.empty());  // it may come again
+  CHECK(status.excluded.empty());  // the node may come again
 
   j.agents["2"] = {};
   Join again = j.make_join("2");
@@ -260,7 +260,7 @@ TEST_CASE("Preemption: a node that is warned between two rounds goes at once") {
   j.fails("1", 1, 3);
   j.says("1", WorkersStopped{1, 1001});
   j.fails("1", 2, 3);
-  j.says("1", Preempted{kNode, "got SIGTERM", 60s});  // its workers are being stopped
+  j.says("1", Preempted{kNode, "got SIGTERM", 60s});  // the node's workers are being stopped
   j.join("2");
   j.says("1", WorkersStopped{2, 1001});
   CHECK(j.last<JobEnd>("1")->exit_code == 75);

@@ -18,7 +18,7 @@ TEST_CASE("Restore: who has not come back is waited for, and then done without")
   j->join("b");
   j->wait_alive(5s);
   CHECK(j->round("a") == 0);
-  j->wait_alive(60s);  // restore_grace, the fence, the last call
+  j->wait_alive(60s);  // the time of restore_grace, the fence and the last call
   CHECK(j->round("a") == 1);
   CHECK(j->round("b") == 1);
 }
@@ -54,11 +54,12 @@ TEST_CASE("Restore: a job of one user is no other user's, before and afterwards"
   before.keep();
   const auto j = before.restarted();
   CHECK_THAT(refusal(*j, 1001), Contains("job job is of user 1000"));
-  const auto user = GENERATE(std::optional<std::uint32_t>(), 0, 1000);  // unknown: over a network
+  // Unknown user: the agent came over a network.
+  const auto user = GENERATE(std::optional<std::uint32_t>(), 0, 1000);
   CHECK(refusal(*j, user) == "taken in");
 }
 
-// It may hear of other rendezvous all the time that they don't lead.
+// Other rendezvous may tell it all the time that they don't lead.
 TEST_CASE("Restore: after a take-over a node that doesn't come back has time to stop its workers") {
   MachineOptions options = journalled();
   options.shared = true;
@@ -83,7 +84,7 @@ TEST_CASE("Restore: after a take-over a node that doesn't come back has time to 
 TEST_CASE("Restore: what was decided and not heard of is said when the node is back") {
   Script before(1, 0, journalled());
   before.join("a");
-  before.agents["a"].channel = {};  // StartRound was kept and never arrived
+  before.agents["a"].channel = {};  // StartRound was kept and has never arrived
   before.agents["a"].received.clear();
   before.keep();
   const auto j = before.restarted();
@@ -136,15 +137,15 @@ TEST_CASE("Restore: what a message costs the journal does not grow with the job"
   for (int i = 0; i < kNodes - 1; ++i) j.says(name(i), WorkersRunning{1});
   j.table.take_changes();
   j.says("999", WorkersRunning{1});
-  j.table.take_changes();  // the last one: the ledger's row, too
+  j.table.take_changes();  // after the last node the ledger's row changes, too
   j.says("5", FirstStep{1, 1});
   const journal::Batch numbered = j.table.take_changes();
   CHECK_FALSE(numbered.empty());
   CHECK(bytes_of(numbered) < 4096);
-  // What is no decision costs nothing.
+  // An event without a decision costs nothing.
   j.mentions("5", StepTimes{1, {{5, 10ms, 9ms}}});
   CHECK(j.table.take_changes().empty());
-  j.acks("5");  // the first one confirms StartRound
+  j.acks("5");  // the first acknowledgement confirms StartRound
   j.table.take_changes();
   j.acks("5");
   j.closes("5");

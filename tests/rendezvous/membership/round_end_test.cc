@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is counted of rounds: what ended each, how long it was waited for, what all jobs cost.
+// The counts about rounds: the causes of their ends, the waits for them, and the costs of all jobs.
 #include "rendezvous/membership/ledger.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Running : Script {
 TEST_CASE("Round end: a failed worker's, once no worker is left, also when the job ends with it") {
   Running j(1);
   j.fails("1", 1, 3);
-  CHECK(j.round_ends.empty());  // it may turn out that a node went first
+  CHECK(j.round_ends.empty());  // another node may turn out to have gone first
   j.both_stop();
   CHECK(j.round_ends == Ends{RoundEnd::kWorkerFailed});
   REQUIRE(j.round("1") == 2);
@@ -158,7 +158,7 @@ TEST_CASE("Job seconds: what an earlier process has counted is not counted again
   CHECK(after->table.seconds(after->now).running == 2);
 }
 
-// What belongs to the job can be cleaned up before a node begins the next one.
+// Things of a job can be cleaned up before one of its nodes begins the next job.
 TEST_CASE("Job end: it is over here before a node hears of it") {
   Running j(1);
   j.says("1", WorkersSucceeded{1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rendezvous and its agents in one process, without sockets or clock: what the machine's tests
-// are written in.
+// A rendezvous and its agents in one process, without sockets or clock. The machine's tests are
+// written in it.
 #pragma once
 
 #include <deque>
@@ -46,7 +46,7 @@ class Script {
   }
 
   void join(const std::string& name) { join(name, make_join(name)); }
-  // Of the machine that `host` names.
+  // The node is on the machine `host`.
   void join_from(const std::string& host, const std::string& name) {
     Join message = make_join(name);
     message.host = host;
@@ -71,7 +71,7 @@ class Script {
     Agent& agent = agents[name];
     step(event::Message{agent.connection, agent.channel.number(std::move(message)), {}});
   }
-  // Not numbered.
+  // Sends a message without a number.
   void mentions(const std::string& name, AgentMessage message) {
     Agent& agent = agents[name];
     step(event::Message{agent.connection, agent.channel.plain(std::move(message)), {}});
@@ -99,15 +99,15 @@ class Script {
     }
     now = until;
   }
-  // This rendezvous stands still, and then its timer comes before all that was said meanwhile.
+  // This rendezvous stands still. Then its timer comes before the messages of that time.
   void stand_still(std::chrono::milliseconds time) {
     now += time;
     step(event::Tick{});
   }
-  // The journal has what was decided until now.
+  // Writes all decisions until now to the journal.
   void keep() { journal::apply_batch(table.take_changes(), rows); }
-  // Another process that goes on with what was kept; its clock is ahead by `clock_shift`. The
-  // agents' connections end: what they do next is theirs.
+  // Another process that goes on with the kept rows. Its clock is ahead by `clock_shift`. The
+  // agents' connections end; their next moves are the test's.
   std::unique_ptr<Script> restarted(const MachineOptions& options = journalled(),
                                     Clock::duration clock_shift = {}) const {
     auto after = std::make_unique<Script>(0, 0, options);
@@ -131,7 +131,7 @@ class Script {
     return route;
   }
   void close_to_new_jobs() { perform(table.close_to_new_jobs(now)); }
-  // All agents alive meanwhile.
+  // All agents stay alive meanwhile.
   void wait_alive(std::chrono::milliseconds time) {
     for (auto passed = 0ms; passed < time; passed += 1000ms) {
       wait(std::min(1000ms, time - passed));
@@ -162,9 +162,9 @@ class Script {
 
   JobSettings settings;
   JobTimeouts timeouts;
-  std::optional<std::uint32_t> user;  // ConnectionFacts::user of who joins
+  std::optional<std::uint32_t> user;  // ConnectionFacts::user of the joining agent
   JobTable table;
-  journal::Rows rows;  // as keep() left them
+  journal::Rows rows;  // the rows after keep()
   std::map<std::string, Agent> agents;
   std::deque<std::string> logs;
   std::deque<action::RoundStarted> starts;

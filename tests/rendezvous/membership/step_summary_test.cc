@@ -33,8 +33,8 @@ TEST_CASE("StepSummary: the mean over ranks, the worst one and whose it is") {
   CHECK(all.forward.worst == 6);
   CHECK(all.forward.worst_rank == 1);
   CHECK_THAT(all.bytes_per_step, close_to(200));
-  CHECK_THAT(all.overlap(), close_to(0.5));       // 4 of 8 seconds were hidden
-  CHECK_THAT(all.least_overlap, close_to(0.25));  // rank 2, which communicates nothing, has none
+  CHECK_THAT(all.overlap(), close_to(0.5));       // 4 of 8 seconds were hidden behind computation
+  CHECK_THAT(all.least_overlap, close_to(0.25));  // rank 2 communicates nothing, so it has none
   CHECK(all.least_overlap_rank == 1);
 }
 
@@ -50,7 +50,8 @@ TEST_CASE("StepSummary: nodes together are what their ranks together are, in any
     CHECK(each.num_ranks == 4);
     CHECK_THAT(each.forward.mean, close_to(all.forward.mean));
     CHECK_THAT(each.overlap(), close_to(all.overlap()));
-    CHECK(each.forward.worst_rank == 1);  // ranks 1 and 2 alike: the smaller
+    // Ranks 1 and 2 have the same value; the lower rank counts.
+    CHECK(each.forward.worst_rank == 1);
     CHECK(each.least_overlap_rank == 3);
     CHECK(each.least_overlap == 0);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node whose workers' store can't go on: the rendezvous' journal lost its end, or the node makes
-// things up.
+// A node whose workers' store can't go on, because the rendezvous' journal lost its end or because
+// the node lies.
 #include "tests/rendezvous/membership/script.h"
 
 namespace ddprun::membership::testing {
@@ -46,7 +46,7 @@ TEST_CASE("StoreLost: after the job's end the node goes, its verdict stays") {
   lose_store(j, "b");
   REQUIRE(j.table.status().size() == 1);
   CHECK(j.table.status().front().nodes.size() == 1);
-  lose_store(j, "b");  // who is no node any more is nobody's
+  lose_store(j, "b");  // the node has left, so its message counts for nobody
   j.acks("a");
   CHECK(j.table.idle());
 }

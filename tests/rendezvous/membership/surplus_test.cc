@@ -10,7 +10,7 @@ using ddprun::test::Contains;
 using testing::Script;
 using namespace std::chrono_literals;
 
-// One that differs, as "late" does.
+// A node whose settings differ, under the name "late".
 struct Surplus : Script {
   using Script::Script;
   Join late_join(const std::string& program = "train", std::uint32_t user_id = 0) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks print, asked for: by the rendezvous, and answered by an agent.
+// The output of ranks: the rendezvous asks for it, and an agent answers.
 #include "rendezvous/membership/machine.h"
 #include "tests/agent/link/agent_node.h"
 #include "tests/rendezvous/membership/script.h"
@@ -37,7 +37,7 @@ TEST_CASE("Tail: the agent of a rank's node is asked, and what it says comes bac
   CHECK(j.tails[0].tail.request == 17);
   CHECK(j.tails[0].tail.lines == std::vector<std::string>{"step 40", "step 41"});
   CHECK(j.tails[0].tail.note == "a note");
-  CHECK(j.table.take_changes().empty());  // nothing of it is kept
+  CHECK(j.table.take_changes().empty());  // the journal keeps nothing of it
 }
 
 TEST_CASE("Tail: why nobody is asked") {
@@ -89,7 +89,7 @@ TEST_CASE("Tail: an agent finds out, and says it while it is connected") {
   CHECK(node.said<Tail>() == nullptr);
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.welcome();
-  CHECK(node.said<Tail>() == nullptr);  // nobody waits for it any more
+  CHECK(node.said<Tail>() == nullptr);  // nobody waits for the answer any more
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an older ddprund wrote is read, and peers of other versions are told so.
+// The rows of an older ddprund are read, and peers of other versions are told so.
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/parse.hpp>
@@ -19,8 +19,8 @@ namespace {
 namespace json = boost::json;
 using ddprun::test::Contains;
 
-// golden/format1.db was written by the first ddprund that had --state-dir: job "running", two nodes
-// in round 2 after rank 3's failure, and job "waiting", one node of two.
+// golden/format1.db was written by the first ddprund that had --state-dir. Its job "running" has
+// two nodes in round 2, after rank 3's failure. Its job "waiting" has one node of two.
 journal::Content golden(const test::TempDirectory& directory) {
   std::filesystem::copy_file(DDPRUN_GOLDEN_JOURNAL, directory.path("journal.db"));
   return journal::JournalFile(directory.path(), journal::Durability::kProcess).load();
@@ -49,7 +49,7 @@ TEST_CASE("Upgrade: the journal of the first ddprund that kept one is read") {
   CHECK(jobs.at(1).run_id == "waiting");
   CHECK(jobs.at(1).round == 0);
 
-  // And its agents come back with what they know.
+  // The agents come back with what they know.
   event::Message back;
   back.connection = 1;
   Join join;
@@ -65,8 +65,8 @@ TEST_CASE("Upgrade: the journal of the first ddprund that kept one is read") {
   CHECK(welcome);
 }
 
-// Each object and array element within, and within texts that are JSON themselves; `visit` gets a
-// field's name, and the whole as it is without that field.
+// Calls `visit` for each object and array element inside, also in texts that are JSON themselves.
+// `visit` gets a field's name, and the whole without that field.
 void without_each_field(const json::value& whole, json::value& part,
                         const std::function<void(const std::string&)>& visit) {
   if (auto* array = part.if_array()) {
@@ -96,15 +96,15 @@ TEST_CASE("Upgrade: of a row any field may be missing, and any other be there") 
   Script before(2, 1, journalled());
   before.settings.exclude_after = 1;
   for (const char* name : {"a", "b"}) before.join(name);
-  before.fails("a", 1, 7);  // a failure and a StopRound that nobody confirmed
+  before.fails("a", 1, 7);  // nobody has confirmed this failure and the StopRound
   before.keep();
   const journal::Rows& whole = before.rows;
-  // What a job can't be told from without.
+  // Fields without which a job can't be read.
   const std::set<std::string> essential = {"id",   "num_nodes", "run_id",   "instance",
                                            "type", "session",   "max_nodes"};
   int num_tried = 0;
   for (const auto& entry : whole) {
-    const std::string& key = entry.first;  // for a lambda: no binding
+    const std::string& key = entry.first;  // a lambda can't capture a structured binding
     json::value row = json::parse(entry.second);
     without_each_field(row, row, [&](const std::string& name) {
       if (essential.count(name) != 0) return;
@@ -154,7 +154,7 @@ TEST_CASE("Upgrade: a newer agent that speaks our version, too, is taken in with
   Join join = j.make_join("1");
   join.version = 9;
   join.oldest_version = 1;
-  // As it comes over the wire, with fields that are not known here.
+  // The message as it is on the wire, with further fields that are not known here.
   json::object text = json::parse(encode(AgentEnvelope{0, 0, join})).as_object();
   text["of a later version"] = "x";
   const AgentEnvelope envelope = decode_agent_message(json::serialize(text));
@@ -164,7 +164,7 @@ TEST_CASE("Upgrade: a newer agent that speaks our version, too, is taken in with
   CHECK(j.round("1") == 1);
 }
 
-// As the first ddprun that had versions said it, and as this one is heard by its rendezvous.
+// An agent of the first version says it in this form, and its rendezvous answers in this form.
 TEST_CASE("Upgrade: an agent of version 1 is taken in with it, and asked for no output") {
   Script j(1);
   Join join = j.make_join("1");
@@ -186,7 +186,7 @@ TEST_CASE("Upgrade: an agent that comes back with another version is asked as th
   CHECK(before.asks_for_tail(0, 7).connection);
   before.keep();
   const auto after = before.restarted();
-  CHECK_FALSE(after->asks_for_tail(0, 8).connection);  // it is not back yet
+  CHECK_FALSE(after->asks_for_tail(0, 8).connection);  // the agent is not back yet
   Join old = after->make_join("1");
   old.version = old.oldest_version = 1;
   after->join("1", old);
@@ -194,7 +194,7 @@ TEST_CASE("Upgrade: an agent that comes back with another version is asked as th
 }
 
 TEST_CASE("Upgrade: a rendezvous of version 1 takes this agent in, which runs as ever") {
-  // The versions that it names let one of version 1 choose that.
+  // A ddprund of version 1 can choose one of the versions that this Join names.
   const auto said = json::parse(encode(AgentEnvelope{0, 0, Join{}})).as_object();
   CHECK(said.at("version") == 2);
   CHECK(said.at("oldest_version") == 1);

@@ -10,7 +10,7 @@
 namespace ddprun::pages {
 namespace {
 
-// A reader of a gang on n1, and what one page after the other has of n1's stdout.
+// A reader of a gang on n1, and the pages of n1's stdout, one after the other.
 struct Reading {
   GangReader reader;
 
@@ -24,7 +24,7 @@ struct Reading {
     news.output = {output};
     return news;
   }
-  // What tells of the node.
+  // News that tell of the node.
   gangs::GangNews begin() const {
     gangs::GangNews news;
     news.state.phase = has_ended ? gangs::GangPhase::kEnded : gangs::GangPhase::kRunning;
@@ -44,7 +44,7 @@ struct Reading {
 TEST_CASE("GangReader: bytes that end no line mean that there may be more") {
   Reading reading;
   CHECK(reading.take(reading.begin()).empty());
-  CHECK(reading.reader.has_more());  // of a node that it heard of just now
+  CHECK(reading.reader.has_more());  // more of a node of which it has just heard
   const std::string bar(1000, '\r');
   CHECK(reading.take(reading.page(bar)).empty());
   CHECK(reading.reader.has_more());

@@ -32,7 +32,7 @@ TEST_CASE("HTTP proof: a request is admitted once, and its answer believed") {
   CHECK_THROWS_WITH(talk.client.check(seal, 200, "another page"), Contains("without a proof"));
   CHECK_THROWS_AS(talk.client.check("", 200, "the page"), Error);
   CHECK_THROWS_AS(HttpProof(secret_of(kHttpToken)).check(seal, 200, "the page"),
-                  Error);  // of another request
+                  Error);  // the proof of another request
 
   const auto again = talk.door.check(proof, kJobs, talk.now + 1s);
   CHECK_FALSE(again.admitted);
@@ -48,14 +48,14 @@ TEST_CASE("HTTP proof: it is for one method, one page and one TLS session") {
                                    {"GET", "/v1/jobs", "session"}}) {
     CHECK_FALSE(talk.door.check(proof, other, talk.now).admitted);
   }
-  CHECK(talk.door.check(proof, kJobs, talk.now).admitted);  // the others used nothing up
+  CHECK(talk.door.check(proof, kJobs, talk.now).admitted);  // the other attempts used nothing up
 }
 
 TEST_CASE("HTTP proof: that of a request with a body is for this body, and for this method alone") {
   HttpTalk talk;
   constexpr HttpRequest kPost{"POST", "/v1/gangs", ""};
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kPost, "run this");
-  // Under version 1, without a body's code, or with another one.
+  // It is refused under version 1, without a body's code, or with another code.
   CHECK_FALSE(talk.door.check(proof, {"GET", "/v1/gangs", ""}, talk.now).admitted);
   CHECK_FALSE(talk.door.check(proof, {"DELETE", "/v1/gangs", ""}, talk.now).admitted);
   const std::string of_get = HttpProof(secret_of(kHttpToken))
@@ -71,7 +71,7 @@ TEST_CASE("HTTP proof: that of a request with a body is for this body, and for t
   CHECK_FALSE(talk.door.is_body(admitted, "run that"));
   CHECK_FALSE(talk.door.is_body(admitted, ""));
   CHECK_NOTHROW(talk.client.check(talk.door.seal(admitted, 201, "done"), 201, "done"));
-  CHECK_FALSE(talk.door.check(proof, kPost, talk.now).admitted);  // once
+  CHECK_FALSE(talk.door.check(proof, kPost, talk.now).admitted);  // a proof counts once
 }
 
 TEST_CASE("HTTP proof: a challenge ends, also for who has used it") {

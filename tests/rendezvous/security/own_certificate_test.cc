@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ddprun that serves its job's rendezvous: what others would say of its certificate, and its
-// certificate and key for both sides.
+// A ddprun that serves its job's rendezvous: other programs' judgement of its certificate, and the
+// certificate and key that both sides use.
 #include <string>
 
 #include "rendezvous/security/certificates.h"

@@ -15,7 +15,7 @@ namespace {
 using ddprun::test::Contains;
 using ddprun::test::secret_of;
 
-// Compared in constant time or not at all.
+// These types can be compared in constant time or not at all.
 template <typename One, typename Other>
 concept AreCompared = requires(const One& one, const Other& other) {
   one == other;
@@ -79,7 +79,7 @@ TEST_CASE("Proof: one recorded on another connection is worth nothing") {
   const std::string recorded = talk.agent.answer(talk.door.challenge());
   const auto reply = talk.door.check(recorded).reply;
   CHECK_FALSE(later.door.check(recorded).admitted);
-  // Nor does a rendezvous' own recorded answer help who stands in its place.
+  // A program in the rendezvous' place can't use the rendezvous' own recorded answer either.
   later.agent.answer(talk.door.challenge());
   CHECK_THROWS_WITH(later.agent.check(reply), Contains("wrong proof"));
 }

@@ -50,7 +50,7 @@ inline Request compare_set_request(std::string_view key, std::string_view expect
   return request;
 }
 
-// Begins with the handshake, as a stream must.
+// The first one is the handshake, as in each stream.
 inline std::vector<Request> all_requests() {
   return {
       validate_request(),

@@ -65,7 +65,7 @@ TEST_CASE("OutgoingBytes: whatever connections end, each byte arrives once and i
           break;
         default:
           if (random() % 4) break;
-          under_way.clear();  // the connection ends with all that is on its way
+          under_way.clear();  // the connection ends, and loses everything that is on its way
           if (random() % 2) REQUIRE(out.acknowledge(in.received()));
           out.rewind();
       }

@@ -5,8 +5,8 @@
 one request at a time; after each one every connection's bytes are compared. A PING behind each
 request says when its answers are complete.
 
-Left out are only the requests where PyTorch's server has a bug that ours has not (docs/store.md,
-"Where PyTorch's server has bugs"); each place below that avoids one names it.
+Only requests for which PyTorch's server has a bug are left out (docs/store.md, "Where PyTorch's server has bugs").
+Each place below that avoids a bug names it.
 """
 import random
 import socket
@@ -33,7 +33,7 @@ def strings(keys):
 
 
 class Server:
-    """Several connections to one server, and what each has heard."""
+    """Several connections to one server, and the bytes that each has heard."""
 
     def __init__(self, port, connections):
         self.port = port
@@ -47,8 +47,8 @@ class Server:
         return connection
 
     def exchange(self, index, request):
-        """What `index` hears up to the answer of a PING behind the request; b"closed" if it was
-        closed (then it is connected again)."""
+        """The bytes that connection `index` gets up to the answer of a PING behind the request. b"closed": it was
+        closed, and is made anew."""
         self.nonce = 0xC0FFEE00 + (self.nonce + 1) % 256
         nonce = struct.pack("<I", self.nonce)
         connection = self.sockets[index]
@@ -73,7 +73,7 @@ class Server:
 
 
 class Calls:
-    """Random requests, and as much of the servers' state as avoiding PyTorch's bugs needs."""
+    """Random requests. It knows as much of the servers' state as it needs to avoid PyTorch's bugs."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -86,7 +86,7 @@ class Calls:
         return key in self.present or self.queued.get(key, 0) > 0
 
     def written(self, keys):
-        """Keys were set: forget the waits that this ended."""
+        """Notes that keys were set: the waits that this ends are over."""
         self.present.update(keys)
         for connection in [c for c, wait in self.waiting.items() if all(map(self.exists, wait))]:
             del self.waiting[connection]
@@ -95,7 +95,7 @@ class Calls:
         return any(key in wait for wait in self.waiting.values())
 
     def next(self, connection):
-        """One request's bytes for this connection, and a name for messages."""
+        """The bytes of one request for this connection, and a name for messages."""
         rng = self.rng
         key, value = rng.choice(KEYS), rng.choice(VALUES)
         queue = rng.choice(QUEUES)
@@ -114,7 +114,7 @@ class Calls:
         if kind == "cas":
             expected = rng.choice(VALUES)
             if key not in self.present and expected:
-                # Stores nothing; PyTorch's spurious wake-up of those who wait for the key.
+                # It stores nothing. PyTorch's server would wake clients that wait for the key.
                 if self.awaited(key):
                     return self.next(connection)
             else:
@@ -124,18 +124,18 @@ class Calls:
             return kind, bytes([GET]) + string(key)
         if kind == "add":
             delta = rng.choice([0, 1, -1, 1000, -(10**12)])
-            # Overflow is undefined behaviour in PyTorch's server; VALUES with delta stay clear of it
-            # unless the largest value is at the key, and then both wrap.
-            self.written([key])  # present already, where it is refused
+            # Overflow is undefined behaviour in PyTorch's server. A value with delta stays clear of it, unless the
+            # largest value is at the key; then both servers wrap.
+            self.written([key])  # a refused key is present already
             return kind, bytes([ADD]) + string(key) + struct.pack("<q", delta)
         if kind == "check":
             return kind, bytes([CHECK]) + strings(some + rng.choice([[], [queue]]))
         if kind == "wait":
-            # Two waits of a connection: the second overwrites the first's count.
+            # A connection waits only once: in PyTorch's server a second wait overwrites the first one's count.
             if waits:
                 return self.next(connection)
-            # A queue only alone, and only one waiter: elements and missing keys in one WAIT never
-            # end; a woken queue waiter stays registered.
+            # A queue is waited for alone, and by one client. Elements and missing keys in one WAIT would never end, and
+            # a queue's waiter stays registered after it was woken.
             if rng.randrange(4) == 0 and self.queued[queue] > 0:
                 some = [queue]
             if not all(map(self.exists, some)):
@@ -144,7 +144,7 @@ class Calls:
         if kind == "num":
             return kind, bytes([NUM])
         if kind == "delete":
-            # The edge-triggered count of PyTorch's WAIT.
+            # This avoids the edge-triggered count of PyTorch's WAIT.
             if self.awaited(key):
                 return self.next(connection)
             self.present.discard(key)
@@ -186,7 +186,7 @@ class Calls:
 
 
 def sorted_list(answer):
-    """LIST_KEYS in any order is the same answer."""
+    """The answer in one order, because LIST_KEYS may answer in any."""
     (count,) = struct.unpack_from("<q", answer)
     at, keys = 8, []
     for _ in range(count):
@@ -207,8 +207,8 @@ def main():
         counts = {}
         for step in range(steps):
             index = calls.rng.randrange(connections)
-            # Words of earlier waits reach a connection at its next exchange; bring all up to date
-            # first, so that one answer holds one request's bytes.
+            # Replies to earlier waits reach a connection at its next exchange. All connections exchange first, so that
+            # one answer has one request's bytes.
             kind, request = calls.next(index)
             answers = [server.exchange(index, request) for server in servers]
             others = [[server.exchange(i, b"") for i in range(connections) if i != index] for server in servers]

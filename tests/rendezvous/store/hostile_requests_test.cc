@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that are small for who sends them and were large for the store.
+// Requests that cost their sender little, and once cost the store much.
 #include <functional>
 #include <set>
 
@@ -39,7 +39,8 @@ TEST_CASE("hostile requests: keys that collide in std::hash don't collide in the
   CHECK(of_ours.size() == keys.size());
 }
 
-// A WAIT that was searched for its next missing key took as much work as it has keys, each time.
+// A WAIT was once searched for its next missing key. That took as much work as it has keys, each
+// time.
 TEST_CASE("hostile requests: a write takes no more work where WAITs of its key have many keys") {
   StoreState state;
   std::vector<std::string> keys = numbered_keys(100'000);
@@ -138,7 +139,7 @@ TEST_CASE("hostile requests: LIST_KEYS answers at most 4 MiB") {
   for (const std::string& key : more) state.step(1, request_of(Opcode::kSet, key));
   CHECK_THAT(state.step(1, request_of(Opcode::kListKeys)).close_reason,
              Contains("a reply at most 4194304"));
-  CHECK(state.work_of(1, request_of(Opcode::kListKeys)) == 1);  // it is refused at once
+  CHECK(state.work_of(1, request_of(Opcode::kListKeys)) == 1);  // the request is refused at once
 }
 
 TEST_CASE("hostile requests: what a request will take is known before") {
@@ -163,6 +164,6 @@ TEST_CASE("hostile requests: what a request will take is known before") {
   CHECK(work(request_of(Opcode::kListKeys)) > 1000);
   state.step(1, request_of(Opcode::kSet, "/large", large));
   const SharedValue held = state.step(1, request_of(Opcode::kGet, "/large")).replies.at(0).body;
-  CHECK(work(request_of(Opcode::kAppend, "/large", "x")) > 1000);  // it is copied
+  CHECK(work(request_of(Opcode::kAppend, "/large", "x")) > 1000);  // the value is copied
   CHECK(work(request_of(Opcode::kAppend, "/large", "x")) == 1);
 }

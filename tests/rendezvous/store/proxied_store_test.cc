@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nodes say that is wrong or too much harms nobody else, also after it was read from a
-// journal.
+// Wrong or excessive messages of nodes harm nobody else, also after they were read from a journal.
 #include "rendezvous/store/proxied_store.h"
 
 #include <map>
@@ -28,7 +27,7 @@ std::string item(std::uint32_t connection, std::string_view content,
   return bytes.append(content);
 }
 
-// Keeps what took effect, and makes the store anew of it.
+// Keeps the turns that took effect, and makes the store anew from them.
 class Kept {
  public:
   Kept() { store_.emplace(kRound, limits_); }
@@ -56,7 +55,7 @@ class Kept {
     return {};
   }
 
-  // What the node is told; it has all of it then.
+  // The bytes that the node is told. It then has all of them.
   std::string hear(ProxiedStore::Node node) {
     store_->release(store_->take_marks());
     std::string told;
@@ -90,14 +89,15 @@ class Kept {
     }
   }
 
-  std::map<ProxiedStore::Node, std::string> troubles;  // of restart()
+  std::map<ProxiedStore::Node, std::string> troubles;  // the troubles that restart() found
 
  private:
   const RequestLimits limits_;
   std::optional<ProxiedStore> store_;
   std::vector<ProxiedStore::Turn> turns_;
   std::map<ProxiedStore::Node, std::uint64_t> taken_, heard_;
-  std::map<ProxiedStore::Node, std::string> waiting_;  // said, and has not taken effect
+  // Bytes that were said, and have not taken effect.
+  std::map<ProxiedStore::Node, std::string> waiting_;
 };
 
 const std::string kAdd = encoded(request_of_number(Opcode::kAdd, "/k", 1));
@@ -172,7 +172,7 @@ TEST_CASE(
 }
 
 TEST_CASE("ProxiedStore: where nothing may grow a number that is there may count") {
-  for (const bool lets_count : {true, false}) {  // false: as an older ddprund kept it
+  for (const bool lets_count : {true, false}) {  // false: an older ddprund kept the turn
     CAPTURE(lets_count);
     Kept kept;
     const ProxiedStore::Refusals full{"full", "", lets_count};
@@ -219,7 +219,7 @@ TEST_CASE("ProxiedStore: requests of a node that takes no replies wait, and nobo
   CHECK(kept.say(2, item(1, encoded(request_of_number(Opcode::kAdd, "/n", 1)))).empty());
   CHECK_FALSE(kept.hear(2).empty());
   kept.restart(GENERATE(false, true));
-  // What had not taken effect is said again, and more than the window is nobody's to say.
+  // Bytes that had not taken effect are said again. No node may send more than the window.
   std::size_t told = 0;
   for (int i = 0; i < 5; ++i) told += kept.hear(1).size();
   CHECK(told > std::size_t{4} << 20);
@@ -249,7 +249,7 @@ TEST_CASE("ProxiedStore: replies that others caused since don't hide that a node
   const auto kept = before.run(1, 3, {});
   const std::uint64_t said = kept.bytes.size();
   before.receive(1, {kRound, said, 0, item(2, kAdd)});
-  before.run(1, 1, {});  // its row is lost, its reply is not
+  before.run(1, 1, {});  // the row is lost, the reply is not
 
   ProxiedStore after(kRound, limits);
   after.replay(kept);

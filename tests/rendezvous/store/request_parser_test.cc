@@ -12,12 +12,12 @@ using ddprun::test::Contains;
 
 namespace {
 
-// Feeds segments as a server does: what is left of a request is kept and grows.
+// Feeds segments as a server does: the rest of a request is kept and grows.
 class Feed {
  public:
   explicit Feed(const RequestLimits& limits = RequestLimits()) : limits_(limits) {}
 
-  // The requests that `segment` completes, each encoded again. Stops at a malformed one.
+  // The requests that `segment` completes, each encoded again. It stops at a malformed one.
   std::string give(std::string_view segment) {
     pending_.append(segment);
     std::string complete;
@@ -54,7 +54,7 @@ std::string length(std::uint64_t value) {
   return bytes;
 }
 
-// The reason that the stream "handshake, then `bytes`" is refused with.
+// The reason for which the stream "handshake, then `bytes`" is refused.
 std::string refusal(const std::string& bytes, const RequestLimits& limits = RequestLimits()) {
   Feed feed(limits);
   feed.give(encoded({validate_request()}));
@@ -126,7 +126,7 @@ TEST_CASE("RequestParser: the handshake comes first, once, with the right magic"
   }
   CHECK_THAT(refusal(encoded({validate_request()})), Contains("second handshake"));
 
-  // Refused at the first byte that is wrong.
+  // The stream is refused at the first wrong byte.
   Feed http;
   http.give("G");
   CHECK(http.status() == ParseStatus::kMalformed);
@@ -190,7 +190,7 @@ TEST_CASE("RequestParser: a huge request in small segments costs linear work") {
   Request request;
   REQUIRE(parser.parse(bytes, &request) == ParseStatus::kRequest);
   const std::string_view check = std::string_view(bytes).substr(parser.request_bytes());
-  // 30,000 calls; re-reading from the start each time would look at 300 million keys.
+  // This makes 30,000 calls. A parser that starts anew each time would look at 300 million keys.
   for (std::size_t size = 1; size < check.size(); size += 10) {
     REQUIRE(parser.parse(check.substr(0, size), &request) == ParseStatus::kNeedMore);
   }

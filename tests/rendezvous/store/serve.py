@@ -10,8 +10,8 @@ import threading
 
 @contextlib.contextmanager
 def serving(command):
-    """Runs a server; yields its port. `ddprund` is told to listen on a free port of 127.0.0.1 and says
-    it in its log; other programs print it as their first line."""
+    """Runs a server; yields its port. `ddprund` gets a free port of 127.0.0.1 and logs it. Other programs print it as
+    their first line."""
     if os.path.basename(command[0]) == "ddprund":
         command = command + ["--listen", "127.0.0.1:0"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
@@ -28,7 +28,7 @@ def serving(command):
             if not line:
                 sys.exit(f"{command[0]} ended without naming its port")
             found = re.search(pattern, line.strip())
-        # A full pipe would stop the server.
+        # A full pipe would stop the server, so this reads it.
         drain = threading.Thread(target=output.read)
         drain.start()
         yield int(found.group(1))

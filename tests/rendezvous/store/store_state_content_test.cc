@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A StoreState that was saved and loaded answers as the one that it was saved from.
+// A StoreState that was saved and loaded again answers like the original.
 #include <random>
 
 #include "common/error.h"

@@ -27,8 +27,8 @@ std::string vec(std::string_view bytes) {
   return out;
 }
 
-// Clients 1, 2, … talk to one state. Each call returns what the caller got; got(i) what reached
-// client i since it was last asked.
+// Clients 1, 2, … talk to one state. Each call returns the caller's reply. got(i) returns the bytes
+// that reached client i since the last got(i).
 class Clients {
  public:
   explicit Clients(std::size_t max_total_bytes = 1 << 20) : state(max_total_bytes) {}
@@ -119,14 +119,15 @@ TEST_CASE("StoreState: a large value is shared, and a reply keeps the value it w
 
 TEST_CASE("StoreState: COMPARE_SET has c10d's four outcomes") {
   Clients c;
-  CHECK(c.cas(1, "k", "x", "new") == vec("x"));  // absent, expected something: not created
+  // The key is absent, a value was expected: not created.
+  CHECK(c.cas(1, "k", "x", "new") == vec("x"));
   CHECK(c.get(1, "k") == vec(""));
   CHECK(c.state.num_keys() == 0);
-  CHECK(c.cas(1, "k", "", "new") == vec("new"));   // absent, expected nothing: created
-  CHECK(c.cas(1, "k", "old", "z") == vec("new"));  // different
-  CHECK(c.cas(1, "k", "new", "z") == vec("z"));    // equal
+  CHECK(c.cas(1, "k", "", "new") == vec("new"));   // the key is absent, none was expected: created
+  CHECK(c.cas(1, "k", "old", "z") == vec("new"));  // the values differ
+  CHECK(c.cas(1, "k", "new", "z") == vec("z"));    // the values are equal
   c.set(1, "k", "");
-  CHECK(c.cas(1, "k", "", "again") == vec("again"));  // present and empty is equal too
+  CHECK(c.cas(1, "k", "", "again") == vec("again"));  // an empty value equals an expected empty one
 }
 
 TEST_CASE("StoreState: ADD reads as std::stoll does, and closes on what is no number") {
@@ -232,7 +233,7 @@ TEST_CASE("StoreState: several WAITs of one connection are independent") {
   c.wait(2, {"a"});
   c.wait(2, {"a", "b"});
   c.wait(2, {"c"});
-  CHECK(c.add(2, "mine", 1) == number(1));  // and other requests go on
+  CHECK(c.add(2, "mine", 1) == number(1));  // other requests go on
   c.set(1, "a", "");
   CHECK(c.got(2) == kStop);
   c.set(1, "b", "");
@@ -261,7 +262,8 @@ TEST_CASE("StoreState: a connection that has gone hears no more, its number may 
   c.barrier(2, "b", 2);
   c.disconnect(2);
   CHECK(c.state.num_waits() == 0);
-  CHECK(c.state.total_bytes() == c.state.content_bytes() + 128);  // the barrier's counter
+  // 128 bytes are the barrier's counter.
+  CHECK(c.state.total_bytes() == c.state.content_bytes() + 128);
   c.set(1, "k", "");
   CHECK(c.got(2) == "");
 }
@@ -284,7 +286,7 @@ TEST_CASE("StoreState: BARRIER ends for all when the last has come, and is one-s
   CHECK(c.barrier(3, "b", 3) == kStop);
   CHECK(c.got(1) == kStop);
   CHECK(c.got(2) == kStop);
-  CHECK(c.barrier(4, "b", 3) == kStop);  // not reset
+  CHECK(c.barrier(4, "b", 3) == kStop);  // the barrier was not reset
   CHECK(c.get(9, "b") == vec("4"));
 }
 
@@ -398,14 +400,14 @@ TEST_CASE("StoreState: beyond the memory cap a write changes nothing and closes 
     CHECK_THAT(c.close_reason, Contains("the store is full") && Contains("limit is 153"));
     CHECK(c.state.total_bytes() == before);
     CHECK(c.get(1, "k") == vec("01234567890123456789"));
-    c.set(1, "k", "shorter");  // and there is room again
+    c.set(1, "k", "shorter");  // there is room again
     CHECK(c.close_reason == "");
   }
 }
 
 TEST_CASE("StoreState: a value that only a reply still holds counts against the cap") {
   Clients c(100'000);
-  const auto held = [&](std::string_view key) {  // by a client that doesn't read
+  const auto held = [&](std::string_view key) {  // holds a value for a client that doesn't read
     return c.state.step(2, request_of(Opcode::kGet, key)).replies.at(0);
   };
   const std::string large(30'000, 'x');
@@ -424,7 +426,8 @@ TEST_CASE("StoreState: a value that only a reply still holds counts against the 
     CHECK_THAT(c.close_reason, Contains("the store is full"));
     c.set(1, "k", std::string(5'000, 'y'));
     const Reply fourth = held("k");
-    c.call(1, request_of(Opcode::kAppend, "k", "y"));  // of what a reply holds: a copy
+    // A reply holds the value, so this makes a copy.
+    c.call(1, request_of(Opcode::kAppend, "k", "y"));
     CHECK_THAT(c.close_reason, Contains("the store is full"));
   }
   c.erase(1, "k");

@@ -86,7 +86,7 @@ class StoreCalls(unittest.TestCase):
             s.queue_pop("q", False)
 
     def test_large_values(self):
-        value = os.urandom(1 << 20) * 20  # beyond what PyTorch's server takes
+        value = os.urandom(1 << 20) * 20  # more than PyTorch's server takes
         self.store.set("large", value)
         self.assertEqual(self.store.get("large"), value)
 

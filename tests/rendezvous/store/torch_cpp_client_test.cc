@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's C++ client, c10d::TCPStore out of LibTorch, against our server. No Catch here: its
-// CHECK and LibTorch's are the same name.
+// PyTorch's C++ client, c10d::TCPStore out of LibTorch, against our server. It does without Catch,
+// because LibTorch defines CHECK, too.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -48,7 +48,7 @@ int main() {
   store->multiSet({"a", "b"}, {bytes("1"), bytes("2")});
   REQUIRE((store->multiGet({"a", "k"}) == std::vector<Bytes>{bytes("1"), bytes("wx")}));
   REQUIRE(store->deleteKey("a"));
-  REQUIRE(store->getNumKeys() == 4);  // init/ is one
+  REQUIRE(store->getNumKeys() == 4);  // one of them is init/
   REQUIRE(store->listKeys().size() == 3);
   store->queuePush("q", bytes("e"));
   REQUIRE(store->queueLen("q") == 1);
@@ -59,7 +59,7 @@ int main() {
   } catch (const c10::DistStoreError&) {
   }
 
-  // Another client's write ends a wait; a view of it has the same keys.
+  // Another client's write ends a wait. A view of it has the same keys.
   const auto other = connect(server.endpoint());
   std::thread writer([&] {
     c10d::PrefixStore("group", other).set("id", bytes("0123"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Store proxies on 127.0.0.1 and the store behind them, in one thread: what they say goes through
+// Store proxies on 127.0.0.1 and the store behind them, in one thread. Their messages go through
 // queues that can be cut, as connections are.
 #pragma once
 
@@ -21,7 +21,7 @@ class ProxiedServer : public test::IoThread {
  public:
   struct Options {
     int num_proxies = 1;
-    int cut_every = 0;  // messages that arrived, of each proxy; 0: only cut() does
+    int cut_every = 0;  // cut after so many messages of each proxy; 0: only cut() cuts
     StoreServerOptions server = {};
   };
 
@@ -45,7 +45,7 @@ class ProxiedServer : public test::IoThread {
 
   Endpoint endpoint(std::size_t proxy = 0) const { return links_[proxy]->endpoint; }
 
-  // The connection of a proxy ends, and stays away.
+  // Ends a proxy's connection, which stays away.
   void cut(std::size_t proxy = 0) {
     on_io_thread([&] { cut_here(*links_[proxy]); });
   }
@@ -56,7 +56,7 @@ class ProxiedServer : public test::IoThread {
   std::size_t num_keys() {
     return on_io_thread([this] { return store_.num_keys(); });
   }
-  // Of clients, that a proxy has taken.
+  // The number of clients' requests that a proxy has taken.
   std::uint64_t num_requests(std::size_t proxy = 0) {
     return on_io_thread([&] { return links_[proxy]->proxy->stats().num_requests; });
   }
@@ -71,7 +71,8 @@ class ProxiedServer : public test::IoThread {
   struct Link {
     Endpoint endpoint;
     std::unique_ptr<StoreProxy> proxy;
-    std::uint64_t connection = 1;  // what is on its way on an earlier one is lost
+    // Messages of an earlier connection that are on their way are lost.
+    std::uint64_t connection = 1;
     int num_messages = 0;
     bool is_up = true;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store behind a proxy whose connection is cut every CUT_EVERY messages (0: never). Prints the
-// proxy's port and serves until it is killed: for tests with clients of other makes.
+// A store behind a proxy whose connection is cut every CUT_EVERY messages (0: never). It serves
+// tests with foreign clients: it prints the proxy's port, and runs until it is killed.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What clients that misbehave, and machines that run short, do to the server and to the others.
+// Clients that misbehave, and machines that run short: the effects on the server and on the other
+// clients.
 #include "rendezvous/store_server/store_server.h"
 
 #include <sys/resource.h>
@@ -22,7 +23,7 @@ using ddprun::test::Contains;
 
 namespace {
 
-// A connection that says what it likes.
+// A connection on which the test can send any bytes.
 class RawClient {
  public:
   explicit RawClient(const Endpoint& server) : fd_(connect_to(server, deadline())) {}
@@ -34,7 +35,7 @@ class RawClient {
     receive_all(fd_.get(), bytes.data(), size, deadline());
     return bytes;
   }
-  // True when the server closes, whatever comes before.
+  // True when the server closes, whatever bytes come before.
   bool closed() {
     try {
       for (;;) hear(1);
@@ -129,7 +130,7 @@ TEST_CASE("StoreServer: any segmentation is fine, the handshake's included", "[n
   RawClient client(server.endpoint());
   for (char byte : encoded({validate_request(), ping_request(7), request_of(Opcode::kSet, "k", "v"),
                             request_of(Opcode::kGet, "k")})) {
-    client.say({&byte, 1});  // TCP_NODELAY: mostly a segment each
+    client.say({&byte, 1});  // TCP_NODELAY makes most of them a segment each
   }
   CHECK(client.hear(4 + 9) == std::string("\7\0\0\0\1\0\0\0\0\0\0\0v", 13));
 }
@@ -166,7 +167,7 @@ TEST_CASE("StoreServer: one client's requests that are here take turns with the 
   waits.say(requests);
   TcpStore store(server.endpoint(), ten_seconds());
   store.ping();
-  // Each takes the server as long as 2,000 others, and is 70 bytes.
+  // Each of these is 70 bytes, and takes the server as long as 2,000 others.
   const std::vector<Request> one = {request_of(Opcode::kSet, "/a"),
                                     request_of(Opcode::kDeleteKey, "/a"),
                                     request_of_number(Opcode::kAdd, "/done", 1)};
@@ -179,7 +180,7 @@ TEST_CASE("StoreServer: one client's requests that are here take turns with the 
     const std::int64_t before = store.add("done", 0);
     least = std::min(least, store.add("done", 0) - before);
   }
-  CHECK(least < 100);  // 900 are read at once
+  CHECK(least < 100);  // 900 requests are read at once
   CHECK(store.add("done", 0) < 10'000);
 }
 
@@ -207,7 +208,7 @@ TEST_CASE("StoreServer: a client that never reads is closed, with the others ser
   ServerThread server(options);
   TcpStore store(server.endpoint(), ten_seconds());
   store.set("large", std::string(8 << 20, 'x'));
-  store.ping();  // SET has no reply; now it is done
+  store.ping();  // SET has no reply; this PING shows that it is done
   RawClient greedy(server.endpoint());
   greedy.shrink_receive_buffer();
   std::vector<Request> requests(100, request_of(Opcode::kGet, "/large"));
@@ -227,7 +228,7 @@ TEST_CASE("StoreServer: a slow reader gets everything, in order", "[net]") {
   std::vector<std::string> keys, values;
   for (int i = 0; i < 40; ++i) {
     keys.push_back("/" + std::to_string(i));
-    // Copied, gathered and shared sizes.
+    // These sizes are copied, gathered and shared.
     values.push_back(std::string(std::size_t{1} << (i % 20), static_cast<char>('a' + i % 26)));
   }
   for (int i = 0; i < 40; ++i) {
@@ -245,7 +246,7 @@ TEST_CASE("StoreServer: a slow reader gets everything, in order", "[net]") {
     heard += slow.hear(std::min<std::size_t>(expected.size() - heard.size(), 100'000));
   }
   CHECK(heard == expected);
-  // And it is read from again.
+  // The server reads from it again.
   slow.say({ping_request(1)});
   CHECK(slow.hear(4) == std::string("\1\0\0\0", 4));
 }
@@ -263,7 +264,7 @@ TEST_CASE("StoreServer: a client that reads in bursts is one slow reader", "[net
     slow.hear(8 + (8 << 20));
   }
   slow.say({ping_request(1)});
-  slow.hear(4);  // no longer blocked
+  slow.hear(4);  // it is no longer blocked
   CHECK(server.stats().num_slow_readers <= 1);
 }
 
@@ -293,7 +294,8 @@ TEST_CASE("StoreServer: beyond the memory cap the writer is closed, also while i
   {
     LogLines log;
     TcpStore writer(server.endpoint(), ten_seconds());
-    writer.set("k2", std::string(500'000, 'x'));  // complete: refused by the key space
+    // This request is complete: the key space refuses it.
+    writer.set("k2", std::string(500'000, 'x'));
     CHECK_THROWS_AS(writer.ping(), Error);
     CHECK_THAT(log.await("the store is full"), Contains("1048576"));
   }
@@ -345,9 +347,9 @@ TEST_CASE("StoreServer: connections that come and go leave nothing behind", "[ne
   CHECK(store.num_keys() == 0);
 }
 
-// In a child, whose limit is its own. Its exit status: 0, or the line that failed.
+// A child has a limit of its own. Its exit status: 0, or the line that failed.
 TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "[net]") {
-  const pid_t child = ::fork();  // The test program has one thread here.
+  const pid_t child = ::fork();  // The test program has only one thread here.
   REQUIRE(child >= 0);
   if (child == 0) {
     const auto require = [](bool condition, int line) {
@@ -357,7 +359,7 @@ TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "
     require(::setrlimit(RLIMIT_NOFILE, &limit) == 0, __LINE__);
     LogLines log;
     ServerThread server;
-    // Both ends count: the client's descriptors are used up by the waiting list, too.
+    // Both ends count. The waiting connections use up the client's descriptors, too.
     std::vector<UniqueFd> clients;
     for (;;) {
       UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -367,8 +369,8 @@ TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "
       clients.push_back(std::move(fd));
     }
     require(log.await("can't accept") != "", __LINE__);
-    // Those that were not accepted (none, where accept() ran short before anybody waited) are, as
-    // soon as others close.
+    // Connections that were not accepted are taken as soon as others close. There is none if
+    // accept() ran short before anybody waited.
     UniqueFd last = std::move(clients.back());
     clients.clear();
     const Deadline deadline = Deadline::after(10s);
@@ -390,7 +392,7 @@ TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-// As accept(2) has it of a listener that somebody has shut down: always at once.
+// accept(2) fails at once and always if somebody has shut the listener down.
 TEST_CASE("StoreServer: a listener that fails is said once, others are served, later it is",
           "[net]") {
   LogLines log;
@@ -409,7 +411,7 @@ TEST_CASE("StoreServer: a listener that fails is said once, others are served, l
     return answer[0] == 9;
   };
   for (int i = 0; i < 3; ++i) CHECK(is_answered(server.endpoint()));
-  REQUIRE(::listen(same.get(), 10) == 0);  // at another port
+  REQUIRE(::listen(same.get(), 10) == 0);  // it listens at another port
   CHECK(is_answered({"127.0.0.1", local_address(same.get()).port()}));
   CHECK(log.all().size() == 1);
 }

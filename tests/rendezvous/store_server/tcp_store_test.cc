@@ -27,7 +27,7 @@ TcpStoreOptions within(std::chrono::milliseconds timeout) {
   return options;
 }
 
-// Accepts one connection, answers the handshake, and is mute from then on.
+// Accepts one connection, answers the handshake, and is silent from then on.
 class MuteServer {
  public:
   MuteServer() : listener_(listen_on(resolve({"127.0.0.1", 0}).front())) {
@@ -168,7 +168,7 @@ TEST_CASE("TcpStore: a mute server costs the deadline, then the object is dead",
       [](Store& s) { s.try_queue_pop("k"); },
       [](Store& s) { s.queue_len("k"); },
       [](Store& s) { dynamic_cast<TcpStore&>(s).ping(); },
-      // The socket's buffers fill up; nobody reads.
+      // The socket's buffers fill up, because nobody reads.
       [](Store& s) { s.set("k", std::string(std::size_t{32} << 20, 'x')); },
   };
   for (const auto& call : calls) {
@@ -231,7 +231,7 @@ TEST_CASE("TcpStore: when the server dies, a waiting call ends at once", "[net]"
   TcpStore store(server.endpoint(), within(60s));
   TcpStore idle(server.endpoint(), within(60s));
   std::thread killer([&] {
-    // The wait has arrived when the server has seen the two handshakes, their PINGs and it.
+    // The wait has arrived when the server has seen the two handshakes, their PINGs and the wait.
     while (server.stats().num_requests < 5) std::this_thread::yield();
     server.kill();
   });

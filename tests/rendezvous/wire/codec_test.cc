@@ -365,7 +365,7 @@ TEST_CASE("Codec: of the lines that a rank wrote the last ones are sent, within 
   CHECK(back().size() == 17);
   CHECK(back().back() == "caf\xEF\xBF\xBD  [31m");
   CHECK(back().front() == std::string(1'000, ' '));
-  // And of a hostile agent no more is taken.
+  // It takes no more lines from a hostile agent either.
   std::string text = R"({"type":"tail","seq":0,"ack":0,"request":1,"note":"","lines":["")";
   for (int i = 0; i < 63; ++i) text += ",\"" + std::string(15'000, 'x') + "\"";
   const auto taken = variants::get<Tail>(decode_agent_message(text + "]}").message).lines;
@@ -401,7 +401,7 @@ TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an hones
   CHECK(joined.program.size() <= 1027);
   CHECK(joined.role.size() <= 1027);
 
-  // Cut once only, however often it is handed on.
+  // A text is cut only once, however often it is handed on.
   const std::string once = encode(AgentEnvelope{1, 0, failed});
   CHECK(encode(decode_agent_message(once)) == once);
 }

@@ -30,7 +30,7 @@ TEST_CASE("EndpointTurns: a turn goes from the first one through the list, and s
     CHECK(turns.failed(kRefused));
   }
   CHECK_FALSE(turns.failed(kRefused));
-  turns.begin(0);  // in the middle of a turn
+  turns.begin(0);  // this is in the middle of a turn
   CHECK(turns.current() == 0);
   CHECK_FALSE(turns.failed(kRefused));
   CHECK_FALSE(turns.failed(kRefused));

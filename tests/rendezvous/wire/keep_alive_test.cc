@@ -29,9 +29,9 @@ TEST_CASE_METHOD(Pinging,
   CHECK_FALSE(keep_alive.is_silent(sent + 2999ms));
   CHECK(keep_alive.is_silent(sent + 3s));
   CHECK(keep_alive.next(now) == now + 1s);
-  CHECK(keep_alive.next(sent + 2500ms) == sent + 3s);  // when it may be silent
-  CHECK_FALSE(keep_alive.ponged(ping, now));           // again
-  keep_alive.opened(now + 10s);                        // another connection
+  CHECK(keep_alive.next(sent + 2500ms) == sent + 3s);  // the time at which it may be silent
+  CHECK_FALSE(keep_alive.ponged(ping, now));           // the same pong again
+  keep_alive.opened(now + 10s);                        // on another connection
   CHECK_FALSE(keep_alive.is_silent(now + 12s));
   CHECK(keep_alive.is_silent(now + 13s));
 }
@@ -42,7 +42,7 @@ TEST_CASE_METHOD(Pinging, "KeepAlive: quiet is half of silent, and no ping may b
   now += 1s;
   keep_alive.ponged(keep_alive.ping(now), now + 10ms);
   CHECK(keep_alive.quiet_at() == now + 1500ms);
-  keep_alive.set(3s, 1500ms);  // the largest interval there is: the next ping leaves at 1500 ms
+  keep_alive.set(3s, 1500ms);  // with the largest possible interval the next ping leaves at 1500 ms
   CHECK(keep_alive.quiet_at() == now + 1875ms);
   CHECK(keep_alive.quiet_at() < keep_alive.silent_at());
 }
@@ -67,12 +67,12 @@ TEST_CASE_METHOD(Pinging, "KeepAlive: the second pong has the rendezvous' clock"
 
 TEST_CASE_METHOD(Pinging, "KeepAlive: agents ping at the same moments of the rendezvous' clock") {
   keep_alive.set(5s, 1600ms);
-  const auto ahead = 40s + 7ms;  // of this clock
+  const auto ahead = 40s + 7ms;  // ahead of this clock
   for (const auto late : {0ms, 3ms, 99ms, 130ms}) {
     CAPTURE(late.count());
     const auto at = now + late;
     keep_alive.opened(at);
-    CHECK(keep_alive.next(at) == at + 1600ms);  // not known yet
+    CHECK(keep_alive.next(at) == at + 1600ms);  // the offset is not known yet
     const auto shown = (at + 1ms + ahead).time_since_epoch();
     const auto clock = std::chrono::duration_cast<std::chrono::microseconds>(shown);
     keep_alive.ponged(KeepAlive::clock_pong(keep_alive.ping(at), clock), at + 2ms);
@@ -80,14 +80,15 @@ TEST_CASE_METHOD(Pinging, "KeepAlive: agents ping at the same moments of the ren
     CHECK((next + ahead).time_since_epoch() % 100ms == 0s);
     CHECK(next <= at + 2ms + 1600ms);
     CHECK(next > at + 2ms + 1500ms);
-    CHECK(keep_alive.next(next + 1ms) == next + 1600ms);  // a timer is a little late: the same slot
+    // A timer that is a little late: still the same slot.
+    CHECK(keep_alive.next(next + 1ms) == next + 1600ms);
   }
 }
 
 TEST_CASE_METHOD(Pinging, "KeepAlive: nonsense says nothing") {
   now += 1s;
   for (const char* payload : {"", "x", "-1", "1x", "1@", "@1", "1@x", "9999999999999999999999",
-                              "2000000"}) {  // the last one was sent in the future
+                              "2000000"}) {  // the last ping was sent in the future
     CHECK_FALSE(keep_alive.ponged(payload, now));
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker's SDK tells a real agent's socket.
+// Messages of a worker's SDK to a real agent's socket.
 #include "worker_sdk/core/agent_channel.h"
 
 #include <sys/eventfd.h>
@@ -44,7 +44,7 @@ Session make_session(const ServerThread& server, const std::string& agent_socket
   env.agent_socket = agent_socket;
   return Session(env, [endpoint = server.endpoint()] {
     store::TcpStoreOptions options;
-    options.timeout = std::chrono::milliseconds(2'000);  // for connecting, too
+    options.timeout = std::chrono::milliseconds(2'000);  // also of the connection
     return std::make_unique<store::TcpStore>(endpoint, options);
   });
 }
@@ -85,7 +85,8 @@ TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside t
   const auto world = session.make_communicator(BackendChoice::kHost);
   world->barrier();
   session.progress().begin_step(1);
-  session.progress().end_step();  // tells its first step: what was said before is heard, too
+  // Tells its first step, after which all earlier messages are heard.
+  session.progress().end_step();
   REQUIRE(agent.await_said(1).size() == 1);
   agent.ask_for_records();
   REQUIRE(appears(file));
@@ -106,7 +107,7 @@ TEST_CASE("Session: the agent asks for the flight recorder, and gets it beside t
   CHECK(failed.message == "say \"it\"");
   CHECK(failed.missing == std::vector<int>{1});
   CHECK_THAT(content_of(file), test::Contains("\"code\":\"timeout\""));
-  agent.ask_for_records();  // answered, and the file is left alone
+  agent.ask_for_records();  // it is answered, and the file stays as it is
   REQUIRE(agent.await_said(5).size() == 5);
   CHECK(variants::get<agent::Recorded>(said[3].second).number == 0);
   CHECK(variants::get<agent::Recorded>(agent.await_said(5)[4].second).number == 2);
@@ -163,7 +164,7 @@ TEST_CASE("Session: from_env waits for the place of a spare's worker, and takes 
   CHECK(session->env().round == 3);
   CHECK(session->env().world_size == 1);
   CHECK(std::string(::getenv(env::kNodeAddr)) == "a=b");
-  CHECK(agent.read(0).connected);  // in the new round
+  CHECK(agent.read(0).connected);  // connected in the new round
   for (const auto& [name, value] : variables) ::unsetenv(name);
   for (const char* name : {env::kRank, env::kWorldSize, env::kGroupRank, env::kGroupWorldSize,
                            env::kMasterAddr, env::kMasterPort, env::kNodeAddr, env::kNcclRasAddr}) {
@@ -181,7 +182,7 @@ TEST_CASE("AgentChannel: who asks to go on in place gets it, and the old round's
   AgentChannel asking(agent.path(), 4, 1, soon());
   CHECK(test::code_of([&] {
           asking.ask_to_recover(Deadline::after(std::chrono::milliseconds(20)));
-        }) == ErrorCode::kTimeout);  // nobody has died
+        }) == ErrorCode::kTimeout);  // no rank has died
   const std::vector<std::string> place = {"RANK=0", "DDPRUN_LOCAL_RANK=1", "DDPRUN_ROUND=5"};
   agent.set_places(5, {{1, place}});
   AgentChannel again(agent.path(), 4, 1, soon());
@@ -192,7 +193,7 @@ TEST_CASE("AgentChannel: who asks to go on in place gets it, and the old round's
   CHECK(agent.read(1).connected);
 }
 
-// Fake NCCL, and how often it was loaded.
+// A fake NCCL that counts how often it was loaded.
 struct Fakes {
   NcclLoader loader() {
     return [this] { return ++num_loads, NcclLibraries{cuda, nccl}; };
@@ -202,7 +203,7 @@ struct Fakes {
   std::atomic<int> num_loads{0};
 };
 
-// The place of a worker that was started with `started_as`, on one node.
+// The place of a worker, on one node. It was started with local rank `started_as`.
 std::vector<std::string> place(const ServerThread& server, const AgentThread& agent, int round,
                                int rank, int world_size, int started_as) {
   const auto set = [](const std::string& name, auto value) { return name + "=" + concat(value); };
@@ -230,7 +231,7 @@ WorkerEnv env_of(const std::vector<std::string>& variables) {
   });
 }
 
-// Over all ranks, of one number each.
+// The sum over all ranks of one number each.
 float sum_of(Communicator& world, int device, float mine) {
   const auto buffer = world.allocate(sizeof mine);
   auto* number = static_cast<float*>(buffer->data());
@@ -257,7 +258,7 @@ TEST_CASE("Session: NCCL's ranks that are left go on in place, in a communicator
     auto world = session->make_communicator(BackendChoice::kNccl, {.blocking_wait = true});
     test::expect(session->may_recover(), "NCCL's can be left, too");
     test::expect(sum_of(*world, rank, 1) == 3, "a sum over three");
-    if (rank == 1) {  // silent from here on
+    if (rank == 1) {  // rank 1 is silent from here on
       dead = std::move(session);
       of_dead = std::move(world);
       return;
@@ -319,7 +320,7 @@ TEST_CASE("AgentChannel: nobody there, or an agent that refuses, is an error wit
   CHECK(test::contains(what, "round 1 is not the current one"));
 }
 
-// An agent's thread that stands still: the connection is made, the welcome doesn't come.
+// An agent whose thread stands still. The connection is made, and the welcome doesn't come.
 class StandStill {
  public:
   explicit StandStill(AgentThread& agent) {
@@ -439,7 +440,7 @@ TEST_CASE("Session: a store that is gone costs the agreement, not the step") {
   CHECK_FALSE(lines.await("can't agree on a step").empty());
 }
 
-// Every call takes as long as it may.
+// A store whose calls all take as long as they may.
 class SilentStore final : public test::SharedStore {
  public:
   std::int64_t add(std::string_view, std::int64_t) override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A real agent's socket in a thread of its own, for tests of what a worker says to it.
+// A real agent's socket in a thread of its own, for tests of a worker's messages.
 #pragma once
 
 #include <boost/asio/post.hpp>
@@ -52,7 +52,7 @@ class AgentThread : public IoThread {
   void ask_for_records() {
     on_io_thread([this] { return socket_->ask_for_records(), 0; });
   }
-  agent::ProgressPages& pages() { return pages_; }  // use on the io thread
+  agent::ProgressPages& pages() { return pages_; }  // to be used on the io thread
 
   bool offers_recovery(int local_rank) {
     return on_io_thread([=, this] {
@@ -61,7 +61,7 @@ class AgentThread : public IoThread {
     });
   }
 
-  // What a worker that waits for a place (round 0) is given; before it comes.
+  // The place that a waiting worker (round 0) will get. To be called before the worker comes.
   void set_place(std::uint64_t round, std::vector<std::string> environment) {
     on_io_thread([&] {
       place_round_ = round;
@@ -69,7 +69,8 @@ class AgentThread : public IoThread {
     });
   }
 
-  // Who goes on in the round, and as what, once all of them have asked.
+  // The workers that go on in the round, and their places. They get them once all of them have
+  // asked.
   void set_places(std::uint64_t round, std::map<int, std::vector<std::string>> by_local_rank) {
     on_io_thread([&] {
       place_round_ = round;
@@ -77,7 +78,7 @@ class AgentThread : public IoThread {
     });
   }
 
-  // What workers said, once there are `count`; fewer after 10 s.
+  // The workers' messages, once there are `count`; fewer after 10 s.
   std::vector<std::pair<int, agent::WorkerLine>> await_said(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::seconds(10), [&] { return said_.size() >= count; });
@@ -101,7 +102,7 @@ class AgentThread : public IoThread {
   agent::ProgressPages pages_;
   std::unique_ptr<agent::AgentSocket> socket_;
   std::string path_;
-  std::uint64_t place_round_ = 0;  // io thread only, as the next two
+  std::uint64_t place_round_ = 0;  // io thread only, as are the next two
   std::vector<std::string> place_;
   std::map<int, std::vector<std::string>> places_;  // by local rank
   std::mutex mutex_;

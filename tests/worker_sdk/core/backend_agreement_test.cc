@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who gets NCCL: the rule itself, and that all ranks hear the same in few store requests.
+// The agreement on NCCL: its rule, and that all ranks hear the same in few store requests.
 #include "worker_sdk/core/backend_agreement.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ DeviceOffer offer(int rank, BackendChoice choice, const std::string& device) {
   return {rank, choice, device, "", device.empty() ? "CUDA sees no GPU" : ""};
 }
 
-// A MIG slice of `gpu`.
+// The offer of a MIG slice of `gpu`.
 DeviceOffer slice(int rank, const std::string& device, const std::string& gpu) {
   return {rank, BackendChoice::kAuto, device, gpu, ""};
 }
@@ -140,7 +140,7 @@ TEST_CASE("agree_on_backend: 1 to 4 ranks hear the same, in at most six requests
         CHECK(outcome.verdict.why.find(expected) != std::string::npos);
         CHECK(outcome.verdict.some_have_a_device == (!last_has_device && size > 1));
       }
-      // append, add, get for each; get and set once more for the last to arrive.
+      // Each rank appends, adds and gets. The last one to arrive also gets and sets.
       CHECK(store.num_requests() == 3 * size + 2);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reduce, groups and the functions of exchange.h promise, for every backend: `Make` gives
-// memory of the communicator's kind, make(dtype, count) → write(), read(), view(), part().
+// Promises of reduce, groups and the functions of exchange.h, for every backend. `Make` gives
+// memory of the communicator's kind: make(dtype, count) → write(), read(), view(), part().
 #pragma once
 
 #include <stdexcept>
@@ -14,7 +14,7 @@
 
 namespace ddprun::test {
 
-// The memory of host communicators, as DeviceArray is that of nccl's.
+// Memory for host communicators, with the functions of DeviceArray.
 class HostArray {
  public:
   HostArray(DType dtype, std::size_t count)
@@ -41,7 +41,7 @@ class HostArray {
   std::vector<std::byte> bytes_;
 };
 
-// What rank `from` has for rank `to`: never the same for two pairs.
+// The value that rank `from` sends to rank `to`. It is another one for each pair.
 inline double letter(int from, int to) { return 1.0 + 10.0 * from + to; }
 
 template <typename Make>
@@ -55,7 +55,7 @@ void check_reduce(Communicator& world, Make make) {
   }
 }
 
-// Rank r has r + to + 1 elements for rank `to`, but none for the next rank.
+// Rank r sends r + to + 1 elements to rank `to`, but none to the next rank.
 template <typename Make>
 void check_uneven_all_to_all(Communicator& world, Make make) {
   const int size = world.size(), rank = world.rank();
@@ -112,7 +112,7 @@ void check_parts(Communicator& world, Make make) {
   }
 }
 
-// More than any buffer between the ranks holds, two messages to each, and all at once.
+// Two messages to each rank, all at once, larger than any buffer between the ranks.
 template <typename Make>
 void check_large_exchange(Communicator& world, Make make) {
   const std::size_t count = std::size_t{3} << 20;
@@ -147,7 +147,7 @@ void check_all_reduce_each(Communicator& world, Make make) {
   expect(many.read() == std::vector<double>(700, world.size() - 1.0), "the last");
 }
 
-// What is refused has started nothing: the ranks stay in step.
+// A refused call has started nothing, so the ranks stay in step.
 template <typename Make>
 void check_refused_groups(Communicator& world, Make make) {
   auto array = make(DType::kFloat32, 4);

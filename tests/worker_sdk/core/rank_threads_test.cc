@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of this process, and the store that they meet at.
+// Ranks as threads of this process, and the store at which they meet.
 #include "worker_sdk/core/rank_threads.h"
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions of several ranks (threads) against a real store server: environment, key spaces, the
-// agreement on a backend with its warning, and both backends behind make_communicator.
+// Sessions of several ranks (threads) against a real store server. The tests are about the
+// environment, key spaces, the agreement on a backend with its warning, and both backends of
+// make_communicator.
 #include "worker_sdk/core/session.h"
 
 #include <atomic>
@@ -45,7 +46,7 @@ WorkerEnv environment(int rank, int size, const Endpoint& master) {
   return env;
 }
 
-// The same as it comes with DDPRUN_DEBUG=collectives.
+// The same environment with DDPRUN_DEBUG=collectives.
 WorkerEnv debugging(int rank, int size, const Endpoint& master) {
   const std::map<std::string, std::string> variables = {
       {env::kRank, std::to_string(rank)},
@@ -98,7 +99,7 @@ void run_sessions(ServerThread& server, int size, const NcclLoader& loader,
   }
 }
 
-// Fake NCCL on `num_devices`, shared by all sessions of a test.
+// A fake NCCL on `num_devices`, shared by all sessions of a test.
 struct Fakes {
   explicit Fakes(int num_devices)
       : cuda(std::make_shared<test::FakeCuda>(num_devices)),
@@ -128,7 +129,8 @@ TEST_CASE("Session: from_env reads the environment, reaches the store and sets w
   ::setenv(env::kNcclRasAddr, "localhost:4444", 1);
   ::setenv(env::kNcclLaunchOrderImplicit, "0", 1);
   Session::from_env();
-  CHECK(std::string(::getenv(env::kNcclRasAddr)) == "localhost:4444");  // the user's own stays
+  // The user's own value stays.
+  CHECK(std::string(::getenv(env::kNcclRasAddr)) == "localhost:4444");
   CHECK(std::string(::getenv(env::kNcclLaunchOrderImplicit)) == "0");
   ::unsetenv(env::kNcclRasAddr);
   ::unsetenv(env::kNcclLaunchOrderImplicit);
@@ -196,11 +198,12 @@ TEST_CASE("Session: auto with a device each is NCCL, several communicators at on
   });
   CHECK(fakes.nccl->num_ids() == 2);
   store::TcpStore direct(server.endpoint());
-  CHECK(direct.check({"ddprun/1/comm0/nccl/id/0", "ddprun/1/comm1/nccl/id/0"}));  // of this round
+  // The ids of this round.
+  CHECK(direct.check({"ddprun/1/comm0/nccl/id/0", "ddprun/1/comm1/nccl/id/0"}));
   CHECK(fakes.nccl->num_violations() == 0);
 }
 
-// One element on the device of the session's thread.
+// One element, on the device of the session's thread.
 struct DeviceNumber {
   DeviceNumber(Communicator& communicator, test::FakeCuda& cuda, std::size_t count)
       : buffer(communicator.allocate(count * sizeof(float))) {
@@ -303,7 +306,7 @@ TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with i
       told.push_back(failure);
       ++num_told;
     });
-    DeviceNumber number(*world, *fakes.cuda, 8);  // goes while the abort is under way
+    DeviceNumber number(*world, *fakes.cuda, 8);  // it is freed while the abort is under way
     if (session.rank() == 0) {
       const Error error = error_of([&] { world->all_reduce(number.view, ReduceOp::kSum); });
       expect(error.code() == ErrorCode::kTimeout, error.what());
@@ -312,9 +315,9 @@ TEST_CASE("Session: an NCCL operation that a rank never joins is recorded with i
     everyone.arrive_and_wait();
     const auto deadline = Deadline::after(milliseconds(10'000));
     while (session.rank() == 0 && num_told == 0 && !deadline.expired()) {
-      std::this_thread::yield();  // the watchdog tells it
+      std::this_thread::yield();  // waits for the watchdog to tell it
     }
-    session.progress().on_operation_failed(nullptr);  // after which nothing is told any more
+    session.progress().on_operation_failed(nullptr);  // afterwards nothing is told any more
     if (session.rank() == 1) return;
     expect(told.size() == 1, "told once");
     expect(told[0].code == "timeout" && told[0].missing == std::vector<int>{1}, told[0].message);

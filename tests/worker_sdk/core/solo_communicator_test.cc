@@ -30,7 +30,7 @@ TEST_CASE("solo communicator: collectives leave or copy the one rank's values") 
 
 TEST_CASE("solo communicator: buffers are zeroed and aligned") {
   const auto communicator = make_solo_communicator();
-  for (int i = 0; i < 3; ++i) {  // the next one may get the memory of the last one
+  for (int i = 0; i < 3; ++i) {  // the next buffer may get the memory of the last one
     const auto buffer = communicator->allocate(100'000);
     REQUIRE(buffer->size_bytes() == 100'000);
     CHECK(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64 == 0);

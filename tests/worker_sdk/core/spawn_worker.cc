@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that call spawn(), for spawn_test.py: the first argument says which. The exit status is
-// 3 with the Error's code and text on stdout where spawn() throws.
+// Programs that call spawn(), for spawn_test.py. The first argument chooses one. If spawn() throws,
+// stdout gets the Error's code and text, and the exit status is 3.
 #include "worker_sdk/core/spawn.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ void say(const std::string& text) {
   for (;;) ::pause();
 }
 
-// Each rank's number squared, summed; NCCL isn't looked for.
+// Sums the squares of the ranks' numbers. NCCL isn't looked for.
 void sum_squares(int rank) {
   const auto session = Session::from_env();
   const auto communicator = session->make_communicator(BackendChoice::kHost);
@@ -46,7 +46,7 @@ void sum_squares(int rank) {
       std::getenv("EXTRA"));
 }
 
-// The others wait for rank 2 in a collective.
+// Rank 2 throws. The others wait for it in a collective.
 void fail_in_rank_two(int rank) {
   const auto session = Session::from_env();
   const auto communicator = session->make_communicator(BackendChoice::kHost);
@@ -54,7 +54,7 @@ void fail_in_rank_two(int rank) {
   communicator->barrier();
 }
 
-// They have lost it, and end, before it has said why: it is slow to unwind.
+// Rank 2 is slow to unwind. The others have lost it, and end, before it has said why.
 void fail_in_rank_two_slowly(int rank) {
   const auto session = Session::from_env();
   struct Slow {
@@ -63,7 +63,7 @@ void fail_in_rank_two_slowly(int rank) {
     ~Slow() {
       if (!waits) return;
       session.store().wait({"lost/0", "lost/1", "lost/3"});
-      ::usleep(100'000);  // and their processes have ended
+      ::usleep(100'000);  // by now their processes have ended
     }
   } slow{*session, rank == 2};
   const auto communicator = session->make_communicator(BackendChoice::kHost);
@@ -88,7 +88,7 @@ void tell_pid_and_wait(int rank) {
   wait_for_signals();
 }
 
-// Rank 0 gives up at once; rank 1 doesn't listen to SIGTERM.
+// Rank 0 gives up at once. Rank 1 doesn't listen to SIGTERM.
 void be_deaf(int rank) {
   if (rank == 0) {
     const auto session = Session::from_env();
@@ -101,7 +101,7 @@ void be_deaf(int rank) {
   wait_for_signals();
 }
 
-// Has heard SIGTERM and doesn't end.
+// A rank that has heard SIGTERM and doesn't end.
 void be_busy(int) {
   ::signal(SIGTERM, [](int) {
     const char text[] = "heard\n";
@@ -130,16 +130,16 @@ void run(std::string_view mode) {
     return;
   }
   if (mode == "other-way") {
-    // A rank of it never calls spawn().
+    // A rank of this program never calls spawn().
     if (std::getenv(env::kRank)) std::exit(0);
     return spawn([](int) {}, 2);
   }
-  if (mode == "threads") {  // the program has others, which hold locks or not
+  if (mode == "threads") {  // the program has other threads, which may hold locks
     std::thread other([] { spawn([](int rank) { say("thread " + std::to_string(rank)); }, 2); });
     other.join();
     return;
   }
-  if (mode == "serve") {  // a store, for programs that a test starts as ranks by itself
+  if (mode == "serve") {  // a store, for programs that a test starts as ranks itself
     const LocalStore store;
     say(std::to_string(store.endpoint().port));
     wait_for_signals();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks in step, as training has them, asked to stop at different moments over a real store.
+// Ranks that train in step are asked to stop at different moments, over a real store.
 #include "worker_sdk/core/stop_boundary.h"
 
 #include <algorithm>
@@ -19,9 +19,9 @@ using store::testing::ServerThread;
 
 constexpr std::uint64_t kMaxSteps = 200;
 
-// Each rank r begins its steps in turn and hears of the stop at the beginning of step asked[r]. A
-// step is a collective: nobody ends it before all have begun it. Returns where each rank stopped;
-// kMaxSteps + 1: nowhere. A rank that stops leaves the collective for good.
+// Each rank r begins its steps in turn, and hears of the stop at the beginning of step asked[r]. A
+// step is a collective: no rank ends it before all have begun it. A rank that stops leaves the
+// collective for good. Returns the step at which each rank stopped; kMaxSteps + 1: it did not.
 std::vector<std::uint64_t> stopped_at(ServerThread& server, int round,
                                       const std::vector<std::uint64_t>& asked) {
   const int world_size = static_cast<int>(asked.size());
@@ -71,7 +71,7 @@ TEST_CASE(
   CHECK(stopped_at(server, 1, {9}) == std::vector<std::uint64_t>{10});
   store::TcpStore store(server.endpoint(), store::TcpStoreOptions{});
   StopAgreement slow(2, 2), fast(2, 2);
-  CHECK_FALSE(fast.reached(store, 30));  // its loop is not in step with the other's
+  CHECK_FALSE(fast.reached(store, 30));  // its loop is not in step with the other rank's
   CHECK_FALSE(slow.reached(store, 4));
   CHECK(fast.reached(store, 31));
   CHECK(slow.reached(store, 5));

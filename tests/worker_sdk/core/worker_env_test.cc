@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's environment: what is read, and that all problems come in one error.
+// A worker's environment: its values, and one error for all its problems.
 #include "worker_sdk/core/worker_env.h"
 
 #include <map>
@@ -17,7 +17,7 @@ namespace {
 using test::contains;
 using Variables = std::map<std::string, std::string>;
 
-// What torchrun sets for rank 3 of 4 on the second of two nodes.
+// The variables that torchrun sets for rank 3 of 4 on the second of two nodes.
 Variables torchrun_variables() {
   return {{env::kRank, "3"},
           {env::kLocalRank, "1"},

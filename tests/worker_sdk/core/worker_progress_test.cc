@@ -71,7 +71,7 @@ TEST_CASE("WorkerProgress: steps are counted where nobody tells their numbers, a
   CHECK(told.page().steps_done == 0);
   CHECK(told.page().own_count == 0);
 
-  counted.begin_step(100);  // the loop begins to tell them later
+  counted.begin_step(100);  // the loop begins later to tell its steps
   CHECK(counted.page().step == 100);
   CHECK(counted.page().steps_done == 0);
   CHECK(counted.page().own_count == 0);
@@ -100,7 +100,7 @@ TEST_CASE("WorkerProgress: an agent's page is written in place, another page is 
 TEST_CASE("WorkerProgress: a lost peer is the agent's word, also where its page comes late") {
   const UniqueFd memory = memory_of(kProgressPageBytes, kProgressMagic);
   WorkerProgress progress;
-  CHECK_FALSE(progress.peer_lost());  // of a page that nobody else writes
+  CHECK_FALSE(progress.peer_lost());  // nobody else writes this page
   const std::uint64_t lost = 1;
   REQUIRE(::pwrite(memory.get(), &lost, sizeof lost, 144) == 8);
   progress.move_to(memory);
@@ -133,7 +133,7 @@ TEST_CASE("WorkerProgress: the parts of steps add up, and go along to the agent'
   CHECK(progress.page().steps_timed == 2);
   const UniqueFd memory = memory_of(kProgressPageBytes, kProgressMagic);
   progress.move_to(memory);
-  progress.add_parts({-1s, 1ms, 0s, 0s, 0s, 0s, 1});  // no time is below zero
+  progress.add_parts({-1s, 1ms, 0s, 0s, 0s, 0s, 1});  // a time below zero doesn't count
   const std::vector<std::uint64_t> expected = {
       3, 3, 40'000'000, 7'000'000, 10'000'000, 8'000'000, 2'000'000, 4'000'000, 2001};
   std::vector<std::uint64_t> words(expected.size());

@@ -29,9 +29,9 @@ namespace {
 
 using Values = std::vector<float>;
 
-constexpr std::size_t kNumValues = 101;  // no number of ranks divides it
+constexpr std::size_t kNumValues = 101;  // no number of ranks here divides it
 
-// Each value becomes that.
+// Values that are all `value`.
 Values all_of(float value) { return Values(kNumValues, value); }
 
 }  // namespace
@@ -43,7 +43,7 @@ TEST_CASE("AsyncParameters: every update arrives once, and in the end all ranks 
     const auto errors = run_world(one_node(num_ranks), [&](Communicator& communicator) {
       AsyncParameters parameters(communicator, kNumValues, {.staleness = 3, .timeout = 20s});
       Values values = all_of(1);
-      for (int phase = 0; phase < 2; ++phase) {  // ranks do different numbers of steps
+      for (int phase = 0; phase < 2; ++phase) {  // the ranks do different numbers of steps
         parameters.begin(values);
         for (int step = 0; step < 5 + 3 * communicator.rank(); ++step) {
           const ExchangeReport report = parameters.exchange(all_of(6), values);
@@ -93,7 +93,7 @@ TEST_CASE("AsyncParameters: a fast rank gets as far ahead as it may, and waits t
     Values values = all_of(0);
     parameters.begin(values);
     for (int step = 0; step < 8; ++step) {
-      // The slow one's first step ends when the other has done two.
+      // The slow rank's first step ends when the other one has done two.
       if (communicator.rank() == 1 && step == 0) {
         expect(ahead.wait_for(20s) == std::future_status::ready, "the other goes on without it");
       }

@@ -36,7 +36,7 @@ TEST_CASE("bucket plan: without an order the last dtype to appear is launched fi
 TEST_CASE("bucket plan: a bucket closes when it has reached its limit, the first one early") {
   const std::vector parameters{floats(50), floats(25), floats(25), floats(10), floats(100)};
   const BucketLimits limits{.first_bytes = 40, .cap_bytes = 200};
-  // Arrival 4 (400 B ≥ 40), 3 + 2 + 1 (240 ≥ 200), 0.
+  // The buckets are arrival 4 (400 B ≥ 40), then 3 + 2 + 1 (240 ≥ 200), then 0.
   CHECK(plan_by_arrival(parameters, reversed(5), limits) == BucketPlan{{4}, {3, 2, 1}, {0}});
 }
 

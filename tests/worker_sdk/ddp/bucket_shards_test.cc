@@ -58,7 +58,7 @@ TEST_CASE("BucketShards: the ranks' pieces are every element once, in order") {
           CHECK(piece.first == next[piece.parameter]);
           next[piece.parameter] += piece.count;
           CHECK(piece.offset + piece.count <= part);
-          // Where the gradient lies in the bucket is where the piece lies in its part.
+          // The gradient's place in the bucket matches the piece's place in its part.
           const std::size_t slot =
               (layout.slots[piece.parameter].offset_bytes - bucket.offset_bytes) /
               size_of(bucket.dtype);

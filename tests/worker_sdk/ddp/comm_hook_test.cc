@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam: in which order a hook's steps run, and what it sees.
+// The interface of hooks: the order in which a hook's steps run, and the data that it sees.
 #include "worker_sdk/ddp/comm_hook.h"
 
 #include "common/error.h"
@@ -13,7 +13,7 @@ using test::RecordingCommunicator;
 
 namespace {
 
-// Writes down its calls; each step but the last all-reduces the bucket.
+// A hook that writes down its calls. Each step but the last all-reduces the bucket.
 struct DiaryHook : CommHook {
   explicit DiaryHook(int steps) : steps_(steps) {}
   int num_steps() const override { return steps_; }
@@ -35,7 +35,7 @@ struct DiaryHook : CommHook {
   std::vector<std::vector<GradBucket>> layouts;
 };
 
-// Three parameters in three buckets after the rebuild.
+// Three parameters, in three buckets after the rebuild.
 struct Fixture {
   explicit Fixture(int steps) : hook(std::make_shared<DiaryHook>(steps)) {
     reducer.set_hook(hook);
@@ -87,7 +87,8 @@ TEST_CASE("CommHook: a bucket's second step comes with the next bucket's launch,
   CHECK(f.communicator.calls[0].work->waited);
   CHECK_FALSE(f.communicator.calls[1].work->waited);
   f.mark({0});
-  CHECK(f.hook->diary == "0a 1a 0b 2a 1b ");  // 0's last step would have to wait, for nothing
+  // Bucket 0's last step is not done early, because it would have to wait.
+  CHECK(f.hook->diary == "0a 1a 0b 2a 1b ");
   f.reducer.finalize();
   CHECK(f.hook->diary == "0a 1a 0b 2a 1b 2b 0c 1c 2c ");
   for (const auto& call : f.communicator.calls) CHECK(call.work->waited);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning rates by ddp_probe and by torch.optim.lr_scheduler: equal to the last bit where PyTorch has a
-closed form, to 1e-12 where it multiplies from step to step.
+"""Compares learning rates of ddp_probe and of torch.optim.lr_scheduler. They are equal to the last bit if PyTorch has a
+closed form, and to 1e-12 if it multiplies from step to step.
 
 Usage: compare_schedules.py PATH_TO_ddp_probe
 """
@@ -19,11 +19,11 @@ try:
 except ImportError as error:
     skips.skip_all(f"PyTorch for Python is not importable: {error}")
 
-warnings.simplefilter("ignore")  # "step() before optimizer.step()"
+warnings.simplefilter("ignore")  # hides the warning "step() before optimizer.step()"
 
 
 def by_steps(make, base, num_steps):
-    """The rates of steps 0, 1, … as a training loop sees them, and the closed form's (None: there is none)."""
+    """The rates of steps 0, 1, … as a training loop sees them, and the closed form's rates (None: there are none)."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=base)
     scheduler = make(optimizer)
     seen, closed = [], []

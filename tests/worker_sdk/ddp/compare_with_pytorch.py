@@ -30,7 +30,7 @@ def sampler_questions(rng):
         shuffle, drop_last = rng.random() < 0.7, rng.random() < 0.5
         seed, epoch = rng.choice([0, 1, 42, 2**31, 2**32 - 1, 2**40 + 3]), rng.randrange(0, 50)
         if n == 0 and not drop_last:
-            drop_last = True  # PyTorch divides by zero only where it has to pad nothing
+            drop_last = True  # otherwise PyTorch would divide by zero to pad nothing
         sampler = DistributedSampler(range(n), world, rank, shuffle, seed, drop_last)
         sampler.set_epoch(epoch)
         line = f"sampler {n} {world} {rank} {int(shuffle)} {seed} {int(drop_last)} {epoch}"
@@ -45,8 +45,8 @@ def random_tensors(rng, dtypes):
 
 def bucket_questions(rng):
     for case in range(300):
-        # Open buckets of several dtypes come in hash order in PyTorch: those are compared with the
-        # last bucket of each dtype sorted.
+        # PyTorch gives open buckets of several dtypes in hash order. So the last bucket of each dtype is compared
+        # sorted.
         dtypes = ["f32"] if case % 2 else ["f32", "f64", "f16"]
         kinds, counts, tensors = random_tensors(rng, dtypes)
         plan, _ = dist._compute_bucket_assignment_by_size(tensors, [sys.maxsize])
@@ -70,7 +70,7 @@ def same_plan(ours, expected):
     plan, kinds, order, num_dtypes = expected
     if num_dtypes == 1:
         return ours == plan
-    # Compare all buckets but the unordered ones at the end exactly, and those as a set.
+    # Compares all buckets exactly, but the unordered ones at the end as a set.
     differing = next((i for i, (a, b) in enumerate(zip(ours, plan)) if a != b), len(plan))
     tail_ours, tail_plan = ours[differing:], plan[differing:]
     one_per_dtype = len({kinds[bucket[0]] for bucket in tail_plan}) == len(tail_plan)

@@ -78,7 +78,7 @@ void answer_rebuild(std::istream& in) {
 }
 
 double number(std::istream& in) {
-  std::string text;  // a stream reads no 17 digits back to the same bit everywhere
+  std::string text;  // a stream doesn't read 17 digits back to the same bit everywhere
   in >> text;
   return std::stod(text);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expected values: torch 2.15, DistributedSampler and randperm.
+// The expected values are those of torch 2.15's DistributedSampler and randperm.
 #include "worker_sdk/ddp/distributed_sampler.h"
 
 #include "common/error.h"

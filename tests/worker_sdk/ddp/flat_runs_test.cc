@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kElementBytes = 4;
 constexpr std::uintptr_t kBucket = 0x10000;
 
-// Of `count` floats at `offset`, the gradient at the same offset of bucket 0.
+// A piece of `count` floats at `offset`. Its gradient is at the same offset of bucket 0.
 FlatPiece in_bucket(std::size_t offset, std::size_t count) {
   return {
       .offset = offset, .count = count, .gradient = kBucket + offset * kElementBytes, .bucket = 0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hooks that come with ddprun, on one rank: what survives compression is this rank's own.
+// The hooks of ddprun, on one rank: the result of compression is this rank's own gradient.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kAll[] = {"fp16", "bf16", "int8", "topk:0.02:0", "powersgd:1:0"};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// One rank with one parameter per entry of `shapes`; its gradients come and go as vectors.
+// One rank with one parameter per entry of `shapes`. Its gradients go in and come out as vectors.
 struct Model {
   Model(const std::string& compression, const std::vector<std::vector<std::int64_t>>& shapes)
       : hook(make_comm_hook(parse_compression(compression))),
@@ -126,7 +126,7 @@ TEST_CASE("fp16 and bf16: gradients are rounded to the nearest even, half the by
   for (Model* model : {&fp16, &bf16}) {
     CHECK(model->reducer.traffic().uncompressed_bytes == 64 + 128);
     CHECK(model->reducer.traffic().sent_bytes == 32 + 64);
-    model->average(gradients);  // after the rebuild
+    model->average(gradients);  // the buckets are rebuilt now
     CHECK(model->reducer.traffic().sent_bytes == 2 * (32 + 64));
   }
 }
@@ -155,7 +155,7 @@ TEST_CASE("int8: each block has its own scale, rounding is to even, what is not 
 }
 
 TEST_CASE("top-k: the largest travel, what comes first of equals, the rest is kept to the bit") {
-  Model model("topk:0.3:0", {{5}, {5}});  // three of ten
+  Model model("topk:0.3:0", {{5}, {5}});  // it sends three of ten elements
   CHECK(model.average({{1, -3, 2, 2, 0}, {0, 2, 0, 0, 9}}) ==
         Model::Gradients{{0, -3, 2, 0, 0}, {0, 0, 0, 0, 9}});
   CHECK(model.reducer.traffic().sent_bytes == 3 * 8);
@@ -165,7 +165,7 @@ TEST_CASE("top-k: the largest travel, what comes first of equals, the rest is ke
   CHECK(state[2].shape == std::vector<std::int64_t>{5});
   CHECK(state[2].per_rank);
   CHECK(static_cast<const float*>(state[2].view.data)[1] == 2);
-  // The buckets are others now; what was kept is still there.
+  // The buckets are others now. The kept errors are still there.
   CHECK(model.average({{0, 0, 0, 0, 0}, {0, 0.5F, 0, 0, 0}}) ==
         Model::Gradients{{1, 0, 0, 2, 0}, {0, 2.5F, 0, 0, 0}});
 
@@ -228,7 +228,7 @@ TEST_CASE("hooks with a memory take back what they sent of a gradient that nobod
     const Model::Gradients averages = model.average(gradients);
     REQUIRE(averages[0] != std::vector<float>(100, 0));
     auto* const slot = static_cast<float*>(model.reducer.gradient(0).data);
-    slot[0] = NAN;  // what can't be kept is not
+    slot[0] = NAN;  // a NaN can't be kept, so it isn't
     model.reducer.take_back(0);
     const std::vector<float> after = kept_of("a");
     for (std::size_t i = 1; i < 100; ++i) CHECK(std::abs(after[i] - before[i]) < 1e-5F);
@@ -262,7 +262,8 @@ TEST_CASE("PowerSGD: a matrix of its rank is exact, vectors travel as they are")
           static_cast<float>(i) - static_cast<float>(j * j % 7) * 0.5F * static_cast<float>(i % 3);
     }
   }
-  CHECK(model.average({matrix, vector}) == Model::Gradients{matrix, vector});  // not yet compressed
+  // Compression has not begun.
+  CHECK(model.average({matrix, vector}) == Model::Gradients{matrix, vector});
   const std::uint64_t before = model.reducer.traffic().sent_bytes;
   for (int iteration = 0; iteration < 3; ++iteration) {
     const Model::Gradients result = model.average({matrix, vector});

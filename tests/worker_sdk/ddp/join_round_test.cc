@@ -11,7 +11,7 @@ using ddprun::test::Contains;
 
 namespace {
 
-// A letter for each rank: s(hadow), r(an out), l(ocal), a(veraged).
+// The text has a letter for each rank: s(hadow), r(an out), l(ocal), a(veraged).
 JoinRound judge_text(const char* text) {
   std::vector<std::uint8_t> calls;
   for (; *text != 0; ++text) {

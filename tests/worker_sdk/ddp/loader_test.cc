@@ -33,7 +33,7 @@ DistributedSampler in_order(std::int64_t num_samples) {
   return {num_samples, 1, 0, {.shuffle = false}};
 }
 
-// Threads wait in it until so many have come.
+// Threads wait in come() until so many have come.
 class Meeting {
  public:
   explicit Meeting(int num) : missing_(num) {}
@@ -94,7 +94,7 @@ TEST_CASE("Loader: all its threads load at once") {
   Meeting meeting(3);
   Loader<Indices> loader(in_order(3), {.num_threads = 3, .prefetch = 3},
                          [&](const Indices& indices) {
-                           meeting.come();  // only passed where all three are there
+                           meeting.come();  // returns only if all three are there
                            return indices;
                          });
   loader.set_epoch(0);
@@ -129,7 +129,7 @@ TEST_CASE("Loader: an exception surfaces in its place, and again until the next 
     CHECK(loader.next() == Indices{1});
     CHECK_THROWS_WITH(loader.next(), "bad file");
     CHECK_THROWS_WITH(loader.next(), "bad file");
-    loader.set_epoch(1, 5);  // waits for those under way
+    loader.set_epoch(1, 5);  // waits for the loads that are under way
     fails = false;
     loader.set_epoch(1);
     CHECK(all_of(loader) == Indices{0, 1, 2, 3, 4});
@@ -161,7 +161,7 @@ TEST_CASE("Loader: waiting is counted, and on the progress page, too") {
     const std::uint64_t before = progress.page().loading_ns;
     Loader<Indices> loader(in_order(4), {.num_threads = num_threads, .progress = &progress},
                            [](const Indices& indices) {
-                             std::this_thread::sleep_for(5ms);  // what a slow loader is
+                             std::this_thread::sleep_for(5ms);  // makes the loader slow
                              return indices;
                            });
     CHECK(loader.waited() == 0ns);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may read a part of the parameters when, step by step.
+// The ranks that may read a part of the parameters, step by step.
 #include "worker_sdk/ddp/parameter_shard.h"
 
 #include <random>
@@ -21,9 +21,9 @@ TEST_CASE("ParameterShard: a worker goes on until it is too far ahead of the slo
   CHECK(shard.push(0, update) == Workers{0});
   CHECK(shard.push(0, update) == Workers{0});
   CHECK(shard.lead_of(0) == 2);
-  CHECK(shard.push(0, update).empty());  // 3 ahead of worker 1
+  CHECK(shard.push(0, update).empty());  // rank 0 is 3 steps ahead of worker 1
   CHECK(shard.slowest() == 1);
-  CHECK(values == std::vector<float>{3, 6});  // halves of three updates: all have been added
+  CHECK(values == std::vector<float>{3, 6});  // all three updates have been added, each halved
   CHECK(shard.push(1, update) == Workers{0, 1});
   CHECK(shard.clock_of(0) == 3);
   CHECK(shard.lead_of(0) == 2);
@@ -37,7 +37,7 @@ TEST_CASE("ParameterShard: without staleness a round is added at once, by rank, 
   CHECK(shard.push(1, minus).empty());
   CHECK(values[0] == 0);
   CHECK(shard.push(0, large) == Workers{0, 1, 2});
-  CHECK(values[0] == 1);  // (large + minus) + small; in another order it is 0
+  CHECK(values[0] == 1);  // the sum is (large + minus) + small; in another order it would be 0
 }
 
 TEST_CASE("ParameterShard: who has left holds nobody up, and reads when all have") {

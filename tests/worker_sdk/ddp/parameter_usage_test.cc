@@ -41,7 +41,7 @@ TEST_CASE("ParameterUsage: a static graph's first iteration tells how many gradi
   ParameterUsage usage(UsageMode::kStatic, {"a", "b", "c", "d"});
   REQUIRE(usage.learning());
   for (const std::size_t index : {3, 1, 3, 0}) CHECK_FALSE(usage.on_gradient(index));
-  CHECK(usage.learn() == Parameters{1, 3, 0});  // by their last gradients
+  CHECK(usage.learn() == Parameters{1, 3, 0});  // the order of their last gradients
   CHECK(usage.unused() == Parameters{2});
   CHECK_FALSE(usage.learning());
   usage.end_iteration();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator of one real rank whose peers are imagined: it records each all-reduce and
-// reduce-scatter and completes it only when the test says so. Pure: no thread, no memory but its
-// own.
+// A communicator of one real rank whose peers are imagined. It records each all-reduce and
+// reduce-scatter, and completes it only when the test says so. Pure: it has no thread, and no
+// memory but its own.
 #pragma once
 
 #include <cstring>
@@ -35,7 +35,7 @@ class RecordingCommunicator : public Communicator {
     ReduceOp op;
     bool async;
     std::shared_ptr<RecordingWork> work;  // the other owner: the caller
-    TensorView output{};                  // reduce_scatter's; else null
+    TensorView output{};                  // only of reduce_scatter; else null
   };
 
   int rank() const override { return 0; }
@@ -67,11 +67,11 @@ class RecordingCommunicator : public Communicator {
     return std::make_unique<Buffer>(size_bytes, num_buffers);
   }
 
-  std::string_view name = "recording";  // of the backend
+  std::string_view name = "recording";  // the name of the backend
   int num_ranks = 2;
   std::vector<Call> calls;
   int num_aborts = 0;
-  int num_buffers = 0;  // that live
+  int num_buffers = 0;  // living buffers
 
  private:
   class Buffer : public CommBuffer {

@@ -90,7 +90,8 @@ TEST_CASE("Reducer: a bucket is launched as soon as it is complete, before backw
 TEST_CASE("Reducer: the moments of a step are marked, the backward's end before the last launch") {
   ReducerFixture f;
   f.rebuild_after({3, 2, 1, 0});
-  std::vector<std::pair<StepMark, std::size_t>> marks;  // with the number of launches before
+  // Each mark with the number of launches before it.
+  std::vector<std::pair<StepMark, std::size_t>> marks;
   f.reducer.set_marker(
       [&](StepMark mark) { marks.emplace_back(mark, f.communicator.calls.size()); });
   f.iterate({3, 2, 1, 0});
@@ -127,7 +128,7 @@ TEST_CASE("Reducer: its memory outlives all-reduces that are under way, which it
   {
     Reducer reducer(communicator, {{.name = "a", .count = 1, .dtype = DType::kFloat64},
                                    {.name = "b", .count = 1, .dtype = DType::kFloat32}});
-    reducer.mark_ready(1);  // the bucket of b is under way, a gets no gradient
+    reducer.mark_ready(1);  // b's bucket is under way, and a gets no gradient
     REQUIRE(communicator.calls.size() == 1);
     communicator.calls[0].work->on_wait = [&] {
       CHECK(communicator.num_aborts == 1);
@@ -180,7 +181,7 @@ TEST_CASE("Reducer: a model without parameters needs no communication") {
 
 namespace {
 
-// Rank 0 of 2; four parameters of 100 floats, buckets of one each, the last first.
+// Rank 0 of 2. Four parameters of 100 floats have a bucket each, the last one first.
 struct ShardedFixture {
   explicit ShardedFixture(ZeroStage stage)
       : reducer(communicator,
@@ -193,7 +194,7 @@ struct ShardedFixture {
 
   void collect(std::size_t number) {
     collected.push_back(number);
-    // What is still on its way must not be written over.
+    // A bucket that is still on its way must not be overwritten.
     for (std::size_t b = 0; b < communicator.calls.size(); ++b) {
       const auto& call = communicator.calls[b];
       if (call.view.data == reducer.bucket(number).data) CHECK(call.work->waited);
@@ -229,7 +230,7 @@ TEST_CASE("Reducer, ZeRO-1: each bucket is reduce-scattered in its place once it
     CHECK(call.view.data == f.reducer.bucket(b).data);
     CHECK(call.op == ReduceOp::kAverage);
     CHECK(call.async);
-    CHECK(call.output.data == call.view.data);  // rank 0's part is the first
+    CHECK(call.output.data == call.view.data);  // rank 0's part comes first
     CHECK(call.output.count * 2 == call.view.count);
     CHECK(call.output.data == f.reducer.shard(b).data);
   }
@@ -247,7 +248,8 @@ TEST_CASE("Reducer: NCCL sums gradients that were multiplied by a rank's share")
       Reducer reducer(communicator, {{.name = "a", .count = 64}}, {},
                       {stage, [&](std::size_t) {
                          ++num_asked;
-                         CHECK(communicator.calls.empty());  // it is asked before it is sent
+                         // The hook is asked before anything is sent.
+                         CHECK(communicator.calls.empty());
                        }});
       CHECK(reducer.factor() == 1.0 / num_ranks);
       reducer.mark_ready(0);
@@ -266,7 +268,8 @@ TEST_CASE(
   CHECK(f.reducer.bucket(0).data == f.reducer.bucket(2).data);
   CHECK(f.reducer.bucket(0).data != f.reducer.bucket(1).data);
   CHECK(f.reducer.gradient(3).data == f.reducer.bucket(0).data);
-  // 100 floats in 7 lines of 64 bytes, 8 for two ranks: two places and the shards of four.
+  // 100 floats take 7 lines of 64 bytes, and 8 with two ranks. That makes two places and the shards
+  // of four.
   CHECK(f.reducer.size_bytes() == 2 * 512 + 4 * 256);
   f.reducer.mark_ready(3);
   f.reducer.mark_ready(2);

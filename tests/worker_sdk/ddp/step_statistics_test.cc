@@ -11,8 +11,8 @@ namespace {
 
 constexpr auto close_to = [](double value) { return Catch::Matchers::WithinAbs(value, 1e-9); };
 
-// A step that begins at `at`: 4 ms forward, 6 ms backward, two buckets of 1 MB; the first one runs
-// from 7 to 9 ms, the second from 9 ms to `end`.
+// A step that begins at `at`: 4 ms forward, 6 ms backward, two buckets of 1 MB. The first bucket
+// runs from 7 to 9 ms, the second one from 9 ms to `end`.
 std::optional<StepParts> add_step(StepRecorder& recorder, Clock::time_point at,
                                   Clock::duration end = 12ms) {
   recorder.forward_begins(at);
@@ -83,7 +83,7 @@ TEST_CASE(
     "StepRecorder: a step's duration is that of its own parts, the update before it included") {
   StepRecorder recorder;
   const Clock::time_point begin{100s};
-  add_step(recorder, begin, 500ms);  // warms up: until begin + 500 ms
+  add_step(recorder, begin, 500ms);  // the warm-up ends at begin + 500 ms
   const auto first = add_step(recorder, begin + 505ms, 15ms);
   const auto second = add_step(recorder, begin + 600ms, 12ms);
   REQUIRE((first && second));
@@ -96,7 +96,7 @@ TEST_CASE("StepRecorder: buckets that overlap are counted once, hidden ones are 
   const Clock::time_point at{100s};
   add_step(recorder, at - 1s);
   recorder.forward_begins(at);
-  recorder.forward_begins(at + 1ms);  // of several forwards the first one
+  recorder.forward_begins(at + 1ms);  // only the first of several forwards counts
   IterationTrace trace;
   trace.first_ready = at + 2ms;
   trace.backward_end = trace.finished = at + 10ms;
@@ -129,7 +129,7 @@ TEST_CASE("StepRecorder: a long run keeps the last steps") {
 
 namespace {
 
-// A device whose clock the test sets, and which has done all that lies before `done`. Seconds.
+// A device whose clock the test sets, in seconds. It has done everything before `done`.
 struct FakeDevice {
   double now = 0, done = 0;
   int num_events = 0;
@@ -152,7 +152,7 @@ struct DeviceStepsFixture {
     device.now = at;
     steps.mark(mark);
   }
-  // A step whose forward begins at `at` on the device: as add_step().
+  // A step like add_step()'s whose forward begins at `at` on the device.
   void add_step(double at) {
     mark(StepMark::kForward, at);
     add_backward(at);
@@ -206,7 +206,7 @@ TEST_CASE("DeviceSteps: a step is there once the device has done all of it") {
   f.device.done = 10.0121;
   CHECK(f.steps.take());
   CHECK_FALSE(f.steps.take());
-  f.mark(StepMark::kForward, 12);  // on a stream that is behind
+  f.mark(StepMark::kForward, 12);  // this stream is behind
   f.add_backward(11);
   f.device.done = 11.5;
   CHECK_FALSE(f.steps.take());
@@ -240,7 +240,8 @@ TEST_CASE("DeviceSteps: events are used again") {
     f.add_step(i);
     CHECK(f.steps.take());
   }
-  CHECK(f.device.num_events == static_cast<int>(kNumStepMarks) + 1);  // and the last step's end
+  // One more is the last step's end.
+  CHECK(f.device.num_events == static_cast<int>(kNumStepMarks) + 1);
 }
 
 TEST_CASE("StepStatistics: as one line of JSON, and for people") {

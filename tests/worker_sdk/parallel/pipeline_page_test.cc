@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/pipeline.md shows is what there is.
+// The schedules in docs/pipeline.md are those of the code.
 #include <fstream>
 #include <sstream>
 #include <string>

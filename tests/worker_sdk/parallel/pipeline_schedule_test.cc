@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule of up to 8 stages and 16 micro-batches, run by processes that are plain structs.
+// Every schedule of up to 8 stages and 16 micro-batches, run by simulated processes.
 #include "worker_sdk/parallel/pipeline_schedule.h"
 
 #include <algorithm>
@@ -52,12 +52,13 @@ int peer_of(int stage, Kind kind) {
   return kind == Kind::kSendActivation || kind == Kind::kReceiveGradient ? stage + 1 : stage - 1;
 }
 
-// Message numbers in flight, by (from, to).
+// The messages under way, by (from, to).
 using Queues = std::map<std::pair<int, int>, std::deque<int>>;
 
 // Runs all stages until none can go on. A send ends when fewer than `room` messages are under way
-// to that stage; with `room` 0 when its receiver stands at the matching receive. Throws where a
-// stage receives another message than it expects. The number of operations that were never done.
+// to that stage. With `room` 0 it ends when its receiver stands at the matching receive. Throws if
+// a stage receives another message than it expects. Returns the number of operations that were
+// never done.
 std::size_t left_over(const Schedules& schedules, std::size_t room) {
   std::vector<std::size_t> next(schedules.size());
   Queues queues;
@@ -98,9 +99,9 @@ std::size_t left_over(const Schedules& schedules, std::size_t room) {
   return left;
 }
 
-// As on streams of a device: activations and gradients have one each on every stage, on which
-// messages run one after the other, and only while both ends are at them; computing waits for what
-// it receives, sends wait for what they send, and nobody waits for a send to end.
+// Simulates streams of a device. On every stage, activations and gradients have one each. The
+// messages of a stream run one after the other, and only while both ends are at them. Computing
+// waits for its inputs, and sends wait for their data. Nobody waits for a send to end.
 bool streams_end(const Schedules& schedules) {
   struct Message {
     int from, to, micro_batch;
@@ -108,7 +109,7 @@ bool streams_end(const Schedules& schedules) {
   };
   struct Stage {
     std::size_t next = 0;
-    std::deque<Message> streams[2];  // activations, gradients
+    std::deque<Message> streams[2];  // one of activations, one of gradients
     std::vector<Message> received;
   };
   std::vector<Stage> stages(schedules.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ModelAverager, average_gradients and SyncBatchNorm among ranks that are threads. Exit status 0
-// where all checks hold.
+// ModelAverager, average_gradients and SyncBatchNorm among ranks that are threads. Exit status 0:
+// all checks hold.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -32,13 +32,14 @@ torch::nn::Linear linear(double value) {
   return net;
 }
 
-// Of one rank and step; no generator of the process is asked.
+// The batch of one rank and step. It doesn't use a generator of the process.
 torch::Tensor batch_of(int rank, int step) {
   const torch::Tensor numbers = torch::arange(4 * 7, torch::kDouble).view({4, 7});
   return torch::sin(numbers * (rank + 1) + step * 0.37);
 }
 
-// SGD without momentum: to average parameters after each step is to average gradients.
+// With SGD without momentum, averaging the parameters after each step equals averaging the
+// gradients.
 void check_equals_averaged_gradients(Communicator& communicator) {
   torch::nn::Linear one = linear(0.5), other = linear(0.5);
   DistributedDataParallel ddp(*one, communicator);
@@ -64,7 +65,7 @@ void check_equals_averaged_gradients(Communicator& communicator) {
   expect(largest < 1e-12, concat("the two differ by ", largest));
 }
 
-// Every dtype, in small pieces, a transposed tensor and an empty one.
+// Averages tensors of every dtype, in small pieces, a transposed one and an empty one.
 void check_means(Communicator& communicator) {
   const int rank = communicator.rank(), size = communicator.size();
   std::vector<NamedTensor> tensors;
@@ -81,7 +82,8 @@ void check_means(Communicator& communicator) {
   ModelAverager averager(tensors, communicator, {.bucket_bytes = 100});
   averager.average();
   const double mean = (size - 1) / 2.0;
-  const double tolerance = communicator.backend() == "host" ? 0 : 1.0 / 128;  // a share is rounded
+  // Other backends round each rank's share.
+  const double tolerance = communicator.backend() == "host" ? 0 : 1.0 / 128;
   for (const NamedTensor& each : tensors) {
     if (each.tensor.numel() == 0 || each.name == "t12") continue;
     const double expected = (each.tensor.dim() == 2 ? 2 : 4) * mean;
@@ -96,7 +98,7 @@ void check_means(Communicator& communicator) {
   expect(averager.sent_bytes() == 2 * once, "each time");
 }
 
-// Steps between start() and finish() are kept.
+// The results of steps between start() and finish() are kept.
 void check_delayed(Communicator& communicator) {
   const int rank = communicator.rank();
   torch::Tensor values = torch::full({1000}, 8.0 * rank, torch::kDouble);
@@ -104,7 +106,7 @@ void check_delayed(Communicator& communicator) {
   averager.start();
   expect(averager.is_under_way(), "it is under way");
   expect_contains(error_of([&] { averager.start(); }), "start() twice");
-  values += rank + 1;  // a step of this rank alone
+  values += rank + 1;  // a step that only this rank does
   averager.finish();
   const double expected = 8.0 * (communicator.size() - 1) / 2 + rank + 1;
   expect((values - expected).abs().max().item<double>() < 1e-12, "the mean and the own step");

@@ -36,8 +36,8 @@ std::string error_of(Call call, ErrorCode code) {
 const at::ScalarType kDtypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong,
                                   at::kInt,   at::kShort,  at::kChar, at::kByte,     at::kBool};
 
-// One tensor of each dtype with 0, 1, 2, … (modulo 2) plus `first`, one that is not contiguous, one
-// of no dimension and one of no element.
+// One tensor of each dtype with 0, 1, 2, … (modulo 2) plus `first`. One of them is not contiguous,
+// one has no dimension, and one has no element.
 std::vector<NamedTensor> make_tensors(double first) {
   std::vector<NamedTensor> tensors;
   for (const at::ScalarType dtype : kDtypes) {
@@ -61,7 +61,7 @@ void fill(const std::vector<NamedTensor>& tensors, double value) {
   for (const NamedTensor& each : tensors) each.tensor.fill_(value);
 }
 
-// What was saved is what was there when save() was called, on every rank, whatever came later.
+// A checkpoint has the values at the time of save(), on every rank, whatever came later.
 void run_roundtrip(Communicator& communicator, const std::string& directory) {
   for (const bool async : {true, false}) {
     const CheckpointOptions options{
@@ -73,11 +73,11 @@ void run_roundtrip(Communicator& communicator, const std::string& directory) {
     for (const int step : {1, 2, 3}) {
       tensors = make_tensors(step);
       checkpoint.save(static_cast<std::uint64_t>(step), {{"note", std::to_string(step)}}, tensors);
-      fill(tensors, 77);  // at once: the writer has copies
+      fill(tensors, 77);  // at once, because the writer has copies
     }
     checkpoint.save(3, {{"note", "another of the same step: not written"}}, tensors);
     checkpoint.finish();
-    // Each rank has others before it loads.
+    // Each rank has other values before it loads.
     fill(tensors, communicator.rank());
     Checkpoint again(options, communicator, c10::kCPU);
     const auto saved = again.load(tensors);
@@ -95,7 +95,7 @@ void run_roundtrip(Communicator& communicator, const std::string& directory) {
   }
 }
 
-// Every rank hears the same error, and no tensor was changed.
+// Every rank gets the same error, and no tensor is changed.
 void run_refused(Communicator& communicator, const std::string& directory) {
   const CheckpointOptions options{.directory = directory};
   Checkpoint checkpoint(options, communicator, c10::kCPU);
@@ -132,7 +132,8 @@ void run_refused(Communicator& communicator, const std::string& directory) {
   expect(are_equal(tensors, make_tensors(5)), "as it was");
 }
 
-// What the writer's thread couldn't write the next call says, on every rank; the next save is well.
+// The writer's thread can't write a checkpoint. The next call says so on every rank, and the next
+// save is well.
 void run_error(Communicator& communicator, const std::string& directory) {
   Checkpoint checkpoint({.directory = directory}, communicator, c10::kCPU);
   const std::vector<NamedTensor> tensors = make_tensors(1);
@@ -142,7 +143,7 @@ void run_error(Communicator& communicator, const std::string& directory) {
   const std::string expected = "can't write the checkpoint " + in_the_way + ": ";
   checkpoint.save(2, {}, tensors);
   expect_contains(error_of([&] { checkpoint.finish(); }, ErrorCode::kSystem), expected);
-  checkpoint.finish();  // said once
+  checkpoint.finish();  // the error comes only once
   checkpoint.save(2, {}, tensors);
   expect_contains(error_of([&] { checkpoint.finish(); }, ErrorCode::kSystem), expected);
   checkpoint.save(1, {}, tensors);
@@ -161,8 +162,8 @@ void run_error(Communicator& communicator, const std::string& directory) {
   expect_contains(unsupported, "can't hold tensors of dtype ComplexDouble");
 }
 
-// A file that could not be read again would, once older ones are removed, be the end of the
-// training: every rank hears at once why, and the one before is still there.
+// A file that can't be read again would end the training, once older files are removed. Every rank
+// gets the reason at once, and the checkpoint before is still there.
 void run_unsavable(Communicator& communicator, const std::string& directory) {
   for (const bool sharded : {false, true}) {
     const std::string path = directory + (sharded ? "/sharded" : "/plain");
@@ -199,7 +200,8 @@ void run_unsavable(Communicator& communicator, const std::string& directory) {
   }
 }
 
-// This rank's alone: of another size on each, and its random generator's state.
+// Tensors of this rank alone: one with another size on each rank, and the state of its random
+// generator.
 std::vector<NamedTensor> make_own(const Communicator& communicator, double value) {
   return {{"residual", at::full({communicator.rank() + 1}, value + communicator.rank())},
           {"rng", rng_state(c10::kCPU)}};
@@ -210,7 +212,7 @@ std::size_t num_files(const std::string& directory) {
                                                 std::filesystem::directory_iterator()));
 }
 
-// Every rank writes a part; the whole comes back, and to each rank what is its own.
+// Every rank writes a part. Loading gives back the whole, and each rank's own tensors.
 void run_sharded(Communicator& communicator, const std::string& directory) {
   const auto size = static_cast<std::size_t>(communicator.size());
   for (const bool async : {true, false}) {
@@ -220,13 +222,13 @@ void run_sharded(Communicator& communicator, const std::string& directory) {
     std::vector<NamedTensor> own;
     at::Tensor drawn;
     for (const int step : {1, 2, 3}) {
-      at::rand({communicator.rank() + 1});  // generators differ
+      at::rand({communicator.rank() + 1});  // makes the generators differ
       std::vector<NamedTensor> tensors = make_tensors(step);
       own = make_own(communicator, step);
       checkpoint.save(static_cast<std::uint64_t>(step),
                       {{"note", "of rank " + std::to_string(communicator.rank())}}, tensors, own);
       drawn = at::rand({5});
-      fill(tensors, 77);  // at once: the writer has copies
+      fill(tensors, 77);  // at once, because the writer has copies
     }
     checkpoint.finish();
     communicator.barrier();
@@ -255,7 +257,7 @@ void run_sharded(Communicator& communicator, const std::string& directory) {
   }
 }
 
-// What run_sharded() left, with another number of ranks.
+// Loads the checkpoints of run_sharded(), with another number of ranks.
 void run_resharded(Communicator& communicator, const std::string& directory) {
   Checkpoint checkpoint({.directory = directory + "/async", .sharded = true}, communicator,
                         c10::kCPU);
@@ -267,7 +269,7 @@ void run_resharded(Communicator& communicator, const std::string& directory) {
   expect(checkpoint.load(tensors, {}, own)->has_own, "saved anew with so many ranks");
 }
 
-// Each rank's disk is its own: the step never counts, and every rank hears why.
+// Each rank's disk is its own. The step never counts, and every rank gets the reason.
 void run_apart(Communicator& communicator, const std::string& directory) {
   const std::string mine = directory + "/" + std::to_string(communicator.rank());
   std::filesystem::create_directories(mine);
@@ -280,7 +282,7 @@ void run_apart(Communicator& communicator, const std::string& directory) {
   expect(!checkpoint.load(make_tensors(1)), "there is none");
 }
 
-// A rank that can't write its shard: every rank hears it, and the next save is well.
+// A rank can't write its shard. Every rank gets the error, and the next save is well.
 void run_shard_error(Communicator& communicator, const std::string& directory) {
   Checkpoint checkpoint({.directory = directory, .sharded = true}, communicator, c10::kCPU);
   std::vector<NamedTensor> own;
@@ -293,7 +295,7 @@ void run_shard_error(Communicator& communicator, const std::string& directory) {
   expect(checkpoint.load(make_tensors(0))->step == 1, "a save after the error");
 }
 
-// A rank that can't read its own: every rank hears it, and nobody's own is changed.
+// A rank can't read its own tensors. Every rank gets the error, and no own tensor is changed.
 void run_own_error(Communicator& communicator, const std::string& directory) {
   Checkpoint checkpoint({.directory = directory, .sharded = true}, communicator, c10::kCPU);
   const bool odd = communicator.rank() == communicator.size() - 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of LibTorch's operations a piece of a program calls: on a GPU each is a kernel, or a wait.
+// Counts the operations of LibTorch that a piece of a program calls. On a GPU each one is a kernel,
+// or a wait.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -10,7 +11,7 @@
 
 namespace ddprun::testing {
 
-// Counts the calls of this thread while it lives, those that operations make themselves included.
+// Counts the calls of this thread while it lives, also those that operations make themselves.
 class CountedCalls {
  public:
   CountedCalls() {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of modes_test.py and hook_modes_test.py: DistributedDataParallel's modes, each a
-// training whose twin is in modes_twin.py.
+// One rank of modes_test.py and hook_modes_test.py. Each of DistributedDataParallel's modes is a
+// training, whose twin is in modes_twin.py.
 //
 //   ddp_modes_worker OUT CASE…
 //
-// trains each case and writes OUT.<case>.<dtype>.<rank>. A case CASE+COMPRESSION is of float32
-// alone and has that hook: OUT.<case>.plan gets the parameters' numbers, a line per bucket, at
-// first and in the end, and OUT.<case>.q PowerSGD's first Qs.
+// trains each case and writes OUT.<case>.<dtype>.<rank>. A case CASE+COMPRESSION has only float32,
+// and that hook. OUT.<case>.plan gets the parameters' numbers, a line per bucket, at first and in
+// the end. OUT.<case>.q gets PowerSGD's first Qs.
 //
 //   ddp_modes_worker errors
 //
-// tries what must be refused, and exits with 0 where it is.
+// tries things that must be refused, and exits with 0 if they are.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ namespace {
 constexpr int kNumSteps = 9;
 constexpr std::int64_t kBatchSize = 4, kWidth = 16;
 
-// A part of a net whose activations are computed anew in backward, by a backward inside it.
+// A part of a net whose activations backward computes anew, with a backward inside it.
 struct Checkpointed : torch::autograd::Function<Checkpointed> {
   using Part = std::function<torch::Tensor(torch::Tensor)>;
   static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor input,
@@ -54,8 +54,9 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
   }
 };
 
-// Which parts of the net a forward takes, a letter each: n(orm), a, b, c, s: a once more, k: the
-// same checkpointed. The first output is for the loss, the second needs not be.
+// A net with optional parts. A forward takes a letter for each of them: n(orm), a, b, c, s: a once
+// more, k: the same checkpointed. The loss uses the first output. The second output needn't be
+// used.
 struct BranchNetImpl : torch::nn::Module {
   std::tuple<torch::Tensor, std::optional<torch::Tensor>> forward(torch::Tensor x,
                                                                   const std::string& use) {
@@ -83,18 +84,18 @@ struct BranchNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(BranchNet);
 
-// By epoch and rank: in the first one rank 2 has none at all.
+// The numbers by epoch and rank. Rank 2 has no step in the first epoch.
 constexpr int kJoinSteps[2][4] = {{9, 5, 0, 7}, {5, 9, 7, 3}};
 
 struct Case {
   DdpOptions options{};
   int accumulate = 1;
-  bool one_batch = false;  // the parts of an accumulation as one
+  bool one_batch = false;  // the parts of an accumulation are one batch
   int zero_every = 1;
-  bool joins = false;  // uneven inputs, see kJoinSteps
+  bool joins = false;  // the ranks have uneven inputs, see kJoinSteps
   JoinOptions join{};
   double momentum = 0.9;
-  // What rank `r`'s forward number `part` of step `s` takes.
+  // The parts that rank `r`'s forward number `part` of step `s` takes.
   std::function<std::string(int s, int part, int r)> use = [](int, int, int) { return "nabc"; };
 };
 
@@ -133,7 +134,7 @@ std::map<std::string, Case> all_cases() {
   return cases;
 }
 
-// Seeded, so that the twin draws the same.
+// The numbers of a seed, which the twin draws, too.
 torch::Tensor draw(std::uint64_t seed, at::IntArrayRef sizes, torch::Dtype dtype) {
   torch::manual_seed(seed);
   return torch::randn(sizes, torch::kDouble).to(dtype);
@@ -143,7 +144,8 @@ BranchNet make_net(int rank, torch::Dtype dtype) {
   const torch::NoGradGuard no_grad;
   BranchNet net;
   net->to(dtype);
-  std::uint64_t seed = 1000 * (1 + static_cast<std::uint64_t>(rank));  // the ranks start different
+  // The ranks start with different weights.
+  std::uint64_t seed = 1000 * (1 + static_cast<std::uint64_t>(rank));
   for (torch::Tensor& parameter : net->parameters()) {
     parameter.copy_(draw(seed++, parameter.sizes(), dtype) * 0.3);
   }
@@ -197,7 +199,7 @@ class Training {
   torch::optim::SGD optimizer_;
 };
 
-// Parameters, buffers, then gradients as float64 (NaN where there is none).
+// Saves parameters, buffers, then gradients as float64 (NaN: there is none).
 void save(const BranchNet& net, const std::string& path) {
   std::ofstream file(path, std::ios::binary);
   std::vector<torch::Tensor> tensors = net->parameters();

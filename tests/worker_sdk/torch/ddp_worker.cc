@@ -41,7 +41,7 @@ namespace ddp_worker {
 namespace {
 
 constexpr int kNumSteps = 20;
-constexpr std::int64_t kBatchSize = 8;  // per rank and backward
+constexpr std::int64_t kBatchSize = 8;  // of each rank and backward
 constexpr BucketLimits kSmallBuckets{.first_bytes = 1024, .cap_bytes = 8192};
 
 // Convolution, batch norm (buffers) and linear layers; pytorch_twin.py has its twin.
@@ -105,7 +105,8 @@ void run_equality(Communicator& communicator, const std::string& dtype_name,
   const train::DataSet data = train::read_data_set(arguments.at(3));
   SmallNet net;
   net->to(dtype);
-  if (communicator.rank() == 0) load_state(*net, arguments.at(2));  // the others get it from rank 0
+  // The other ranks get it from rank 0.
+  if (communicator.rank() == 0) load_state(*net, arguments.at(2));
   DistributedDataParallel ddp(*net, communicator, {.buckets = kSmallBuckets});
   torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
 
@@ -177,7 +178,7 @@ void run_mismatch(Communicator& communicator) {
   expect_contains(error_of([&] { DistributedDataParallel ddp(*linear, communicator); }),
                   "parameter weight is Double [4, 4], on rank 0 it is Float [4, 4]");
 
-  // A refused model leaves the communicator usable.
+  // After a refused model the communicator can still be used.
   torch::nn::Linear good(4, 4);
   DistributedDataParallel ddp(*good, communicator);
   ddp(torch::ones({1, 4})).sum().backward();
@@ -194,7 +195,7 @@ void run_unused(Communicator& communicator) {
       error, "no gradient for 1.weight, 1.bias on rank " + std::to_string(communicator.rank()));
 }
 
-// Passes its input on; its backward throws where `armed`.
+// Passes its input on. Its backward throws if `armed`.
 struct Fuse : torch::autograd::Function<Fuse> {
   static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor& x) {
     return x.clone();
@@ -207,7 +208,7 @@ struct Fuse : torch::autograd::Function<Fuse> {
   static inline bool armed = false;
 };
 
-// What would not be averaged, without a word, is refused by the next forward.
+// Gradients that would silently not be averaged are refused by the next forward.
 void run_misuse(Communicator& communicator) {
   const torch::Tensor input = torch::ones({2, 4});
   const auto make = [] {
@@ -235,7 +236,7 @@ void run_misuse(Communicator& communicator) {
     expect_contains(error_of([&] { ddp(input); }),
                     "parameter 1.bias requires a gradient now, it was frozen");
     const torch::NoGradGuard no_grad;
-    ddp(input);  // an evaluation
+    ddp(input);  // this forward is an evaluation
   }
   torch::nn::Linear odd(2, 2);
   odd->register_buffer("mask", torch::eye(3).to_sparse());
@@ -259,7 +260,7 @@ void run_misuse(Communicator& communicator) {
   expect_contains(error_of([&] { DistributedDataParallel ddp(*nothing, communicator); }),
                   "the model has no parameter that requires a gradient");
 
-  torch::nn::Sequential net = make();  // one that was wrapped may be wrapped again
+  torch::nn::Sequential net = make();  // a net that was wrapped may be wrapped again
   { const DistributedDataParallel ddp(*net, communicator); }
   DistributedDataParallel ddp(*net, communicator);
   const auto step = [&] {
@@ -287,7 +288,7 @@ float mean_of_ranks(Communicator& communicator) {
   return static_cast<float>(communicator.size() - 1) / 2;
 }
 
-// Gradients of sum(w · x) with x = rank are the rank: the average tells who took part.
+// The gradient of sum(w · x) with x = rank is the rank, so the average tells which ranks took part.
 void check_gradients(Communicator& communicator) {
   torch::nn::Linear net(torch::nn::LinearOptions(3, 1).bias(false));
   DistributedDataParallel ddp(*net, communicator);
@@ -355,13 +356,13 @@ void check_buffers(Communicator& communicator) {
   expect(norm->running_mean[0].item<float>() == 5, "the constructor takes rank 0's buffers");
   ddp(torch::full({4, 2}, rank)).sum().backward();
   norm->running_mean.fill_(rank + 7);
-  ddp(torch::full({4, 2}, 7.0F));  // rank 0's 7 before it, and the mean stays 7
+  ddp(torch::full({4, 2}, 7.0F));  // rank 0's 7 comes before it, so the mean stays 7
   expect(std::abs(norm->running_mean[0].item<float>() - 7) < 1e-5,
          "forward starts with rank 0's buffers");
 
   torch::nn::Sequential several(torch::nn::BatchNorm1d(2), torch::nn::BatchNorm1d(2));
   DistributedDataParallel sends(*several, communicator);
-  for (int step = 0; step < 3; ++step) {  // buckets are formed anew in the second
+  for (int step = 0; step < 3; ++step) {  // the second step forms the buckets anew
     for (torch::Tensor& buffer : several->buffers()) buffer.fill_(communicator.rank() + step);
     const CountedCalls calls;
     sends.before_forward();
@@ -382,12 +383,12 @@ void check_buffers(Communicator& communicator) {
          "broadcast_buffers = false leaves buffers alone");
 }
 
-// A buffer that changes between two broadcasts, and back: rank 0's values get there all the same.
+// A buffer changes between two broadcasts, and back. The ranks still get rank 0's values.
 void check_changed_buffers(Communicator& communicator) {
   const auto rank = static_cast<float>(communicator.rank());
   torch::Tensor buffer = torch::empty({0});
   torch_adapter::TensorBroadcast broadcast({buffer, torch::full({3}, rank)}, torch::kCPU);
-  const std::int64_t side = 1 << 10;  // 4 MiB travel alone, if they are dense
+  const std::int64_t side = 1 << 10;  // 4 MiB travel alone if they are dense
   const torch::Tensor wide = torch::empty({side, 2 * side});
   const std::vector<std::pair<const char*, torch::Tensor>> others = {
       {"empty", torch::empty({0})},
@@ -431,7 +432,7 @@ void check_layouts_and_dtypes(Communicator& communicator) {
   expect(!net->parameters()[3].grad().defined(), "a frozen parameter gets no gradient");
 }
 
-// Of the net of run_order(), the whole plan as one list.
+// The whole plan for run_order()'s net, as one list.
 std::vector<std::size_t> launch_order(const DdpBase& ddp) {
   std::vector<std::size_t> order;
   for (const auto& bucket : ddp.bucket_plan())
@@ -439,7 +440,7 @@ std::vector<std::size_t> launch_order(const DdpBase& ddp) {
   return order;
 }
 
-// Buckets by an order that is given, from the first step on: what a run that goes on needs.
+// A given order makes the buckets, from the first step on. A run that goes on needs this.
 void run_order(Communicator& communicator) {
   const torch::Tensor input = torch::ones({2, 32}) * static_cast<float>(communicator.rank() + 1);
   BucketPlan learned;
@@ -465,14 +466,15 @@ void run_order(Communicator& communicator) {
       Mlp net(32, 6);
       DistributedDataParallel ddp(*net, communicator, options);
       std::vector<std::string> given = order;
-      if (!by_arrival) given = net->named_parameters().keys();  // nothing's but the caller's
+      if (!by_arrival) given = net->named_parameters().keys();  // this order is only the caller's
       for (const auto* wrong : {&none, &unknown}) {
         const BucketPlan before = ddp.bucket_plan();
         expect_contains(error_of([&] { ddp.set_gradient_order(*wrong); }),
                         "the order of gradients does not fit the model: ");
         expect(ddp.bucket_plan() == before, "a refused order changes nothing");
       }
-      ddp.set_gradient_order(communicator.rank() == 0 ? given : unknown);  // rank 0's counts
+      // Only rank 0's order counts.
+      ddp.set_gradient_order(communicator.rank() == 0 ? given : unknown);
       const BucketPlan plan = ddp.bucket_plan();
       expect(ddp.gradient_order() == given, "it is the order from now on");
       if (by_arrival) expect(plan == learned, "the buckets are those of the run before");
@@ -497,7 +499,7 @@ void run_order(Communicator& communicator) {
   }
 }
 
-// LibTorch's current stream reaches the communicator by itself.
+// The communicator gets LibTorch's current stream by itself.
 void run_streams(Communicator& communicator, const std::string& directory) {
   ToldOfStreams ddps(communicator), checkpoints(communicator);
   torch::nn::Linear net(4, 4);
@@ -538,7 +540,8 @@ int program(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
   return run_worker("ddp_worker", mode, [&](Communicator& communicator) {
-    torch::manual_seed(static_cast<std::uint64_t>(communicator.rank()));  // ranks start different
+    // The ranks start with different weights.
+    torch::manual_seed(static_cast<std::uint64_t>(communicator.rank()));
     if (mode == "equality") {
       std::istringstream dtypes(arguments.at(0));
       for (std::string dtype; std::getline(dtypes, dtype, ',');) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The same training by ddprun's DistributedDataParallel and by PyTorch's (gloo): parameters and
-buffers after 20 steps are the same (docs/ddp.md: float64 to 1e-12, float32 to 1e-5 per tensor).
+"""Compares a training by ddprun's DistributedDataParallel with the same by PyTorch's (gloo). Parameters and buffers
+after 20 steps are the same (docs/ddp.md: float64 to 1e-12, float32 to 1e-5 per tensor).
 """
 import array
 import itertools
@@ -39,7 +39,7 @@ class Equality(ranks.RanksTest):
         cls.theirs = {}
 
     def pytorchs(self, world, *job):
-        """Where PyTorch's results of a job are; it is done once, on this host."""
+        """The path of PyTorch's results of a job. The job runs once, on this host."""
         key = world, job
         if key not in self.theirs:
             path = os.path.join(self.directory, f"theirs{len(self.theirs)}")
@@ -48,7 +48,7 @@ class Equality(ranks.RanksTest):
         return self.theirs[key]
 
     def compare(self, world, accumulate=1, server=None, hosts=(ranks.Local,), dtypes=TOLERANCE):
-        """Ours on `hosts`."""
+        """Runs our job on `hosts`, and compares it with PyTorch's."""
         ours = os.path.join(self.scratch(), "ours")
         job = [",".join(dtypes), str(accumulate), self.weights, DATA]
         theirs = self.pytorchs(world, *job)

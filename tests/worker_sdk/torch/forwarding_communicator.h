@@ -11,7 +11,7 @@
 
 namespace ddprun::testing {
 
-// Hands every call on to a communicator that outlives it.
+// Forwards every call to a communicator that outlives it.
 class ForwardingCommunicator : public Communicator {
  public:
   explicit ForwardingCommunicator(Communicator& real) : real_(real) {}
@@ -58,7 +58,7 @@ class ForwardingCommunicator : public Communicator {
   Communicator& real_;
 };
 
-// Says that it is NCCL's and refuses averages: what the SDK does on GPUs, without one.
+// Says that it is NCCL's, and refuses averages. The SDK then acts as on GPUs, without one.
 class LikeNccl final : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of the checks that need a GPU per rank, started by ddprun: PinnedLoader, LibTorch's
-// current stream, and DistributedDataParallel over NCCL beside the same training on the CPU.
-// Without a GPU it prints SKIPPED and why, and ends with 77.
+// One rank of the checks that need a GPU per rank, started by ddprun. They are about PinnedLoader,
+// LibTorch's current stream, and DistributedDataParallel over NCCL beside the same training on the
+// CPU. Without a GPU it prints SKIPPED and the reason, and exits with 77.
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -34,10 +34,10 @@ using namespace ddprun::testing;
 namespace {
 
 constexpr std::int64_t kNumSamples = 512, kBatchSize = 16;
-constexpr double kTolerance = 1e-9;  // of float64: what an order of summation costs, and no more
+constexpr double kTolerance = 1e-9;  // for float64: the effect of another order of summation
 
-// Keeps the current stream of `device` busy for milliseconds: what doesn't wait for it is too
-// early.
+// Keeps the current stream of `device` busy for milliseconds. Work that doesn't wait for it comes
+// too early.
 void occupy_stream(torch::Device device) {
   torch::Tensor busy = torch::ones({2048, 2048}, device);
   for (int i = 0; i < 20; ++i) busy = torch::mm(busy, busy).clamp(0, 1);
@@ -53,14 +53,14 @@ void check_streams(torch::Device device) {
   expect(current_torch_stream(device.index()) != nullptr, "the guard's stream is the current one");
 }
 
-// Large enough for a copy to take longer than what comes after it needs to be queued.
+// Batches so large that a copy takes longer than queuing the work after it.
 PinnedLoader::Batch load(const std::vector<std::int64_t>& indices) {
   const torch::Tensor numbers = torch::tensor(indices, torch::kLong);
   const torch::Tensor row = torch::arange(100'000, torch::kFloat);
   return {numbers.to(torch::kFloat).unsqueeze(1) + row, numbers};
 }
 
-// Batches are used at once, on a stream that is busy and on one that isn't.
+// Uses batches at once, on a stream that is busy and on one that isn't.
 void check_loader(torch::Device device, int num_threads) {
   expect(load({1, 2})[0].pin_memory().is_pinned(), "LibTorch pins memory here");
   const DistributedSampler sampler(kNumSamples, 1, 0, {.seed = 3});
@@ -110,12 +110,12 @@ void expect_close(const torch::Tensor& mine, const torch::Tensor& wanted, const 
   expect(relative <= kTolerance, concat(what, " differs from the CPU's by ", relative));
 }
 
-// All ranks' batches in one on the CPU, without DDP, beside each rank's own on its GPU. The loss of
-// the ranks is averaged over NCCL as a metric is. Buckets are small: there are several.
+// Trains all ranks' batches in one on the CPU, without DDP, and each rank's own on its GPU. The
+// ranks' loss is averaged over NCCL as a metric is. Buckets are small, so that there are several.
 void check_training(Communicator& communicator, torch::Device device, bool flat) {
   const auto world = static_cast<std::int64_t>(communicator.size());
   Net reference = make_net(1, torch::kCPU);
-  // Ranks start from different weights, and get rank 0's.
+  // Ranks start from different weights, and then get rank 0's.
   Net net = make_net(1 + static_cast<std::uint64_t>(communicator.rank()), device);
   DistributedDataParallel ddp(*net, communicator,
                               {.buckets = {.first_bytes = 1024, .cap_bytes = 8192}});
@@ -127,7 +127,7 @@ void check_training(Communicator& communicator, torch::Device device, bool flat)
                                                     SgdRule{.lr = 0.05, .momentum = 0.9}}},
                        &ddp);
   }
-  torch::manual_seed(7);  // the same images on every rank
+  torch::manual_seed(7);  // gives every rank the same images
   for (int step = 0; step < 10; ++step) {
     const torch::Tensor images = torch::randn({world * kBatchSize, 1, 16, 16}, torch::kDouble);
     const torch::Tensor labels = torch::randint(10, {world * kBatchSize}, torch::kLong);
@@ -164,7 +164,7 @@ void check_training(Communicator& communicator, torch::Device device, bool flat)
   }
 }
 
-// Unscaled and clipped, beside the CPU.
+// Compares unscaled and clipped gradients with the CPU's.
 void check_gradients(Communicator& communicator, torch::Device device) {
   GradScaler scaler(device, &communicator);
   std::vector<torch::Tensor> here, there;
@@ -188,7 +188,7 @@ void run() {
   const auto session = Session::from_env();
   const torch::Device device(torch::kCUDA, static_cast<c10::DeviceIndex>(session->env().device));
   const c10::DeviceGuard on_device(device);
-  // No stream is given: DistributedDataParallel says which.
+  // No stream is given, because DistributedDataParallel tells it.
   const auto communicator = session->make_communicator(BackendChoice::kNccl);
   const auto passed = [&](const char* what) {
     if (session->rank() == 0) std::cout << "gpu_worker: passed: " << what << std::endl;
@@ -204,7 +204,7 @@ void run() {
   for (const bool flat : {false, true}) {
     check_training(*communicator, device, flat);
     passed(flat ? "10 steps with FlatOptimizer equal the CPU's" : "10 steps equal the CPU's");
-    // NCCL is behind this stream alone, and this stream behind NCCL.
+    // NCCL waits only for this stream, and this stream waits for NCCL.
     const auto another = session->make_communicator(BackendChoice::kNccl);
     const c10::StreamGuard guard(another_stream(device));
     check_training(*another, device, flat);

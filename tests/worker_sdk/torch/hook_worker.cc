@@ -3,7 +3,7 @@
 //   hook_worker DIR COMPRESSION…
 // reads   DIR/shapes          one line per parameter: its extents
 //         DIR/gradients.RANK  float32, iteration by iteration, the parameters in their order
-//         DIR/COMPRESSION.seeds  (where it is there) float32 for the hook's state, loaded at first
+//         DIR/COMPRESSION.seeds  (optional) float32 for the hook's state, loaded at first
 // writes  DIR/COMPRESSION.RANK        the averages, as the gradients
 //         DIR/COMPRESSION.state.RANK  the hook's state after the last iteration
 // prints  "buckets COMPRESSION COUNT PARAMETER:FIRST…" at first and after the rebuild, in elements,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks on 2 and 4 real ranks, against PyTorch's own (fp16, bf16, PowerSGD) and against
-references written from the definitions (int8, top-k): hooks_twin.py. Bytes sent are exactly what
-docs/internals/compression.md says, and what is not sent is kept.
+"""Communication hooks on 2 and 4 real ranks, against PyTorch's own (fp16, bf16, PowerSGD) and against references
+written from the definitions (int8, top-k): hooks_twin.py. The bytes sent are exactly those of
+docs/internals/compression.md. The parts that aren't sent are kept.
 """
 import array
 import itertools
@@ -21,8 +21,8 @@ TOP_K = f"topk:{RATIO}:0"
 POWER_SGD = {f"powersgd:{rank}:{START}": rank for rank in (2, 4)}
 HOOKS = ["fp16", "bf16", "int8", TOP_K, *POWER_SGD]
 NUM_ITERATIONS = 5
-EPSILON = {"fp16": 2**-11, "bf16": 2**-8}  # relative rounding
-TINY = {"fp16": 2**-24, "bf16": 0}  # absolute rounding of subnormals
+EPSILON = {"fp16": 2**-11, "bf16": 2**-8}  # the relative error of rounding
+TINY = {"fp16": 2**-24, "bf16": 0}  # the absolute error of rounding subnormals
 
 
 def read_floats(path):
@@ -33,7 +33,7 @@ def read_floats(path):
 
 
 class World:
-    """What `world` ranks made of the same gradients, and what they should have."""
+    """The results of `world` ranks for the same gradients, and the expected ones."""
 
     def __init__(self, server, world, round_number):
         with tempfile.TemporaryDirectory(prefix="ddprun-hooks-") as directory:
@@ -54,7 +54,7 @@ class World:
         self.counts = [math.prod(shape) for shape in self.shapes]
 
     def read_errors(self, directory, hook, rank):
-        """{parameter: values}: the end of the hook's state; iterations are 8 bytes."""
+        """{parameter: values} at the end of the hook's state, after 8 bytes of iterations."""
         state = read_floats(f"{directory}/{hook}.state.{rank}")
         named = [(line[2], int(line[3])) for line in self.lines if line[:2] == ["state", hook]]
         errors, end = {}, len(state)
@@ -75,7 +75,7 @@ class World:
             end += self.counts[i]
 
     def compressed_rank(self, parameter, rank):
-        """PowerSGD's rank for a parameter; 0: it travels as it is."""
+        """PowerSGD's rank for a parameter; 0: the parameter is not compressed."""
         n, m = self.shapes[parameter][0], self.counts[parameter] // self.shapes[parameter][0]
         r = min(n, m, rank)
         return r if (n + m) * r * 2 < n * m else 0
@@ -112,9 +112,9 @@ class Hooks(unittest.TestCase):
                 num_rounded = 0
                 for ours, theirs, *all_ranks in zip(world.ours[hook][0], world.expected[hook], *world.gradients):
                     mean, magnitude = sum(all_ranks) / size, sum(map(abs, all_ranks)) / size
-                    # Ours: each cast and the average are rounded once, sums are float32.
+                    # Our hook rounds each cast and the average once; sums are float32.
                     self.assertLessEqual(abs(ours - mean), 2.01 * epsilon * magnitude + 2 * tiny)
-                    # PyTorch's: each division and each addition, too.
+                    # PyTorch's hook rounds each division and each addition, too.
                     self.assertLessEqual(abs(ours - theirs), (size + 4) * (epsilon * magnitude + tiny))
                     num_rounded += abs(ours - mean) > 1e-6 * magnitude
                 self.assertGreater(num_rounded, len(world.gradients[0]) / 2, "it is compressed")

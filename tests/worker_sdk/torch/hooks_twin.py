@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What communication hooks must come to: PyTorch's DDP with its own hooks, and references written from
-the definitions in docs/internals/compression.md, on gradients that it writes for hook_worker, too.
+"""The expected results of communication hooks. They come from PyTorch's DDP with its own hooks, and from references
+after the definitions in docs/internals/compression.md. The gradients are also written for hook_worker.
 
     hooks_twin.py DIR WORLD HOOK…
 
 writes DIR/shapes, DIR/layout (one line per bucket as hook_worker prints them), DIR/gradients.RANK,
-DIR/HOOK.expected, for PowerSGD DIR/HOOK.seeds (hook_worker's state to start with) and
-DIR/HOOK.errors.RANK. A parameter's gradient in `loss = Σ parameter · g` is g: so all sides average
-the same numbers.
+DIR/HOOK.expected, for PowerSGD DIR/HOOK.seeds (hook_worker's state to start with) and DIR/HOOK.errors.RANK. A
+parameter's gradient in `loss = Σ parameter · g` is g, so all sides average the same numbers.
 """
 import math
 import os
@@ -36,7 +35,7 @@ class Net(torch.nn.Module):
 
 
 def gradients_of(rank):
-    """By iteration and parameter: what ranks have in common, and noise, of several magnitudes."""
+    """The gradients by iteration and parameter: a part that all ranks have, and noise, of several magnitudes."""
     common, own = torch.Generator().manual_seed(5), torch.Generator().manual_seed(100 + rank)
     return [[(torch.randn(shape, generator=common) + 0.5 * torch.randn(shape, generator=own)) * 10.0 ** (i % 4 - 3)
              for i, shape in enumerate(SHAPES)] for _ in range(NUM_ITERATIONS)]
@@ -80,7 +79,7 @@ def int8_average(ranks_buckets):
 
 
 def top_k_average(ranks_buckets, k):
-    """Changes the buckets: what remains of each is its rank's error."""
+    """The average. It changes the buckets: the rest of each one is its rank's error."""
     total = torch.zeros_like(ranks_buckets[0])
     for bucket in ranks_buckets:
         chosen = torch.argsort(bucket.abs(), descending=True, stable=True)[:k]
@@ -115,10 +114,10 @@ def reference(hook, world):
     return averages
 
 
-# PyTorch's own.
+# PyTorch's own hooks.
 
 class PowerSgd:
-    """PyTorch's hook with initial Qs that hook_worker has, too."""
+    """PyTorch's hook with initial Qs. hook_worker gets the same."""
 
     def __init__(self, name, net):
         _, rank, start = name.split(":")
@@ -190,7 +189,7 @@ def main(directory, world, *hooks):
     for rank in range(world):
         write(f"{directory}/gradients.{rank}", [g for step in gradients_of(rank) for g in step])
         child = os.fork()
-        if child == 0:  # PyTorch is imported once for all
+        if child == 0:  # all children use one import of PyTorch
             try:
                 run_rank(directory, rank, world, torchs)
                 os._exit(0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models of many kinds, trained by DistributedDataParallel. Each ends bit for bit as replicas in
-// one process do whose gradients are averaged by hand. PyTorch's defines itself to be that
-// (https://docs.pytorch.org/docs/stable/notes/ddp.html); equality_test.py and modes_test.py compare
+// one process whose gradients are averaged by hand. PyTorch defines its own DDP by that
+// (https://docs.pytorch.org/docs/stable/notes/ddp.html). equality_test.py and modes_test.py compare
 // with it. A model that can't be trained is refused by name.
 #include <torch/torch.h>
 
@@ -42,8 +42,8 @@ struct Model {
   std::function<Loss(Net&)> build;
   DdpOptions options{};
   torch::Dtype dtype = torch::kFloat;  // of the input
-  const char* refusal = nullptr;       // a part of the error
-  bool creates_graph = false;          // backward does
+  const char* refusal = nullptr;       // a part of the error's text
+  bool creates_graph = false;          // whether backward creates a graph
 };
 
 Tensor draw(std::uint64_t seed, at::IntArrayRef sizes, torch::Dtype dtype) {
@@ -51,7 +51,7 @@ Tensor draw(std::uint64_t seed, at::IntArrayRef sizes, torch::Dtype dtype) {
   return torch::randn(sizes, torch::kDouble).to(dtype);
 }
 
-// Learns its input's sine, whatever the shapes.
+// The net learns its input's sine, for all shapes.
 Tensor error_of_sine(const Tensor& output, const Tensor& x) {
   return (output - x.sin().sum()).square().mean();
 }
@@ -62,7 +62,7 @@ torch::nn::EmbeddingOptions sparse_rows() {
   return torch::nn::EmbeddingOptions(10, 6).sparse(true);
 }
 
-// A layer between two others.
+// Puts a layer between two others.
 template <typename Layer>
 std::function<Loss(Net&)> around(Layer layer_of, std::vector<std::int64_t> shape) {
   return [=](Net& net) -> Loss {
@@ -74,7 +74,7 @@ std::function<Loss(Net&)> around(Layer layer_of, std::vector<std::int64_t> shape
   };
 }
 
-// A layer that also returns its state.
+// The same for a layer that also returns its state.
 template <typename Layer>
 std::function<Loss(Net&)> recurrent(Layer layer_of) {
   return [=](Net& net) -> Loss {
@@ -85,7 +85,7 @@ std::function<Loss(Net&)> recurrent(Layer layer_of) {
   };
 }
 
-// One parameter, and what is made of it.
+// A model of one parameter, and its use.
 std::function<Loss(Net&)> one(std::function<Tensor()> initial,
                               std::function<Tensor(const Tensor& w, const Tensor& x)> use) {
   return [=](Net& net) -> Loss {
@@ -114,12 +114,12 @@ Loss experts(Net& net) {
   for (int i = 0; i < 4; ++i) all.push_back(net.register_module(concat("e", i), Linear(kWidth, 1)));
   return [all](const Tensor& x, int rank) {
     const auto first = static_cast<std::size_t>(x[0][0].item<float>() > 0);
-    Linear chosen = all[first + static_cast<std::size_t>(rank)];  // the last one nobody's
+    Linear chosen = all[first + static_cast<std::size_t>(rank)];  // no rank uses the last one
     return error_of_sine(chosen->forward(x), x);
   };
 }
 
-// A sparse embedding; `skips`: rank 1 has no gradient of it.
+// A sparse embedding. `skips`: rank 1 has no gradient of it.
 std::function<Loss(Net&)> sparse(bool skips) {
   return [=](Net& net) -> Loss {
     torch::nn::Embedding rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
@@ -132,7 +132,7 @@ std::function<Loss(Net&)> sparse(bool skips) {
   };
 }
 
-// Trained parts and one that isn't.
+// Some parts are trained, and one isn't.
 Loss frozen(Net& net) {
   Linear in = net.register_module("in", Linear(kWidth, kWidth));
   Linear still = net.register_module("still", Linear(kWidth, kWidth));
@@ -159,7 +159,7 @@ Loss penalised(Net& net) {
   };
 }
 
-// One weight under two names.
+// One weight has two names.
 Loss tied(Net& net) {
   const Tensor w = net.register_parameter("w", draw(7, {6, kWidth}, torch::kFloat));
   auto other = net.register_module("other", std::make_shared<Net>());
@@ -167,7 +167,7 @@ Loss tied(Net& net) {
   return [w](const Tensor& x, int) { return error_of_sine(x.matmul(w.t()).tanh().matmul(w), x); };
 }
 
-// The gradients of an embedding are sparse, those of its weight elsewhere are not.
+// The embedding's gradients are sparse; other gradients of the same weight are not.
 Loss tied_sparse(Net& net) {
   torch::nn::Embedding rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
   return [=](const Tensor& x, int) mutable {
@@ -419,7 +419,7 @@ void train(const Model& model, Net& net, Communicator& communicator) {
   }
 }
 
-// The gradient of one parameter, averaged; undefined where no replica has one.
+// The average of one parameter's gradient; undefined if no replica has one.
 Tensor average(const std::vector<Tensor>& gradients) {
   Tensor sum;
   for (const Tensor& each : gradients) {
@@ -495,7 +495,7 @@ void check(const Model& model, Communicator& communicator) {
   }
 }
 
-// Parameters that come to a model after it is wrapped.
+// These parameters come to a model after it is wrapped.
 void check_late_parameters(Communicator& communicator) {
   const Model model{.name = "late", .build = one([] { return matrix(); }, times)};
   const std::shared_ptr<Net> net = make_net(model, 1);

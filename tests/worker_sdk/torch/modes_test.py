@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedDataParallel's modes: the same trainings by ours and by PyTorch's (gloo) end with the same parameters,
+"""DistributedDataParallel's modes. The same trainings by ours and by PyTorch's (gloo) end with the same parameters,
 buffers and gradients on each rank (docs/ddp.md: float64 to 1e-12, float32 to 1e-5 per tensor)."""
 import array
 import itertools

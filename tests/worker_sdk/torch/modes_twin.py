@@ -2,7 +2,7 @@
 """ddp_modes_worker.cc's cases in Python: the same nets, data and optimiser under PyTorch's DDP.
 
     modes_twin.py OUT CASE…         one rank; writes OUT.<case>.<dtype>.<rank>
-    modes_twin.py OUT CASE+HOOK@OURS…  with a hook of twin_hooks.py, float32 alone; buckets and Qs are those that
+    modes_twin.py OUT CASE+HOOK@OURS…  with a hook of twin_hooks.py, only float32; buckets and Qs are those that
                                     ddp_modes_worker wrote to OURS.plan and OURS.q. Writes OUT.<case>+<hook>.…
 """
 import contextlib
@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from twin_hooks import TwinHook
 
 NUM_STEPS, BATCH_SIZE, WIDTH = 9, 4, 16
-JOIN_STEPS = (9, 5, 0, 7), (5, 9, 7, 3)  # by epoch and rank
+JOIN_STEPS = (9, 5, 0, 7), (5, 9, 7, 3)  # steps by epoch and rank
 
 
 class BranchNet(torch.nn.Module):
@@ -46,7 +46,7 @@ class BranchNet(torch.nn.Module):
         return self.head(h).squeeze(1), self.b(h) if "o" in use else None
 
 
-PARTS = {"a": "a", "s": "a", "k": "a", "b": "b", "c": "c"}  # which a letter uses
+PARTS = {"a": "a", "s": "a", "k": "a", "b": "b", "c": "c"}  # the part of the net that each letter uses
 
 
 class Case:
@@ -54,7 +54,7 @@ class Case:
                  momentum=0.9, static=False, **ddp):
         self.accumulate, self.one_batch, self.zero_every = accumulate, one_batch, zero_every
         self.use, self.ignored, self.join, self.momentum, self.ddp = use, ignored, join, momentum, ddp
-        self.static = static or ddp.get("static_graph", False)  # whatever PyTorch's is told
+        self.static = static or ddp.get("static_graph", False)  # also if PyTorch's DDP isn't told so
 
     def iterations(self, world):
         """[(number of the step, ranks that take part)]"""
@@ -64,7 +64,7 @@ class Case:
                 for epoch, counts in enumerate(JOIN_STEPS) for step in range(max(counts[:world]))]
 
     def unused(self, net, world):
-        """By iteration: the parameters' indices that no rank uses. Static: in the first one."""
+        """The indices of the parameters that no rank uses, by iteration. Static: those of the first one."""
         iterations = self.iterations(world)
         for number, ranks in iterations[:1] * len(iterations) if self.static else iterations:
             used = {PARTS.get(letter) for rank in ranks for part in range(self.accumulate)
@@ -73,7 +73,7 @@ class Case:
                    if name[0] in "abc" and name[1] == "." and name[0] not in used]
 
     def scales(self, world):
-        """By iteration: what averages over all ranks are multiplied with."""
+        """The factor of averages over all ranks, by iteration."""
         effective = self.join is not None and not self.join.get("divide_by_initial_world_size", True)
         return [world / len(ranks) if effective else 1 for _, ranks in self.iterations(world)]
 
@@ -93,7 +93,7 @@ CASES = {
     "unused_accumulate": Case(find_unused_parameters=True, accumulate=2,
                               use=lambda s, p, r: "na" if p == 0 else "nb" if (s + r) % 2 else "n"),
     "static": Case(static_graph=True, use=fixed),
-    # PyTorch's static_graph refuses no_sync in the first iteration; what it has to come to is the same.
+    # PyTorch's static_graph refuses no_sync in the first iteration. This case has the same result.
     "static_accumulate": Case(static=True, find_unused_parameters=True, use=fixed, accumulate=2),
     "checkpointed": Case(static_graph=True, use=lambda s, p, r: "nkk"),
     "ignored": Case(ignored=["a.weight", "norm.running_mean"]),
@@ -102,10 +102,10 @@ CASES = {
     "big_batch": Case(accumulate=3, one_batch=True, use=lambda s, p, r: "abc"),
     "join": Case(join={}),
     "join_own_buffers": Case(join={}, forward_sync_buffers=False),
-    # A rank of PyTorch's that ran out sends, from its second step on, what others used in the steps before. So a
-    # parameter that nobody uses any more gets zeros for a gradient: without momentum the same as none.
+    # In PyTorch a rank that ran out sends, from its second step on, the parameters that others used in earlier steps.
+    # So a parameter that nobody uses any more gets a gradient of zeros. Without momentum that equals none.
     "join_unused": Case(join={}, find_unused_parameters=True, use=varying, momentum=0),
-    # Nor has PyTorch's static_graph ranks without inputs in the first iteration.
+    # PyTorch's static_graph doesn't allow ranks without inputs in the first iteration either.
     "join_static": Case(join={}, static=True, find_unused_parameters=True, use=fixed),
     "join_accumulate": Case(join={}, accumulate=2),
     "join_effective": Case(join={"divide_by_initial_world_size": False}),
@@ -201,7 +201,7 @@ def main(out, *names):
         for dtype in ("float64", "float32"):
             run_case(CASES[name], rank, getattr(torch, dtype), f"{out}.{name}.{dtype}.{rank}")
     dist.barrier()
-    os._exit(0)  # with collectives that join() dropped when it threw, an orderly end can abort
+    os._exit(0)  # an orderly end may abort after collectives that join() dropped when it threw
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ void expect_error(Call call, const std::string& part) {
   expect(false, "an error that contains " + part);
 }
 
-// "lr=0.1,nesterov=1"; "1.lr" is the second group's.
+// E.g. "lr=0.1,nesterov=1". "1.lr" belongs to the second group.
 using Settings = std::map<std::string, double>;
 
 Settings parse_settings(const std::string& text) {
@@ -108,7 +108,7 @@ void write_values(std::ostream& out, const torch::Tensor& tensor) {
             static_cast<std::streamsize>(values.nbytes()));
 }
 
-// A parameter of one dimension is in the second group.
+// Parameters of one dimension are in the second group.
 std::unique_ptr<FlatOptimizer> make_optimizer(const std::vector<NamedTensor>& parameters,
                                               const std::string& rule, const Settings& settings) {
   std::vector<ParameterGroup> groups(2);
@@ -119,10 +119,10 @@ std::unique_ptr<FlatOptimizer> make_optimizer(const std::vector<NamedTensor>& pa
   return std::make_unique<FlatOptimizer>(std::move(groups));
 }
 
-// One case: DTYPE ("mixed": float64 and float32 in turn) RULE SETTINGS SHAPES STEPS IN OUT. IN: the
-// initial values, then for each step and parameter a 1 and its gradient, or a 0. Half way the state
-// goes to a new optimiser. OUT: parameters, the names of whose state are printed; the state; the
-// last norm.
+// A case is DTYPE ("mixed": float64 and float32 in turn) RULE SETTINGS SHAPES STEPS IN OUT. IN has
+// the initial values, then for each step and parameter a 1 and its gradient, or a 0. Half way the
+// state goes to a new optimiser. OUT gets the parameters, the state and the last norm. The names of
+// the state are printed.
 void run_case(const std::string& line) {
   std::istringstream in(line);
   std::string dtype, rule, settings_text, shapes_text, in_path, out_path;
@@ -176,9 +176,9 @@ void run_case(const std::string& line) {
   std::cout << std::endl;
 }
 
-// "scaler INTERVAL PATTERN": a step for each letter of PATTERN, "." or what the gradient gets,
-// "i"nf or "n"an. Prints scale, growth tracker and the parameters after each. Half way the state
-// goes to a new scaler.
+// "scaler INTERVAL PATTERN" does a step for each letter of PATTERN. "." is a normal gradient; an
+// "i" makes it inf, an "n" nan. Prints the scale, the growth tracker and the parameters after each
+// step. Half way the state goes to a new scaler.
 void run_scaler_case(const std::string& line) {
   std::istringstream in(line);
   std::string word, pattern;
@@ -212,9 +212,9 @@ void run_scaler_case(const std::string& line) {
   std::cout << std::endl;
 }
 
-// "autocast DTYPE IN OUT": forward and backward of a small net on the CPU, the forward in a guard.
-// IN: parameters and input; OUT: all intermediate results, then the parameters' gradients. Prints
-// the results' dtypes.
+// "autocast DTYPE IN OUT": forward and backward of a small net on the CPU. The forward is in a
+// guard. IN has parameters and input. OUT gets all intermediate results, then the parameters'
+// gradients. Prints the results' dtypes.
 void run_autocast_case(const std::string& line) {
   std::istringstream in(line);
   std::string word, dtype, in_path, out_path;
@@ -232,13 +232,15 @@ void run_autocast_case(const std::string& line) {
     const auto keep = [&](const torch::Tensor& result) { return results.emplace_back(result); };
     const torch::Tensor h = keep(torch::relu(keep(torch::conv2d(p[5], p[0], p[1]))));
     torch::Tensor y = keep(torch::linear(h.flatten(1), p[2], p[3]));
-    y = keep(torch::matmul(keep(torch::tanh(torch::matmul(y, p[4]))), p[4]));  // one cast, kept
+    // The cast is done once and kept.
+    y = keep(torch::matmul(keep(torch::tanh(torch::matmul(y, p[4]))), p[4]));
     {
       const Autocast off(c10::kCPU, torch::kHalf, false);
       y = keep(torch::matmul(y.to(torch::kFloat), p[4]));
     }
     const torch::Tensor narrow = keep(torch::linear(y, p[4]));
-    y = keep(torch::softmax(keep(torch::cat({y, narrow}, 1)), 1));  // to the wider dtype
+    // The result has the wider dtype.
+    y = keep(torch::softmax(keep(torch::cat({y, narrow}, 1)), 1));
     keep(torch::mse_loss(y, torch::zeros_like(y)) + torch::log_softmax(y, 1).pow(2).mean());
   }
   results.back().backward();
@@ -300,6 +302,11 @@ void run_checks() {
   optimizer.step();
   expect(b.equal(torch::full({4}, 0.75)), "set_lr counts from the next step on");
 
+  b.mutable_grad() = torch::ones({4}).requires_grad_() * 2;
+  optimizer.step();
+  expect(b.equal(torch::full({4}, 0.25)), "a gradient may have a graph of its own");
+  b.mutable_grad() = torch::ones({4}, torch::kDouble);
+  expect_error([&] { optimizer.step(); }, "the gradient of b is Double, the parameter Float");
   b.mutable_grad() = torch::ones({4}).to_sparse();
   expect_error([&] { optimizer.step(); }, "the gradient of b is sparse");
   b.mutable_grad().reset();
@@ -312,13 +319,13 @@ void run_checks() {
   expect(clip_gradient_norm({}, {}).item<double>() == 0, "no gradients have no norm");
 }
 
-// What a step would launch, or wait for, on a GPU: float64 takes the way of one.
+// The launches and waits of a step on a GPU. float64 takes a GPU's way.
 void check_calls_of_a_step() {
   TwinOptimizers adam(AdamWRule{}, torch::kDouble);
   TwinOptimizers sgd(SgdRule{.momentum = 0.9}, torch::kDouble);
   GradScaler scaler(c10::kCPU, nullptr);
   for (int step = 0; step < 3; ++step) {
-    adam.draw(true);  // in other memory each time
+    adam.draw(true);  // in new memory each time
     sgd.draw(true);
     const CountedCalls calls;
     adam.unread->step();
@@ -327,21 +334,21 @@ void check_calls_of_a_step() {
       expect(calls.of("full") == 1, "parameters with the same step share a tensor of it");
     }
     expect(step < 2 || calls.of("narrow") + calls.of("slice") == 0, "arrays are the last step's");
-    const int num_read = calls.of("_local_scalar_dense");  // Adam's on the CPU does
+    const int num_read = calls.of("_local_scalar_dense");  // Adam's step on the CPU reads some
     sgd.unread->step(scaler.unscale_async(sgd.unread->gradients()));
     scaler.update();
     expect(calls.of("_fused_sgd_") == 1, "SGD, too");
     expect(calls.of("_local_scalar_dense") == num_read, "nobody reads an overflow");
   }
   std::vector<at::Tensor> gradients = adam.unread->gradients();
-  gradients.push_back(torch::ones({3}));  // another dtype
+  gradients.push_back(torch::ones({3}));  // has another dtype
   const CountedCalls calls;
   clip_gradient_norm(gradients, {.max_norm = 1e-3});
   expect(calls.of("_foreach_norm") == 1 && calls.of("_foreach_mul_") == 2,
          "a norm, and a scaling per dtype");
 }
 
-// One that gets its first gradient after the others have had updates.
+// A parameter gets its first gradient after the others have had updates.
 void check_calls_after_a_late_parameter() {
   TwinOptimizers sgd(SgdRule{.momentum = 0.9}, torch::kDouble);
   for (int step = 0; step < 4; ++step) {
@@ -353,7 +360,7 @@ void check_calls_after_a_late_parameter() {
   }
 }
 
-// bfloat16 beside float32: all by the norm's scale, which is no bfloat16.
+// Clips bfloat16 beside float32. All gradients use the norm's scale, which is no bfloat16.
 void check_clipping_of_two_dtypes() {
   const torch::Tensor wide = torch::ones({3}), numbers = torch::arange(1.0F, 33.0F);
   const torch::Tensor narrow = numbers.to(torch::kBFloat16);
@@ -421,7 +428,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Bit for bit.
+// Compares bit for bit.
 void expect_equal_on_all_ranks(Communicator& communicator, const std::vector<at::Tensor>& tensors) {
   for (const torch::Tensor& each : tensors) {
     torch::Tensor low = each.detach().clone(), high = low.clone();
@@ -434,7 +441,7 @@ void expect_equal_on_all_ranks(Communicator& communicator, const std::vector<at:
   }
 }
 
-// Over the buckets, through their rebuild, it is what it is without them.
+// The optimiser has the same result over DDP's buckets, through their rebuild, as without them.
 void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_kind) {
   Net net, twin;
   DistributedDataParallel ddp(*net, communicator,
@@ -485,7 +492,7 @@ void check_with_ddp(Communicator& communicator, const UpdateRule& rule, bool by_
   expect_equal_on_all_ranks(communicator, mine);
 }
 
-// In a gradient that nobody averages, on the last rank only.
+// The overflow is in a gradient that nobody averages, on the last rank only.
 void check_overflow_on_one_rank(Communicator& communicator) {
   GradScaler scaler(c10::kCPU, &communicator);
   const torch::Tensor parameter = torch::ones({3}).requires_grad_(true);
@@ -504,8 +511,8 @@ void check_overflow_on_one_rank(Communicator& communicator) {
   }
 }
 
-// float16 over DDP: in a step marked "i" the last rank's loss is so large that its gradients
-// overflow, and no other's. Prints "scaler" and after each step scale and growth tracker.
+// float16 over DDP. In a step marked "i" the last rank's loss is so large that only its gradients
+// overflow. Prints "scaler", then the scale and the growth tracker after each step.
 void check_overflow_through_ddp(Communicator& communicator) {
   Net net;
   DistributedDataParallel ddp(*net, communicator);

@@ -46,11 +46,11 @@ def dtypes_of(dtype):
 
 
 def make_inputs(seed):
-    """Initial values, and for each step and parameter a gradient or None; float32's numbers."""
+    """Initial values, and for each step and parameter a gradient or None. All are numbers that float32 can hold."""
     generator = torch.Generator().manual_seed(seed)
     draw = lambda shape: torch.randn(shape, generator=generator).double()  # noqa: E731
     initial = [draw(shape) for shape in SHAPES]
-    # One parameter gets its first gradient late, one now and then.
+    # One parameter gets its first gradient late, another one only now and then.
     has = lambda step, i: not (i == 2 and step < 2 or i == 4 and step % 3 == 1)  # noqa: E731
     return initial, [[draw(shape) if has(step, i) else None for i, shape in enumerate(SHAPES)]
                      for step in range(NUM_STEPS)]
@@ -80,7 +80,7 @@ def group_settings(settings, group):
 
 
 def train_with_pytorch(dtype, rule, settings, initial, gradients):
-    """What the worker writes, from torch.optim: names and tensors."""
+    """The worker's output, made by torch.optim: names and tensors."""
     parameters = [torch.nn.Parameter(v.to(d, copy=True)) for v, d in zip(initial, dtypes_of(dtype))]
     groups = [{"params": [p for p in parameters if (p.dim() == 1) == bool(g)], **group_settings(settings, g)}
               for g in (0, 1)]
@@ -99,7 +99,7 @@ def train_with_pytorch(dtype, rule, settings, initial, gradients):
 
 
 def autocast_results(dtype, p):
-    """run_autocast_case()'s results by PyTorch; the parameters get their gradients."""
+    """The results of run_autocast_case(), made by PyTorch. The parameters get their gradients."""
     torch.set_num_threads(1)
     for parameter in p[:5]:
         parameter.requires_grad_(True)
@@ -148,7 +148,7 @@ class Optimizers(ranks.RanksTest):
         names = self.worker.stdout.readline().split()
         self.assertTrue(names, "the worker has answered")
         settings = {k: float(v) for k, v in (item.split("=") for item in text.split(","))}
-        # A norm over both dtypes is as exact as the less exact one.
+        # A norm over both dtypes is only as exact as the less exact one.
         self.tolerance = TOLERANCE[torch.float32] if dtype == "mixed" and "clip" in settings else None
         expected, state, norm = train_with_pytorch(dtype, rule, settings, initial, gradients)
 
@@ -165,7 +165,7 @@ class Optimizers(ranks.RanksTest):
         for name, theirs in expected:
             self.check_close(name, take(theirs), theirs)
         for name in names:
-            if rule == "sgd" and name.endswith(".step"):  # torch.optim's SGD counts none
+            if rule == "sgd" and name.endswith(".step"):  # torch.optim's SGD counts no steps
                 self.assertGreater(take(torch.zeros(())).item(), 0)
                 continue
             theirs = state.pop(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch, imported once for all ranks of a test: to import it costs seconds of a core. ranks.py starts this.
+"""Imports PyTorch once for all ranks of a test, because an import costs seconds of a core. ranks.py starts this.
 
 The first line of its output is {"error": null}, or why PyTorch can't be imported. Then each line of standard input is
 a JSON object, answered in one line:
@@ -21,7 +21,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def fork(act):
-    """The child's pid; it ends after `act`, and at the latest with this process."""
+    """Forks a child that ends after `act`, and at the latest with this process. Returns its pid."""
     with open("/proc/self/status") as f:
         assert "\nThreads:\t1\n" in f.read(), "a fork copies one thread alone"
     child = os.fork()

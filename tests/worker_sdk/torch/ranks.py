@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the ranks of a worker program without a launcher: environment and store as a launcher gives
-them. The store is PyTorch's own server, in a process of its own on the first host; Python's ranks are
-forks of one that has imported PyTorch.
+"""Starts the ranks of a worker program without a launcher, with a launcher's environment and store. The store is
+PyTorch's own server, in a process of its own on the first host. Python's ranks are forks of one process that has
+imported PyTorch.
 """
 import atexit
 import functools
@@ -32,17 +32,17 @@ sys.stdin.read()
 
 
 class PyTorch:
-    """pytorch_forks.py, started; get() has the only one."""
+    """The process of pytorch_forks.py. get() returns the only one."""
 
     def __init__(self):
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen([PYTHON, os.path.join(HERE, "pytorch_forks.py")], env=env, text=True,
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         atexit.register(self._end)
-        self.error = self._answer(60)["error"]  # None: it can be imported
+        self.error = self._answer(60)["error"]  # None: PyTorch can be imported
 
     def _end(self):
-        self._process.kill()  # and its children with it
+        self._process.kill()  # its children end with it
         return self._process.wait()
 
     @staticmethod
@@ -66,11 +66,11 @@ class PyTorch:
         return self._answer(timeout)
 
     def serve(self, address):
-        """The port of a store there."""
+        """Starts a store there. Returns its port."""
         return self._ask(60, serve=address)["port"]
 
     def run(self, argv, environments, timeout):
-        """The outputs of a Python program that must succeed with each of the environments, all at once."""
+        """Runs a Python program with each of the environments, all at once. It must succeed. Returns the outputs."""
         with tempfile.TemporaryDirectory(prefix="ddprun-test-") as directory:
             paths = [os.path.join(directory, str(i)) for i in range(len(environments))]
             programs = [{"argv": argv, "env": env, "output": path} for env, path in zip(environments, paths)]
@@ -90,7 +90,7 @@ def skip_without_pytorch():
 
 
 class Local:
-    """This machine in the shape of netns.Host."""
+    """This machine, with the interface of netns.Host."""
     address = "127.0.0.1"
 
     @staticmethod
@@ -99,7 +99,7 @@ class Local:
 
 
 class StoreServer:
-    """A context manager; `port` on `host`."""
+    """A store server at `port` on `host`; a context manager."""
 
     def __init__(self, host=Local):
         self.host = host
@@ -134,8 +134,8 @@ def environment(server, world, rank, num_hosts, round_number):
 
 
 class Job:
-    """`world` ranks of `argv`, shared evenly by `hosts`. Each call of the same server needs a
-    `round_number` of its own. `processes` by rank."""
+    """`world` ranks of `argv`, shared evenly by `hosts`. Each job at the same server needs a `round_number` of its own.
+    `processes` is by rank."""
 
     def __init__(self, server, world, argv, hosts=(Local,), round_number=1):
         self.processes = []
@@ -147,7 +147,7 @@ class Job:
                                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
 
     def wait(self, timeout=60):
-        """Exit status and output of each rank. Kills them all when the time is over."""
+        """Exit status and output of each rank. It kills all ranks when the time is over."""
         try:
             outputs = [process.communicate(timeout=timeout)[0] for process in self.processes]
         except subprocess.TimeoutExpired:
@@ -159,14 +159,14 @@ class Job:
 
 
 def run(server, world, argv, hosts=(Local,), round_number=1, timeout=60):
-    """The outputs by rank of a job that must succeed."""
+    """The outputs, by rank, of a job that must succeed."""
     codes, outputs = Job(server, world, argv, hosts, round_number).wait(timeout)
     assert codes == [0] * world, f"{argv}: exit status {codes}\n" + "\n".join(outputs)
     return outputs
 
 
 class RanksTest(unittest.TestCase):
-    """Tests whose ranks meet at one server, each job in a round of its own. `directory` is the class' own."""
+    """Tests whose ranks meet at one server, each job in a round of its own. `directory` is the class's own."""
     server = directory = None
     _rounds = itertools.count(1)
 
@@ -188,7 +188,7 @@ class RanksTest(unittest.TestCase):
 
     @classmethod
     def run_pytorch(cls, world, argv, timeout=120):
-        """The outputs by rank of a Python program that must succeed."""
+        """The outputs, by rank, of a Python program that must succeed."""
         number = next(cls._rounds)
         return PyTorch.get().run(argv, [environment(cls.server, world, rank, 1, number) for rank in range(world)],
                                  timeout)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA streams without CUDA: what LibTorch asks of a device's part, and a communicator that keeps
-// what it is told of streams.
+// CUDA streams without CUDA: LibTorch's interface to a device, and a communicator that keeps the
+// streams that it is told.
 #pragma once
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -9,7 +9,8 @@
 
 namespace ddprun::testing {
 
-// One device; the handle of stream N is the address N. Installed for good: no backward after it.
+// One device. The handle of stream N is the address N. It is installed for good, so no backward may
+// run after it.
 class StreamsOfNoGpu final : public c10::impl::DeviceGuardImplInterface {
  public:
   static void install() {

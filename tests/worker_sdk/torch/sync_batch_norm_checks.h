@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SyncBatchNorm on each rank's part of a batch against torch::nn::BatchNorm on the whole of it.
+// Compares SyncBatchNorm on each rank's part of a batch with torch::nn::BatchNorm on the whole
+// batch.
 #pragma once
 
 #include <torch/torch.h>
@@ -10,11 +11,11 @@
 #include "common/text.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/parallel/sync_batch_norm.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 
 namespace ddprun::testing {
 
-// Numbers that no generator of the process draws, about 3: their squares are far from their
+// Numbers about 3, which no generator of the process draws. Their squares are far from their
 // variance.
 inline torch::Tensor wavy(at::IntArrayRef sizes, torch::Dtype dtype) {
   const torch::Tensor numbers = torch::arange(c10::multiply_integers(sizes), torch::kDouble);
@@ -23,8 +24,8 @@ inline torch::Tensor wavy(at::IntArrayRef sizes, torch::Dtype dtype) {
 
 struct BatchNormCase {
   std::string name;
-  std::vector<std::int64_t> rows;  // of each rank's part; the first ones are used
-  std::vector<std::int64_t> rest;  // channels, and what follows
+  std::vector<std::int64_t> rows;  // rows of each rank's part; each rank has an entry
+  std::vector<std::int64_t> rest;  // channels, then the other dimensions
   torch::Dtype dtype = torch::kDouble;
   std::optional<double> momentum = 0.1;
   bool affine = true;

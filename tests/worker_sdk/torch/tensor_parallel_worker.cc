@@ -3,8 +3,8 @@
 //
 //   tensor_parallel_worker MODE [ARGUMENT]
 //
-// exits with 0 where all of its checks hold. One long program: each that includes LibTorch costs
-// as much to compile as all of this.
+// exits with 0 if all of its checks hold. It is one long program, because each program with
+// LibTorch costs as much to compile as all of this.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -60,7 +60,7 @@ std::string to_text(const Shape& shape, at::IntArrayRef sizes, torch::Dtype dtyp
                 shape.sequence, ", input of ", c10::str(sizes), " ", c10::toString(dtype));
 }
 
-// Two layers with a relu between: shared by a group, or torch::nn's.
+// Two layers with a relu between them: a group's, or torch::nn's.
 struct PairImpl : torch::nn::Module {
   PairImpl(const Shape& shape, Communicator& group) {
     column = register_module(
@@ -96,7 +96,7 @@ struct WholePairImpl : torch::nn::Module {
 };
 TORCH_MODULE(WholePair);
 
-// The same in every rank's process.
+// The numbers are the same in every rank's process.
 torch::Tensor draw(std::uint64_t seed, at::IntArrayRef sizes, torch::Dtype dtype) {
   torch::manual_seed(seed);
   return torch::randn(sizes, torch::kDouble).to(dtype);
@@ -113,7 +113,7 @@ void check_pair(const Shape& shape, at::IntArrayRef sizes, torch::Dtype dtype,
   expect_equal(ours->row->weight, own(theirs->fc2->weight, 1, group), what + "drawn row");
   ours->to(dtype);
   theirs->to(dtype);
-  // Every second column of something larger: not contiguous.
+  // Every second column of a larger tensor, which isn't contiguous.
   std::vector<std::int64_t> wide = sizes.vec();
   wide.back() *= 2;
   const torch::Tensor whole = draw(8, wide, dtype).slice(-1, 0, c10::nullopt, 2);
@@ -151,12 +151,12 @@ void check_pairs(Communicator& group) {
       }
     }
   }
-  // Large enough for each of the communicator's ways.
+  // This is large enough for each of the communicator's ways.
   check_pair({}, {3000, 3, kIn}, torch::kFloat, group);
   check_pair({.sequence = true}, {3000, 3, kIn}, torch::kFloat, group);
 }
 
-// Each function by itself, along each of its dimensions, against what it is for the whole.
+// Checks each function along each of its dimensions against its result for the whole.
 void check_functions(Communicator& group) {
   const int n = group.size();
   const torch::Tensor whole = draw(1, {4 * n, 3, 2 * n}, torch::kDouble);
@@ -238,7 +238,8 @@ void check_convolutions(Communicator& group) {
   }
 }
 
-// A layer norm before the pair, on this rank's part of the sequence where it is one.
+// A layer norm before the pair. If the pair splits the sequence, the norm works on this rank's
+// part.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(const Shape& shape, Communicator& group)
       : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kIn})))),
@@ -257,7 +258,7 @@ struct WholeBlockImpl : torch::nn::Module {
   WholePair pair;
 };
 
-// Ten steps of a block on tp × dp ranks, clipped, equal a single process' on the whole batch.
+// Ten clipped steps of a block on tp × dp ranks equal those of a single process on the whole batch.
 void check_training(Communicator& world, const std::string& layout, bool is_sequence) {
   Mesh mesh(world, MeshLayout::parse(layout, {"dp", "tp"}));
   Communicator& group = mesh.along("tp");
@@ -274,7 +275,7 @@ void check_training(Communicator& world, const std::string& layout, bool is_sequ
                                     torch::optim::SGDOptions(0.1).momentum(0.9));
   const std::vector<torch::Tensor> norm_parameters = ours.norm->parameters();
   for (std::uint64_t step = 0; step < 10; ++step) {
-    // 4 tokens of 6 sequences per rank of dp; tokens come first.
+    // Each rank of dp has 6 sequences of 4 tokens. Tokens come first.
     const torch::Tensor batch = draw(100 + step, {4, 6 * data.size(), kIn}, torch::kDouble);
     const torch::Tensor target = batch.sin().narrow(2, 0, kOut);
     const auto part = [&](const torch::Tensor& t) {
@@ -282,7 +283,7 @@ void check_training(Communicator& world, const std::string& layout, bool is_sequ
       return is_sequence ? own(of_data, 0, group) : of_data;
     };
     ddp.zero_grad();
-    // The mean over this dp rank's tokens: of a sequence the ranks of tp have a share each.
+    // The mean over this dp rank's tokens. The ranks of tp share each sequence.
     const double count = static_cast<double>(own(target, 1, data).numel());
     ((ddp(part(batch)) - part(target)).square().sum() / count).backward();
     if (is_sequence) sum_gradients(norm_parameters, group);
@@ -309,13 +310,13 @@ void check_training(Communicator& world, const std::string& layout, bool is_sequ
                  clip_gradient_norm(gradients, {.max_norm = 1e9, .norm_type = type}),
                  concat("norm ", type));
   }
-  // A pipeline's stages add up: as if each rank of dp were one.
+  // The stages of a pipeline add up. Here each rank of dp stands for one.
   expect_close(gradient_norm(gradient_parts(ours), 2, group, &data),
                gradient_norm(gradient_parts(ours), 2, group) * std::sqrt(double(data.size())),
                "norm over the stages");
 }
 
-// `save`: writes the whole model; `load PATH`: finds it, whatever the number of ranks is.
+// `save` writes the whole model. `load PATH` reads it, with any number of ranks.
 void check_layouts(Communicator& group, const std::string& mode, const std::string& path) {
   torch::manual_seed(21);
   BlockImpl drawn({}, group);
@@ -340,7 +341,7 @@ void check_layouts(Communicator& group, const std::string& mode, const std::stri
     expect_equal(again[i].tensor, named[i].tensor, named[i].name + " as loaded");
     expect_equal(expected[i].tensor, named[i].tensor, named[i].name + " as drawn by another group");
   }
-  // By layer, too.
+  // Each layer can be loaded by itself, too.
   torch::manual_seed(23);
   Pair pair(Shape{}, group);
   pair->column->load_full(drawn.pair->column->full_weight(), drawn.pair->column->full_bias());
@@ -400,9 +401,9 @@ void check_refused(Communicator& group) {
   }
 }
 
-// What isn't the layers' own business but must work with them.
+// Things outside the layers that must work with them.
 void check_surroundings(Communicator& group) {
-  torch::manual_seed(static_cast<std::uint64_t>(group.rank()));  // a user who forgot the seed
+  torch::manual_seed(static_cast<std::uint64_t>(group.rank()));  // as if the user forgot the seed
   BlockImpl block({}, group);
   broadcast_replicated(block, group);
   const torch::Tensor bias = block.pair->row->bias.detach().clone();
@@ -424,7 +425,7 @@ void check_surroundings(Communicator& group) {
   expect(!block.forward(torch::ones({2, kIn})).requires_grad(), "no graph where none is wanted");
 }
 
-// The example of docs/tensor-parallel.md.
+// This is the example of docs/tensor-parallel.md.
 struct FeedForwardImpl : torch::nn::Module {
   explicit FeedForwardImpl(Communicator& group) {
     wide = register_module(
@@ -444,7 +445,7 @@ TORCH_MODULE(FeedForward);
 float train(Communicator& world) {
   Mesh mesh(world, MeshLayout::parse("tp2xdp2", {"dp", "tp"}));
   Communicator& group = mesh.along("tp");
-  torch::manual_seed(1);  // the same on every rank
+  torch::manual_seed(1);  // gives the same on every rank
   FeedForward net(group);
   DistributedDataParallel ddp(*net, mesh.along("dp"));
   FlatOptimizer optimizer({{trainable_parameters(*net), SgdRule{.lr = 1}}}, &ddp);
@@ -486,7 +487,7 @@ bool run(Communicator& world, const std::string& mode, const std::string& argume
   } else if (mode == "save" || mode == "load") {
     check_layouts(world, mode, argument);
   } else if (mode == "example") {
-    expect(train(world) < 0.1, "the loss falls");  // it begins at 0.47
+    expect(train(world) < 0.1, "the loss falls");  // the loss begins at 0.47
   } else if (mode == "until_error") {
     run_until_error(world);
   } else {

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks for modes_twin.py, in PyTorch's DDP: its own (fp16_pytorch, bf16_pytorch, PowerSGD), and the
-definitions of docs/internals/compression.md as a DDP hook, with our buckets (fp16, bf16, int8, top-k).
-
-PyTorch's model is one bucket. What a hook kept and sent of a parameter that no rank has a use for is taken back; PyTorch
-loses it."""
+"""Communication hooks for modes_twin.py, in PyTorch's DDP. Some are its own (fp16_pytorch, bf16_pytorch, PowerSGD). The
+others follow docs/internals/compression.md as a DDP hook, with our buckets (fp16, bf16, int8, top-k). PyTorch has
+the model in one bucket. If no rank uses a parameter, the hook's effect on it is taken back; PyTorch would lose it."""
 import math
 
 import torch
@@ -16,14 +14,15 @@ HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def read_plans(path):
-    """Our buckets of the first iteration, and those of the others."""
+    """Our buckets: those of the first iteration, and those of the others."""
     with open(path) as f:
         first, later = f.read().strip().split("\n\n")
     return [[[int(i) for i in line.split()] for line in plan.splitlines()] for plan in (first, later)]
 
 
 class TwinHook:
-    """`unused(iteration)`: indices of the parameters that no rank has a use for; `scale(iteration)`: of the averages."""
+    """`unused(iteration)`: the indices of the parameters that no rank uses. `scale(iteration)`: the factor of the
+    averages."""
 
     def __init__(self, name, net, path, unused, scale):
         self.name, self.unused, self.scale = name, unused, scale
@@ -40,7 +39,7 @@ class TwinHook:
             self.errors = [[torch.zeros(p.numel()) for p in self.parameters] for _ in range(dist.get_world_size())]
 
     def read_qs(self, path, max_rank):
-        """By parameter; our file has them transposed, one after the other."""
+        """The first Qs by parameter. Our file has them transposed, one after the other."""
         with open(path, "rb") as f:
             values = torch.frombuffer(bytearray(f.read()), dtype=torch.float32)
         qs, begin = {}, 0
@@ -75,7 +74,7 @@ class TwinHook:
     def power_sgd(self, bucket):
         state, places = self.state, self.places(bucket)
         if state.iter >= state.start_powerSGD_iter and not state.q_memory_dict:
-            by_shape = {}  # as PyTorch lays them out
+            by_shape = {}  # the order in which PyTorch lays them out
             for i, _ in places:
                 if i in self.qs:
                     by_shape.setdefault(self.parameters[i].shape, []).append(self.qs[i].flatten())
@@ -92,7 +91,7 @@ class TwinHook:
                 gradient.zero_()
 
     def by_definition(self, bucket):
-        """Each rank has the gradients of all, and does what all do."""
+        """Each rank gets the gradients of all ranks, and does the work of all."""
         everyones = [torch.empty_like(bucket.buffer()) for _ in range(dist.get_world_size())]
         dist.all_gather(everyones, bucket.buffer())
         places = self.places(bucket)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an overflow must leave out, on any device.
+// The effects of an overflow on an optimiser, on any device.
 #pragma once
 
 #include <torch/torch.h>
@@ -14,7 +14,7 @@
 
 namespace ddprun::testing {
 
-// Two optimisers over parameters and gradients that are equal.
+// Two optimisers over equal parameters and gradients.
 struct TwinOptimizers {
   TwinOptimizers(const UpdateRule& rule, at::ScalarType dtype, at::Device device = at::kCPU) {
     const auto options = at::TensorOptions().dtype(dtype).device(device);
@@ -28,7 +28,7 @@ struct TwinOptimizers {
     read.emplace(std::vector<ParameterGroup>{{theirs, rule}});
   }
 
-  // Gradients anew; without `last` the last parameter has none.
+  // Draws new gradients. Without `last` the last parameter has none.
   void draw(bool last) {
     for (std::size_t i = 0; i < ours.size(); ++i) {
       at::Tensor &mine = ours[i].tensor.mutable_grad(), &other = theirs[i].tensor.mutable_grad();
@@ -44,8 +44,8 @@ struct TwinOptimizers {
   std::optional<FlatOptimizer> unread, read;
 };
 
-// An overflow that nobody reads leaves out what one leaves out that is read. Skipped steps first,
-// in the middle, and where the set of gradients changes after one.
+// An overflow that nobody reads has the same effect as one that is read. Steps are skipped first,
+// in the middle, and before the set of gradients changes.
 inline void check_unread_overflows(at::Device device) {
   const std::string overflows = "ii.i..i.", without_last = "...ll.ll";
   const std::vector<UpdateRule> rules = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the test programs of this folder share: checks that end the process, and the way into the
-// job and out of it.
+// The parts that the test programs of this folder share: checks that end the process, and the ways
+// into the job and out of it.
 #pragma once
 
 #include <cstdlib>
@@ -16,7 +16,7 @@
 
 namespace ddprun::testing {
 
-// Ends the process at once where it doesn't hold: to unwind would be to wait for the other ranks.
+// Ends the process at once if the check fails, because unwinding would wait for the other ranks.
 inline void expect(bool holds, const std::string& what) {
   if (holds) return;
   std::cerr << "does not hold: " << what << std::endl;
@@ -27,7 +27,7 @@ inline void expect_contains(const std::string& text, const std::string& part) {
   expect(text.find(part) != std::string::npos, "\"" + text + "\" contains \"" + part + "\"");
 }
 
-// The message of the Error that `call` throws; empty: none.
+// The message of the Error that `call` throws; empty: it throws none.
 template <typename Call>
 std::string error_of(Call call) {
   try {
@@ -38,9 +38,9 @@ std::string error_of(Call call) {
   return "";
 }
 
-// Calls `run` with the host communicator of the job, or of one rank where there is no launcher;
-// with LIKE_NCCL in the environment, a LikeNccl over it. false: the mode is unknown. The process'
-// exit status: 0, 1 after an exception, 2 then.
+// Calls `run` with the host communicator of the job, or of one rank if there is no launcher. With
+// LIKE_NCCL in the environment a LikeNccl is over it. `run` returns false if it doesn't know the
+// mode. Returns the exit status: 0, 1 after an exception, 2 for an unknown mode.
 template <typename Run>
 int run_worker(const std::string& program, const std::string& mode, Run run) {
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The workers of these tests are one program, so that LibTorch's headers are read once for several.
-// The name that it is called by, a symbolic link, says which worker it is.
+// The name of the call, a symbolic link, chooses the worker.
 #include <unistd.h>
 
 #include <cstdio>
@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
   for (const Worker& worker : kWorkers) {
     if (std::strcmp(worker.name, name) == 0) {
       const int status = worker.program(argc, argv);
-      // To destroy LibTorch's static objects takes nearly as long as to make them.
+      // Destroying LibTorch's static objects would take nearly as long as making them.
       std::cout.flush();
       std::fflush(nullptr);
       ::_exit(status);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""DdpOptions::zero and ShardedOptimizer on real ranks: what plain DDP with FlatOptimizer comes to, with less
+"""DdpOptions::zero and ShardedOptimizer on real ranks. They have the results of plain DDP with FlatOptimizer, with less
 memory (docs/zero.md)."""
 import array
 import itertools

@@ -3,11 +3,11 @@
 //
 //   zero_worker equal|handover|clip|scaler|memory|refusals|mismatch|lost
 //
-// checks, and exits with 0 where all holds (mismatch, lost: prints the error);
+// checks, and exits with 0 if all holds (mismatch, lost: prints the error);
 //
 //   zero_worker resume STAGE DIR FIRST LAST OUT
 //
-// trains steps FIRST … LAST - 1 in float64, from the checkpoint in DIR where FIRST > 0, saves one
+// trains steps FIRST … LAST - 1 in float64, from the checkpoint in DIR if FIRST > 0. It saves one
 // there, and writes the parameters to OUT.<rank>.
 #include <torch/torch.h>
 
@@ -40,7 +40,7 @@ constexpr int kNumSteps = 20;
 constexpr BucketLimits kSmallBuckets{.first_bytes = 512, .cap_bytes = 2048};
 constexpr ZeroStage kStages[] = {ZeroStage::kOptimizer, ZeroStage::kGradients};
 
-// Odd sizes, so that parts begin within parameters; a convolution in channels-last.
+// The sizes are odd, so that parts begin within parameters. A convolution is in channels-last.
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     const torch::NoGradGuard no_grad;
@@ -55,7 +55,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Decay for weights, none for biases.
+// Weights have decay, biases have none.
 std::vector<ParameterGroup> groups_of(const torch::nn::Module& net, const UpdateRule& rule) {
   std::vector<ParameterGroup> groups(2, {{}, rule});
   std::visit([](auto& each) { each.weight_decay = 0; }, groups[1].rule);
@@ -65,12 +65,12 @@ std::vector<ParameterGroup> groups_of(const torch::nn::Module& net, const Update
   return groups;
 }
 
-// A net with the optimiser of a stage.
+// A net with the optimiser of a ZeRO stage.
 struct Training {
   Training(Communicator& communicator, ZeroStage stage, const UpdateRule& rule,
            at::ScalarType wanted)
       : dtype(wanted) {
-    torch::manual_seed(5 + communicator.rank());  // rank 0's count
+    torch::manual_seed(5 + communicator.rank());  // rank 0's numbers count
     net = Net();
     net->to(dtype);
     ddp.emplace(*net, communicator, DdpOptions{.buckets = kSmallBuckets, .zero = stage});
@@ -81,7 +81,7 @@ struct Training {
     }
   }
 
-  // `count` of the step's 8 rows, from `first` on.
+  // The loss of `count` of the step's 8 rows, from `first` on.
   torch::Tensor loss(int step, std::int64_t first, std::int64_t count) {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(100 + static_cast<unsigned>(step));
     const auto draw = [&](at::IntArrayRef shape) {
@@ -100,7 +100,7 @@ struct Training {
                 : sharded->clip_gradient_norm(options);
   }
 
-  // Each rank has rows of its own, another of them in each part.
+  // Each rank has rows of its own, and another row in each part.
   void step(int number, Communicator& communicator, int accumulate = 1) {
     zero_grad();
     for (int part = 0; part < accumulate; ++part) {
@@ -223,7 +223,8 @@ void run_clip(Communicator& communicator) {
         for (Training* each : {&ours, &theirs}) {
           each->zero_grad();
           each->loss(step, communicator.rank(), 1).backward();
-          // Half of it in the first steps, nothing of it in the last.
+          // Clipping halves the gradients in the first steps, and leaves them alone in the last
+          // one.
           const double limit = step == 4 ? 1e9 : 0.1;
           norms[side++] = each->clip({.max_norm = limit, .norm_type = norm_type}).item<double>();
           each->update();
@@ -243,7 +244,7 @@ void run_clip(Communicator& communicator) {
   expect_contains(error_of([&] { ours.clip({.error_if_nonfinite = true}); }), "can't be clipped");
 }
 
-// An overflow in one rank's part: all leave the update out, ours with nobody reading it.
+// One rank's part has an overflow. All ranks leave the update out, ours without a read.
 void check_scaler(Communicator& communicator, ZeroStage stage, const UpdateRule& rule,
                   at::ScalarType dtype) {
   Training ours(communicator, stage, rule, dtype);
@@ -253,7 +254,7 @@ void check_scaler(Communicator& communicator, ZeroStage stage, const UpdateRule&
   const auto backward = [&](Training& each, GradScaler& scaler, int step) {
     each.zero_grad();
     torch::Tensor loss = each.loss(step, communicator.rank(), 1);
-    // Of one parameter, of which some ranks have no part.
+    // Makes one parameter's gradient infinite. Some ranks have no part of that parameter.
     if (step == 2) loss = loss + each.net->fc2->bias.sum() * INFINITY;
     scaler.scale(loss).backward();
   };
@@ -282,7 +283,7 @@ void run_scaler(Communicator& communicator) {
   }
 }
 
-// Wide layers; reports how many bytes of gradients autograd holds while backward runs.
+// A net of wide layers. It reports the bytes of gradients that autograd holds while backward runs.
 struct MlpImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     for (const auto& layer : *layers) {
@@ -334,7 +335,7 @@ void run_memory(Communicator& communicator) {
       expect(net->peak >= 11 * kLayer && held >= kAll, "plain DDP holds all gradients");
       continue;
     }
-    // Two states; a part is padded to 64 bytes.
+    // There are two states, and each part is padded to 64 bytes.
     expect(sharded->state_bytes() <= 2 * kAll / world + 12 * 2 * 64, "1 / W of the state");
     expect(sharded->state_bytes() >= 2 * kAll / world, "and no less");
     if (stage == ZeroStage::kOptimizer) continue;
@@ -380,7 +381,7 @@ void run_refusals(Communicator& communicator) {
     ddp(input).sum().backward();
     expect_contains(error_of([&] { ddp(input); }), "averages of the backward before");
     ddp.zero_grad();
-    optimizer.step();  // nothing to do
+    optimizer.step();  // there is nothing to do
     expect(optimizer.gradients().empty(), "there are no gradients");
 
     std::vector<NamedState> state = optimizer.state();

@@ -93,8 +93,8 @@ inline constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
 // Each rank's staging slot; single-node pipelines use two halves of a part of it.
 inline constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
 inline constexpr std::size_t kPipelinePieceBytes = std::size_t{512} << 10;
-// A node's sum of one piece; twice the staging slot since 16-bit floats are summed as float32. Of
-// floats of 8 bits a piece is half a slot.
+// A node's sum of one piece; twice the staging slot since 16-bit floats are summed as float32. A
+// piece of floats of 8 bits is half a slot.
 inline constexpr std::size_t kRegionBytes = 2 * kStagingBytes;
 inline constexpr std::size_t kMailboxSlotBytes = std::size_t{64} << 10;
 inline constexpr std::uint32_t kMailboxSlots = 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A carrier's place in its ring between the nodes: it sends to the next node and receives from the
-// previous one, over several sockets, in chunks; a chunk is passed on as soon as it has been
+// A carrier's place in its ring between the nodes. It sends to the next node and receives from the
+// previous one, over several sockets, in chunks. A chunk is passed on as soon as it has been
 // received and reduced, so all steps of a collective overlap. One call at a time.
 #pragma once
 
@@ -22,13 +22,13 @@ class Ring {
   // `node_index` of `num_nodes`; every carrier has the same number of sockets and chunk size.
   Ring(NodeGroup& group, Neighbour next, Neighbour previous, std::size_t chunk_bytes);
 
-  // `blocks` are byte ranges of `base`, one per node, the same on every carrier of the ring.
-  // After reduce_scatter: block node_index holds op over all nodes' blocks, summed in ring order.
-  // After all_gather: every block holds what its node had in it. all_reduce is both. With `wire`
-  // float16 or bfloat16 float32 elements travel as such, and what comes in is added as float32: a
-  // sum is rounded before each hop, and the results are such numbers, the same on every carrier.
-  // Results are divided by `divisor`: with a narrower wire before elements travel, or sums of
-  // float16 could be infinite; else when a block is complete.
+  // `blocks` are byte ranges of `base`, one per node, the same on every carrier of the ring. After
+  // reduce_scatter: block node_index holds op over all nodes' blocks, summed in ring order. After
+  // all_gather: every block holds what its node had in it. Both together are all_reduce. With
+  // `wire` float16 or bfloat16, float32 elements travel as such, and incoming ones are added as
+  // float32. A sum is rounded before each hop. The results are such numbers, the same on every
+  // carrier. Results are divided by `divisor`: with a narrower wire before elements travel, or sums
+  // of float16 could be infinite; else when a block is complete.
   void all_reduce(const Call& call, std::byte* base, const std::vector<Range>& blocks, DType dtype,
                   ReduceOp op, DType wire, int divisor = 1);
   void reduce_scatter(const Call& call, std::byte* base, const std::vector<Range>& blocks,

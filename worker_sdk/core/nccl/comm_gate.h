@@ -50,8 +50,8 @@ class CommGate {
 // The ends of the NCCL communicator itself, within a deadline. Nobody is inside it, nor comes in.
 //
 // ncclCommAbort. False: it did not return before the deadline, and hung() was called. `has_graphs`:
-// it is left behind instead, for it waits until the program has destroyed its CUDA graphs. What
-// NCCL has on the device ends all the same.
+// it is left behind instead, for it waits until the program has destroyed its CUDA graphs. NCCL's
+// work on the device ends all the same.
 bool abort_comm(const std::shared_ptr<NcclApi>& nccl, Comm comm, const NcclOptions& options,
                 Deadline deadline, bool has_graphs = false);
 

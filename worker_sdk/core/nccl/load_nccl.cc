@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclApi over the real library. Compiled only where nccl.h is; the header gives the signatures and
-// the constants, the library is whatever is found at run time, so every function that is younger
+// NcclApi over the real library. Compiled only if nccl.h is there. The header gives the signatures
+// and the constants. The library is the one found at run time, so every function that is younger
 // than kMinVersion is looked up and may be absent.
 #include <nccl.h>
 

@@ -13,9 +13,9 @@ namespace ddprun::nccl {
 
 // Search order, each: $DDPRUN_CUDART_LIBRARY / $DDPRUN_NCCL_LIBRARY, the copy that is loaded
 // already (LibTorch's), the dynamic linker's path, the library folder beside the headers of the
-// build. Throws Error(kUnsupported): built without the CUDA headers, a library that can't be loaded
-// (with the linker's own words for each try), a function that is missing, a version before
-// kMinVersion, $DDPRUN_NCCL_LIBRARY beside another NCCL that is loaded.
+// build. Throws Error(kUnsupported): it was built without the CUDA headers, or a library can't be
+// loaded (with the linker's own words for each try). The same for a missing function, a version
+// before kMinVersion, or $DDPRUN_NCCL_LIBRARY beside another NCCL that is loaded.
 std::shared_ptr<CudaApi> load_cuda();
 std::shared_ptr<NcclApi> load_nccl();
 

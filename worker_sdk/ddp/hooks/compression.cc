@@ -142,11 +142,11 @@ void take_largest(const float* values, std::size_t count, std::size_t num_taken,
   }
 }
 
-// Only the largest gradients travel; the others are kept, added up, until they are large. Per
-// bucket of n elements, with sum = gradient + error: the k = max(1, ratio · n rounded) elements of
-// sum that have the largest magnitude (of equal ones those that come first; NaN is largest) go to
-// all ranks, each as a float and a 32 bit index: 8 · k bytes. error = sum without them. average =
-// what all ranks sent, added up in the order of the ranks, divided by the world size.
+// Only the largest gradients travel; the others are kept, added up, until they are large. A bucket
+// has n elements, with `sum` = gradient + error. The k = max(1, ratio · n rounded) elements of
+// `sum` that have the largest magnitude go to all ranks. Among equal ones the first go; NaN is
+// largest. Each goes as a float and a 32 bit index: 8 · k bytes. `error` = sum without them.
+// `average` = what all ranks sent, added up in the order of the ranks, divided by the world size.
 class TopKHook : public hooks::FeedbackHook {
  public:
   TopKHook(double ratio, std::uint64_t start_iteration)

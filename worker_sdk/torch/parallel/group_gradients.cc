@@ -17,7 +17,7 @@
 #include "worker_sdk/torch/parallel/average_gradients.h"
 #include "worker_sdk/torch/parallel/sharded_gradients.h"
 #include "worker_sdk/torch/parallel/sharded_layer.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {

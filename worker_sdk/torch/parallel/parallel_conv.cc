@@ -7,8 +7,8 @@
 #include <variant>
 
 #include "common/error.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
 #include "worker_sdk/torch/parallel/tensor_parallel.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 
 namespace ddprun {
 namespace {

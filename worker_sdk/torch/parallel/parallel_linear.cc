@@ -10,8 +10,8 @@
 #include "common/error.h"
 #include "common/text.h"
 #include "worker_sdk/torch/parallel/region_function.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
 #include "worker_sdk/torch/parallel/tensor_parallel.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 
 namespace ddprun {
 namespace {

@@ -49,8 +49,8 @@ class ParallelLayer : public torch::nn::Module, public ShardedLayer {
   const std::int64_t shared_dim_;
 };
 
-// `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws:
-// every rank draws the whole layer and keeps its part, so with the same seed on all ranks a group
+// `weight` and `bias` are this rank's parts of what a torch::nn::Linear of the whole size draws.
+// Every rank draws the whole layer and keeps its part. So with the same seed on all ranks a group
 // of any size begins with the same model, bit for bit. While it is constructed a layer takes its
 // whole memory; `draw` false leaves the weights undefined numbers, until load_full().
 //

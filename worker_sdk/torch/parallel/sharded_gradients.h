@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of a model of which each rank of a group has a part: the sums that are left to do after
-// backward, and clipping by the norm of them all. docs/tensor-parallel.md has the table of what
+// backward, and clipping by the norm of them all. The table of docs/tensor-parallel.md has what
 // each gradient needs.
 #pragma once
 

@@ -9,7 +9,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 #include "worker_sdk/torch/tensor_exchange.h"
 
 namespace ddprun {

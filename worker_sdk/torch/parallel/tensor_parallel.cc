@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "common/text.h"
 #include "worker_sdk/torch/parallel/region_function.h"
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 
 namespace ddprun {
 namespace {

@@ -4,7 +4,7 @@
 // tensor into such a region and out of it, with their gradients; the layers are
 // parallel_linear.h's and parallel_conv.h's.
 //
-// All are collective over `group`, in forward or in backward or both: every rank calls the same
+// All are collective over `group`, in forward or in backward or both. Every rank calls the same
 // ones in the same order with tensors of the same sizes, which require a gradient on all ranks or
 // on none. They have first derivatives only (Error(kUnsupported) for create_graph). `group`
 // outlives the graph. A group of one rank returns the tensor itself. Dtypes: float32, float64,
@@ -40,8 +40,8 @@ at::Tensor gather_from_region(const at::Tensor& tensor, Communicator& group, std
 at::Tensor gather_sequence(const at::Tensor& tensor, Communicator& group);
 at::Tensor reduce_scatter_sequence(const at::Tensor& tensor, Communicator& group);
 
-// Dropout on this rank's part (along `dim`) of an activation: every rank draws for the whole and
-// keeps its part, so ranks drop different elements, their generators stay in step, and on the CPU
+// Dropout on this rank's part (along `dim`) of an activation. Every rank draws for the whole and
+// keeps its part. So ranks drop different elements, and their generators stay in step. On the CPU
 // the result is torch::dropout's on the whole tensor, bit for bit. Not collective.
 // Error(kInvalidArgument): p is not within 0 … 1.
 at::Tensor region_dropout(const at::Tensor& part, double p, bool is_training,

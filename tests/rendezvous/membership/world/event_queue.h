@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What will happen in virtual time, the earliest first; what is due at the same time in the order
-// in which it was put in. Pure.
+// Events in virtual time, the earliest first. Events of the same time keep the order in which they
+// were put in. Pure.
 #pragma once
 
 #include <algorithm>
@@ -13,20 +13,20 @@ namespace ddprun::membership::testing {
 
 struct VirtualEvent {
   enum class Kind : std::uint8_t {
-    kCall,         // of the owner: `what` says which
+    kCall,         // a call of the owner: `what` says which
     kUp,           // a frame of connection `what` arrives at the rendezvous
-    kDown,         // likewise at its host
-    kTick,         // the rendezvous'
-    kJoinTimeout,  // of connection `what`
-    kAlarm,        // the node's: `what` says which
+    kDown,         // the same at its host
+    kTick,         // the rendezvous' timer
+    kJoinTimeout,  // the join's time is over for connection `what`
+    kAlarm,        // a node's alarm: `what` says which
     kLink,         // the node's attempt to connect goes on
-    kPing,         // the node's
+    kPing,         // the node pings
   };
   Clock::time_point at{};
-  std::uint64_t order = 0;  // the queue's
+  std::uint64_t order = 0;  // set by the queue
   Kind kind = Kind::kCall;
   int node = -1;
-  std::uint32_t generation = 0;  // of the node's timer: an older one was set anew
+  std::uint32_t generation = 0;  // of the node's timer; an older one was set anew
   std::uint64_t what = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of old rounds, put between those of a shipped agent: each takes a number on the wire of
-// its own, and the agent's own numbers and acknowledgements are moved accordingly. Pure.
+// Messages of old rounds, put between the messages of a shipped agent. Each takes a number on the
+// wire. The agent's own numbers and acknowledgements are moved accordingly. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace ddprun::membership::testing {
 
-// Of round `round`, as nobody would say it now. Which type follows from `draw`.
+// A message of round `round` that nobody would send now. `draw` decides its type.
 AgentMessage late_agent_message(std::uint64_t draw, std::uint64_t round);
 RendezvousMessage late_rendezvous_message(std::uint64_t draw, std::uint64_t round);
-// Of what a rank prints, with nobody who looks: more than there may be of it, and a question.
+// The output of a rank at which nobody looks. It is longer than allowed, and names a question.
 Tail late_tail(std::uint64_t draw);
 TailWanted late_tail_wanted(std::uint64_t draw, std::uint64_t round);
 
-// The round that a message speaks of; nullptr: of none. Of an AgentMessage or a RendezvousMessage.
+// The round that an AgentMessage or a RendezvousMessage is about; nullptr: it is about none.
 template <typename... Types>
 std::uint64_t* round_of(variants::variant<Types...>& message) {
   return variants::visit(
@@ -29,19 +29,20 @@ std::uint64_t* round_of(variants::variant<Types...>& message) {
       message);
 }
 
-// Of one session.
+// The numbers of one session.
 class WireNumbers {
  public:
-  // What the agent sends gets its number on the wire. Returns what has to be sent again before it.
+  // The agent's message gets its number on the wire. Returns messages that must be sent again
+  // before it.
   std::vector<AgentEnvelope> out(AgentEnvelope& envelope);
-  // What the agent hears acknowledges its own numbers.
+  // A message to the agent gets acknowledgements of the agent's own numbers.
   void in(RendezvousEnvelope& envelope);
-  // A new connection is welcome: what was put in and isn't acknowledged has to be sent again.
+  // A new connection is welcome. Added messages that aren't acknowledged have to be sent again.
   // Call in() with the Welcome before, and rest() when the agent has heard it.
   void welcomed();
   std::vector<AgentEnvelope> rest();
 
-  // Sent now, on a connection that is welcome.
+  // Adds a message, to be sent now on a welcome connection.
   AgentEnvelope put_in(AgentMessage message);
 
  private:
@@ -51,10 +52,10 @@ class WireNumbers {
   };
   std::vector<AgentEnvelope> due_before(std::uint64_t wire);
 
-  std::vector<Added> added_;  // in order
+  std::vector<Added> added_;  // in the order of their numbers
   std::uint64_t own_sent_ = 0, heard_ = 0;
   std::uint64_t acknowledged_ = 0;  // on the wire
-  std::size_t next_again_ = 0;      // of added_: not sent on this connection yet
+  std::size_t next_again_ = 0;  // index of added_: the next one to send again on this connection
 };
 
 }  // namespace ddprun::membership::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Late messages among an agent's own: the other side sees one sequence without gaps, the agent its
-// own numbers.
+// Late messages between an agent's own. The other side sees one sequence without gaps, the agent
+// its own numbers.
 #include "tests/rendezvous/membership/world/late_messages.h"
 
 #include "rendezvous/messages/messages.h"
@@ -10,7 +10,7 @@ namespace ddprun::membership::testing {
 namespace {
 
 struct Session {
-  void say() {  // the agent
+  void say() {  // a message of the agent
     AgentEnvelope envelope = agent.number(WorkersRunning{1});
     send(envelope);
   }

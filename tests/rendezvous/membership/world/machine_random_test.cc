@@ -20,8 +20,8 @@ TEST_CASE("JobTable: random events break no invariant", "[random]") {
     num_ends += world.num_ends();
     num_tails += world.num_tails();
   }
-  if (test::kIsSanitized) return;  // few worlds say nothing of the rest
-  // The worlds are not trivial ones.
+  if (test::kIsSanitized) return;  // so few worlds say nothing of the following
+  // The worlds are not trivial.
   CHECK(num_rounds > num_worlds);
   CHECK(num_ends > num_worlds / 2);
   CHECK(num_tails > num_worlds / 2);
@@ -33,7 +33,7 @@ TEST_CASE("JobTable: restarts from the journal break no invariant", "[random]") 
   RandomWorld::Options options;
   options.percent_of_restarts = 10;
   for (std::uint64_t seed = 1; seed <= num_worlds; ++seed) {
-    // From longer than the drawn times to shorter ones.
+    // The times shrink from longer than the drawn ones to shorter ones.
     options.keep_finished = std::chrono::seconds(seed % 2 == 0 ? 0 : seed % 64);
     RandomWorld world(seed, options);
     const auto violation = world.run();
@@ -46,7 +46,7 @@ TEST_CASE("JobTable: restarts from the journal break no invariant", "[random]") 
 }
 
 TEST_CASE("JobTable: a machine that accepts a stale message of any type is caught", "[random]") {
-  if (test::kIsSanitized) return;  // it tests the checks, which release runs
+  if (test::kIsSanitized) return;  // this tests the checks, which the release build runs
   const auto type =
       GENERATE(as<std::string>(), "workers_running", "worker_failed", "workers_succeeded",
                "first_step", "workers_stopped", "worker_request", "workers_left", "stalled");

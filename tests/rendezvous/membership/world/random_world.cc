@@ -18,7 +18,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
       random_(seed),
       rendezvous_({options.percent_of_restarts > 0, options.keep_finished, true, options.bug,
                    [this](const std::string& what) { violated(what); }}) {
-  // Not drawn: the worlds stay what they were without it.
+  // This isn't drawn, so the other draws stay the same.
   if (seed % 10 < 3) timeouts_.replacement = std::chrono::milliseconds(seed * 7919 % 30'000);
   settings_.min_nodes = 1 + static_cast<int>(random(3));
   settings_.max_nodes = settings_.min_nodes + static_cast<int>(chance(20) ? random(2) : 0);
@@ -29,7 +29,8 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   settings_.max_preemptions = static_cast<int>(random(3));
   settings_.restart_on_join = chance(30);
   if (chance(40)) settings_.spares = 1 + static_cast<int>(random(2));
-  // Not drawn: a job of one node has room for others in most worlds, in the rest they are refused.
+  // This isn't drawn. In most worlds a job of one node has room for others; in the rest they are
+  // refused.
   if (settings_.max_nodes == 1 && seed % 4 != 0) settings_.spares = static_cast<int>(kMaxAgents);
   if (chance(40)) {
     timeouts_.last_call = std::chrono::milliseconds(random(2'000));
@@ -43,7 +44,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
 
 std::optional<std::string> RandomWorld::run() {
   for (event_number_ = 0; event_number_ < options_.num_events && !violation_; ++event_number_) {
-    // Not drawn where there are none: those worlds stay what they were.
+    // This is drawn only if there are restarts, so that worlds without them stay the same.
     if (options_.percent_of_restarts > 0 && chance(options_.percent_of_restarts)) {
       restarts_in_next_step_ = chance(50);
       if (!restarts_in_next_step_) restart_rendezvous();
@@ -56,7 +57,7 @@ std::optional<std::string> RandomWorld::run() {
   return violation_;
 }
 
-// All connections end; what was said after the last batch was kept, or was never said.
+// All connections end. Everything said after the last batch was either kept or not said.
 void RandomWorld::restart_rendezvous() {
   ++num_restarts_;
   for (Agent& agent : agents_) agent.connection.reset();
@@ -135,7 +136,7 @@ void RandomWorld::receive(Agent& agent, const RendezvousEnvelope& envelope) {
     agent.live_round = 0;
     const auto* refused = variants::get_if<Refused>(&envelope.message);
     if (refused != nullptr && refused->message.find("is in use by") != std::string::npos) {
-      agent.instance += "+";  // started again later, there may be a place for it then
+      agent.instance += "+";  // if it is started again later, there may be a place for it
       return;
     }
     agent.ended = true;
@@ -153,7 +154,7 @@ void RandomWorld::pass_time() {
   if (next && *next <= now_) step(event::Tick{});
 }
 
-// Nobody says anything any more: only deadlines can end the waits.
+// From now on nobody says anything: only deadlines can end the waits.
 void RandomWorld::drain() {
   for (int i = 0; i < kMaxDrainTicks && !rendezvous_.table().idle() && !violation_; ++i) {
     const auto next = rendezvous_.next_deadline();
@@ -165,7 +166,7 @@ void RandomWorld::drain() {
     step(event::Tick{});
   }
   if (!rendezvous_.table().idle()) violated("a job did not end though all its deadlines passed");
-  while (const auto next = rendezvous_.next_deadline()) {  // those that are over are forgotten
+  while (const auto next = rendezvous_.next_deadline()) {  // jobs that are over are forgotten
     if (rendezvous_.table().finished().size() == 0)
       return violated("it waits, and there is no job");
     now_ = std::max(now_, *next);
@@ -182,7 +183,7 @@ void RandomWorld::violated(const std::string& what) {
   if (!violation_) violation_ = concat("event ", event_number_, ": ", what);
 }
 
-// What is pushed in order, while the workers live, speaks of them.
+// Pushed messages come in order, so they are about the live workers.
 void RandomWorld::check_live_round(const Agent& agent, std::uint64_t round, const char* what) {
   if (agent.is_liar || agent.live_round == 0 || agent.live_round == round) return;
   violated(concat(what, " names round ", round, " on ", agent.name, " where round ",

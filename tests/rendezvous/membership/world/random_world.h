@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rendezvous among agents that do anything: join, vanish, come back, repeat themselves, speak of
-// old rounds, lie about numbers. Knows the truth (whose workers live) and checks the rendezvous
-// against it. Pure: the whole run follows from the seed.
+// old rounds, lie about numbers. The world knows the truth (whose workers live) and checks the
+// rendezvous against it. Pure: the whole run follows from the seed.
 #pragma once
 
 #include <cstdint>
@@ -21,44 +21,48 @@ class RandomWorld {
  public:
   struct Options {
     int num_events = 30;
-    PlantedBug bug{};  // one of the rendezvous
-    // How often an event is that the rendezvous is killed and started again with its journal.
+    PlantedBug bug{};  // a bug of the rendezvous
+    // The percentage of events in which the rendezvous is killed and started again with its
+    // journal.
     int percent_of_restarts = 0;
-    std::chrono::milliseconds keep_finished{0};  // MachineOptions'
+    std::chrono::milliseconds keep_finished{0};  // of MachineOptions
   };
 
   RandomWorld(std::uint64_t seed, Options options);
 
-  // Runs to the end. nullopt: every invariant held; else which one broke, and when.
+  // Runs to the end. Returns the broken invariant and its time; nullopt: every invariant held.
   std::optional<std::string> run();
 
   std::uint64_t num_rounds() const { return num_rounds_; }
   std::uint64_t num_ends() const { return num_ends_; }
   std::uint64_t num_restarts() const { return num_restarts_; }
-  std::uint64_t num_tails() const { return num_tails_; }  // that were asked for and said
+  // Questions about output that were asked and answered.
+  std::uint64_t num_tails() const { return num_tails_; }
 
  private:
   static constexpr std::size_t kMaxAgents = 6;
-  static constexpr char kStale[] = "stale";  // in what a message of another round says
+  // Part of a text that says a message is of another round.
+  static constexpr char kStale[] = "stale";
 
   struct Agent {
-    std::string name;  // its host name in the status
+    std::string name;  // the host name in the status
     std::string addr, topology, role;
     std::string instance;
     std::string run_id;
     std::string session;
     Channel<AgentMessage> channel;
     std::optional<ConnectionId> connection;
-    std::uint64_t live_round = 0;  // whose workers really live here; 0 = none
-    std::uint64_t inquiry = 0;     // the last one that it was asked in
+    std::uint64_t live_round = 0;  // the round whose workers really live here; 0: none
+    std::uint64_t inquiry = 0;     // the last inquiry that it was asked in
     bool asked_to_stop = false;
     bool asked_to_inspect = false;
-    std::optional<Clock::time_point> leaves_by;  // live_round's workers were asked to leave
-    bool ended = false;                          // got JobEnd or Refused
+    // The limit of the live round's workers, once they were asked to leave.
+    std::optional<Clock::time_point> leaves_by;
+    bool ended = false;  // it got JobEnd or Refused
     bool has_rank_wish = false;
     bool is_liar = false;
-    bool is_old = false;                  // it speaks a version without TailWanted
-    std::vector<std::uint64_t> requests;  // of TailWanted, that it was asked
+    bool is_old = false;                  // its version has no TailWanted
+    std::vector<std::uint64_t> requests;  // the TailWanted requests that it got
     AgentEnvelope last_sent;
   };
 
@@ -71,7 +75,7 @@ class RandomWorld {
   void pass_time();
   void drain();
 
-  // random_world_agents.cc
+  // These are in random_world_agents.cc.
   void random_event();
   void join(Agent& agent);
   void say(Agent& agent, AgentMessage message);
@@ -80,12 +84,12 @@ class RandomWorld {
   void say_something_stale(Agent& agent);
   void disconnect(Agent& agent);
 
-  // random_world_tails.cc
+  // These are in random_world_tails.cc.
   void look_at_ranks();
   void ask_for_tail();
   void tell_tail(Agent& agent);
 
-  // What the agents know better than the rendezvous.
+  // Checks of facts that the agents know better than the rendezvous.
   void violated(const std::string& what);
   void check_live_round(const Agent& agent, std::uint64_t round, const char* what);
   void check_workers();
@@ -93,7 +97,8 @@ class RandomWorld {
   const Options options_;
   bench::Random random_;
   WorldRendezvous rendezvous_;
-  bool restarts_in_next_step_ = false;  // after its changes are kept, before anybody is told
+  // The restart comes after the changes are kept, before anybody is told.
+  bool restarts_in_next_step_ = false;
   JobSettings settings_;
   JobTimeouts timeouts_;
   Clock::time_point now_{std::chrono::hours(1)};

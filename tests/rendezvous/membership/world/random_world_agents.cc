@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the agents of a RandomWorld do and say.
+// The actions and messages of a RandomWorld's agents.
 #include <utility>
 
 #include "common/text.h"
@@ -17,7 +17,7 @@ void RandomWorld::random_event() {
     agent.instance = concat("instance", agents_.size());
     agent.run_id = chance(90) ? "job" : "other";
     agent.has_rank_wish = chance(20);
-    agent.is_old = agents_.size() % 4 == 0;  // not drawn, as above
+    agent.is_old = agents_.size() % 4 == 0;  // this isn't drawn either
     join(agent);
     return;
   }
@@ -42,7 +42,7 @@ void RandomWorld::random_event() {
   } else if (dice < 60) {
     say_something_stale(agent);
   } else if (dice < 65) {
-    step(event::Message{*agent.connection, agent.last_sent, {}});  // a repetition
+    step(event::Message{*agent.connection, agent.last_sent, {}});  // this repeats an older message
   } else if (dice < 72) {
     if (chance(20)) step(event::Message{*agent.connection, agent.channel.plain(CutOff{}), {}});
     if (agent.connection) disconnect(agent);
@@ -52,7 +52,7 @@ void RandomWorld::random_event() {
     AgentEnvelope nonsense = agent.last_sent;
     nonsense.seq = random(8);
     nonsense.ack = random(8);
-    agent.is_liar = true;  // the numbers of its channel are lost
+    agent.is_liar = true;  // it doesn't know its channel's numbers any more
     step(event::Message{*agent.connection, nonsense, {}});
   } else if (dice < 85) {
     step(event::Heard{*agent.connection});
@@ -82,7 +82,7 @@ void RandomWorld::join(Agent& agent) {
   join.num_workers = 1 + static_cast<int>(random(4));
   join.host = agent.name;
   join.store_port = 1000;
-  join.user_id = agent.instance.back() == '6' ? 1 : 0;  // not drawn, as above
+  join.user_id = agent.instance.back() == '6' ? 1 : 0;  // this isn't drawn either
   event::Message message;
   message.connection = id;
   message.envelope = agent.channel.plain(join);
@@ -137,7 +137,7 @@ void RandomWorld::say_something_true(Agent& agent) {
       failed.failure.log_files = {"/l/stdout.log"};
       failed.failure.error_fields = chance(50) ? "{}" : "{";
     }
-    if (chance(70)) {  // true or not
+    if (chance(70)) {  // the number may be wrong
       const auto now =
           std::chrono::duration_cast<std::chrono::microseconds>(now_.time_since_epoch());
       failed.failure.died_at_us =
@@ -150,7 +150,7 @@ void RandomWorld::say_something_true(Agent& agent) {
   }
 }
 
-// Stalled, an inspection asked for or not, step times: about ranks that may not exist.
+// Stalls, asked and unasked inspections, and step times, about ranks that may not exist.
 void RandomWorld::say_something_of_ranks(Agent& agent, std::uint64_t round, bool asked) {
   const auto rank = [&] {
     RankReport report;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who looks at what ranks of a RandomWorld print, at any moment; and agents that answer late,
-// twice, never, or what they were not asked.
+// Pages look at the output of a RandomWorld's ranks, at any moment. Agents answer late, twice,
+// never, or without a question.
 #include <algorithm>
 #include <utility>
 
@@ -37,7 +37,7 @@ void RandomWorld::ask_for_tail() {
 }
 
 void RandomWorld::tell_tail(Agent& agent) {
-  Tail tail{random(num_requests_ + 2), {"a line"}, ""};  // anybody's
+  Tail tail{random(num_requests_ + 2), {"a line"}, ""};  // the number of any question
   if (!agent.requests.empty() && chance(70)) {
     tail.request = agent.requests[random(agent.requests.size())];
   }
@@ -46,7 +46,8 @@ void RandomWorld::tell_tail(Agent& agent) {
   for (std::uint64_t times = 1 + random(2); times > 0 && agent.connection; --times) {
     AgentEnvelope envelope =
         chance(95) ? agent.channel.plain(tail) : agent.channel.number(Tail(tail));
-    if (is_long) envelope = decode_agent_message(encode(envelope));  // what is left on the wire
+    // The part that stays on the wire.
+    if (is_long) envelope = decode_agent_message(encode(envelope));
     step(event::Message{*agent.connection, std::move(envelope), {}});
   }
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nodes see of rounds is judged: what a rendezvous with a bug would tell its agents is
-// noticed.
+// The judge of what nodes see of rounds notices the messages of a rendezvous with a bug.
 #include "bench/fleet/round_check.h"
 
 #include "tests/support/catch.h"
@@ -11,7 +10,7 @@ namespace {
 using bench::RoundCheck;
 using ddprun::test::Contains;
 
-// What node `rank` of two with four workers each is told.
+// The StartRound for node `rank` of two, with four workers each.
 StartRound start(std::uint64_t round, int rank) {
   StartRound message;
   message.round = round;

@@ -95,7 +95,7 @@ std::optional<std::string> TableCheck::stepped(const JobTable& table, const Even
 void TableCheck::check_round(const std::string& run_id, std::uint64_t round,
                              const Actions& actions) {
   live_rounds_[run_id] = round;
-  if (round == 1) excluded_[run_id].clear();  // another job of this id
+  if (round == 1) excluded_[run_id].clear();  // this is another job with the same id
   auto [last, is_first] = last_rounds_.try_emplace(run_id, round);
   if (!is_first && round <= last->second) {
     violated(concat("round ", round, ": it starts after round ", last->second));
@@ -209,7 +209,7 @@ void TableCheck::check_ends(const std::vector<JobStatus>& jobs, const Actions& a
   std::erase_if(last_rounds_, [&](const auto& last) { return !any_lives(jobs, last.first); });
 }
 
-// ---- what ranks print ----
+// ---- the output of ranks ----
 
 void TableCheck::check_tails(const Event& event, const Actions& actions) {
   const auto* message = variants::get_if<event::Message>(&event);
@@ -257,8 +257,8 @@ std::optional<std::string> TableCheck::asked_for_tail(const std::string& run_id,
 
 // ---- jobs ----
 
-// A failure that turns out not to have been the first one excludes nobody. That is known before the
-// round is stopped, or never.
+// A failure that turns out not to be the first one excludes nobody. That is known before the round
+// is stopped, or never.
 void TableCheck::take_back_exclusions(const std::vector<JobStatus>& jobs) {
   for (const JobStatus& job : jobs) {
     if (stopping_.count(job.run_id) == 0) continue;
@@ -269,7 +269,7 @@ void TableCheck::take_back_exclusions(const std::vector<JobStatus>& jobs) {
 
 void TableCheck::check_jobs(const std::vector<JobStatus>& jobs, Clock::time_point now) {
   std::erase_if(excluded_, [&](const auto& entry) {
-    // Forgotten: a later job of this id knows nothing of it.
+    // The exclusion is forgotten: a later job of this id knows nothing of it.
     return std::none_of(jobs.begin(), jobs.end(),
                         [&](const JobStatus& job) { return job.run_id == entry.first; });
   });
@@ -316,7 +316,7 @@ void TableCheck::check_budgets(const JobStatus& job) {
   }
 }
 
-// One round costs one node loss at most; no second of it is in two phases.
+// One round costs at most one node loss. No second of it is in two phases.
 void TableCheck::check_costs(const JobStatus& job, Clock::time_point now) {
   if (job.node_losses > static_cast<int>(job.round)) {
     violated(concat("rounds: ", job.round, ", but node losses: ", job.node_losses));
@@ -334,7 +334,7 @@ void TableCheck::check_costs(const JobStatus& job, Clock::time_point now) {
   if (sum > elapsed + 1e-6) violated(concat("phases of ", sum, " s in ", elapsed, " s"));
 }
 
-// ---- what must not change ----
+// ---- facts that must not change ----
 
 std::optional<std::string> TableCheck::waits(const JobTable& table,
                                              std::optional<Clock::time_point> deadline) {
@@ -361,12 +361,13 @@ std::string TableCheck::fingerprint(const JobTable& table) {
 
 std::optional<std::string> TableCheck::ignored(const std::string& before, const JobTable& table,
                                                const Actions& actions, bool may_close) {
-  if (before.find(" ended ") != std::string::npos) return std::nullopt;  // it may confirm the end
+  // The agent may confirm the end.
+  if (before.find(" ended ") != std::string::npos) return std::nullopt;
   for (const Action& each : actions) {
     if (may_close && variants::holds_alternative<action::Close>(each)) return std::nullopt;
   }
   for (const Action& each : actions) {
-    // What a rank printed is for who asks, if anybody does: the job is not concerned.
+    // A rank's output only concerns those who ask for it, if anybody does, not the job.
     if (!variants::holds_alternative<action::Log>(each) &&
         !variants::holds_alternative<action::TailSaid>(each)) {
       return "the rendezvous acted on it";
@@ -393,7 +394,7 @@ std::string TableCheck::kept_text(const JobTable& table, std::chrono::millisecon
     text += concat(job.settings.min_nodes, ' ', job.settings.max_nodes, '\n');
   }
   for (const FinishedJob& job : table.finished().all()) {
-    if (job.ended + keep_finished <= now) continue;  // due, and no Tick came yet
+    if (job.ended + keep_finished <= now) continue;  // it is due, and no Tick has come yet
     text +=
         concat(job.run_id, ' ', job.exit_code, ' ', job.reason, ' ', job.rounds, ' ', job.failures,
                ' ', job.num_nodes, ' ', job.ended.time_since_epoch().count(), '\n');

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judge of a world: each wrong decision of a rendezvous is noticed.
+// The judge of a world notices each wrong decision of a rendezvous.
 #include "tests/rendezvous/membership/world/table_check.h"
 
 #include "common/text.h"
@@ -25,7 +25,7 @@ TableCheck check_of(const JobSettings& settings) {
   return check;
 }
 
-// What a rendezvous says that starts round 1 on two nodes with four workers each.
+// The messages of a rendezvous that starts round 1 on two nodes with four workers each.
 struct Start {
   Start() {
     for (const char* name : {"1", "2"}) script.join(name);
@@ -123,7 +123,7 @@ TEST_CASE("TableCheck: a round beyond the budgets is named") {
   j.join("1");
   j.fails("1", 1, 5);
   j.says("1", WorkersStopped{1, 1001});
-  REQUIRE(j.round("1") == 2);  // after one failure: allowed
+  REQUIRE(j.round("1") == 2);  // it is allowed after one failure
   JobSettings strict = j.settings;
   strict.max_restarts = 0;
   strict.min_nodes = strict.max_nodes = 2;
@@ -137,7 +137,7 @@ TEST_CASE("TableCheck: two ends, a wait without a deadline, an effect of what sh
   const auto end = [](int code) {
     return Actions{action::Send{1, {1, 0, JobEnd{code, "", {}, 1}}}};
   };
-  CHECK_FALSE(TableCheck::waits(j.table, std::nullopt));  // no job
+  CHECK_FALSE(TableCheck::waits(j.table, std::nullopt));  // without a job
   j.join("1");
   CHECK_FALSE(TableCheck::waits(j.table, j.now));
   CHECK_THAT(TableCheck::waits(j.table, std::nullopt).value_or(""), Contains("without a deadline"));

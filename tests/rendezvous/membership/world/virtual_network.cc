@@ -82,7 +82,7 @@ void VirtualNetwork::close_at_host(ConnectionId id, bool politely, Clock::time_p
   Connection& connection = found->second;
   if (politely) {
     send_up(id, EndFrame{}, now);
-  } else {  // what no time of arrival is known of never leaves
+  } else {  // a frame without a known time of arrival never leaves
     for (; connection.up.num_held > 0; --connection.up.num_held) connection.up.frames.pop_back();
   }
   connection.host_open = false;

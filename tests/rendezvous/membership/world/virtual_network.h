@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network of a world in virtual time: one way of its own between each host and the rendezvous,
-// with a latency, that can be cut; connections over it keep the order of what is sent, as TCP does,
-// and what is sent into a cut way arrives after it is healed. Pure.
+// The network of a world in virtual time. Each host has a way of its own to the rendezvous, with a
+// latency; a way can be cut. Connections keep the order of their frames, as TCP does. Frames that
+// are sent into a cut way arrive after it is healed. Pure.
 #pragma once
 
 #include <chrono>
@@ -18,10 +18,10 @@
 namespace ddprun::membership::testing {
 
 struct PingFrame {
-  std::string payload;  // of the ping, or of the pong
+  std::string payload;  // the payload of a ping or a pong
 };
-struct EndFrame {};  // the other side has closed
-// A message of an old round: nobody would say it now.
+struct EndFrame {};  // the other side has closed the connection
+// A message of an old round, which nobody would send now.
 struct LateFrame {
   AgentEnvelope envelope;
 };
@@ -31,7 +31,7 @@ using DownFrame = variants::variant<RendezvousEnvelope, PingFrame, EndFrame>;
 class VirtualNetwork {
  public:
   struct Options {
-    // Calls arrive(up, connection) then.
+    // Has arrive(up, connection) called at that time.
     std::function<void(Clock::time_point at, bool up, ConnectionId connection)> schedule;
     std::function<void(ConnectionId, UpFrame)> at_rendezvous;
     std::function<void(int host, ConnectionId, DownFrame)> at_host;
@@ -40,17 +40,17 @@ class VirtualNetwork {
 
   void set_latency(int host, std::chrono::microseconds each_way);
   std::chrono::microseconds latency(int host) const { return way(host).latency; }
-  // Whether nothing at all, or nothing in one direction, gets through.
+  // Whether the way lets nothing through, at least in one direction.
   bool is_cut(int host) const { return way(host).up_cut || way(host).down_cut; }
   void cut(int host, bool up, bool down);
-  // What was held back is sent again: it arrives `after` (TCP's own timer) and the latency later.
+  // Held frames are sent again. They arrive after `after` (TCP's own timer) and the latency.
   void heal(int host, std::chrono::microseconds after, Clock::time_point now);
 
   ConnectionId connect(int host);
   int host_of(ConnectionId connection) const;
   void send_up(ConnectionId connection, UpFrame frame, Clock::time_point now);
   void send_down(ConnectionId connection, DownFrame frame, Clock::time_point now);
-  // The host takes, and sends, no more of it; `politely`: the rendezvous hears so.
+  // The host takes and sends no more frames. `politely`: the rendezvous hears of the end.
   void close_at_host(ConnectionId connection, bool politely, Clock::time_point now);
   void close_at_rendezvous(ConnectionId connection, Clock::time_point now);
 
@@ -67,7 +67,7 @@ class VirtualNetwork {
   struct Pipe {
     std::deque<Frame> frames;  // in order; the last num_held have no time of arrival
     std::size_t num_held = 0;
-    Clock::time_point last{};  // arrival so far
+    Clock::time_point last{};  // the latest arrival so far
   };
   struct Connection {
     int host = 0;

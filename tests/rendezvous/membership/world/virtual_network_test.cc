@@ -50,7 +50,7 @@ struct Net {
 TEST_CASE_METHOD(Net, "VirtualNetwork: frames arrive after the latency, in order") {
   up("a");
   network.set_latency(0, 0ms);
-  up("b");  // not before a
+  up("b");  // b doesn't come before a
   down("c");
   CHECK(run() == " c@0 a@1 b@1");
 }
@@ -75,7 +75,7 @@ TEST_CASE_METHOD(Net, "VirtualNetwork: an end comes after what was sent before i
   CHECK(run() == " a@1 end@1");
   network.close_at_rendezvous(id, now);
   CHECK(run().empty());
-  CHECK(network.host_of(id) == -1);  // forgotten
+  CHECK(network.host_of(id) == -1);  // the connection is forgotten
 }
 
 TEST_CASE_METHOD(Net,

@@ -15,12 +15,12 @@ namespace {
 using EventKind = VirtualEvent::Kind;
 using BugKind = PlantedBug::Kind;
 
-// AgentLink's.
+// The same as AgentLink's.
 constexpr milliseconds kFirstBackoff{5};
 constexpr milliseconds kLastBackoff{500};
 constexpr milliseconds kAttemptLimit{5'000};
 
-constexpr milliseconds kLingering{50};  // a planted bug's
+constexpr milliseconds kLingering{50};  // the time of a planted bug
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void VirtualNode::handle(const VirtualEvent& due) {
 
 void VirtualNode::go_on() {
   if (!std::exchange(stands_still_, false)) return;
-  // Which of them its event loop sees first is chance.
+  // Chance decides which of the two its event loop sees first.
   const bool timers_first = ground_.now.time_since_epoch().count() / 1000 % 2 == 0;
   const auto timers = std::exchange(held_, {});
   auto frames = std::exchange(held_frames_, {});
@@ -251,7 +251,7 @@ void VirtualNode::say_late(bool to_rendezvous, std::uint64_t draw) {
   if (!node_ || node_->dead() || node_->exited() || stands_still_) return;
   if (link_ != Link::kOpen || !welcome_ || node_->round() < 2) return;
   const std::uint64_t round = 1 + (draw / 16) % (node_->round() - 1);
-  const bool with_tail = draw / 1024 % 4 == 0;  // beside the other one
+  const bool with_tail = draw / 1024 % 4 == 0;  // this message is sent beside the other one
   if (to_rendezvous) {
     const auto send = [this](AgentMessage message) {
       ground_.network.send_up(connection_, LateFrame{numbers_.put_in(std::move(message))},

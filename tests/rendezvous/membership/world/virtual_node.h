@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One host in virtual time: an emulated node, and its connection as AgentLink makes and keeps it.
-// Pure.
+// One host in virtual time: an emulated node, and its connection, which is made and kept as
+// AgentLink does. Pure.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace ddprun::membership::testing {
 
 class VirtualNode final : public bench::NodeHost, private bench::NodeObserver {
  public:
-  // What all nodes stand on; outlives them.
+  // The things that all nodes use. It outlives them.
   struct Ground {
     const Clock::time_point& now;
     EventQueue& queue;
@@ -30,14 +30,14 @@ class VirtualNode final : public bench::NodeHost, private bench::NodeObserver {
     bench::NodeObserver& observer;
     PlantedBug bug;
     std::function<void(ConnectionId)> connected;  // the rendezvous has a new connection
-    std::function<void(Clock::time_point, std::function<void()>)> at;  // World's
+    std::function<void(Clock::time_point, std::function<void()>)> at;  // the world's scheduler
   };
   VirtualNode(Ground& ground, int index) : ground_(ground), index_(index) {}
 
   void begin(bench::EmulatedNodeOptions options);
   bench::EmulatedNode* node() { return node_.get(); }
 
-  void handle(const VirtualEvent& event);  // one of its own
+  void handle(const VirtualEvent& event);  // an event of this node
   void arrived(ConnectionId connection, DownFrame frame);
   void kill(bool power_loss);
   void stand_still() { stands_still_ = true; }
@@ -57,7 +57,7 @@ class VirtualNode final : public bench::NodeHost, private bench::NodeObserver {
   void wake_at(bench::Alarm alarm, std::optional<Clock::time_point> at) override;
 
  private:
-  // What the node tells, as a planted bug would have it.
+  // Reports of the node. A planted bug may change them.
   void welcomed(int node) override { ground_.observer.welcomed(node); }
   void started(int node, const StartRound& start) override {
     ground_.observer.started(node, start);
@@ -92,17 +92,18 @@ class VirtualNode final : public bench::NodeHost, private bench::NodeObserver {
   Ground& ground_;
   const int index_;
   std::unique_ptr<bench::EmulatedNode> node_;
-  std::vector<std::unique_ptr<bench::EmulatedNode>> former_;  // one of their calls may be under way
+  // A call of one of them may be under way.
+  std::vector<std::unique_ptr<bench::EmulatedNode>> former_;
   bool stands_still_ = false;
-  std::vector<VirtualEvent> held_;                               // meanwhile
-  std::vector<std::pair<ConnectionId, DownFrame>> held_frames_;  // likewise
-  std::array<std::uint32_t, bench::kNumAlarms> alarms_{};        // generations
+  std::vector<VirtualEvent> held_;                               // events that came meanwhile
+  std::vector<std::pair<ConnectionId, DownFrame>> held_frames_;  // frames that came meanwhile
+  std::array<std::uint32_t, bench::kNumAlarms> alarms_{};        // the generation of each alarm
 
-  // The link.
+  // The state of the link.
   Link link_ = Link::kIdle;
   std::uint32_t generation_ = 0;
-  ConnectionId connection_ = 0;  // if kOpen
-  bool welcome_ = false;         // likewise
+  ConnectionId connection_ = 0;  // valid if kOpen
+  bool welcome_ = false;         // valid if kOpen
   Clock::time_point deadline_, attempt_deadline_, last_sign_;
   std::chrono::milliseconds backoff_{0};
   bool was_welcome_ = false, said_silence_ = false;

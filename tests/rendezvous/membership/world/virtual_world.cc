@@ -13,10 +13,10 @@ namespace {
 
 using EventKind = VirtualEvent::Kind;
 
-// How long TCP waits before it sends again into a way that was cut.
+// The time after which TCP sends again into a way that was cut.
 constexpr std::chrono::milliseconds kResend{200};
-constexpr std::chrono::milliseconds kJoinTimeout{10'000};  // AgentHub's
-constexpr std::size_t kFewHosts = 64;  // so that all jobs can be looked at after each step
+constexpr std::chrono::milliseconds kJoinTimeout{10'000};  // the same as AgentHub's
+constexpr std::size_t kFewHosts = 64;  // so few that all jobs can be looked at after each step
 
 }  // namespace
 
@@ -143,7 +143,7 @@ void VirtualWorld::hear(ConnectionId connection, UpFrame frame) {
     network_.close_at_rendezvous(connection, now_);
     feed(event::Closed{connection});
   } else if (auto* late = variants::get_if<LateFrame>(&frame)) {
-    // As the wire leaves it: it may be longer than it may be.
+    // The message as it leaves the wire. Before that it may have been too long.
     feed(event::Message{connection, decode_agent_message(encode(late->envelope)), facts}, true);
   } else {
     open_[connection] = true;

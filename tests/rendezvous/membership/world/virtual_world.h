@@ -21,7 +21,7 @@ class VirtualWorld final : public bench::World {
  public:
   struct Options {
     PlantedBug bug{};
-    bool journalled = false;  // restart_rendezvous() may be called
+    bool journalled = false;  // if true, restart_rendezvous() may be called
   };
   VirtualWorld(const bench::WorldPlan& plan, const Options& options);
 
@@ -38,7 +38,7 @@ class VirtualWorld final : public bench::World {
   void run() override;
   void stop() override { stopped_ = true; }
 
-  // It is killed, and begun again with its journal.
+  // Kills the rendezvous, and starts it again with its journal.
   void restart_rendezvous();
 
  private:
@@ -47,7 +47,7 @@ class VirtualWorld final : public bench::World {
   void push(VirtualEvent::Kind kind, Clock::time_point at, std::uint64_t what,
             std::uint32_t generation = 0);
 
-  // The rendezvous' end of the network, as AgentHub has it.
+  // The rendezvous' end of the network, like AgentHub.
   void hear(ConnectionId connection, UpFrame frame);
   void feed(const Event& event, bool is_late = false);
   void step(const Event& event, bool is_late);
@@ -63,8 +63,9 @@ class VirtualWorld final : public bench::World {
   VirtualNode::Ground ground_;
   std::vector<std::unique_ptr<VirtualNode>> hosts_;
   std::vector<std::function<void()>> calls_;
-  std::map<ConnectionId, bool> open_;  // at the rendezvous → has joined
-  std::deque<Event> waiting_;          // of connections that were closed meanwhile
+  // The connections that the rendezvous has → whether one has joined.
+  std::map<ConnectionId, bool> open_;
+  std::deque<Event> waiting_;  // events of connections that were closed meanwhile
   std::optional<Clock::time_point> tick_at_;
   std::uint32_t tick_generation_ = 0;
   bool stopped_ = false;

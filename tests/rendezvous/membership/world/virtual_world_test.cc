@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped agents and the shipped rendezvous in virtual time: workers, agents, hosts, the
+// The shipped agents and the shipped rendezvous in virtual time. Workers, agents, hosts, the
 // network and the rendezvous fail at random moments. DDPRUN_SOAK=1 runs ten times as many worlds.
 #include "tests/rendezvous/membership/world/virtual_world.h"
 
@@ -34,7 +34,7 @@ EmulationOptions storm(std::uint64_t seed) {
 
 struct Rendezvous {
   PlantedBug bug{};
-  int num_restarts = 0;  // at random moments of the storm
+  int num_restarts = 0;  // restarts come at random moments of the storm
 };
 
 EmulationResult run(const EmulationOptions& options, const Rendezvous& rendezvous = {}) {
@@ -62,7 +62,7 @@ void must_hold(const EmulationOptions& options, const EmulationResult& result) {
   if (result.violation) FAIL(told(options, result));
 }
 
-// Of the first seed that shows the planted bug; empty: none does.
+// The fault in the first seed that shows the planted bug; empty: none does.
 std::string first_violation(const PlantedBug& bug, std::uint64_t num_seeds,
                             std::optional<int> max_restarts = std::nullopt) {
   for (std::uint64_t seed = 1; seed <= num_seeds; ++seed) {
@@ -142,7 +142,7 @@ TEST_CASE("VirtualWorld: a spent budget ends the job, and all are told the same"
 }
 
 TEST_CASE("VirtualWorld: each planted bug is found by its check", "[random]") {
-  if (kIsSanitized) return;  // it tests the checks, which release runs
+  if (kIsSanitized) return;  // this tests the checks, which the release build runs
   const std::vector<std::pair<BugKind, const char*>> planted = {
       {BugKind::kLingering, "it starts while workers of another round live on"},
       {BugKind::kUnfenced, "it starts while workers of another round live on"},
@@ -161,7 +161,7 @@ TEST_CASE("VirtualWorld: each planted bug is found by its check", "[random]") {
 
 TEST_CASE("VirtualWorld: a stale message that is accepted is found, whatever its type",
           "[random]") {
-  if (kIsSanitized) return;  // it tests the checks, which release runs
+  if (kIsSanitized) return;  // this tests the checks, which the release build runs
   for (const char* message : {"workers_running", "worker_failed", "workers_succeeded", "first_step",
                               "workers_stopped", "worker_request", "workers_left", "stalled",
                               "start_round", "stop_round", "preempt", "inspect", "hang_verdict"}) {

@@ -28,7 +28,7 @@ void WorldRendezvous::violated_if(const std::optional<std::string>& wrong) const
 
 Actions WorldRendezvous::step(const Event& event, Clock::time_point now, bool is_late) {
   Event given = event;
-  std::string type, before;  // of what must change nothing
+  std::string type, before;  // the state before an event that must change nothing
   if (auto* message = variants::get_if<event::Message>(&given)) {
     check_.heard(*message);
     const std::uint64_t* round = round_of(message->envelope.message);
@@ -72,7 +72,7 @@ void WorldRendezvous::restart(Clock::time_point now) {
 void WorldRendezvous::keep() {
   journal::apply_batch(table_->take_changes(), journal_);
   const std::size_t num_finished = table_->finished().size();
-  // Keys are in order: those of finished jobs lie together.
+  // Keys are in order, so those of finished jobs lie together.
   const auto begin = journal_.lower_bound("finished/");
   const auto num_kept = std::distance(
       begin, std::find_if(begin, journal_.end(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous of a world: the shipped JobTable and its journal, restarted at will. Each of its
-// steps is checked. Pure.
+// The rendezvous of a world: the shipped JobTable and its journal, which can be restarted at will.
+// Each step is checked. Pure.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,19 @@ namespace ddprun::membership::testing {
 class WorldRendezvous {
  public:
   struct Options {
-    bool journalled = false;  // restart() may be called
+    bool journalled = false;  // if true, restart() may be called
     std::chrono::milliseconds keep_finished{0};
-    bool looks_always = true;  // TableCheck's
+    bool looks_always = true;  // of TableCheck
     PlantedBug bug{};
     std::function<void(const std::string&)> violated{};
   };
   explicit WorldRendezvous(Options options);
 
-  // Returns what must be done. `is_late`: nobody would say that now, and it must change nothing.
+  // Returns the actions. `is_late`: nobody would send that now, and it must change nothing.
   Actions step(const Event& event, Clock::time_point now, bool is_late = false);
-  // It is killed, and begun again with its journal: no connection is left.
+  // Kills the rendezvous, and starts it again with its journal. No connection is left.
   void restart(Clock::time_point now);
-  // Likewise of JobTable: it must change nothing.
+  // Asks JobTable, which must not change by it.
   TailRoute ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
                          Actions& out);
 
@@ -47,7 +47,7 @@ class WorldRendezvous {
   int num_sessions_ = 0;
   std::unique_ptr<JobTable> table_;
   journal::Rows journal_;
-  bool has_shown_ = false;  // the planted bug
+  bool has_shown_ = false;  // whether the planted bug has shown itself
 };
 
 }  // namespace ddprun::membership::testing

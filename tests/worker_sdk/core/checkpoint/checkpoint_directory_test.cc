@@ -94,7 +94,7 @@ TEST_CASE("checkpoint directory: a torn file is named and put aside, the one bef
   REQUIRE(warnings.size() == 1);
   CHECK(contains(warnings[0], name_of(2) + " is damaged (it is cut off: 64 bytes"));
   CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2) + ".damaged"});
-  // It counts as none of those that are kept.
+  // The damaged file doesn't count as a kept checkpoint.
   write(directory, 2);
   write(directory, 3);
   CHECK(names_in(temp.path()) == std::vector{name_of(2), name_of(2) + ".damaged", name_of(3)});

@@ -101,7 +101,7 @@ TEST_CASE("directory lock: one that is let go of at any moment is taken", "[proc
   int num_without = 0;
   for (int i = 0; i < kLocks; ++i) {
     const DirectoryLock lock(temp.path(), 10s);
-    bool is_free = false;  // the other process lets go of it all the time
+    bool is_free = false;  // the other process unlocks it again and again
     for (int each = 0; each < kTries && !is_free; ++each) {
       is_free = ::flock(mine.get(), LOCK_EX | LOCK_NB) == 0;
       ::sched_yield();

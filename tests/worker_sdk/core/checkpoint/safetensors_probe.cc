@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// safetensors_probe FILE: what the decoder reads, as lines "NAME DTYPE [SHAPE] CRC32" in the
-// file's order, then "KEY=VALUE" of the metadata. Exit status 1: its error.
+// safetensors_probe FILE: prints the decoded file. It has lines "NAME DTYPE [SHAPE] CRC32" in the
+// file's order, then "KEY=VALUE" lines of the metadata. Exit status 1: it prints the error.
 #include <iostream>
 
 #include "common/crc32.h"

@@ -24,7 +24,7 @@ std::string whole_file() {
   return encode_header({{"step", "120"}, {"note", "a\nb"}}, tensors) + kFloats + kLongs;
 }
 
-// A file with this header and `data` behind it.
+// A file with this header, followed by `data`.
 std::string file_with(const std::string& header, const std::string& data = "") {
   const std::uint64_t length = header.size();
   std::string bytes(sizeof length, '\0');
@@ -107,7 +107,8 @@ TEST_CASE("safetensors: a byte changed anywhere never reads as something else") 
       changed[i] = static_cast<char>(changed[i] ^ flip);
       try {
         const Safetensors state = decode_safetensors(changed);
-        // A name or a shape of the header: the reader compares them with its model.
+        // Without an error only a name or a shape was changed, which the reader compares with its
+        // model.
         if (state.has_checksum) CHECK(state.metadata == decode_safetensors(file).metadata);
       } catch (const Error& error) {
         CHECK(error.code() == ErrorCode::kProtocol);

@@ -93,7 +93,7 @@ TEST_CASE("shards: what a killed writer left goes at the next start, what counts
     std::ofstream(directory.path_of(place(2, 2)) + ".tmp-0-4711") << "half";
   }
   const CheckpointDirectory other(temp.path(), 2, CheckpointDirectory::Role::kShardWriter);
-  CHECK(num_files(temp.path()) == 7);  // it is the owner's to remove
+  CHECK(num_files(temp.path()) == 7);  // only the owner may remove it
   CheckpointDirectory directory(temp.path());
   CHECK(num_files(temp.path()) == 4);
   CHECK(directory.newest()->step == 1);

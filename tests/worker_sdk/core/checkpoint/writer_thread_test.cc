@@ -21,7 +21,7 @@ TEST_CASE("WriterThread: the caller goes on while a task runs, on another thread
     end.wait();
     where = std::this_thread::get_id();
   });
-  may_end.set_value();  // only possible because start() has returned
+  may_end.set_value();  // this line is only reached because start() has returned
   writer.wait();
   CHECK(where != std::thread::id());
   CHECK(where != std::this_thread::get_id());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks on several nodes say when one of them does not come, or calls something else: every
-// rank names the right one, and none waits for its deadline where the reason is known.
+// One of the ranks on several nodes does not come, or calls something else. Every rank's error
+// names the right one. No rank waits for its deadline if the reason is known.
 #include <barrier>
 
 #include "common/clock.h"
@@ -28,7 +28,7 @@ std::vector<Outcome> outcomes(const std::vector<int>& layout,
   const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
     Outcome& own = results[static_cast<std::size_t>(ranks.rank())];
     ranks.barrier();
-    everyone.arrive_and_wait();  // nobody is inside the barrier any more, which could fail with it
+    everyone.arrive_and_wait();  // no rank can fail inside the barrier any more
     try {
       call(ranks);
     } catch (const Error& error) {
@@ -118,7 +118,7 @@ TEST_CASE("host communicator: a receive that doesn't match frees the sender") {
   const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
   const Clock::time_point start = Clock::now();
   const auto results = outcomes(layout, [](Communicator& ranks) {
-    std::vector<float> values(20'000'000);  // more than any buffer on the way holds
+    std::vector<float> values(20'000'000);  // larger than any buffer on the way
     if (ranks.rank() == 0) {
       ranks.send({.data = values.data(), .count = values.size()}, 1, {.timeout = 60'000ms});
     } else {

@@ -40,7 +40,7 @@ std::vector<std::byte> reduced(int world, std::size_t count, unsigned seed, Redu
   return bytes;
 }
 
-// Between nodes sums of 8 bits, and averages of 16, are rounded before each hop.
+// Between nodes, sums of 8 bits and averages of 16 bits are rounded before each hop.
 bool is_rounded(DType dtype, ReduceOp op) {
   const bool is_half = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   if (op == ReduceOp::kAverage) return is_half || is_float8(dtype);
@@ -61,7 +61,7 @@ bool nearly_equal(const std::vector<std::byte>& p, const std::vector<std::byte>&
   return p.size() == q.size();
 }
 
-// All ranks have the same bits.
+// Whether all ranks have the same bits.
 bool same_everywhere(Communicator& world, std::vector<std::byte>& bytes) {
   std::vector<std::byte> all(bytes.size() * static_cast<std::size_t>(world.size()));
   world.all_gather(view(bytes, DType::kUInt8), view(all, DType::kUInt8));
@@ -118,7 +118,8 @@ bool all_are(const float* data, std::size_t count, float value) {
   return std::count(data, data + count, value) == static_cast<std::ptrdiff_t>(count);
 }
 
-// To the next rank, from the previous one: asynchronous, so that nobody waits in a circle.
+// Sends to the next rank and receives from the previous one, asynchronously, so that no rank waits
+// in a circle.
 void check_messages(Communicator& world, DType dtype, std::size_t count, unsigned seed) {
   if (world.size() == 1) return;
   const int next = (world.rank() + 1) % world.size();
@@ -132,7 +133,7 @@ void check_messages(Communicator& world, DType dtype, std::size_t count, unsigne
   expect(received == inputs(previous, count, seed, ReduceOp::kSum, dtype), "send and recv");
 }
 
-// How ranks meet doesn't depend on the type.
+// Types for tests in which the type doesn't matter to the way the ranks meet.
 std::vector<DType> some_types() {
   return test::kIsSanitized ? std::vector{DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3}
                             : std::vector(std::begin(kAllTypes), std::end(kAllTypes));
@@ -188,7 +189,7 @@ TEST_CASE("host collectives: large buffers on several nodes") {
       check_messages(world, DType::kInt64, count, 5);
     }
     if (test::kIsSanitized) return;
-    // Sums of more of them than a region holds as float32.
+    // More elements than a region holds as float32.
     check_all_reduce(world, DType::kFloat8E4M3, ReduceOp::kMax, 2'500'001, 6);
     check_reduce_scatter(world, DType::kFloat8E5M2, ReduceOp::kMax, 1'300'001, 7);
   });
@@ -200,7 +201,8 @@ TEST_CASE("host collectives: half precision between nodes: same bits everywhere,
       GENERATE(std::vector<int>{0, 1}, std::vector<int>{0, 1, 2}, std::vector<int>{0, 0, 1, 2, 2});
   const DType dtype = GENERATE(DType::kFloat16, DType::kBFloat16);
   const std::size_t count = 50'001;
-  const float largest = dtype == DType::kFloat16 ? 60'000 : 1e38F;  // sums would be infinite
+  // So large that sums would be infinite.
+  const float largest = dtype == DType::kFloat16 ? 60'000 : 1e38F;
   const auto value = [&](int rank, std::size_t i) {
     const auto mixed =
         static_cast<unsigned>(i) * 2654435761U + static_cast<unsigned>(rank) * 40503U;
@@ -226,7 +228,7 @@ TEST_CASE("host collectives: half precision travels as such between nodes") {
   const auto errors = run_world({.node_rank_of = {0, 1, 2}}, [](Communicator& world) {
     std::vector<std::byte> bytes(2 * 3 * 64);
     for (std::size_t i = 0; i < 3 * 64; ++i) {
-      // Block b begins its way at node b + 1.
+      // The sum of block b begins at node b + 1.
       const bool first = world.rank() == static_cast<int>(i / 64 + 1) % 3;
       put(bytes, i, DType::kBFloat16, first ? 256 : 1);
     }
@@ -243,7 +245,7 @@ TEST_CASE("host collectives: float32 that travels as half precision between node
   const DType wire = GENERATE(DType::kFloat16, DType::kBFloat16);
   const ReduceOp op = GENERATE(ReduceOp::kSum, ReduceOp::kAverage);
   const std::size_t count = GENERATE(std::size_t{1}, std::size_t{50'001});
-  // Averages: sums of float16 would be infinite.
+  // For averages the sums of float16 would be infinite.
   const float largest = op == ReduceOp::kAverage && wire == DType::kFloat16 ? 60'000 : 1'000;
   const auto value = [&](int rank, std::size_t i) {
     const auto mixed =
@@ -318,7 +320,8 @@ TEST_CASE("host collectives: buffers in the arena, at any offset and mixed with 
     expect(all_are(floats, buffer->size_bytes() / 4, 0.0f), "zeroed");
     for (const std::size_t offset : {std::size_t{0}, std::size_t{17}, std::size_t{1} << 18}) {
       for (const std::size_t count : {std::size_t{100}, std::size_t{300'001}}) {
-        const bool plain = world.rank() == 1 && offset == 17;  // one rank without the arena
+        // One rank uses memory outside the arena.
+        const bool plain = world.rank() == 1 && offset == 17;
         std::vector<float> own(count);
         float* const data = plain ? own.data() : floats + offset;
         for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<float>(world.rank() + 1);
@@ -360,7 +363,7 @@ TEST_CASE("host collectives: a broadcast's root waits for ranks that are slower 
     std::vector<float> sent(world.rank() == 0 ? count : 0);
     for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = value_at(i);
     for (int round = 0; round < 5; ++round) {
-      // Memory never touched: each of its pages is a fault when it is written.
+      // This memory was never touched, so each of its pages faults when it is written.
       const std::unique_ptr<float[]> fresh(world.rank() == 0 ? nullptr : new float[count]);
       float* const data = world.rank() == 0 ? sent.data() : fresh.get();
       world.broadcast({.data = data, .count = count}, 0);
@@ -429,7 +432,7 @@ TEST_CASE("host collectives: asynchronous operations complete in order, whoever 
     }
     std::vector<float> last(10, 1.0f);
     world.all_reduce({.data = last.data(), .count = last.size()},
-                     ReduceOp::kSum);  // after them all
+                     ReduceOp::kSum);  // comes after all the others
     for (int i = 0; i < 50; ++i) {
       expect(works[static_cast<std::size_t>(i)]->is_completed(), "completed before the last");
       works[static_cast<std::size_t>(i)]->wait();

@@ -99,9 +99,9 @@ TEST_CASE("host communicator: a message that waits for another's connection keep
     std::optional<ErrorCode> code = ErrorCode::kTimeout;
     std::string what;
     WorkPtr received;
-    // The connection is made by the lower rank, which never does.
+    // Only the lower rank makes the connection, and it never does.
     if (ranks.rank() == 1) received = ranks.recv(view(in), 0, {.async = true, .timeout = 60s});
-    // By the end of these the recv, in a thread of its own, waits for the connection.
+    // When these barriers are over, the recv waits for the connection in its own thread.
     for (int i = 0; i < 200; ++i) ranks.barrier();
     if (ranks.rank() == 1) {
       code = code_of([&] { ranks.send(view(out), 0, {.timeout = 150ms}); }, &what);
@@ -123,7 +123,7 @@ TEST_CASE("host communicator: ranks that don't come to the start are named") {
   const auto code = code_of([&] { make_host_communicator(store, options); }, &what);
   CHECK(code == ErrorCode::kTimeout);
   CHECK_THAT(what, Contains("missing: rank 2"));
-  CHECK(store.timeout() == 300s);  // as before
+  CHECK(store.timeout() == 300s);  // the time-out is as before
 }
 
 TEST_CASE("host communicator: after a failure every later call fails at once") {
@@ -160,7 +160,7 @@ TEST_CASE("host communicator: abort() from another thread ends the call here and
   const auto errors = run_world({.node_rank_of = layout}, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
     ranks.barrier();
-    everyone.arrive_and_wait();  // nobody is inside the barrier any more
+    everyone.arrive_and_wait();  // no rank is inside the barrier any more
     std::thread aborter;
     if (rank == 2) {
       aborter = std::thread([&] {
@@ -233,7 +233,7 @@ TEST_CASE("host communicator: what can't be is refused before anything is sent")
     const auto part = [&](std::size_t first, std::size_t count) {
       return TensorView{.data = values.data() + first, .count = count};
     };
-    const std::size_t other = ranks.rank() == 0 ? 4 : 0;  // the peer's part of both
+    const std::size_t other = ranks.rank() == 0 ? 4 : 0;  // the first element of the peer's part
     refused([&] { ranks.all_gather(part(other, 4), part(0, 8)); });
     refused([&] { ranks.all_gather(part(2, 4), part(0, 8)); });
     refused([&] { ranks.reduce_scatter(part(0, 8), part(other, 4), ReduceOp::kSum); });
@@ -242,7 +242,7 @@ TEST_CASE("host communicator: what can't be is refused before anything is sent")
       ranks.all_reduce({.data = values.data(), .count = 1, .device = {Device::Kind::kCuda, 0}},
                        ReduceOp::kSum);
     });
-    ranks.all_reduce(view(values), ReduceOp::kSum);  // still in step
+    ranks.all_reduce(view(values), ReduceOp::kSum);  // the ranks are still in step
   });
   for (const std::string& error : errors) CHECK(error == "");
   test::SharedStore store;
@@ -281,7 +281,7 @@ TEST_CASE("host communicator: a rank on another node that has left is not taken 
         if (rank == 1) ranks.reset();
         one_left.arrive_and_wait();
         if (rank == 1) return;
-        // Long enough to hear of a lost rank, if it were one.
+        // This is long enough to hear of a lost rank, if there were one.
         std::vector<float> values(10);
         std::string what;
         const auto code =
@@ -342,7 +342,7 @@ TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb 
           std::vector<float> values(3000, 1.0f);
           ranks->all_reduce(view(values), ReduceOp::kSum);
           if (values[0] != 2.0f) throw std::runtime_error("wrong sum");
-          if (i == 100) everyone.arrive_and_wait();  // the strangers are there
+          if (i == 100) everyone.arrive_and_wait();  // by now the strangers are there
         }
         everyone.arrive_and_wait();
       } catch (const std::exception& error) {
@@ -360,7 +360,7 @@ TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb 
   [[maybe_unused]] const ssize_t ignored =
       ::send(noisy.get(), junk.data(), junk.size(), MSG_NOSIGNAL);
   const UniqueFd forged = connect_to(record.endpoint, deadline);
-  Hello hello;  // everything right but the token
+  Hello hello;  // only the token is wrong
   hello.to = 1;
   hello.purpose = Purpose::kRing;
   send_all(forged.get(), &hello, sizeof hello, deadline);
@@ -368,7 +368,7 @@ TEST_CASE("host communicator: strangers on the TCP port are dropped and disturb 
   for (const UniqueFd* fd : {&noisy, &forged}) {
     char byte;
     CHECK(wait_ready(fd->get(), POLLIN, deadline));
-    CHECK(::recv(fd->get(), &byte, 1, 0) <= 0);  // closed on us
+    CHECK(::recv(fd->get(), &byte, 1, 0) <= 0);  // the peer has closed it
   }
   everyone.arrive_and_wait();
   for (std::thread& thread : threads) thread.join();

@@ -4,8 +4,8 @@
 //   host_test_worker serve ADDRESS                         prints the port, serves until its input
 //   ends host_test_worker check|forever RANK SIZE NODE ADDRESS MASTER PORT
 //
-// check prints "ok" and a digest of the results; forever prints "running", then the error it ends
-// in.
+// check prints "ok" and a digest of the results. forever prints "running", then the error with
+// which it ends.
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -46,7 +46,7 @@ void expect(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(std::string("wrong result: ") + what);
 }
 
-// FNV-1a over the bytes of values whose sums depend on the order of addition.
+// The FNV-1a hash of values whose sums depend on the order of addition.
 std::uint64_t digest(Communicator& world) {
   std::vector<float> values(1'000'003);
   unsigned state = static_cast<unsigned>(world.rank()) + 1;
@@ -124,7 +124,7 @@ int main(int argc, char** argv) {
     options.node_rank = std::atoi(argv[4]);
     options.node_addr = argv[5];
     options.key_prefix = "two-hosts/";
-    options.timeout = std::chrono::minutes{10};  // no lost rank is found by it
+    options.timeout = std::chrono::minutes{10};  // so long that no lost rank is found by it
     options.init_timeout = std::chrono::seconds{30};
     const auto world = host::make_host_communicator(store, options);
     std::strcmp(argv[1], "check") == 0 ? check(*world) : run_for_ever(*world);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are killed in the middle of collectives: the others learn who, long before an
+// Ranks that are killed in the middle of collectives. The others learn which one, long before an
 // operation's deadline, and nothing is left behind.
 #include <fcntl.h>
 
@@ -17,17 +17,17 @@ using ddprun::test::Contains;
 
 namespace {
 
-// A rank that is lost without being noticed holds the others until then.
+// If the loss of a rank weren't noticed, the others would wait until then.
 constexpr std::chrono::minutes kOperationTimeout{10};
 
 Deadline end_of_patience() { return Deadline::after(std::chrono::seconds{60}); }
 
-// Every kind of operation, small and large, for ever.
+// Runs every kind of operation, small and large, for ever.
 void work_for_ever(Communicator& world, RankReport& report) {
   const auto size = static_cast<std::size_t>(world.size());
   const int next = (world.rank() + 1) % world.size();
   const int previous = (world.rank() + world.size() - 1) % world.size();
-  // Of the process: a send may be under way when the call beside it throws, and needs its buffer.
+  // These are static: a send may be under way when the call beside it throws, and needs its buffer.
   static std::vector<float> small, large, gathered, message;
   small.resize(1000);
   large.resize(200'000);
@@ -53,7 +53,7 @@ void work_for_ever(Communicator& world, RankReport& report) {
 void kill_once(const WorldOptions& world, std::size_t victim, int delay_us) {
   RankProcesses ranks(world, work_for_ever);
   REQUIRE(ranks.wait_for_steps(1, Deadline::after(std::chrono::seconds{30})));
-  // Lands anywhere in the loop.
+  // The kill comes at any place of the loop.
   const timespec delay{.tv_sec = 0, .tv_nsec = delay_us * 1000L};
   ::nanosleep(&delay, nullptr);
   ranks.kill(victim);
@@ -63,7 +63,7 @@ void kill_once(const WorldOptions& world, std::size_t victim, int delay_us) {
     const RankReport& report = ranks.report(rank);
     INFO("rank " << rank << " of " << ranks.size() << ", killed " << victim << ": " << report.text);
     CHECK(report.code == static_cast<int>(ErrorCode::kPeerLost));
-    // A call that found the communicator failed begins with its own name.
+    // A call that begins after the failure has its own name before this text.
     CHECK_THAT(report.text, Contains("rank " + std::to_string(victim) + " was lost"));
   }
 }
@@ -109,7 +109,7 @@ TEST_CASE("host communicator: a killed rank is named though a child of it holds 
     int victim;
   } cases[] = {{{0, 0, 0}, 1}, {{0, 0, 1, 1}, 0}, {{0, 1, 1, 2, 3}, 1}, {{0, 0, 1, 1}, 3}};
   for (const auto& one : cases) {
-    int test_runs[2];  // the child ends when no process of the test has the second end
+    int test_runs[2];  // the child ends when the test has closed the other end everywhere
     REQUIRE(::pipe2(test_runs, O_CLOEXEC) == 0);
     UniqueFd read_end(test_runs[0]), write_end(test_runs[1]);
     const WorldOptions options{.node_rank_of = one.layout, .timeout = kOperationTimeout};
@@ -144,7 +144,7 @@ TEST_CASE("host communicator: when all ranks are killed nothing is left in /dev/
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
       std::error_code gone;
-      // A directory is another ddprun's, for its workers' socket.
+      // A directory belongs to another ddprun, for its workers' socket.
       const bool is_file = !entry.is_directory(gone) && !gone;
       if (is_file && entry.path().string().find("ddprun") != std::string::npos) {
         names.push_back(entry.path());
@@ -156,7 +156,7 @@ TEST_CASE("host communicator: when all ranks are killed nothing is left in /dev/
     const auto buffer = world.allocate(1 << 20);
     std::ifstream maps("/proc/self/maps");
     const std::string text{std::istreambuf_iterator<char>(maps), {}};
-    // Both memories are anonymous files, mapped and in no directory.
+    // Both memories are anonymous files. They are mapped, and in no directory.
     const bool anonymous = text.find("/memfd:ddprun-node") != std::string::npos &&
                            text.find("/memfd:ddprun-buffer") != std::string::npos;
     if (!anonymous) throw Error(ErrorCode::kSystem, "not the memory that was expected");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes and time-outs at the ends of their types, and a process that has no descriptors left.
+// Sizes and time-outs at the limits of their types, and a process without free descriptors.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ using ddprun::test::Contains;
 
 namespace {
 
-// No further descriptor can be opened in this process while it lives.
+// While this lives, no further descriptor can be opened in this process.
 class NoMoreDescriptors {
  public:
   NoMoreDescriptors() {
@@ -59,10 +59,11 @@ TEST_CASE("host communicator: sizes that overflow are refused, and the ranks sta
     const std::size_t most = std::numeric_limits<std::size_t>::max();
     refused([&] { ranks.allocate(most); });
     refused([&] { ranks.allocate(most / 2); });
-    refused([&] { ranks.all_reduce(of(most / 4 + 1), ReduceOp::kSum); });  // 4 bytes, it would seem
+    // With an overflow this would be 4 bytes.
+    refused([&] { ranks.all_reduce(of(most / 4 + 1), ReduceOp::kSum); });
     refused([&] { ranks.all_reduce(of(1, static_cast<DType>(77)), ReduceOp::kSum); });
     refused([&] { ranks.broadcast(of(most), 0); });
-    if (ranks.size() == 2) {  // 2 × 2^63 parts are 0 elements, it would seem
+    if (ranks.size() == 2) {  // with an overflow 2 × 2^63 parts would be 0 elements
       refused([&] { ranks.all_gather(of(most / 2 + 1, DType::kUInt8), of(0, DType::kUInt8)); });
     }
     ranks.barrier();
@@ -106,7 +107,8 @@ TEST_CASE("host communicator: a rank that can't get memory fails the others at o
 TEST_CASE(
     "host communicator: a rank whose memory is exhausted in a call fails the others at once") {
   WorldOptions world{.node_rank_of = {0, 0, 1}};
-  world.chunk_bytes = std::size_t{1} << 63;  // more than a vector can hold: an exception of its own
+  // More than a vector can hold, which is an exception of its own.
+  world.chunk_bytes = std::size_t{1} << 63;
   std::optional<ErrorCode> codes[3];
   std::string texts[3];
   std::barrier all(3);
@@ -114,19 +116,20 @@ TEST_CASE(
   const auto errors = run_world(world, [&](Communicator& ranks) {
     const auto rank = static_cast<std::size_t>(ranks.rank());
     std::vector<float> values(100'000);
-    all.arrive_and_wait();  // all have set up: a failure before that is the set-up's
+    all.arrive_and_wait();  // all have set up, because an earlier failure would be the set-up's
     codes[rank] = code_of(
         [&] { ranks.all_reduce({.data = values.data(), .count = 100'000}, ReduceOp::kSum); },
         &texts[rank]);
     all.arrive_and_wait();
-    // Which of two failures at the same moment it remembers is open.
+    // Two failures came at the same moment, and it may remember either.
     const auto again = code_of([&] { ranks.barrier(); });
     all.arrive_and_wait();
     const bool is_known = again == ErrorCode::kResourceExhausted || again == ErrorCode::kPeerLost;
     if (!is_known) throw std::runtime_error("forgotten");
   });
   for (const std::string& error : errors) CHECK(error == "");
-  // One of the two that move data between the nodes is first; rank 1 only waits for its own node.
+  // Ranks 0 and 2 move the data between the nodes, and one of them fails first. Rank 1 only waits
+  // for its own node.
   const std::size_t first = codes[0] == ErrorCode::kResourceExhausted ? 0 : 2;
   CHECK(codes[first] == ErrorCode::kResourceExhausted);
   CHECK_THAT(texts[first], Contains("all_reduce(float32 × 100000, sum) #1 on rank "));

@@ -21,11 +21,11 @@
 
 namespace ddprun::host {
 
-// What a rank leaves behind, in memory shared with the test.
+// A rank's results, in memory that it shares with the test.
 struct RankReport {
-  std::atomic<int> steps;      // that the body counted
-  std::atomic<bool> finished;  // the body returned or threw
-  int code;                    // ErrorCode of what it threw, −1: nothing
+  std::atomic<int> steps;      // the steps that the body counted
+  std::atomic<bool> finished;  // whether the body has returned or thrown
+  int code;                    // the ErrorCode that it threw; −1: none
   char text[400];
 };
 
@@ -33,12 +33,12 @@ class RankProcesses {
  public:
   using Body = std::function<void(Communicator&, RankReport&)>;
 
-  // Instead of joining: what a rank does with its store.
+  // A function that a rank runs with its store instead of joining.
   using Stranger = std::function<void(store::Store&)>;
 
-  // Forks one child per rank. Call with no thread running.
+  // Forks one child per rank. No thread may run when it is called.
   RankProcesses(const WorldOptions& world, const Body& body) : RankProcesses(world, body, -1, {}) {}
-  // Rank `stranger` doesn't join, but runs `instead`.
+  // The same, but rank `stranger` doesn't join. It runs `instead`.
   RankProcesses(const WorldOptions& world, const Body& body, int stranger, const Stranger& instead)
       : size_(world.node_rank_of.size()) {
     void* memory = ::mmap(nullptr, sizeof(RankReport) * size_, PROT_READ | PROT_WRITE,
@@ -74,7 +74,7 @@ class RankProcesses {
   store::Store& store() { return store_; }
   std::size_t size() const { return size_; }
 
-  // Until every rank has counted so many steps.
+  // Waits until every rank has counted so many steps.
   bool wait_for_steps(int steps, Deadline deadline) {
     for (std::size_t rank = 0; rank < size_; ++rank) {
       while (reports_[rank].steps.load() < steps) {
@@ -87,7 +87,7 @@ class RankProcesses {
 
   void kill(std::size_t rank) { ::kill(pids_[rank], SIGKILL); }
 
-  // True when every process ended before the deadline.
+  // Waits for the end of all processes. False: not before the deadline.
   bool wait_for_end(Deadline deadline) {
     for (pid_t& pid : pids_) {
       const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of host communicators in one process: each rank a thread with its own communicator.
+// A world of host communicators in one process. Each rank is a thread with a communicator of its
+// own.
 #pragma once
 
 #include <exception>
@@ -15,7 +16,7 @@
 namespace ddprun::host {
 
 struct WorldOptions {
-  std::vector<int> node_rank_of;  // by rank; its size is the world's
+  std::vector<int> node_rank_of;  // the node of each rank
   std::chrono::milliseconds timeout{20'000};
   int sockets_per_neighbour = 2;
   std::size_t chunk_bytes = std::size_t{256} << 10;
@@ -40,7 +41,7 @@ inline HostCommunicatorOptions options_of(const WorldOptions& world, int rank) {
   return options;
 }
 
-// Runs `body` on every rank; the text of each rank's error, empty where there was none.
+// Runs `body` on every rank. Returns the text of each rank's error; empty: it had none.
 inline std::vector<std::string> run_world(const WorldOptions& world,
                                           const std::function<void(Communicator&)>& body) {
   test::SharedStore store;
@@ -62,7 +63,7 @@ inline std::vector<std::string> run_world(const WorldOptions& world,
   return errors;
 }
 
-// No rank failed.
+// Whether no rank failed.
 inline bool all_well(const std::vector<std::string>& errors) {
   for (const std::string& error : errors) {
     if (!error.empty()) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of the host communicator, each instruction set against a plain reference.
+// The arithmetic of the host communicator. Each instruction set is compared with a plain reference.
 #include "worker_sdk/core/host/reduce_kernels.h"
 
 #include <cmath>
@@ -53,7 +53,7 @@ TEST_CASE("ReduceKernels: every version gives the same bits for each type, opera
           INFO(version->name << " " << to_string(dtype) << " " << to_string(op) << " " << count);
           std::vector<unsigned char> out(a.size(), 0xee), in_place = a;
           version->combine(out.data(), a.data(), b.data(), count, dtype, op);
-          CHECK(out == expected);  // includes the bytes behind the last element
+          CHECK(out == expected);  // this includes the bytes behind the last element
           version->combine(in_place.data(), in_place.data(), b.data(), count, dtype, op);
           CHECK(std::memcmp(in_place.data(), expected.data(), count * size_of(dtype)) == 0);
         }
@@ -99,7 +99,7 @@ TEST_CASE("ReduceKernels: known answers") {
     const std::int8_t a[] = {127, -128, 5, -7}, b[] = {1, -1, -6, 2};
     std::int8_t out[4];
     kernels->combine(out, a, b, 4, DType::kInt8, ReduceOp::kSum);
-    CHECK(out[0] == -128);  // wraps
+    CHECK(out[0] == -128);  // the sum wraps
     CHECK(out[1] == 127);
     kernels->combine(out, a, b, 4, DType::kInt8, ReduceOp::kMin);
     CHECK(out[2] == -6);
@@ -144,7 +144,7 @@ TEST_CASE(
     "float8: every one survives the way to float32 and back, and rounding is to nearest even") {
   const auto dtype = GENERATE(DType::kFloat8E4M3, DType::kFloat8E5M2);
   const float largest = dtype == DType::kFloat8E4M3 ? 448.0f : 57'344.0f;
-  const float step = dtype == DType::kFloat8E4M3 ? 0x1p-3f : 0x1p-2f;  // after 1
+  const float step = dtype == DType::kFloat8E4M3 ? 0x1p-3f : 0x1p-2f;  // the step after 1
   const float smallest = dtype == DType::kFloat8E4M3 ? 0x1p-9f : 0x1p-16f;
   for (const ReduceKernels* kernels : available_reduce_kernels()) {
     INFO(kernels->name << " " << to_string(dtype));
@@ -189,8 +189,8 @@ TEST_CASE("half: rounding is to nearest even, and the same in software and hardw
   CHECK(float16_from_float(1.0f + 1.0f / 2048) == 0x3c00);  // a tie, down to even
   CHECK(float16_from_float(1.0f + 3.0f / 2048) == 0x3c02);  // a tie, up to even
   CHECK(float16_from_float(65519.0f) == 0x7bff);
-  CHECK(float16_from_float(65520.0f) == 0x7c00);               // to infinity
-  CHECK(float16_from_float(std::ldexp(1.0f, -24)) == 0x0001);  // the smallest
+  CHECK(float16_from_float(65520.0f) == 0x7c00);               // rounds to infinity
+  CHECK(float16_from_float(std::ldexp(1.0f, -24)) == 0x0001);  // the smallest number
   CHECK(float16_from_float(std::ldexp(1.0f, -25)) == 0x0000);  // a tie, to zero
   CHECK(float16_from_float(-0.0f) == 0x8000);
   CHECK(bfloat16_from_float(1.0f + 1.0f / 256) == 0x3f80);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plain implementation of the reductions, element by element, to compare collectives with.
+// A plain implementation of the reductions, element by element, with which collectives are
+// compared.
 #pragma once
 
 #include <bit>
@@ -36,7 +37,7 @@ inline double input_value(int rank, std::size_t i, unsigned seed, ReduceOp op) {
   const unsigned mixed =
       (static_cast<unsigned>(i) * 2654435761u + static_cast<unsigned>(rank) * 97u + seed * 31u) >>
       7;
-  if (op == ReduceOp::kProduct) return 1.0 + mixed % 2;  // 8 ranks: at most 2^8
+  if (op == ReduceOp::kProduct) return 1.0 + mixed % 2;  // with 8 ranks at most 2^8
   return static_cast<double>(mixed % 8);
 }
 
@@ -77,7 +78,8 @@ inline bool is_float(DType dtype) {
          dtype == DType::kBFloat16 || is_float8(dtype);
 }
 
-// What every rank must hold: exact, since the inputs are. 8-bit products and sums wrap.
+// The value that every rank must have. It is exact, because the inputs are. 8-bit products and sums
+// wrap.
 inline double expected_value(int world, std::size_t i, unsigned seed, ReduceOp op, DType dtype) {
   double result = input_value(0, i, seed, op);
   for (int rank = 1; rank < world; ++rank) {

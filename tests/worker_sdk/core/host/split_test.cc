@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups of a host communicator's ranks, and meshes of them: in a node, over nodes, of groups.
+// Groups of a host communicator's ranks, and meshes of them: inside a node, over nodes, and groups
+// of groups.
 #include <barrier>
 #include <latch>
 #include <optional>
@@ -21,7 +22,7 @@ using ddprun::test::expect;
 
 namespace {
 
-// The sum of the ranks of the job that `group` has.
+// The sum of the job's ranks that are in `group`.
 int sum_of(Communicator& group, int own_rank) {
   std::int32_t value = own_rank;
   group.all_reduce({.data = &value, .count = 1, .dtype = DType::kInt32}, ReduceOp::kSum);
@@ -69,7 +70,8 @@ TEST_CASE("split: a group waits for its own ranks, not for the world's") {
   std::latch first_is_done(1);
   CHECK(all_well(run_world(one_node(4), [&](Communicator& world) {
     const bool is_first = world.rank() < 2;
-    if (!is_first) first_is_done.wait();  // ranks 2 and 3 come when the others have used theirs
+    // Ranks 2 and 3 come when ranks 0 and 1 have used their group.
+    if (!is_first) first_is_done.wait();
     const auto group = world.split(is_first ? std::vector{0, 1} : std::vector{2, 3}, {.name = "h"});
     expect(sum_of(*group, world.rank()) == (is_first ? 1 : 5), "the sum over the half");
     if (world.rank() == 0) first_is_done.count_down();

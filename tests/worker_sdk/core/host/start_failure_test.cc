@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that die, or stand still, while a communicator is made: the others learn who within a
-// second where it can be known, and wait no longer than they were told.
+// Ranks that die, or stand still, while a communicator is made. The others learn which one, within
+// a second if it can be known. They wait no longer than they were told.
 #include <sys/socket.h>
 
 #include <random>
@@ -23,7 +23,7 @@ void stay(Communicator& world, RankReport&) {
   for (;;) world.barrier();
 }
 
-// A rank that came as far as its record, and takes connections; then `next`, and it stays.
+// A rank that publishes its record and takes connections. Then it runs `next`, and stays.
 void publish(const WorldOptions& world, int rank, store::Store& store,
              const std::function<void()>& next = {}) {
   PeerRecord record;
@@ -39,7 +39,7 @@ void publish(const WorldOptions& world, int rank, store::Store& store,
   for (;;) ::pause();
 }
 
-// Long before the deadline of the start, 20 s.
+// This is long before the deadline of the start, 20 s.
 void check_all_name(RankProcesses& ranks, std::size_t victim) {
   const bool ended = ranks.wait_for_end(Deadline::after(10s));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -86,7 +86,7 @@ TEST_CASE("host communicator: a rank killed anywhere in the start is named by th
     ranks.store().set_timeout(20s);
     ranks.store().wait({"test/host/" + std::to_string(victim)});
     const timespec delay{.tv_sec = 0, .tv_nsec = static_cast<long>(random() % 8'000'000)};
-    ::nanosleep(&delay, nullptr);  // lands anywhere
+    ::nanosleep(&delay, nullptr);  // the kill comes at any moment
     ranks.kill(victim);
     check_all_name(ranks, victim);
   }
@@ -115,7 +115,8 @@ TEST_CASE("connect_to_first: a first rank that stands still is waited for to the
   StartWatch watch(store, options_of(world, 1));
   std::string name;
   const UniqueFd listener = listen_on_unix(&name);
-  REQUIRE(::listen(listener.get(), 0) == 0);  // a queue of one, for somebody else
+  // The queue takes one connection, which is somebody else's.
+  REQUIRE(::listen(listener.get(), 0) == 0);
   const Topology topology({0, 0}, 1);
   std::string what;
   std::optional<ErrorCode> code;

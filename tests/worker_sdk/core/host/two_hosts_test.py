@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""2 × 2 ranks of the host communicator on two hosts: network namespaces, no shared /dev/shm."""
+"""2 × 2 ranks of the host communicator on two hosts: network namespaces without a shared /dev/shm."""
 import os
 import random
 import subprocess
@@ -16,7 +16,7 @@ WORKER = os.path.join(os.environ.get("DDPRUN_BIN_DIR", SOURCE + "/build/dev/bin"
 
 
 class Ranks:
-    """The ranks of `layout` (host of each rank), started in `mode`."""
+    """The ranks of `layout` (the host of each rank), started in `mode`."""
 
     def __init__(self, hosts, mode, layout):
         self.store = hosts[0].popen([WORKER, "serve", hosts[0].address], stdin=subprocess.PIPE,
@@ -49,7 +49,7 @@ class TwoHostsTest(unittest.TestCase):
                 with Ranks(hosts, "check", layout) as first, Ranks(hosts, "check", layout) as second:
                     outputs = first.outputs() + second.outputs()
                 self.assertTrue(outputs[0].startswith("ok "), outputs)
-                self.assertEqual(set(outputs), {outputs[0]})  # all ranks, both runs
+                self.assertEqual(set(outputs), {outputs[0]})  # the outputs of all ranks in both runs are alike
 
     def test_a_rank_killed_on_one_host_is_named_on_both(self):
         with netns.Hosts(2) as hosts:

@@ -31,11 +31,11 @@ inline std::unique_ptr<Communicator> join_checked(Rig& rig, const NcclOptions& o
                                    0, make_side);
 }
 
-// `world` follows `stream`.
+// `world` must follow `stream`.
 inline void expect_alike(Rig& rig, Communicator& world, Stream stream, int device) {
   const std::size_t count = std::size_t{1} << 18;
   DeviceArray array(rig, stream, device, DType::kUInt8, count);
-  for (int i = 0; i < 20; ++i) {  // only queued, ahead of the all-reduce
+  for (int i = 0; i < 20; ++i) {  // these are only queued, before the all-reduce
     rig.cuda->memory_set(array.view().data, i < 19 ? 7 : 1, count, stream);
   }
   const WorkPtr work = world.all_reduce(array.view(), ReduceOp::kSum, {.async = true});
@@ -49,8 +49,8 @@ inline void expect_alike(Rig& rig, Communicator& world, Stream stream, int devic
 
 constexpr int kNumDifferences = 4;
 
-// Rank 1 makes another call than rank 0: `what` < kNumDifferences says which. After it `world` is
-// aborted.
+// Rank 1 makes another call than rank 0. `what` < kNumDifferences chooses the difference.
+// Afterwards `world` is aborted.
 inline void expect_named(Rig& rig, Communicator& world, Stream stream, int device, int what) {
   DeviceArray floats(rig, stream, device, DType::kFloat32, 8);
   DeviceArray ints(rig, stream, device, DType::kInt32, 8);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA runtime without a GPU, for load_cuda()'s own tests: as strict as the real one about what
-// one thread may call while another captures a graph (mode global, the default). The rest succeeds
-// and does nothing.
+// A CUDA runtime without a GPU, for load_cuda()'s own tests. While a thread captures a graph (mode
+// global, the default), it is as strict to other threads as the real one. Other calls succeed and
+// do nothing.
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -14,7 +14,7 @@ std::atomic<bool> is_capturing{false};
 std::atomic<bool> is_broken{false};
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-// What every call does that CUDA holds to be unsafe beside a capture.
+// Called by each function that CUDA holds to be unsafe beside a capture.
 cudaError_t unsafe() {
   if (!is_capturing || thread_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   is_broken = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a start of thousands of ranks asks of the store: the same of each rank, however many there
-// are.
+// The load of a start of thousands of ranks on the store. It is the same for each rank, however
+// many there are.
 #include <pthread.h>
 
 #include <atomic>
@@ -28,13 +28,14 @@
 namespace ddprun::test {
 namespace {
 
-constexpr int kMany = kIsSanitized ? 512 : 4096;  // a sanitized thread costs many times as much
+// A thread under a sanitizer costs many times as much.
+constexpr int kMany = kIsSanitized ? 512 : 4096;
 constexpr std::size_t kStackBytes = std::size_t{kIsSanitized ? 4096u : 256u} << 10;
 constexpr int kFew = 256;
 constexpr int kRanksPerRoot = 128;
 constexpr char kPrefix[] = "ddprun/1/comm0";
 
-// Threads that are started while it lives have small stacks.
+// While this lives, new threads have small stacks.
 class SmallStacks {
  public:
   SmallStacks() {
@@ -65,7 +66,8 @@ struct World {
     options.size = size;
     options.key_prefix = std::string(kPrefix) + "/nccl/";
     options.max_ranks_per_root = kRanksPerRoot;
-    options.peer_check_interval = std::chrono::milliseconds(600'000);  // nobody is late
+    // So long that no rank is late.
+    options.peer_check_interval = std::chrono::milliseconds(600'000);
     options.split_store = connection;
     return options;
   }
@@ -76,8 +78,8 @@ struct World {
   const std::shared_ptr<LightCuda> cuda = std::make_shared<LightCuda>();
 };
 
-// Runs `body` for each rank in turn, on so many threads; the first ones at the same time. Throws
-// what one of them threw.
+// Runs `body` for each rank in turn, on so many threads. The first ranks run at the same time.
+// Throws an exception of one of them.
 void run_ranks(World& world, int num_threads, const std::vector<int>& order,
                const std::function<void(int rank, std::shared_ptr<store::Store>)>& body) {
   const SmallStacks small;
@@ -107,7 +109,7 @@ std::vector<int> in_order(int size) {
   return ranks;
 }
 
-// What Session::make_communicator does, up to NCCL's communicator. All ranks at once.
+// Does the work of Session::make_communicator, up to NCCL's communicator, for all ranks at once.
 void start(World& world) {
   run_ranks(world, world.size, in_order(world.size),
             [&](int rank, const std::shared_ptr<store::Store>& connection) {
@@ -136,9 +138,10 @@ TEST_CASE("large start: each rank asks the store as often, however many ranks th
     INFO("at most " << most.num_requests << " requests of a rank");
     CHECK(most.num_requests <= 12);
     if (most_requests == 0) most_requests = most.num_requests;
-    CHECK(most.num_requests <= most_requests + 3);  // who decides on the backend may be a root, too
+    // The rank that decides on the backend may be a root, too.
+    CHECK(most.num_requests <= most_requests + 3);
 
-    // What all ranks read are the verdict, which says yes or no, and all ids at once.
+    // All ranks read only two things: the verdict, yes or no, and all ids at once.
     int num_read_by_all = 0;
     for (const auto& [key, num_readers] : world.server->num_readers_alone()) {
       CAPTURE(key);
@@ -154,7 +157,7 @@ TEST_CASE("large start: each rank asks the store as often, however many ranks th
 
 const std::vector<std::string> kAxes{"tp", "dp", "pp"};
 
-// One rank's world and the communicators of all axes, as a program makes them.
+// Makes one rank's world and the communicators of all axes, as a program does.
 void make_mesh(World& world, const MeshLayout& layout, int rank,
                const std::shared_ptr<store::Store>& connection) {
   const auto whole = nccl::make_nccl_communicator(world.cuda, world.nccl, *connection,
@@ -167,7 +170,7 @@ void make_mesh(World& world, const MeshLayout& layout, int rank,
   }
 }
 
-// The same without the threads that watch each communicator.
+// Does the same without the threads that watch each communicator.
 void split_mesh(World& world, const MeshLayout& layout, int rank,
                 const std::shared_ptr<store::Store>& connection) {
   const nccl::NcclOptions options = world.options(rank, connection);
@@ -187,7 +190,7 @@ void split_mesh(World& world, const MeshLayout& layout, int rank,
 }
 
 void make_meshes(World& world, const MeshLayout& layout) {
-  std::vector<int> order;  // those that have ids to give first
+  std::vector<int> order;  // the ranks that give ids come first
   for (const bool are_roots : {true, false}) {
     for (int rank = 0; rank < world.size; ++rank) {
       if ((rank % kRanksPerRoot == 0) == are_roots) order.push_back(rank);
@@ -206,7 +209,7 @@ TEST_CASE("large start: the communicators of a mesh cost a rank one request each
     const MeshLayout layout({{"pp", 4}, {"dp", size / 32}, {"tp", 8}});
     make_meshes(world, layout);
     CHECK(world.nccl->num_live() == 0);
-    // Each group is whole, and no other has its color: tp first, as they were asked for.
+    // Each group is whole, and no other group has its color. tp comes first, as in the calls.
     std::vector<int> num_groups(3);
     for (const auto& [split_and_color, keys] : world.nccl->keys_of()) {
       const auto split = static_cast<std::size_t>(split_and_color.first);
@@ -216,7 +219,7 @@ TEST_CASE("large start: the communicators of a mesh cost a rank one request each
       ++num_groups[split];
     }
     CHECK(num_groups == std::vector<int>{size / 8, 32, size / 4});
-    // The world and three splits: one APPEND each. Of the world: the ids, twice waited for.
+    // The world and three splits need one APPEND each. The world also waits twice for the ids.
     CHECK(world.server->num_requests(store::Opcode::kAppend) == 4L * size);
     CHECK(world.server->num_requests(store::Opcode::kWait) == 2L * size);
     CHECK(world.server->num_requests(store::Opcode::kMultiGet) == size);

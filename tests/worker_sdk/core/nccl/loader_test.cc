@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// load_cuda() over a runtime of the tests' own (fake_cudart.cc): what no seam above it can show.
+// load_cuda() over a runtime of the tests' own (fake_cudart.cc), for effects that no seam above it
+// can show.
 #include "worker_sdk/core/nccl/loader.h"
 
 #include <cuda_runtime_api.h>
@@ -57,7 +58,7 @@ TEST_CASE("load_cuda: another thread's queries and memory leave a graph's captur
   CHECK(result == nccl::kCudaSuccess);
   CHECK(end(nullptr, nullptr) == cudaSuccess);
 
-  // And a thread that was strict before is so again.
+  // A thread that was strict before the call is strict again after it.
   begin(nullptr, cudaStreamCaptureModeGlobal);
   std::thread([&] {
     cuda->event_query(nullptr);
@@ -67,7 +68,7 @@ TEST_CASE("load_cuda: another thread's queries and memory leave a graph's captur
   CHECK(end(nullptr, nullptr) == cudaErrorStreamCaptureInvalidated);
 }
 
-// A library that is loaded while this lives, a copy of the fake under another name.
+// A library that is loaded while this lives. It is a copy of the fake under another name.
 class Loaded {
  public:
   explicit Loaded(const std::string& path) {
@@ -106,7 +107,7 @@ TEST_CASE("DynamicLibrary: an override is refused beside another copy that is lo
   search.may_be_second = true;
   CHECK(nccl::DynamicLibrary::open(search).path() == second);
   search.may_be_second = false;
-  ::setenv("DDPRUN_TEST_LIBRARY", first.c_str(), 1);  // the loaded one itself
+  ::setenv("DDPRUN_TEST_LIBRARY", first.c_str(), 1);  // names the loaded library itself
   CHECK(nccl::DynamicLibrary::open(search).path() == first);
   ::unsetenv("DDPRUN_TEST_LIBRARY");
 }
@@ -125,7 +126,8 @@ TEST_CASE("DynamicLibrary: a loaded copy with a hash in its name comes before a 
   CHECK(nccl::DynamicLibrary::open(search("libhash.so.2")).path() == hashed);
 
   std::filesystem::copy_file(DDPRUN_FAKE_CUDART, other);
-  const Loaded plugin(directory.path("libnet-plugin.so.2"));  // as libnccl-net.so is no libnccl
+  // A plugin isn't the library, as libnccl-net.so isn't libnccl.
+  const Loaded plugin(directory.path("libnet-plugin.so.2"));
   CHECK(nccl::DynamicLibrary::open(search("libnet.so.2")).path() == other);
 }
 

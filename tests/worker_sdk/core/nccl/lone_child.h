@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process with one rank, for what ends the process.
+// A process with one rank, for tests of things that end the process.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,11 @@
 
 namespace ddprun::test {
 
-// Runs `child` in a process of its own; it has yet to join.
+// Runs `child` in a process of its own. The rank has not joined yet.
 inline ChildEnd run_child(const std::function<void(Rig&, NcclOptions&)>& child) {
   return run_forked([&] {
-    Rig* const rig = new Rig;  // whose checks are not for a process that is left in the middle
+    // Never destroyed: its checks don't suit a process that ends in the middle.
+    Rig* const rig = new Rig;
     NcclOptions options = rig->options(0, 1);
     child(*rig, options);
   });

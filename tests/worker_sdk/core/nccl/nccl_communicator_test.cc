@@ -56,10 +56,11 @@ TEST_CASE("NcclCommunicator: operations are counted in the progress page") {
         "the last one's kind");
     expect(comm.progress() == progress.get(), "progress()");
   });
-  CHECK(progress->page().collectives_done == 2);  // all, at the latest when it is destroyed
+  // All are counted at the latest when the communicator is destroyed.
+  CHECK(progress->page().collectives_done == 2);
 }
 
-// NCCL's kernels for floats of 8 bits: since 2.24, from compute capability 9.0 on.
+// Whether NCCL has kernels for floats of 8 bits: since 2.24, from compute capability 9.0 on.
 bool has_float8(Rig& rig) {
   int major = 9, minor = 0;
   if (!rig.fake) rig.cuda->compute_capability(0, &major, &minor);
@@ -82,7 +83,8 @@ TEST_CASE("NcclCommunicator: all_reduce of every dtype and reduction, 1 to 4 ran
                                   ReduceOp::kProduct, ReduceOp::kAverage}) {
           const bool whole = dtype == DType::kFloat32 || dtype == DType::kFloat64;
           if (op == ReduceOp::kAverage && !whole) continue;
-          if (op == ReduceOp::kProduct && dtype == DType::kFloat8E5M2) continue;  // 36 isn't one
+          // This dtype can't hold 36.
+          if (op == ReduceOp::kProduct && dtype == DType::kFloat8E5M2) continue;
           for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{1000}}) {
             DeviceArray array(rig, stream, device_of(comm, rig), dtype, count);
             array.write(values_of(comm.rank(), count));
@@ -187,7 +189,7 @@ TEST_CASE("NcclCommunicator: reduce, groups and exchanges") {
 }
 
 TEST_CASE("NcclCommunicator: operations wait for the caller's stream, and it for them") {
-  const bool told_later = GENERATE(false, true);  // which one it is: by follow_stream()
+  const bool told_later = GENERATE(false, true);  // whether follow_stream() names the stream later
   CAPTURE(told_later);
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
@@ -205,12 +207,12 @@ TEST_CASE("NcclCommunicator: operations wait for the caller's stream, and it for
     DeviceArray copy(rig, stream, device_of(comm, rig), DType::kUInt8, count);
     array.write(std::vector<double>(count, 9.0));
     std::atomic<bool> released{false};
-    if (rig.fake_cuda) {  // the stream is held up until all has been queued
+    if (rig.fake_cuda) {  // holds up the stream until everything has been queued
       rig.fake_cuda->enqueue(stream, [&released] {
         while (!released.load()) std::this_thread::yield();
       });
     }
-    // All of this is only queued: nothing blocks this thread until read().
+    // All of this is only queued, and nothing blocks this thread until read().
     for (int i = 0; i < 20; ++i) {
       rig.cuda->memory_set(array.view().data, i < 19 ? 7 : 1, count, stream);
     }
@@ -310,7 +312,7 @@ TEST_CASE("NcclCommunicator: a bad argument is named, and the communicator stays
     on_cpu.device = Device{};
     TensorView elsewhere = array.view();
     elsewhere.device.index = device + 1;
-    TensorView endless = array.view();  // 4 bytes, if sizes wrapped around
+    TensorView endless = array.view();  // with an overflow these would be 4 bytes
     endless.count = std::numeric_limits<std::size_t>::max() / 4 + 2;
     TensorView nowhere = array.view();
     nowhere.data = nullptr;
@@ -362,10 +364,11 @@ TEST_CASE("NcclCommunicator: operations are measured on the device where that is
       },
       [&](NcclCommunicator& comm, Stream stream) {
         DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 8);
-        if (comm.rank() == 1) std::this_thread::sleep_for(kLate);  // it is what is measured
+        // This delay is what the test measures.
+        if (comm.rank() == 1) std::this_thread::sleep_for(kLate);
         comm.all_reduce(array.view(), ReduceOp::kSum);
       });
-  const auto first = progress[0]->recorder().entries().at(0);  // waits for rank 1
+  const auto first = progress[0]->recorder().entries().at(0);  // rank 0, which waits for rank 1
   const auto late = progress[1]->recorder().entries().at(0);
   CHECK(first.on_device >= late.on_device);
   CHECK(first.on_device >= (is_asked ? kLate / 2 : milliseconds(0)));

@@ -50,13 +50,13 @@ TEST_CASE("NcclCommunicator: an operation that a rank never joins times out and 
       size,
       [](NcclOptions& options) {
         options.blocking_wait = true;
-        options.missing_ranks_grace = milliseconds(2'000);  // a busy machine
+        options.missing_ranks_grace = milliseconds(2'000);  // enough for a busy machine
       },
       [&](NcclCommunicator& comm, Stream stream) {
         DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
         array.write(std::vector<double>(16, 1.0));
         comm.all_reduce(array.view(), ReduceOp::kSum, {});
-        if (comm.rank() == size - 1) {  // stays away until the others have given up
+        if (comm.rank() == size - 1) {  // this rank stays away until the others have given up
           while (num_failed.load() < size - 1) std::this_thread::yield();
           return;
         }
@@ -106,7 +106,7 @@ TEST_CASE("NcclCommunicator: abort from another thread ends a wait on this rank"
   rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
     DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
     array.write(std::vector<double>(16, 1.0));
-    if (comm.rank() == 1) return;  // never joins; leaves
+    if (comm.rank() == 1) return;  // this rank leaves without joining
     const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     std::thread other([&] { comm.abort("enough"); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of an nccl communicator and its end, with every failure of them injected into the fake.
+// Memory of an nccl communicator and its end. Every failure of them is injected into the fake.
 #include <unistd.h>
 
 #include <atomic>
@@ -65,14 +65,14 @@ TEST_CASE("NcclCommunicator: memory goes when the operations under way on it hav
   rig.run(2, [&](NcclOptions options) {
     const auto stream = options.current_stream(options.device);
     if (options.rank == 0) {
-      options.current_stream = [&, stream](int) {  // asked for when the freeing begins
+      options.current_stream = [&, stream](int) {  // called when the freeing begins
         if (freeing) waits = true;
         return stream;
       };
     }
     const auto comm = rig.join(options);
     auto buffer = comm->allocate(64);
-    both.arrive_and_wait();  // an abort here would be an error of the other's allocate()
+    both.arrive_and_wait();  // an earlier abort would be an error of the other rank's allocate()
     TensorView view{.data = buffer->data(), .count = 16};
     view.device = Device{Device::Kind::kCuda, options.device};
     const CallOptions async{.async = true};
@@ -82,7 +82,7 @@ TEST_CASE("NcclCommunicator: memory goes when the operations under way on it hav
       freeing = true;
       if (aborted) comm->abort("enough");
       buffer.reset();
-      waits = true;  // also where nothing waited
+      waits = true;  // set even if nothing waited
       freeing = false;
     } else {
       while (!waits) std::this_thread::yield();
@@ -100,7 +100,7 @@ TEST_CASE("NcclCommunicator: memory goes when the caller's current stream has pa
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
     auto buffer = comm.allocate(64);
     auto* const first = static_cast<char*>(buffer->data());
-    rig.fake_cuda->enqueue(stream, [&] {  // a kernel: longer than freeing takes
+    rig.fake_cuda->enqueue(stream, [&] {  // this kernel takes longer than the freeing
       for (int i = 0; i < 1'000; ++i) std::this_thread::yield();
       *first = 1;
       written = true;
@@ -202,10 +202,10 @@ TEST_CASE("NcclCommunicator: an abort that hangs is reported at its deadline") {
   CHECK(std::chrono::steady_clock::now() - begin < milliseconds(10'000));
   rig.fake->release_aborts();
   while (rig.fake->num_live_comms() > 0) std::this_thread::yield();
-  rig.fake_cuda->forget_live_objects();  // stream and events were left alone on purpose
+  rig.fake_cuda->forget_live_objects();  // the stream and events were left alone on purpose
 }
 
-// Whatever is asked of it never comes back, whatever time-out it has.
+// A store whose calls never return, whatever their time-out is.
 class HungStore final : public SharedStore {
  public:
   void set(std::string_view, std::string_view) override { hang(); }
@@ -221,7 +221,7 @@ class HungStore final : public SharedStore {
   }
 };
 
-// What the default stream gets from now on never runs.
+// Tasks that come onto the default stream from now on never run.
 void keep_device_busy(Rig& rig) {
   rig.fake_cuda->enqueue(nullptr, [] {
     for (;;) ::pause();
@@ -256,7 +256,7 @@ TEST_CASE("NcclCommunicator: with a hung store and a hung abort the process is g
     } catch (const Error&) {
     }
     comm.reset();
-    std::exit(3);  // not reached
+    std::exit(3);  // this line is not reached
   });
   CHECK(status == 75);
   CHECK(took < milliseconds(3'000));
@@ -275,7 +275,7 @@ TEST_CASE("NcclCommunicator: destroy and exit handlers that hang: the process go
     comm.reset();
     std::exit(7);
   });
-  CHECK(status == 7);  // as the program has it
+  CHECK(status == 7);  // the program's own code
   CHECK(took < milliseconds(10'000));
 }
 
@@ -305,7 +305,7 @@ TEST_CASE("NcclCommunicator: by default a hung abort ends the process with statu
   CHECK(status == 75);
 }
 
-// Who listens to failures, and does not come back from it for 20 s, or until this is gone.
+// A listener to failures that does not return for 20 s, or until this object is gone.
 class HungListener {
  public:
   explicit HungListener(NcclOptions& options) : progress_(std::make_shared<WorkerProgress>()) {
@@ -317,7 +317,7 @@ class HungListener {
   }
   ~HungListener() {
     end_.set_value();
-    progress_->on_operation_failed(nullptr);  // waits for the call
+    progress_->on_operation_failed(nullptr);  // returns when the call is over
   }
   HungListener(const HungListener&) = delete;
   HungListener& operator=(const HungListener&) = delete;
@@ -360,7 +360,8 @@ TEST_CASE("NcclCommunicator: a flight recorder that hangs leaves the abort its t
 TEST_CASE("NcclCommunicator: store and flight recorder hang: the abort is called, and ends it") {
   const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
     options.abort_timeout = milliseconds(1'000);
-    options.missing_ranks_grace = milliseconds(2'000);  // the whole of it, if it were let
+    // The abort must not take the whole of this time.
+    options.missing_ranks_grace = milliseconds(2'000);
     options.exit_timeout = milliseconds(100);
     options.blocking_wait = true;
     options.connect_store = [] { return std::make_unique<HungStore>(); };
@@ -389,7 +390,7 @@ TEST_CASE("NcclCommunicator: an abort that hangs had the time that the message s
       const std::string text(message);
       const auto at = text.find(before);
       const int waited = at == text.npos ? -1 : std::atoi(text.c_str() + at + before.size());
-      ::_exit(waited >= 250 ? 3 : 4);  // a quarter of the whole, or more
+      ::_exit(waited >= 250 ? 3 : 4);  // it waited for a quarter of the time, or longer
     };
     new HungListener(options);
     auto comm = rig.join(options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong while operations of an nccl communicator are under way, injected into the fake:
+// Failures of operations of an nccl communicator that are under way, injected into the fake:
 // launches, asynchronous errors, hangs, CUDA, a lost store.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ TEST_CASE("NcclCommunicator: an asynchronous error fails the operation with NCCL
     DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
     comm.barrier({});
-    if (comm.rank() == 1) return;  // gone without a word, as a killed process
+    if (comm.rank() == 1) return;  // it goes without a word, like a killed process
     const CallOptions async{.async = true};
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, async);
     rig.fake->inject_async_error(0, Result::kRemoteError);
@@ -69,7 +69,7 @@ TEST_CASE("NcclCommunicator: ranks to which NCCL does not show a lost peer hear 
   Rig rig;
   rig.run_with(3, blocking, [&](NcclCommunicator& comm, Stream) {
     comm.barrier({});
-    if (comm.rank() == 2) return;  // gone without a word
+    if (comm.rank() == 2) return;  // it goes without a word
     if (comm.rank() == 1) {
       while (!rig.fake->num_running(0)) std::this_thread::yield();
       rig.fake->inject_async_error(1, Result::kRemoteError);
@@ -92,7 +92,7 @@ TEST_CASE("NcclCommunicator: an asynchronous error is found with no operation un
   });
 }
 
-// The page of one rank, as an agent has it.
+// The page of one rank, as its agent sees it.
 class AgentPage {
  public:
   AgentPage() : memory_(::memfd_create("page", MFD_CLOEXEC)) {
@@ -126,7 +126,7 @@ TEST_CASE("NcclCommunicator: a peer that the agent calls lost ends what waits fo
   rig.run_with(2, change, [&](NcclCommunicator& comm, Stream stream) {
     DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 4);
     array.write({1, 2, 3, 4});
-    if (comm.rank() == 1) return;  // never comes
+    if (comm.rank() == 1) return;  // this rank never comes
     const auto work = comm.all_reduce(array.view(), ReduceOp::kSum, {.async = true});
     while (!rig.fake->num_running(0)) std::this_thread::yield();
     page.tell_peer_lost();
@@ -153,7 +153,7 @@ TEST_CASE("NcclCommunicator: told of a lost peer between operations, the next on
         expect(error.code() == ErrorCode::kPeerLost, error.what());
         expect(contains(error.what(), kAgentSays), error.what());
       });
-  // The agents have told it to all.
+  // The ranks need no word of each other, because the agents have told it to all.
   CHECK_FALSE(rig.store.check({rig.options(0, 1).key_prefix + "gave_up"}));
 }
 
@@ -237,9 +237,9 @@ TEST_CASE("NcclCommunicator: an operation that can't be ordered is refused by th
   const struct {
     const char* function;
     int num_good_calls;
-  } cases[] = {{"event_record", 0},       // what the caller's stream holds
-               {"stream_wait_event", 0},  // our stream behind it
-               {"event_record", 1}};      // the operation's own end
+  } cases[] = {{"event_record", 0},       // the event on the caller's stream
+               {"stream_wait_event", 0},  // our stream waits for it
+               {"event_record", 1}};      // the event at the operation's end
   for (const auto& one : cases) {
     Rig rig;
     rig.run_communicators(1, [&](NcclCommunicator& comm, Stream stream) {
@@ -268,7 +268,7 @@ TEST_CASE("NcclCommunicator: an aborted operation is never reported as done") {
     expect(!work->is_completed(), "rank 1 is missing");
     comm.abort("enough");
     while (rig.fake->num_aborts() == 0) std::this_thread::yield();
-    // By now the event may have passed, with rubbish in the buffer.
+    // The event may have passed by now, with rubbish in the buffer.
     expect(work->is_completed(), "it ended");
     expect(error_of([&] { work->wait(); }).code() == ErrorCode::kAborted, "and badly");
   });
@@ -304,7 +304,7 @@ TEST_CASE("NcclCommunicator: two threads on one communicator never meet inside N
     std::thread other(call);
     call();
     other.join();
-    comm.barrier({});  // the buffer goes before the communicator
+    comm.barrier({});  // the buffer is freed before the communicator
   });
   CHECK(rig.fake->num_violations() == 0);
 }
@@ -312,7 +312,8 @@ TEST_CASE("NcclCommunicator: two threads on one communicator never meet inside N
 TEST_CASE("NcclCommunicator: a healthy run asks nothing of the store after set-up") {
   Rig rig;
   const auto patient = [](NcclOptions& options) {
-    options.peer_check_interval = std::chrono::minutes(1);  // on a busy machine a barrier is slow
+    // So long, because a barrier is slow on a busy machine.
+    options.peer_check_interval = std::chrono::minutes(1);
   };
   rig.run_with(2, patient, [&](NcclCommunicator& comm, Stream) {
     comm.barrier({});
@@ -331,10 +332,10 @@ TEST_CASE("NcclCommunicator: the store is left alone while an operation is young
   };
   std::barrier both(2);
   rig.run_with(2, patient, [&](NcclCommunicator& comm, Stream) {
-    both.arrive_and_wait();  // both have been set up
+    both.arrive_and_wait();  // both ranks have been set up
     const long before = rig.store.num_requests();
     both.arrive_and_wait();
-    // Many looks of rank 0's watchdog, which waits.
+    // Rank 0 waits meanwhile, and its watchdog looks many times.
     if (comm.rank() == 1) std::this_thread::sleep_for(milliseconds(150));
     comm.barrier({});
     expect(rig.store.num_requests() == before, "no request");
@@ -380,7 +381,7 @@ TEST_CASE("NcclCommunicator: a device that can't be selected ends the communicat
   for (const char* function : {"get_device", "event_create"}) {
     Rig rig;
     rig.run_communicators(2, [&](NcclCommunicator& comm, Stream) {
-      if (comm.rank() == 1) {  // waits for rank 0, whose operation never starts
+      if (comm.rank() == 1) {  // rank 1 waits for rank 0, whose operation never starts
         const Error error = error_of([&] { comm.barrier({}); });
         expect(error.code() == ErrorCode::kPeerLost, error.what());
         expect(contains(error.what(), "rank 0 gave up"), error.what());
@@ -423,7 +424,8 @@ TEST_CASE("NcclCommunicator: an operation becomes part of the CUDA graph that is
     DeviceArray array(rig, stream, comm.rank(), DType::kFloat32, 2);
     array.write({1, 2});
     std::optional<FakeCuda::Graph> graph;
-    for (const int turn : {0, 1}) {  // the fake captures one graph at a time
+    // One rank after the other, because the fake captures one graph at a time.
+    for (const int turn : {0, 1}) {
       comm.barrier({});
       if (turn != comm.rank()) continue;
       rig.fake_cuda->begin_capture(stream);
@@ -478,9 +480,9 @@ TEST_CASE("NcclCommunicator: what would break a CUDA graph is refused, and it st
     expect_refused(error_of(sum), "is captured on another stream");
     current = stream;
     expect(rig.fake_cuda->end_capture().has_value(), "nothing broke the capture");
-    captured->wait();  // nothing to wait for
+    captured->wait();  // a captured operation has nothing to wait for
     before->wait();
-    sum()->wait();  // with the events of the capture
+    sum()->wait();  // reuses the events of the capture
     comm->barrier({});
     expect(array.read() == std::vector<double>({1, 2}), "the sum of one rank");
     rig.cuda->stream_destroy(other);

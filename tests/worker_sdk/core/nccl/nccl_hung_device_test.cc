@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that hangs in calls of CUDA: what of it a communicator that failed still waits for.
+// A device that hangs in calls of CUDA. After a failure a communicator waits only for some of them.
 #include <unistd.h>
 
 #include <chrono>
@@ -86,7 +86,7 @@ TEST_CASE("NcclCommunicator: after a failure the first buffer that hangs is the 
     std::exit(rig.fake_cuda->num_hanging() == 1 ? 3 : 4);
   });
   CHECK(status == 3);
-  CHECK(took < milliseconds(5'000));  // 20 of them would take longer
+  CHECK(took < milliseconds(5'000));  // 20 whole waits would take longer
 }
 
 TEST_CASE("NcclCommunicator: after a failure buffers are freed where the device still answers") {
@@ -98,7 +98,7 @@ TEST_CASE("NcclCommunicator: after a failure buffers are freed where the device 
     comm.abort("enough");
     while (rig.fake->num_aborts() == 0) std::this_thread::yield();
     buffer.reset();
-    // The events that the freeing asked with stay in the pool.
+    // The events of the freeing stay in the pool.
     expect(rig.fake_cuda->num_live_objects() <= before + 2, "freed");
   });
 }

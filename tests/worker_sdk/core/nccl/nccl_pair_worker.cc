@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of two ranks, started by ddprun, that may share a GPU: an older NCCL takes processes with
-// host ids of their own for two machines. Streams and debug mode over real NCCL. Without a GPU it
-// prints SKIPPED and why, and ends with 77.
+// One of two ranks, started by ddprun, that may share a GPU. With host ids of their own an older
+// NCCL takes the processes for two machines. It tests streams and debug mode over real NCCL.
+// Without a GPU it prints SKIPPED and the reason, and exits with 77.
 #include <cstdlib>
 #include <exception>
 #include <iostream>

@@ -65,7 +65,7 @@ TEST_CASE("made_for_others: which GPUs nvcc's code runs on") {
     CAPTURE(major, minor);
     CHECK(nccl::made_for_others(kFlags, major, minor) == "7.5, 8.0, 9.0, 12.0");
   }
-  // As LibTorch tells it on a GPU; source is translated for every later GPU.
+  // The architectures in LibTorch's format on a GPU. Source is translated for every later GPU.
   constexpr char kSource[] =
       "-gencode;arch=compute_70,code=sm_70;-gencode;arch=compute_80,code=compute_80";
   CHECK(nccl::made_for_others(kSource, 12, 0).empty());
@@ -115,7 +115,7 @@ TEST_CASE("DeviceLaunchLock: needed where NCCL keeps the order of launches") {
 }
 
 TEST_CASE("Rig: a rank's memory goes without a wait for what another rank runs on the GPU") {
-  Rig rig(1);  // of both
+  Rig rig(1);  // both ranks are on it
   std::promise<void> is_free;
   std::atomic<bool> waited_in_vain{false};
   rig.run(2, [&](const NcclOptions& mine) {
@@ -128,7 +128,7 @@ TEST_CASE("Rig: a rank's memory goes without a wait for what another rank runs o
     } else {
       {
         DeviceArray array(rig, stream, mine.device, DType::kFloat32, 1);
-        std::this_thread::sleep_for(milliseconds(50));  // rank 0's task runs by now
+        std::this_thread::sleep_for(milliseconds(50));  // by now rank 0's task runs
       }
       is_free.set_value();
     }
@@ -169,7 +169,8 @@ TEST_CASE("FakeCuda: a captured graph runs in replay alone, with the streams tha
   CHECK(num_runs == 2);
 
   capture_one_launch();
-  CHECK(cuda.event_query(done) != nccl::kCudaSuccess);  // of a captured event: breaks the graph
+  // A query of a captured event breaks the graph.
+  CHECK(cuda.event_query(done) != nccl::kCudaSuccess);
   CHECK_FALSE(cuda.end_capture());
 }
 
@@ -188,7 +189,7 @@ TEST_CASE("ras_address: one for all workers of a job, others for other jobs") {
   }
 }
 
-// The communicator fails while an event is looked at; the abort lets the event pass.
+// The communicator fails while an event is looked at. The abort then lets the event pass.
 class FailsMeanwhile : public FakeCuda {
  public:
   explicit FailsMeanwhile(nccl::Failure& failure) : FakeCuda(1), failure_(failure) {}
@@ -210,7 +211,7 @@ TEST_CASE("Operation: an event that passes as the communicator fails is no succe
   CHECK(operation.poll() == nccl::Operation::State::kFailed);
 }
 
-// As on a GPU that hangs.
+// A device that behaves like a hanging GPU.
 class NeverReady : public FakeCuda {
  public:
   NeverReady() : FakeCuda(1) {}
@@ -264,7 +265,7 @@ TEST_CASE("CommGate: one caller at a time is inside") {
       const nccl::CommGate::Pass pass(gate);
       if (pass.comm() != comm || !has_left) std::abort();
     });
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // it waits by now
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // by now it waits
     has_left = true;
   }
   second.join();
@@ -278,7 +279,7 @@ TEST_CASE("CommGate: take closes the gate, and has the handle once nobody is ins
   std::thread caller([&] {
     const nccl::CommGate::Pass pass(gate);
     inside = true;
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // take waits by now
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // by now take() waits
     left = true;
   });
   while (!inside) std::this_thread::yield();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong while an nccl communicator is made: every path, injected into the fake.
+// Failures while an nccl communicator is made. Every path is injected into the fake.
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,7 +83,7 @@ TEST_CASE("NcclCommunicator: a rank whose set-up fails is named by the others at
   rig.run(3, [&, code = code](const NcclOptions& options) {
     const Error error = error_of([&] { rig.join(options); });
     expect(error.code() == (options.rank == 1 ? code : ErrorCode::kPeerLost), error.what());
-    if (options.rank != 1) {  // NCCL still waits for rank 1, but this call does not
+    if (options.rank != 1) {  // NCCL still waits for rank 1, but this call doesn't
       expect(contains(error.what(), "rank 1 gave up: rank 1: ncclCommInitRank"), error.what());
     }
   });
@@ -129,7 +129,7 @@ TEST_CASE("NcclCommunicator: each communicator has an id of its own, a reused on
     const auto second = rig.join(other);
     expect(rig.fake->num_ids() == 2, "two ids");
   });
-  // The id of a round that is over, found again by a rank that comes back under the same prefix.
+  // A rank comes back under the same prefix, and finds the id of a round that is over.
   rig.run(1, [&](NcclOptions options) {
     options.rank = 1;
     options.size = 2;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong while an nccl communicator is split, and what its groups say of themselves: every
-// path, injected into the fake.
+// Failures while an nccl communicator is split, and failures of its groups. Every path is injected
+// into the fake.
 #include <barrier>
 #include <string>
 #include <thread>
@@ -30,7 +30,8 @@ int num_times(const std::string& text, const std::string& part) {
   return count;
 }
 
-// NCCL stays inside a split whose ranks don't all come: by default that ends the process.
+// Keeps the process alive. NCCL stays inside a split whose ranks don't all come, which ends the
+// process by default.
 void stays_alive(NcclOptions& options) {
   options.abort_timeout = milliseconds(400);
   options.on_hung_abort = [](std::string_view) {};
@@ -66,7 +67,8 @@ TEST_CASE("NcclCommunicator split: a rank that does not come is named in time, t
   rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
     if (world.rank() == 2) return all_have_seen.arrive_and_wait();
     const bool is_first = world.rank() == 0;
-    if (is_first) rig.store.clone()->get("round1/comm0/split/tp/0/waiting/0");  // rank 1 is there
+    // Returns when rank 1 is there.
+    if (is_first) rig.store.clone()->get("round1/comm0/split/tp/0/waiting/0");
     const auto begin = Clock::now();
     const Error error =
         error_of_split(world, {world.rank()}, milliseconds(is_first ? 300 : 30'000));
@@ -112,7 +114,7 @@ TEST_CASE("NcclCommunicator split: what NCCL refuses on one rank is heard by the
 TEST_CASE("NcclCommunicator split: an abort of the parent ends it, here and on the others") {
   Rig rig;
   rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
-    if (world.rank() == 2) {  // never comes
+    if (world.rank() == 2) {  // this rank never comes
       world.abort("enough");
       return;
     }
@@ -169,7 +171,7 @@ TEST_CASE("NcclCommunicator: errors of a group name it and its ranks of the job,
   rig.run_with(4, blocking, [&](NcclCommunicator& world, Stream stream) {
     const int first = world.rank() / 2 * 2;
     const auto group = world.split({first, first + 1}, {.name = "tp"});
-    world.barrier({});  // all have made theirs
+    world.barrier({});  // all ranks have made their groups
     if (first == 0) return;
     DeviceArray array(rig, stream, device_of(world, rig), DType::kFloat32, 4);
     TensorView elsewhere = array.view();
@@ -192,9 +194,10 @@ TEST_CASE("NcclCommunicator: errors of a group name it and its ranks of the job,
       expect(num_times(late.what(), "group tp") == 1, late.what());
       both.arrive_and_wait();
     } else {
-      both.arrive_and_wait();  // the other one has given up
+      both.arrive_and_wait();  // the other rank has given up
       const Error told = error_of([&] {
-        // The first one may still meet the other's, which its abort lets pass a moment later.
+        // The first operation may still meet the other rank's, which that rank's abort lets pass a
+        // moment later.
         for (int i = 0; i < 2; ++i) group->all_reduce(array.view(), ReduceOp::kSum);
       });
       expect(told.code() == ErrorCode::kPeerLost, told.what());

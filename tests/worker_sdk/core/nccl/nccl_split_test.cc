@@ -15,18 +15,18 @@
 namespace ddprun::test {
 namespace {
 
-// One rank's own value, alone on the device.
+// One rank's own value, in device memory of its own.
 class Number {
  public:
   Number(Rig& rig, Stream stream, int device) : array_(rig, stream, device, DType::kInt32, 1) {}
 
-  // The sum of the ranks of the job that `group` has.
+  // The sum of the job's ranks that are in `group`.
   double sum(Communicator& group, int own_rank) {
     array_.write({static_cast<double>(own_rank)});
     group.all_reduce(array_.view(), ReduceOp::kSum);
     return array_.read()[0];
   }
-  // What rank `root` of `group` is in the job.
+  // The job's rank that has rank `root` in `group`.
   double of_root(Communicator& group, int root, int own_rank) {
     array_.write({static_cast<double>(own_rank)});
     group.broadcast(array_.view(), root);
@@ -78,7 +78,7 @@ TEST_CASE("NcclCommunicator split: the given order, groups of one, of a group, a
 }
 
 TEST_CASE("NcclCommunicator split: a group lives on without its parent, and it without the group") {
-  const bool is_aborted = GENERATE(false, true);  // or destroyed
+  const bool is_aborted = GENERATE(false, true);  // if not, it is destroyed
   CAPTURE(is_aborted);
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
@@ -116,7 +116,7 @@ TEST_CASE("NcclCommunicator split: a group has its parent's stream, also one tha
     const auto stream = static_cast<Stream>(current(options.device));
     const std::size_t count = std::size_t{1} << 18;
     DeviceArray array(rig, stream, options.device, DType::kUInt8, count);
-    for (int i = 0; i < 20; ++i) {  // only queued, ahead of the all-reduce
+    for (int i = 0; i < 20; ++i) {  // these are only queued, before the all-reduce
       rig.cuda->memory_set(array.view().data, i < 19 ? 7 : 1, count, stream);
     }
     group->all_reduce(array.view(), ReduceOp::kSum);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that stay inside NCCL, injected into the fake: what becomes of the process then.
+// Calls that stay inside NCCL, injected into the fake, and the end of the process.
 #include <future>
 #include <string>
 #include <thread>
@@ -42,7 +42,7 @@ TEST_CASE("NcclCommunicator: beside a call that stays inside NCCL nothing is ask
   });
   CHECK(rig.fake->num_violations() == 0);  // the watchdog has looked many times
   rig.fake->forget_live_comms();
-  rig.fake_cuda->forget_live_objects();  // stream and events were left alone on purpose
+  rig.fake_cuda->forget_live_objects();  // the stream and events were left alone on purpose
 }
 
 TEST_CASE("NcclCommunicator: by default a call that stays inside NCCL ends the process") {

@@ -26,7 +26,7 @@ Rig::Rig(int num_fake_devices) {
     why_not_ = "no GPU: " + cuda->error_text(result);
     return;
   }
-  // Several ranks on one GPU: NCCL ≥ 2.30.3, switched on by scripts/gpu_check.sh.
+  // Several ranks can share one GPU from NCCL 2.30.3 on. scripts/gpu_check.sh switches it on.
   const char* shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   const bool may_share = nccl->version() >= 23003 && shared != nullptr && shared[0] == '1';
   max_ranks_ = may_share ? std::max(num_devices_, 4) : num_devices_;
@@ -82,8 +82,9 @@ NcclOptions Rig::options(int rank, int size) const {
   options.timeout = std::chrono::milliseconds(60'000);
   options.init_timeout = std::chrono::milliseconds(60'000);
   options.peer_check_interval = std::chrono::milliseconds(20);
-  options.exit_timeout = std::chrono::milliseconds(600'000);  // sanitizers look for leaks then
-  // clone() of a SharedStore takes nothing but a shared pointer.
+  // So long, because sanitizers look for leaks at the exit.
+  options.exit_timeout = std::chrono::milliseconds(600'000);
+  // clone() of a SharedStore only copies a shared pointer.
   options.connect_store = [connection = std::make_shared<SharedStore>(store)] {
     return connection->clone();
   };

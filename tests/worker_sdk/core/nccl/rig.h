@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the nccl communicator's tests run on: ranks as threads of this process, over the fake or,
-// where compiled with DDPRUN_TEST_REAL_NCCL, over the machine's own CUDA and NCCL.
+// The ground of the nccl communicator's tests. Ranks are threads of this process, over the fake.
+// With DDPRUN_TEST_REAL_NCCL they are over the machine's own CUDA and NCCL.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace ddprun::test {
 
-// What all tests over the rig speak of.
+// Names that all tests over the rig use.
 using NcclCommunicator = Communicator;  // as make_nccl_communicator() gives it
 using nccl::NcclOptions;
 using nccl::Result;
@@ -29,27 +29,27 @@ using std::chrono::milliseconds;
 class Rig {
  public:
   explicit Rig(int num_fake_devices = 8);
-  // Fails the process where something was leaked or NCCL's rules were broken.
+  // Fails the process if something was leaked or NCCL's rules were broken.
   ~Rig();
 
-  // nullptr: the tests can run. Else why not.
+  // The reason why the tests can't run; nullptr: they can.
   const char* skip_reason(int num_ranks) const;
   int max_ranks() const { return max_ranks_; }
 
   NcclOptions options(int rank, int size) const;
   std::unique_ptr<NcclCommunicator> join(const NcclOptions& options);
 
-  // Runs `body` once per rank, each in its own thread with its device selected, and throws the
-  // first rank's exception when all have ended. `body` gets options with the rank's own stream as
-  // the current stream.
+  // Runs `body` once per rank, each in its own thread with its device selected. `body` gets options
+  // whose current stream is the rank's own. Throws the first rank's exception when all ranks have
+  // ended.
   void run(int size, const std::function<void(NcclOptions)>& body);
   void run_communicators(int size, const std::function<void(NcclCommunicator&, Stream)>& body);
-  // The same with one communicator per rank and changed options.
+  // Does the same with one communicator per rank and changed options.
   void run_with(int size, const std::function<void(NcclOptions&)>& change,
                 const std::function<void(NcclCommunicator&, Stream)>& body);
 
-  // Frees it when all ranks have ended: cudaFree waits for all that the device does, where another
-  // rank's kernel may wait for this rank's next one.
+  // Frees the memory when all ranks have ended. An earlier cudaFree would wait for all work of the
+  // device. There another rank's kernel may wait for this rank's next one.
   void keep(int device, void* data);
 
   std::shared_ptr<nccl::CudaApi> cuda;
@@ -68,7 +68,7 @@ class Rig {
   std::string why_not_;
 };
 
-// For Rig::run_with: an operation ends when its result is there.
+// For Rig::run_with: an operation returns when its result is there.
 inline void blocking(NcclOptions& options) { options.blocking_wait = true; }
 
 #define SKIP_WITHOUT_RANKS(rig, num_ranks) \
@@ -78,7 +78,7 @@ inline int device_of(const NcclCommunicator& communicator, Rig& rig) {
   return rig.options(communicator.rank(), communicator.size()).device;
 }
 
-// Device memory of one rank; the thread's device must be the rank's.
+// Device memory of one rank. The thread's device must be the rank's.
 class DeviceArray {
  public:
   DeviceArray(Rig& rig, Stream stream, int device, DType dtype, std::size_t count);
@@ -86,7 +86,7 @@ class DeviceArray {
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
 
-  // Ordered on the stream; returns when it is there.
+  // Writes in the stream's order. Returns when the values are there.
   void write(const std::vector<double>& values);
   std::vector<double> read();
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pipeline on 1 to 4 real ranks; pipeline_worker.cc holds the checks."""
+"""Pipeline on 1 to 4 real ranks. pipeline_worker.cc has the checks."""
 import os
 import sys
 import time
@@ -13,7 +13,7 @@ WORKER = os.path.join(ranks.BIN, "pipeline_worker")
 
 
 class Pipeline(ranks.RanksTest):
-    # LibTorch takes a second to load: one job for each number of stages.
+    # LibTorch takes a second to load, so there is one job for each number of stages.
     def check(self, world, *modes):
         outputs = self.run_ranks(world, [WORKER, *modes])
         for output in outputs:

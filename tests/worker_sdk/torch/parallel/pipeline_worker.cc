@@ -30,8 +30,8 @@ constexpr PipelineKind kKinds[] = {PipelineKind::kGpipe, PipelineKind::k1F1B};
 constexpr std::int64_t kInputs = 6, kClasses = 5;
 constexpr int kNumBlocks = 4;
 
-// Four blocks of different widths, the same numbers wherever it is made. A stage runs some of them;
-// the others stay as they are.
+// Four blocks of different widths, with the same numbers in every process. A stage runs some of
+// them; the others stay as they are.
 struct NetImpl : torch::nn::Module {
   explicit NetImpl(torch::ScalarType dtype) {
     torch::manual_seed(7);
@@ -115,12 +115,12 @@ void expect_same_gradients(Net& ours, Net& theirs, const Share& share, const std
     if (!mine[i].grad().defined()) continue;
     expect_close(mine[i].grad(), reference[i].grad(), concat(what, ", gradient ", i));
   }
-  std::size_t num_defined = 0;  // of others' blocks
+  std::size_t num_defined = 0;  // gradients of any blocks
   for (const auto& each : ours->parameters()) num_defined += each.grad().defined() ? 1 : 0;
   expect(num_defined <= mine.size(), what + ": no other block has gradients");
 }
 
-// Several steps on one net, of different batches: gradients add up.
+// Several steps on one net, with different batches, whose gradients add up.
 void check_equality(Communicator& world, PipelineKind kind, int num_micro_batches,
                     torch::ScalarType dtype) {
   Net net(dtype), reference(dtype);
@@ -151,7 +151,7 @@ void check_equality(Communicator& world, PipelineKind kind, int num_micro_batche
   }
 }
 
-// A first stage with nothing to learn still passes its gradient's message.
+// A first stage without trained parameters still passes its gradient's message.
 void check_frozen(Communicator& world) {
   Net net(torch::kDouble), reference(torch::kDouble);
   const Share share(world);
@@ -178,7 +178,7 @@ void equality(Communicator& world) {
   check_frozen(world);
 }
 
-// Each forward's graph holds a guard for as long as it lives.
+// A guard in each forward's graph shows how long the graph lives.
 void live(Communicator& world) {
   const Batch batch = batch_of(16, torch::kFloat);
   const Share share(world);
@@ -202,7 +202,7 @@ void live(Communicator& world) {
   }
 }
 
-// Two pipelines of two stages, each on half of the batch.
+// Two pipelines of two stages. Each trains on half of the batch.
 void mesh(Communicator& world) {
   Mesh layout(world, MeshLayout::parse("pp2xdp2", {"pp", "dp"}));
   Communicator& pipe = layout.along("pp");
@@ -225,7 +225,7 @@ void mesh(Communicator& world) {
                     ReduceOp::kAverage);
     expect_close(both.to(dtype), expected.detach(), "the loss of both");
   }
-  // Of many buckets, of two dtypes, one gradient missing here, one everywhere.
+  // These take many buckets and have two dtypes. One gradient is missing on one rank, one on all.
   std::vector<torch::Tensor> parameters;
   for (int i = 0; i < 6; ++i) {
     parameters.push_back(torch::zeros({700'000}, i == 3 ? torch::kDouble : torch::kFloat));
@@ -270,8 +270,8 @@ void calls(Communicator& world) {
   }
 }
 
-// Stage 1 throws in the second micro-batch of its second step: the others have posted receives
-// then.
+// Stage 1 throws in the second micro-batch of its second step. By then the others have posted
+// receives.
 void throws(Communicator& world) {
   Net net(torch::kFloat);
   const Share share(world);
@@ -286,7 +286,7 @@ void throws(Communicator& world) {
   pipeline.train_step(batch.images, loss_over(batch.labels));
   std::string what;
   ErrorCode code = ErrorCode::kSystem;
-  for (int step = 1; step < 4; ++step) {  // those after it fail, too
+  for (int step = 1; step < 4; ++step) {  // later steps fail, too
     try {
       pipeline.train_step(batch.images, loss_over(batch.labels));
       what = "";
@@ -306,7 +306,7 @@ void throws(Communicator& world) {
   }
 }
 
-// What can't be; where nothing has begun the next step works.
+// Impossible arguments are refused. If nothing has begun, the next step works.
 void refused(Communicator& world) {
   Net net(torch::kFloat);
   const Share share(world);
@@ -360,7 +360,7 @@ void late(Communicator& world) {
     expect_contains(error_of([&] { pipeline.train_step(batch.images, loss_over(batch.labels)); }),
                     concat("rank ", world.size() - 1));
   }
-  world.barrier();  // the last one goes when all have had their errors
+  world.barrier();  // the last rank goes when all have had their errors
 }
 
 void endless(Communicator& world) {

@@ -1,51 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedDataParallel's beginning and end: it compares the ranks' models, takes over the
-// parameters, and lets them go.
+#include "worker_sdk/torch/wrapped_model.h"
+
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <numeric>
+#include <cstddef>
 #include <set>
 #include <string>
-#include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "common/env_names.h"
 #include "common/error.h"
 #include "common/text.h"
 #include "worker_sdk/torch/current_stream.h"
-#include "worker_sdk/torch/ddp_impl.h"
 #include "worker_sdk/torch/sparse_gradients.h"
-#include "worker_sdk/torch/tensor_exchange.h"
 
-namespace ddprun {
-
-using namespace torch_adapter;
-namespace autograd = torch::autograd;
-
+namespace ddprun::torch_adapter {
 namespace {
-
-UsageMode mode_of(const DdpOptions& options) {
-  if (options.static_graph) return UsageMode::kStatic;
-  return options.find_unused_parameters ? UsageMode::kFindUnused : UsageMode::kAll;
-}
-
-bool debugs_nan() {
-  const char* const words = std::getenv(env::kDebug);
-  if (words == nullptr) return false;
-  for (std::string_view rest = words; !rest.empty();) {
-    if (take_until(rest, ",") == "nan") return true;
-  }
-  return false;
-}
 
 // Options on which the ranks must agree, too.
 std::vector<ModelEntry> entries_of(const DdpOptions& options) {
@@ -165,27 +139,9 @@ void check_same_model(const ModelState& state, std::vector<ModelEntry> more,
 
 }  // namespace
 
-// On the accumulator of a parameter's gradient. A type of its own: to be known again.
-class DdpBase::Impl::GradientHook final : public autograd::FunctionPostHook {
- public:
-  GradientHook(Impl& ddp, std::size_t index) : ddp_(ddp), index_(index) {}
-  autograd::variable_list operator()(const autograd::variable_list& outputs,
-                                     const autograd::variable_list&) override {
-    ddp_.on_gradient(index_);
-    return outputs;
-  }
-
- private:
-  Impl& ddp_;
-  const std::size_t index_;
-};
-
-DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
-                    const DdpOptions& options)
-    : module_(module),
-      communicator_(communicator),
-      options_(options),
-      checks_nan_(options.check_nan || debugs_nan()) {
+WrappedModel::WrappedModel(const torch::nn::Module& module, Communicator& communicator,
+                           const DdpOptions& options)
+    : module_(module), communicator_(communicator), options_(options) {
   communicator_.follow_stream(current_torch_stream);
   const ModelState state = state_of(module, options_.ignored);
   for (const NamedTensor& buffer : state.buffers) buffers_.push_back(buffer.tensor);
@@ -194,47 +150,11 @@ DdpBase::Impl::Impl(torch::nn::Module& module, Communicator& communicator,
   if (!state_.empty()) device_ = state_.front().device();
   check_same_model(state, entries_of(options_), communicator_, device_);
   check_zero(options_);
-  const std::vector<ParameterSpec> trainable =
-      trainable_parameters(state.parameters, sparse_parameters(module, options_.zero));
-  check_nobody_averages();
-  broadcast_tensors(state_, 0, communicator_, device_);
-  reducer_.emplace(communicator_, trainable, options_.buckets,
-                   ReducerSharding{options_.zero, [this](std::size_t b) { before_sending(b); }});
-  if (!device_.is_cpu()) {
-    device_steps_.emplace([device = device_] { return StreamEvent(device); });
-    reducer_->set_marker([this](StepMark mark) { device_steps_->mark(mark); });
-  }
-  multiplied_.resize(parameters_.size());
-  usage_.emplace(mode_of(options_), names_);
-  if (usage_->mode() == UsageMode::kFindUnused) {
-    // The order of arrival changes with the graph: buckets for good, the last parameters first.
-    std::vector<std::size_t> order(parameters_.size());
-    std::iota(order.rbegin(), order.rend(), std::size_t{0});
-    reducer_->rebuild(order);
-  }
-  if (options_.comm_hook) reducer_->set_hook(options_.comm_hook);
-  make_slots();
-  for (std::size_t index = 0; index < parameters_.size(); ++index) {
-    install_hook(index, parameters_[index]);
-  }
-  for (std::size_t i = 0; i < sparse_.size(); ++i) {
-    install_hook(parameters_.size() + i, sparse_[i].tensor);
-  }
+  sort_out(state.parameters, sparse_parameters(module, options_.zero));
 }
 
-DdpBase::Impl::~Impl() {
-  *self_ = nullptr;
-  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
-  // Gradients lie in the communicator's memory, which goes now.
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& gradient = parameters_[i].mutable_grad();
-    if (gradient.is_same(slots_[i])) gradient = at::Tensor();
-  }
-}
-
-std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(
-    const std::vector<NamedTensor>& parameters, const std::set<const void*>& sparse) {
-  std::vector<ParameterSpec> specs;
+void WrappedModel::sort_out(const std::vector<NamedTensor>& parameters,
+                            const std::set<const void*>& sparse) {
   std::set<const void*> known;
   for (const auto& [name, parameter] : parameters) {
     if (!parameter.requires_grad()) {
@@ -258,57 +178,65 @@ std::vector<ParameterSpec> DdpBase::Impl::trainable_parameters(
       spec.count *= 2;
       spec.shape.push_back(2);
     }
-    specs.push_back(std::move(spec));
+    specs_.push_back(std::move(spec));
     parameters_.push_back(parameter);
-    names_.push_back(name);
-  }
-  return specs;
-}
-
-at::Tensor DdpBase::Impl::bytes_of_bucket(std::size_t number) {
-  const TensorView bucket = reducer_->bucket(number);
-  const auto bytes = static_cast<std::int64_t>(bucket.size_bytes());
-  return at::from_blob(bucket.data, {bytes}, at::TensorOptions().dtype(at::kByte).device(device_));
-}
-
-void DdpBase::Impl::make_slots() {
-  // Not views of a bucket tensor but tensors of their own over its memory: autograd refuses to
-  // detach a view in place, which Optimizer::zero_grad(false) does.
-  for (std::size_t b = 0; b < reducer_->num_buckets(); ++b) bytes_of_bucket(b).zero_();
-  slots_.clear();
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const at::Tensor& parameter = parameters_[i];
-    const auto options = at::TensorOptions().dtype(parameter.scalar_type()).device(device_);
-    void* data = reducer_->gradient(i).data;
-    // PyTorch's gradient layout contract: the parameter's strides where it is dense.
-    slots_.push_back(parameter.is_non_overlapping_and_dense()
-                         ? at::from_blob(data, parameter.sizes(), parameter.strides(), options)
-                         : at::from_blob(data, parameter.sizes(), options));
   }
 }
 
-void DdpBase::Impl::check_nobody_averages() const {
-  if (parameters_.empty() && sparse_.empty()) {
+UsageMode WrappedModel::usage_mode() const {
+  if (options_.static_graph) return UsageMode::kStatic;
+  return options_.find_unused_parameters ? UsageMode::kFindUnused : UsageMode::kAll;
+}
+
+std::vector<std::string> WrappedModel::names() const {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs_) names.push_back(spec.name);
+  return names;
+}
+
+void WrappedModel::send_state(int root, bool with_buffers) const {
+  const std::size_t num_own = with_buffers ? 0 : buffers_.size();
+  broadcast_tensors({state_.begin(), state_.end() - static_cast<std::ptrdiff_t>(num_own)}, root,
+                    communicator_, device_);
+}
+
+void WrappedModel::send_buffers(int root) {
+  if (!buffer_broadcast_) buffer_broadcast_.emplace(buffers_, device_);
+  buffer_broadcast_->run(root, communicator_);
+}
+
+void WrappedModel::forget_gradients() const {
+  for (const auto* tensors : {&parameters_, &ignored_}) {
+    for (const at::Tensor& parameter : *tensors) parameter.mutable_grad().reset();
+  }
+  for (const NamedTensor& each : sparse_) each.tensor.mutable_grad().reset();
+}
+
+void WrappedModel::check_frozen() const {
+  for (const NamedTensor& each : frozen_) {
+    if (!each.tensor.requires_grad()) continue;
     throw Error(ErrorCode::kInvalidArgument,
-                "the model has no parameter that requires a gradient: there is nothing to average; "
-                "are its layers registered (register_module, register_parameter)?");
-  }
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    for (const auto& hook : autograd::impl::grad_accumulator(parameters_[i])->post_hooks()) {
-      if (dynamic_cast<const GradientHook*>(hook.get()) == nullptr) continue;
-      throw Error(ErrorCode::kInvalidArgument,
-                  concat("another DistributedDataParallel averages the gradient of ", names_[i],
-                         ": wrap a model once, or destroy that one first"));
-    }
+                concat("parameter ", each.name, " requires a gradient now, it was frozen when it ",
+                       "was wrapped: its gradient would not be averaged; wrap the model anew"));
   }
 }
 
-void DdpBase::Impl::install_hook(std::size_t index, const at::Tensor& parameter) {
-  auto accumulator = autograd::impl::grad_accumulator(parameter);
-  const std::uintptr_t key =
-      accumulator->add_post_hook(std::make_unique<GradientHook>(*this, index));
-  if (index < parameters_.size()) accumulators_.push_back(accumulator.get());
-  hooks_.push_back({std::move(accumulator), key});
+// A walk through the module's layers: the first forwards look, later ones would pay for it.
+void WrappedModel::check_nothing_is_new() {
+  constexpr int kMostLooks = 2;
+  if (num_looks_ == kMostLooks) return;
+  ++num_looks_;
+  std::unordered_set<const void*> known;
+  for (const at::Tensor& each : state_) known.insert(each.unsafeGetTensorImpl());
+  for (const at::Tensor& each : ignored_) known.insert(each.unsafeGetTensorImpl());
+  for (const auto& item : module_.named_parameters()) {
+    const at::Tensor& parameter = item.value();
+    if (!parameter.requires_grad() || known.contains(parameter.unsafeGetTensorImpl())) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("parameter ", item.key(),
+                       " was added or replaced since the model was wrapped: its gradient would not "
+                       "be averaged; make the model whole before DistributedDataParallel"));
+  }
 }
 
-}  // namespace ddprun
+}  // namespace ddprun::torch_adapter

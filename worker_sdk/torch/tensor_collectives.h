@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on tensors for tensor parallelism, without a gradient: sums, parts, wholes. It is up
-// to the caller to skip a group of one.
+// Collectives on tensors, without a gradient: sums, parts, wholes. It is up to the caller to skip a
+// group of one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,8 +30,10 @@ class PendingTensor {
   WorkPtr work_;
 };
 
+inline constexpr char kGroupTensor[] = "a tensor that a tensor-parallel group exchanges";
+
 // All are collective: every rank has a tensor of the same sizes, of a dtype that communicators know
-// (else Error(kUnsupported)).
+// (else Error(kUnsupported), which names `what`).
 
 // Under way when they return, unless they aren't `async`: for what else there is to compute
 // meanwhile. Without that the others are faster, they wake no thread.
@@ -40,7 +42,8 @@ class PendingTensor {
 PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group,
                                ReduceOp op = ReduceOp::kSum, bool async = true);
 // All ranks' tensors, one behind the other along the first dimension.
-PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async = true);
+PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async = true,
+                           const char* what = kGroupTensor);
 // This rank's part, by the first dimension, of the sum. Error(kInvalidArgument): as own_part().
 PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bool async = true);
 
@@ -48,8 +51,9 @@ inline at::Tensor all_reduced(const at::Tensor& tensor, Communicator& group,
                               ReduceOp op = ReduceOp::kSum) {
   return start_all_reduce(tensor, group, op, /*async=*/false).wait();
 }
-inline at::Tensor gathered(const at::Tensor& part, Communicator& group) {
-  return start_gather(part, group, /*async=*/false).wait();
+inline at::Tensor gathered(const at::Tensor& part, Communicator& group,
+                           const char* what = kGroupTensor) {
+  return start_gather(part, group, /*async=*/false, what).wait();
 }
 inline at::Tensor sum_scattered(const at::Tensor& whole, Communicator& group) {
   return start_sum_scatter(whole, group, /*async=*/false).wait();

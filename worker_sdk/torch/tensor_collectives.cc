@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/torch/parallel/tensor_collectives.h"
+#include "worker_sdk/torch/tensor_collectives.h"
 
 #include <ATen/ATen.h>
 
@@ -14,9 +14,7 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-TensorView group_view(const at::Tensor& dense) {
-  return view_of(dense, "a tensor that a tensor-parallel group exchanges");
-}
+TensorView group_view(const at::Tensor& dense) { return view_of(dense, kGroupTensor); }
 
 std::vector<std::int64_t> with_first(const at::Tensor& tensor, std::int64_t first) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
@@ -66,15 +64,16 @@ PendingTensor start_all_reduce(const at::Tensor& tensor, Communicator& group, Re
   return {result, {}, group.all_reduce(view, op, {.async = async})};
 }
 
-PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async) {
+PendingTensor start_gather(const at::Tensor& part, Communicator& group, bool async,
+                           const char* what) {
   check_has_first_dimension(part);
   const at::Tensor dense = part.contiguous();
   const at::Tensor whole =
       at::empty(with_first(dense, dense.size(0) * group.size()), dense.options());
-  const TensorView view = group_view(dense);
+  const TensorView view = view_of(dense, what);
   if (view.count == 0) return {whole, {}, nullptr};
   group.follow_stream(current_torch_stream);
-  return {whole, dense, group.all_gather(view, group_view(whole), {.async = async})};
+  return {whole, dense, group.all_gather(view, view_of(whole, what), {.async = async})};
 }
 
 PendingTensor start_sum_scatter(const at::Tensor& whole, Communicator& group, bool async) {

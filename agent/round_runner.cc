@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/round_runner.h"
+
+#include <chrono>
+#include <csignal>
+#include <utility>
+#include <vector>
+
+#include "agent/preflight/node_checks.h"
+#include "common/error.h"
+#include "common/log_level.h"
+#include "common/process_facts.h"
+#include "common/text.h"
+
+namespace ddprun::agent {
+
+namespace event = membership::agent_event;
+namespace action = membership::agent_action;
+
+namespace {
+
+// The driver needs up to seconds to take back what a killed process had on a GPU.
+constexpr std::chrono::milliseconds kGpuMemoryLimit{5'000};
+
+}  // namespace
+
+RoundRunner::RoundRunner(boost::asio::io_context& io, const NodeAgentOptions& options,
+                         WorkerTalk& talk, RoundWorkers& workers, NodeReporter& reporter, Say say,
+                         Tell tell)
+    : io_(io),
+      options_(options),
+      talk_(talk),
+      workers_(workers),
+      reporter_(reporter),
+      say_(std::move(say)),
+      tell_(std::move(tell)),
+      kept_(talk, workers, reporter, say_) {
+  talk_.on_recovery_asked([this] { kept_.look(); });
+  workers_.listen(group_events());
+}
+
+WorkerGroupEvents RoundRunner::group_events() {
+  WorkerGroupEvents events;
+  events.all_running = [this] { all_run(); };
+  events.worker_failed = [this](membership::WorkerFailure failure, Clock::time_point at) {
+    worker_failed(std::move(failure), at);
+  };
+  events.ended = [this](const WorkerExit& exit) { reporter_.worker_ended(exit); };
+  events.all_succeeded = [this] {
+    talk_.read_pending();
+    say_(event::WorkersSucceeded{talk_.round()});
+    kept_.give_up("they have finished");
+  };
+  events.fenced = [this] { say_(event::WorkersFenced{talk_.round()}); };
+  events.all_left = [this] { say_(event::WorkersLeft{talk_.round()}); };
+  events.given_up = [this](const std::string& who) {
+    undead_ = who;
+    tell_(LogLevel::kError,
+          concat("these processes were killed and don't end, ddprun goes on without them; this "
+                 "node takes no further round: ",
+                 who));
+  };
+  events.all_gone = [this] { workers_gone(); };
+  return events;
+}
+
+// ---- A round begins ----
+
+void RoundRunner::spawn(const membership::StartRound& round) {
+  workers_.begin(round);
+  reporter_.count_round(false);
+  if (const std::string why = why_unfit(); !why.empty()) return refuse(why);
+  reporter_.round_began(round);
+  workers_.begin_logs(round);
+  open_gpus();
+  if (!parked_) return start_workers(round);
+  if (place_parked(round)) return;
+  spawn_later_ = round;
+  parked_->dismiss();
+}
+
+// A spare may have waited for days.
+std::string RoundRunner::why_unfit() const {
+  if (!undead_.empty()) return "processes of an earlier round can't be killed: " + undead_;
+  // An old rendezvous doesn't heed what the join said.
+  if (!unfit_.empty()) return "its preflight failed: " + unfit_;
+  if (!options_.needs) return "";
+  auto problems = check_node(*options_.needs, gather_node_facts(*options_.needs));
+  std::erase_if(problems,
+                [](const NodeProblem& each) { return each.verdict == NodeVerdict::kSaid; });
+  return problems.empty() ? "" : "its preflight failed: " + to_text(problems);
+}
+
+// The rendezvous then stops the round, in which nothing runs here.
+void RoundRunner::refuse(const std::string& reason) {
+  if (parked_) parked_->dismiss();
+  membership::WorkerRequest request;
+  request.round = talk_.round();
+  request.global_rank = membership::kAgentItself;
+  request.reason = reason;
+  say_(event::WorkerAsks{std::move(request)});
+}
+
+void RoundRunner::open_gpus() {
+  if (!gpus_) gpus_ = GpuMemory::open(io_, helper_program("ddprun-gpus"));
+}
+
+void RoundRunner::start_workers(const membership::StartRound& round) {
+  reporter_.watch(round.round);
+  workers_.start(round);
+}
+
+void RoundRunner::go_on(const membership::StartRound& round) {
+  reporter_.count_round(true);
+  reporter_.round_began(round);
+  if (const auto failure = workers_.go_on(round, kept_.go_on())) {
+    return say_(event::WorkerFailed{round.round, *failure, Clock::now()});
+  }
+  reporter_.watch(round.round);
+  all_run();
+}
+
+// ---- A spare's workers, which are started before they have a place ----
+
+void RoundRunner::prewarm() {
+  if (parked_ || options_.socket_parent.empty()) return;
+  open_gpus();
+  try {
+    parked_ = workers_.park([this](const std::string& why) { parked_failed(why); },
+                            [this] { parked_gone(); });
+  } catch (const Error& error) {
+    parked_failed(error.what());
+  }
+}
+
+void RoundRunner::parked_failed(const std::string& why) {
+  tell_(LogLevel::kWarning,
+        "--prewarm: " + why + "; this spare's workers start when it has a place");
+  if (parked_) parked_->dismiss();
+}
+
+// The parked workers are dismissed: their memory is free now, on GPUs too. Orders that came in the
+// meantime have waited for this.
+void RoundRunner::parked_gone() {
+  parked_.reset();
+  if (const auto round = std::exchange(spawn_later_, std::nullopt)) {
+    start_workers(*round);
+  } else if (std::exchange(stop_later_, false)) {
+    workers_gone();
+  }
+}
+
+// False: not all of them wait.
+bool RoundRunner::place_parked(const membership::StartRound& round) {
+  if (!workers_.adopt(*parked_, round)) return false;
+  parked_.reset();
+  reporter_.watch(round.round);
+  all_run();
+  return true;
+}
+
+// ---- A round lasts and ends ----
+
+void RoundRunner::all_run() {
+  talk_.workers_run(workers_.pids());
+  reporter_.workers_run(workers_.started());
+  say_(event::WorkersRunning{talk_.round()});
+}
+
+void RoundRunner::worker_failed(membership::WorkerFailure failure, Clock::time_point at) {
+  talk_.explain(failure);
+  reporter_.worker_failed(failure);
+  kept_.failed(failure);
+  say_(event::WorkerFailed{talk_.round(), failure, at});
+  kept_.give_up(concat("rank ", failure.global_rank, " has ended, too"));
+}
+
+void RoundRunner::keep_workers() {
+  reporter_.unwatch();
+  kept_.begin();
+}
+
+void RoundRunner::ask_to_leave(const action::RequestStop& request) {
+  const int signal = request.signal_number != 0 ? request.signal_number : SIGUSR1;
+  workers_.ask_to_leave(Clock::now() + request.notice, signal);
+}
+
+void RoundRunner::stop_workers(const action::StopWorkers& stop) {
+  reporter_.unwatch();
+  kept_.stop();
+  if (parked_) {  // being dismissed for a round that is over already
+    spawn_later_.reset();
+    stop_later_ = true;
+    return;
+  }
+  if (!workers_.stop(stop)) say_(event::WorkersGone{talk_.round()});
+}
+
+// The GPU memory of the ended workers has to be free before others start.
+void RoundRunner::workers_gone() {
+  reporter_.workers_gone();
+  talk_.close();
+  const auto gone = [this, round = talk_.round()](const std::string& note) {
+    if (!note.empty()) tell_(LogLevel::kWarning, note);
+    say_(event::WorkersGone{round, talk_.pages().last_step()});
+  };
+  if (!gpus_) return gone("");
+  gpus_->when_freed(kGpuMemoryLimit, gone);
+}
+
+void RoundRunner::hurry() {
+  if (gpus_) gpus_->give_up();
+}
+
+}  // namespace ddprun::agent

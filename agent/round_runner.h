@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out a machine's orders about this node's workers, from round to round: they start, go on
+// and end. Parked workers and GPU memory that isn't free are waited for. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/gpu/gpu_helper.h"
+#include "agent/kept_workers.h"
+#include "agent/node_agent_options.h"
+#include "agent/node_reporter.h"
+#include "agent/parked_workers.h"
+#include "agent/round_workers.h"
+#include "agent/worker_group.h"
+#include "agent/worker_talk.h"
+#include "common/clock.h"
+#include "rendezvous/messages/messages.h"
+
+namespace ddprun::agent {
+
+class RoundRunner {
+ public:
+  // All but `say` and `tell` outlive this. It listens to `talk` and `workers`.
+  RoundRunner(boost::asio::io_context& io, const NodeAgentOptions& options, WorkerTalk& talk,
+              RoundWorkers& workers, NodeReporter& reporter, Say say, Tell tell);
+
+  // Why this node can't run its workers, whatever the round; empty: it can.
+  void set_unfit(const std::string& why) { unfit_ = why; }
+
+  // The machine's actions of these names.
+  void spawn(const membership::StartRound& round);
+  void prewarm();
+  void keep_workers();
+  void go_on(const membership::StartRound& round);
+  void ask_to_leave(const membership::agent_action::RequestStop& request);
+  void stop_workers(const membership::agent_action::StopWorkers& stop);
+
+  // Waits for GPU memory no more.
+  void hurry();
+  // No round comes any more: the warden of parked workers kills them.
+  void leave() { parked_.reset(); }
+  bool has_parked() const { return parked_ != nullptr; }
+
+ private:
+  WorkerGroupEvents group_events();
+  std::string why_unfit() const;
+  void refuse(const std::string& reason);
+  void open_gpus();
+  void start_workers(const membership::StartRound& round);
+  bool place_parked(const membership::StartRound& round);
+  void parked_failed(const std::string& why);
+  void parked_gone();
+  void worker_failed(membership::WorkerFailure failure, Clock::time_point at);
+  void all_run();
+  void workers_gone();
+
+  boost::asio::io_context& io_;
+  const NodeAgentOptions& options_;
+  WorkerTalk& talk_;
+  RoundWorkers& workers_;
+  NodeReporter& reporter_;
+  const Say say_;
+  const Tell tell_;
+
+  KeptWorkers kept_;
+  std::unique_ptr<ParkedWorkers> parked_;              // set: a spare's, or being dismissed
+  std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone
+  bool stop_later_ = false;                            // likewise: WorkersGone is due
+  std::shared_ptr<GpuMemory> gpus_;                    // null: no GPUs here, or no round yet
+  std::string unfit_;                                  // as set_unfit() had it
+  std::string undead_;  // processes that can't be killed, of an earlier round
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/round_workers.h"
+
+#include <cstddef>
+#include <utility>
+
+#include "agent/agent_socket.h"
+#include "agent/output/log_tree.h"
+#include "agent/worker_environment.h"
+#include "common/error.h"
+#include "common/exit_codes.h"
+#include "common/log_level.h"
+#include "common/text.h"
+
+namespace ddprun::agent {
+
+namespace event = membership::agent_event;
+
+RoundWorkers::RoundWorkers(boost::asio::io_context& io, Console& console,
+                           const NodeAgentOptions& options, WorkerTalk& talk, Say say, Tell tell)
+    : io_(io),
+      console_(console),
+      options_(options),
+      talk_(talk),
+      say_(std::move(say)),
+      tell_(std::move(tell)) {}
+
+void RoundWorkers::begin(const membership::StartRound& round) {
+  talk_.begin(round.round, round.first_global_rank);
+  node_rank_ = round.node_rank;
+  group_.reset();
+  leave_.reset();
+  stopping_ = false;
+}
+
+void RoundWorkers::begin_logs(const membership::StartRound& round) {
+  log_directory_.clear();
+  if (!options_.logs) return;
+  try {
+    log_directory_ =
+        begin_attempt(console_.log_writer(), options_.logs, static_cast<int>(round.restart_count),
+                      options_.environment.num_workers);
+  } catch (const Error& error) {
+    tell_(LogLevel::kWarning,
+          concat("no log files of this round: ", error.what(), "; its output goes to the console"));
+  }
+}
+
+void RoundWorkers::start(const membership::StartRound& round) {
+  WorkerGroupOptions options = options_.workers;
+  if (!options_.socket_parent.empty()) {
+    options.socket_directory = AgentSocket::new_directory(options_.socket_parent);
+  }
+  options.log_directory = log_directory_;
+  std::string problem;
+  try {
+    if (options_.cgroups) options.cgroup = options_.cgroups->begin_round();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  auto where = places(options.socket_directory, options.cgroup);
+  group_ =
+      std::make_unique<WorkerGroup>(io_, console_, std::move(options), round.node_rank, events_);
+  try {
+    if (!problem.empty()) throw Error(ErrorCode::kSystem, problem);
+    group_->launch_warden();  // first, so that it removes the directory if we are killed
+    talk_.open(std::move(where));
+    group_->start(specs(round));
+  } catch (const Error& error) {
+    say_(event::WorkerFailed{round.round, failure_of(0, error.what()), Clock::now()});
+  }
+  pass_on_leave();
+}
+
+std::unique_ptr<ParkedWorkers> RoundWorkers::park(std::function<void(const std::string&)> failed,
+                                                  std::function<void()> gone) {
+  talk_.close();
+  ParkedWorkersOptions options{options_.workers, options_.environment, options_.command,
+                               options_.socket_parent};
+  if (options_.cgroups) options.group.cgroup = options_.cgroups->begin_round();
+  return std::make_unique<ParkedWorkers>(
+      io_, console_, talk_.pages(), std::move(options),
+      ParkedWorkersEvents{talk_.socket_events(), std::move(failed), std::move(gone)});
+}
+
+bool RoundWorkers::adopt(ParkedWorkers& parked, const membership::StartRound& round) {
+  talk_.expect(places(parked.socket_directory(), parked.cgroup()));
+  std::vector<std::vector<std::string>> environments;
+  for (WorkerSpec& worker : specs(round)) environments.push_back(std::move(worker.environment));
+  try {
+    talk_.begin_pages();
+  } catch (const Error& error) {
+    tell_(LogLevel::kWarning, concat("--prewarm: ", error.what()));
+    return false;
+  }
+  if (!parked.place(environments)) {
+    tell_(LogLevel::kWarning,
+          "--prewarm: not every worker waits for its place; they are started anew");
+    return false;
+  }
+  talk_.take(parked.take_socket());
+  group_ = parked.take_group();
+  group_->adopt(round.node_rank, round.first_global_rank, log_directory_, events_);
+  return true;
+}
+
+// Socket, output and log files stay; pages are those of the new round.
+std::optional<membership::WorkerFailure> RoundWorkers::go_on(
+    const membership::StartRound& round, const std::optional<membership::WorkerFailure>& ended) {
+  std::vector<int> left;
+  const std::vector<pid_t> pids = group_->pids();
+  for (std::size_t i = 0; i < pids.size(); ++i) {
+    if (pids[i] != 0) left.push_back(static_cast<int>(i));
+  }
+  node_rank_ = round.node_rank;
+  talk_.go_on(round.round, {round.first_global_rank, left});
+  group_->go_on(round.node_rank, round.first_global_rank, events_);
+  std::string problem;
+  int at_fault = left.empty() ? 0 : left.front();
+  try {
+    talk_.begin_pages();
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  const int num_left = static_cast<int>(left.size());
+  for (int i = 0; i < num_left && problem.empty() && !ended; ++i) {
+    const int local_rank = left[static_cast<std::size_t>(i)];
+    const auto place = place_variables(options_.environment, round, i, num_left, local_rank);
+    if (!talk_.socket()->go_on(local_rank, place)) {
+      problem = concat("rank ", talk_.ranks().of(local_rank), " does not wait for it any more");
+      at_fault = local_rank;
+    }
+  }
+  talk_.socket()->end_old_round();
+  if (ended || problem.empty()) return ended;
+  return failure_of(at_fault, "could not go on in place: " + problem);
+}
+
+WorkerTalk::Places RoundWorkers::places(const std::string& socket_directory,
+                                        std::shared_ptr<const RoundCgroup> cgroup) const {
+  return {socket_directory, log_directory_, std::move(cgroup), [this] { return pids(); }};
+}
+
+std::vector<WorkerSpec> RoundWorkers::specs(const membership::StartRound& round) const {
+  std::vector<WorkerSpec> workers(static_cast<std::size_t>(options_.environment.num_workers));
+  WorkerEnvironmentOptions environment = options_.environment;
+  if (environment.network && round.num_nodes > 1) {  // the kernel is asked once
+    environment.network = [found = environment.network(round.node_addr)](const std::string&) {
+      return found;
+    };
+  }
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const int local_rank = static_cast<int>(i);
+    workers[i].global_rank = round.first_global_rank + local_rank;
+    workers[i].local_rank = local_rank;
+    workers[i].argv = worker_arguments(options_.command, local_rank);
+    workers[i].environment =
+        worker_environment(environment, round, local_rank, talk_.paths(local_rank));
+  }
+  return workers;
+}
+
+// The failure of a worker that could not run.
+membership::WorkerFailure RoundWorkers::failure_of(int local_rank, const std::string& note) const {
+  membership::WorkerFailure failure;
+  failure.global_rank = talk_.ranks().of(local_rank);
+  failure.local_rank = local_rank;
+  failure.node_rank = node_rank_;
+  failure.host = options_.machine.join.host;
+  failure.exit_code = kExitNotExecutable;
+  failure.note = note;
+  return failure;
+}
+
+void RoundWorkers::lease(std::optional<Clock::time_point> until) {
+  if (group_) group_->lease(until);
+}
+
+void RoundWorkers::ask_to_leave(Clock::time_point before, int signal_number) {
+  leave_ = Leave{before, signal_number};
+  pass_on_leave();
+}
+
+void RoundWorkers::pass_on_leave() {
+  if (!leave_ || !group_) return;
+  talk_.pages().request_stop(StopRequest::kPreemption, leave_->before);
+  group_->ask_to_leave(leave_->signal_number);
+}
+
+bool RoundWorkers::stop(const membership::agent_action::StopWorkers& stop) {
+  stopping_ = true;
+  if (!group_) return false;
+  const auto stop_now = [this, stop] {
+    if (group_) group_->stop(stop.grace, stop.signal_number);
+  };
+  talk_.when_recorded(stop.after_records ? stop_now : std::function<void()>());
+  if (!stop.after_records) stop_now();
+  return true;
+}
+
+std::vector<pid_t> RoundWorkers::pids() const {
+  return group_ ? group_->pids() : std::vector<pid_t>();
+}
+
+bool RoundWorkers::look(std::uint64_t round, int global_rank,
+                        const std::function<void(LastOutput)>& done) const {
+  return group_ && round == talk_.round() && group_->look(global_rank, done);
+}
+
+}  // namespace ddprun::agent

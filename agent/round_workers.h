@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// This node's workers of one round, from their command line to their end. io thread only.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/console.h"
+#include "agent/node_agent_options.h"
+#include "agent/parked_workers.h"
+#include "agent/worker_group.h"
+#include "agent/worker_output.h"
+#include "agent/worker_talk.h"
+#include "common/clock.h"
+#include "rendezvous/messages/messages.h"
+
+namespace ddprun::agent {
+
+class RoundWorkers {
+ public:
+  // All but `say` and `tell` outlive this.
+  RoundWorkers(boost::asio::io_context& io, Console& console, const NodeAgentOptions& options,
+               WorkerTalk& talk, Say say, Tell tell);
+
+  // Called for the workers of all rounds.
+  void listen(WorkerGroupEvents events) { events_ = std::move(events); }
+
+  // ---- A round's begin ----
+
+  // This node has its place in the round. The earlier round's workers are let go.
+  void begin(const membership::StartRound& round);
+  // Makes the directory of its log files. If this fails, the round runs all the same, and its
+  // output goes to the console.
+  void begin_logs(const membership::StartRound& round);
+  // Starts the workers, or says the failure of one that could not be.
+  void start(const membership::StartRound& round);
+
+  // Starts a spare's workers without a place. Throws Error.
+  std::unique_ptr<ParkedWorkers> park(std::function<void(const std::string& why)> failed,
+                                      std::function<void()> gone);
+  // They get their places, and are this round's. False: not all of them wait, which was told.
+  bool adopt(ParkedWorkers& parked, const membership::StartRound& round);
+
+  // Those that live get their places in `round`. `ended`: one has failed since it was kept, and
+  // nobody gets a place. Returns that, or the failure of one that does not wait any more.
+  std::optional<membership::WorkerFailure> go_on(
+      const membership::StartRound& round, const std::optional<membership::WorkerFailure>& ended);
+
+  // ---- Until their end ----
+
+  void lease(std::optional<Clock::time_point> until);
+  // They are to leave at a step boundary. If none are started yet, they are asked when they are.
+  void ask_to_leave(Clock::time_point before, int signal_number);
+  bool are_asked_to_leave() const { return leave_.has_value(); }
+  // False: there are none.
+  bool stop(const membership::agent_action::StopWorkers& stop);
+  bool are_stopping() const { return stopping_; }
+
+  // As WorkerGroup has these; without workers nothing.
+  bool any_ended_well() const { return group_ && group_->any_ended_well(); }
+  std::vector<pid_t> pids() const;
+  std::vector<pid_t> started() const { return group_->started(); }  // there are some
+  bool look(std::uint64_t round, int global_rank,
+            const std::function<void(LastOutput)>& done) const;
+
+  int node_rank() const { return node_rank_; }  // of the latest round; −1 before the first
+
+ private:
+  struct Leave {
+    Clock::time_point before;
+    int signal_number = 0;  // by which those that handle it are told
+  };
+
+  void pass_on_leave();
+  std::vector<WorkerSpec> specs(const membership::StartRound& round) const;
+  membership::WorkerFailure failure_of(int local_rank, const std::string& note) const;
+  WorkerTalk::Places places(const std::string& socket_directory,
+                            std::shared_ptr<const RoundCgroup> cgroup) const;
+
+  boost::asio::io_context& io_;
+  Console& console_;
+  const NodeAgentOptions& options_;
+  WorkerTalk& talk_;
+  const Say say_;
+  const Tell tell_;
+  WorkerGroupEvents events_;
+
+  int node_rank_ = -1;
+  std::string log_directory_;           // of the round; empty: none
+  std::unique_ptr<WorkerGroup> group_;  // null: none of the round were started
+  std::optional<Leave> leave_;          // set: they are to leave
+  bool stopping_ = false;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Reducer's memory as gradients: each parameter has a slot in a bucket. Heavy: includes ATen.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker_sdk/ddp/reducer.h"
+#include "worker_sdk/torch/wrapped_model.h"
+
+namespace ddprun::torch_adapter {
+
+class GradientBuckets {
+ public:
+  // Collective. `model` must outlive it.
+  explicit GradientBuckets(const WrappedModel& model);
+  // Takes the parameters' gradients out of the memory that goes.
+  ~GradientBuckets();
+
+  Reducer& reducer() { return reducer_; }
+
+  // A tensor of the parameter's dtype and shape over the gradient's place in its bucket. It moves
+  // only in rebuild().
+  const at::Tensor& slot(std::size_t index) const { return slots_[index]; }
+
+  // Error(kInvalidArgument): the backward before did not end, or a parameter was cast or moved.
+  void check_ready() const;
+
+  // The slot holds the parameter's gradient, zeros where it has none; the gradient stays. One that
+  // isn't complete is added to there, so it doesn't get the reducer's factor yet.
+  // Error(kUnsupported) as check_plain_gradient().
+  void copy_in(std::size_t index, bool is_complete = true);
+  // The slot becomes the gradient, too.
+  void move_in(std::size_t index, bool is_complete = true);
+
+  void clear();               // all slots
+  void scale(double factor);  // all slots
+  // Reducer::rebuild(); gradients move with their slots.
+  void rebuild(std::span<const std::size_t> order);
+
+  // DdpOptions::zero: the averages are in the shards, and no parameter has a gradient.
+  void leave_shards();
+  void forget_shards() { has_averages_ = false; }
+  bool has_averages() const { return has_averages_; }
+
+ private:
+  at::Tensor bytes_of_bucket(std::size_t number);
+  void make_slots();
+  void before_sending(std::size_t number);
+
+  const WrappedModel& model_;
+  Reducer reducer_;
+  std::vector<at::Tensor> slots_;
+  std::vector<std::uint8_t> multiplied_;  // by index: its slot has the reducer's factor already
+  bool has_averages_ = false;             // in the reducer's shards
+};
+
+}  // namespace ddprun::torch_adapter
