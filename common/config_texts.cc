@@ -96,10 +96,8 @@ std::vector<ConfigText> read_config_texts(const std::string& named,
     files.push_back({.path = named, .text = text});
   }
   std::vector<std::string> paths;
-  if (const auto xdg = find_variable(environment, env::kXdgConfigHome)) {
-    paths.push_back(*xdg + "/ddprun/ddprun.toml");
-  } else if (const auto home = find_variable(environment, env::kHome)) {
-    paths.push_back(*home + "/.config/ddprun/ddprun.toml");
+  if (const auto configs = user_directory(environment, env::kXdgConfigHome, ".config")) {
+    paths.push_back(*configs + "/ddprun/ddprun.toml");
   }
   paths.emplace_back(kSystemConfig);
   for (const std::string& path : paths) {

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
+
+#include "common/env_names.h"
 
 namespace ddprun {
 namespace {
@@ -85,6 +88,15 @@ std::optional<std::string> find_variable(const Environment& environment, const s
   const auto found = environment.find(name);
   if (found == environment.end() || found->second.empty()) return std::nullopt;
   return found->second;
+}
+
+std::optional<std::string> user_directory(const Environment& environment,
+                                          const std::string& variable,
+                                          const std::string& below_home) {
+  if (const auto told = find_variable(environment, variable)) return told;
+  const auto home = find_variable(environment, env::kHome);
+  if (!home) return std::nullopt;
+  return (std::filesystem::path(*home) / below_home).string();
 }
 
 std::vector<std::string> to_strings(const Environment& environment) {

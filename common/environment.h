@@ -17,6 +17,12 @@ Environment current_environment();
 // The variable's value; nullopt where it is unset or empty.
 std::optional<std::string> find_variable(const Environment& environment, const std::string& name);
 
+// A directory of this user's files of one kind: the value of `variable` (XDG_CACHE_HOME), or
+// `below_home` (".cache") in HOME. nullopt: there is neither.
+std::optional<std::string> user_directory(const Environment& environment,
+                                          const std::string& variable,
+                                          const std::string& below_home);
+
 // Reads "NAME=value" texts; skips one without "=". If a name occurs twice, the first value counts.
 Environment from_strings(const std::vector<std::string>& strings);
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+#include <string_view>
 
 #include "common/clock.h"
 
@@ -16,6 +18,9 @@ class SignalEcho {
   // Call it for each signal that stops. True: it repeats the first one. It comes next after that,
   // has the same number, and is within kTime.
   bool is_echo(int number, Clock::time_point now);
+
+  // "got SIGINT again at once: it counts once", with `how` behind "at once".
+  static std::string text(int number, std::string_view how = "");
 
  private:
   int num_signals_ = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -60,6 +61,10 @@ std::string listed(const Parts& parts, std::string_view separator = ", ") {
     before = separator;
   }
   return text;
+}
+
+inline bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](auto end) { return text.ends_with(end); });
 }
 
 // Takes the part before the first of `ends`, and drops that character. If there is none, takes all.

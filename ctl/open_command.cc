@@ -134,10 +134,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     try {  // nobody else is served meanwhile
       const pages::Page page = door_.endpoint().fetch_document();
       fields.add("Content-Type", "text/html; charset=utf-8");
-      fields.add("Content-Security-Policy", page.policy);
-      fields.add("X-Content-Type-Options", "nosniff");
-      fields.add("Referrer-Policy", "no-referrer");
-      fields.add("Cache-Control", "no-store");
+      http::add_page_fields(page.policy, &fields);
       respond(http::kOk, std::move(fields), page.body);
     } catch (const Error& error) {
       respond(http::kServiceUnavailable, std::move(fields), concat(error.what(), "\n"));

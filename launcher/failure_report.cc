@@ -82,10 +82,6 @@ bool shows(const std::vector<std::string>& output, const std::vector<std::string
 
 constexpr std::size_t kMostMemoryBytes = 300;
 
-bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {
-  return std::any_of(ends.begin(), ends.end(), [&](auto end) { return text.ends_with(end); });
-}
-
 bool names_memory(std::string_view exception) {
   const std::string_view name = exception.substr(0, exception.find(':'));
   if (ends_with_any(name, {"OutOfMemoryError", "MemoryError"})) return true;

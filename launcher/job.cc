@@ -431,10 +431,8 @@ class NodeJob {
   // `is_users`: not one that stands for the end of the channel.
   void got_signal(int number, bool is_users = true) {
     if (is_users && echo_.is_echo(number, Clock::now())) {
-      tell(LogLevel::kWarning,
-           concat("got ", signal_name(number),
-                  " again at once, as by a wrapper that passes it on: it counts once; the next "
-                  "signal kills the workers"));
+      tell(LogLevel::kWarning, SignalEcho::text(number, ", as by a wrapper that passes it on") +
+                                   "; the next signal kills the workers");
       return;
     }
     if (exit_) return io_.stop();  // all is over but the farewell to the other nodes

@@ -111,10 +111,7 @@ std::optional<std::string> shared_folder(
     if (told->second.empty()) return std::nullopt;
     return concat(told->second, "/ddprun-", user);
   }
-  const auto cache = find_variable(environment, env::kXdgCacheHome);
-  const auto home = find_variable(environment, env::kHome);
-  if (!cache && !home) return std::nullopt;
-  const fs::path base = cache ? fs::path(*cache) : fs::path(*home) / ".cache";
+  const fs::path base = user_directory(environment, env::kXdgCacheHome, ".cache").value_or("");
   if (!base.is_absolute()) return std::nullopt;
   for (fs::path there = base;; there = there.parent_path()) {
     const auto type = type_of(there.string());

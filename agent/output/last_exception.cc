@@ -2,7 +2,8 @@
 #include "agent/output/last_exception.h"
 
 #include <algorithm>
-#include <array>
+
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -22,10 +23,8 @@ bool names_exception(std::string_view line) {
       line.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
   const std::string_view name = line.substr(0, end);
   const bool stands_alone = end == std::string_view::npos || line[end] == ':';
-  constexpr std::array<std::string_view, 5> kEnds = {"Error", "Exception", "Interrupt", "Exit",
-                                                     "BdbQuit"};
   return stands_alone &&
-         std::any_of(kEnds.begin(), kEnds.end(), [&](auto each) { return name.ends_with(each); });
+         ends_with_any(name, {"Error", "Exception", "Interrupt", "Exit", "BdbQuit"});
 }
 
 // How C++ tells it: "what():  TEXT", before it "… an instance of 'NAME'".

@@ -365,7 +365,7 @@ class StandingAgent {
     signals_.async_wait([this](boost::system::error_code error, int number) {
       if (error) return;
       if (echo_.is_echo(number, Clock::now())) {
-        log_info("got ", signal_name(number), " again at once: it counts once");
+        log_info(SignalEcho::text(number));
       } else if (is_leaving_) {  // at once
         for (auto& [gang, part] : parts_) {
           if (part.process) part.process->signal(SIGKILL);

@@ -32,33 +32,6 @@ bool handles_signal(pid_t pid, int signal_number);
 // Whether both run the same file, as a process and its fork do. False also where that isn't known.
 bool run_same_program(pid_t one, pid_t other);
 
-// Some processes. One that has ended is in it no more, whoever has its number now.
-class ProcessList {
- public:
-  ProcessList() = default;
-  ~ProcessList();
-  ProcessList(const ProcessList&) = delete;
-  ProcessList& operator=(const ProcessList&) = delete;
-
-  // Nothing happens without memory, or where it has ended.
-  void add(pid_t pid);
-  bool has(pid_t pid) const;
-  // As has(), and removes it.
-  bool take(pid_t pid);
-  bool is_empty() const { return size_ == 0; }
-
- private:
-  struct Entry {
-    pid_t pid;
-    uint64_t start_ticks;
-  };
-  Entry* entries_ = nullptr;
-  size_t size_ = 0;
-  size_t capacity_ = 0;
-
-  size_t find(pid_t pid) const;  // size_: not there
-};
-
 // A cgroup (v2) of the workers' own, where the warden may make one: it kills them in one step,
 // however fast they fork, and lets a later warden find what a crash left.
 class Cgroup {

@@ -28,6 +28,7 @@
 
 #include "agent/warden/process_tree.h"
 #include "agent/warden/protocol.h"
+#include "agent/warden/stop_order.h"
 #include "common/process_stat.h"
 
 namespace ddprun::agent::warden {
@@ -274,10 +275,6 @@ class Warden {
   // such a worker (a shell that runs the program) it warns the nearest processes that have one.
   void warn_workers(int signal_number);
   void clear(pid_t ended);
-  void ask_workers_to_stop();
-  // Those that were left to a parent that has ended by now; `all`: the others, too.
-  void ask_spared(bool all);
-  void ask_the_rest_to_stop();
   void sweep();
   void reap();
   void reap_in_order_of_death();
@@ -293,19 +290,8 @@ class Warden {
   bool lease_is_over() const;
   bool is_worker(pid_t pid) const;
   bool is_left_behind(pid_t pid) const;  // by a worker that has ended; or it has gone itself
-  bool is_in_asked_group(pid_t pid) const;
-  // Below a process of the same program that handles kStop's signal: a data loader, say. To its
-  // parent the signal would be a failure of it.
-  bool is_parents_to_end(pid_t pid) const;
 
-  // For process_tree; `warden` is this. The workers' groups: who goes where, and no signal.
-  static Visit choose_to_sort(pid_t pid, void* warden);
-  static Visit choose_to_ask(pid_t pid, void* warden);
-  // Those of spared_ whom nobody ends any more.
-  static Visit choose_spared(pid_t pid, void* warden);
-  // Those that kStop's signal has not reached, or not moved (a shell's "&" has SIGINT and SIGQUIT
-  // ignored).
-  static Visit choose_unasked(pid_t pid, void* warden);
+  // For process_tree; `warden` is this.
   // The workers that handle the warning.
   static Visit choose_warned(pid_t pid, void* warden);
   // The process that sent a signal.
@@ -321,8 +307,7 @@ class Warden {
   bool agent_gone_ = false;
   int64_t lease_until_ms_ = 0;  // 0: for ever
   Mode mode_ = Mode::kServing;
-  bool rest_asked_ = false;  // SIGTERM was sent to what the workers left behind
-  bool empty_due_ = false;   // the agent waits for kEmpty
+  bool empty_due_ = false;  // the agent waits for kEmpty
   bool has_children_ = false;
   int64_t swept_at_ms_ = 0;
   Cgroup cgroup_;  // of the workers
@@ -330,64 +315,13 @@ class Warden {
   Worker* workers_ = nullptr;
   size_t num_workers_ = 0;
   size_t capacity_ = 0;
-  int stop_signal_ = 0;  // of kStop
-  // Process groups that it reached.
-  pid_t* asked_groups_ = nullptr;
-  size_t num_asked_groups_ = 0;
-  // Used when there are data loaders. to_ask_ gets kStop's signal; spared_ gets it only when nobody
-  // else ends them.
-  ProcessList to_ask_, spared_;
-  bool spares_ = true;
+  StopOrder stop_;
 
   int warn_signal_ = 0;     // of kWarn, while it is sent
   pid_t sender_ = 0;        // in pass_on()
   bool passed_on_ = false;  // a signal of a worker
   pid_t ended_worker_ = 0;  // likewise of kClear
 };
-
-bool Warden::is_in_asked_group(pid_t pid) const {
-  const pid_t group = getpgid(pid);
-  for (size_t i = 0; i < num_asked_groups_; ++i) {
-    if (asked_groups_[i] == group || asked_groups_[i] == pid) return true;  // as signal_group()
-  }
-  return false;
-}
-
-bool Warden::is_parents_to_end(pid_t pid) const {
-  ProcessStat stat;
-  while (read_process_stat(pid, &stat) && stat.parent > 1 && stat.parent != getpid() &&
-         run_same_program(pid, stat.parent)) {
-    if (handles_signal(stat.parent, stop_signal_)) return true;
-    pid = stat.parent;
-  }
-  return false;
-}
-
-Visit Warden::choose_to_sort(pid_t pid, void* context) {
-  Warden& warden = *static_cast<Warden*>(context);
-  if (!warden.is_in_asked_group(pid)) return Visit::kPass;
-  (warden.is_parents_to_end(pid) ? warden.spared_ : warden.to_ask_).add(pid);
-  return Visit::kPass;
-}
-
-Visit Warden::choose_to_ask(pid_t pid, void* context) {
-  return static_cast<Warden*>(context)->to_ask_.take(pid) ? Visit::kSignal : Visit::kPass;
-}
-
-Visit Warden::choose_spared(pid_t pid, void* context) {
-  Warden& warden = *static_cast<Warden*>(context);
-  if (!warden.spared_.has(pid)) return Visit::kPass;
-  if (warden.spares_ && warden.is_parents_to_end(pid)) return Visit::kPass;
-  warden.spared_.take(pid);
-  return Visit::kSignal;
-}
-
-Visit Warden::choose_unasked(pid_t pid, void* context) {
-  const Warden& warden = *static_cast<Warden*>(context);
-  if (!warden.is_in_asked_group(pid)) return Visit::kSignal;
-  const bool is_deaf = warden.stop_signal_ != SIGTERM && ignores_signal(pid, warden.stop_signal_);
-  return is_deaf ? Visit::kSignal : Visit::kPass;
-}
 
 bool Warden::is_left_behind(pid_t pid) const {
   ProcessStat stat;
@@ -421,7 +355,6 @@ Warden::Warden(int socket, int signal_fd, const char* cgroup_name)
 Warden::~Warden() {
   close(deaths_fd_);
   free(workers_);
-  free(asked_groups_);
 }
 
 int Warden::run() {
@@ -444,8 +377,10 @@ int Warden::run() {
     reap();
     if (set[0].revents) handle_requests();
     if (lease_is_over()) handle_requests();  // what came since poll, maybe during a standstill
-    if (mode_ == Mode::kStopping) ask_spared(false);  // a parent may have ended
-    if (mode_ == Mode::kStopping && num_workers_ == 0 && !rest_asked_) ask_the_rest_to_stop();
+    if (mode_ == Mode::kStopping) {
+      stop_.ask_spared(false);  // a parent may have ended
+      if (num_workers_ == 0 && has_children_) stop_.ask_the_rest();
+    }
     if (lease_is_over()) {
       mode_ = Mode::kKilling;
       swept_at_ms_ = 0;
@@ -544,15 +479,12 @@ bool Warden::handle_request() {
       break;
     case RequestType::kStop:
       empty_due_ = true;
-      if (mode_ == Mode::kStopping) ask_spared(true);
+      if (mode_ == Mode::kStopping) stop_.ask_spared(true);
       if (mode_ != Mode::kServing) break;
       mode_ = Mode::kStopping;
-      stop_signal_ = request.signal_number;
-      asked_groups_ = static_cast<pid_t*>(malloc((num_workers_ + 1) * sizeof(pid_t)));
-      for (size_t i = 0; asked_groups_ && i < num_workers_; ++i) {
-        asked_groups_[num_asked_groups_++] = workers_[i].pid;
-      }
-      ask_workers_to_stop();
+      stop_.begin(request.signal_number, num_workers_);
+      for (size_t i = 0; i < num_workers_; ++i) stop_.add_group(workers_[i].pid);
+      if (!stop_.ask_apart()) signal_workers(request.signal_number);
       signal_workers(SIGCONT);  // a stopped process would not see it
       break;
     case RequestType::kKill:
@@ -633,28 +565,6 @@ void Warden::clear(pid_t ended) {
   if (ended <= 0 || is_worker(ended)) return;
   ended_worker_ = ended;
   signal_descendants(SIGKILL, &choose_left_behind, this);
-}
-
-// SIGINT goes to all, as a terminal sends it: programs expect that.
-void Warden::ask_workers_to_stop() {
-  if (stop_signal_ != SIGINT) signal_descendants(0, &choose_to_sort, this);
-  if (spared_.is_empty()) return signal_workers(stop_signal_);
-  // A process that loses its parent during one look is found by the next. Those born meanwhile, to
-  // save something, are left alone.
-  while (signal_descendants(stop_signal_, &choose_to_ask, this) > 0) {
-  }
-}
-
-void Warden::ask_spared(bool all) {
-  if (all) spares_ = false;
-  if (!spared_.is_empty()) signal_descendants(stop_signal_, &choose_spared, this);
-}
-
-void Warden::ask_the_rest_to_stop() {
-  rest_asked_ = true;
-  if (!has_children_) return;
-  signal_descendants(SIGTERM, &choose_unasked, this);
-  signal_descendants(SIGCONT, &choose_unasked, this);
 }
 
 void Warden::sweep() {

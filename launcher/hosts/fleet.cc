@@ -120,9 +120,7 @@ void Fleet::signalled(int number, bool is_warning, Clock::time_point now) {
   step(now, [&] {
     if (is_warning) return signal_all(number);
     if (echo_.is_echo(number, now_)) {
-      warn(concat("got ", signal_name(number),
-                  " again at once: it counts once; the next signal "
-                  "kills the workers"));
+      warn(SignalEcho::text(number) + "; the next signal kills the workers");
       return;
     }
     constexpr int kEnough = 3;  // the agents kill their workers at the second one

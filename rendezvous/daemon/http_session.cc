@@ -244,12 +244,7 @@ void HttpSession::respond(unsigned status, Page page) {
   arm_timer("the answer to be taken");
   fields_.add("Server", kServiceName);
   fields_.add("Content-Type", page.content_type);
-  if (!page.policy.empty()) {
-    fields_.add("Content-Security-Policy", page.policy);
-    fields_.add("X-Content-Type-Options", "nosniff");
-    fields_.add("Referrer-Policy", "no-referrer");
-    fields_.add("Cache-Control", "no-store");
-  }
+  if (!page.policy.empty()) http::add_page_fields(page.policy, &fields_);
   if (admission_.admitted) {
     fields_.add(security::kAnswerHeader, options_.door->seal(admission_, status, page.body));
   }

@@ -81,6 +81,13 @@ std::string host_field(const Endpoint& endpoint, int socket) {
   return to_string(is_over_loopback(socket) ? Endpoint{"localhost", endpoint.port} : endpoint);
 }
 
+void add_page_fields(std::string_view policy, Fields* fields) {
+  fields->add("Content-Security-Policy", policy);
+  fields->add("X-Content-Type-Options", "nosniff");
+  fields->add("Referrer-Policy", "no-referrer");
+  fields->add("Cache-Control", "no-store");
+}
+
 bool is_rebound(const Request& request, int socket) {
   return is_over_loopback(socket) && !names_this_machine(request);
 }

@@ -39,6 +39,10 @@ bool is_rebound(const Request& request, int socket);
 // that names this machine, whatever alias was asked for.
 std::string host_field(const Endpoint& endpoint, int socket);
 
+// Tells a browser how to treat a page: by `policy` (Content-Security-Policy), as the type that is
+// named and no other. It tells no other server of the page, and keeps no copy.
+void add_page_fields(std::string_view policy, Fields* fields);
+
 inline constexpr char kForeignHost[] =
     "its Host is no name of this machine: ask by an address or as localhost";
 

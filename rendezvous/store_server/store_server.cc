@@ -2,22 +2,15 @@
 #include "rendezvous/store_server/store_server.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
-#include <new>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -26,11 +19,11 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/log.h"
-#include "common/peer_user.h"
 #include "common/socket.h"
 #include "rendezvous/store/rate.h"
-#include "rendezvous/store/request_parser.h"
+#include "rendezvous/store_server/connection.h"
 #include "rendezvous/store_server/file_limit.h"
+#include "rendezvous/store_server/listeners.h"
 
 namespace ddprun::store {
 namespace {
@@ -41,24 +34,9 @@ constexpr std::size_t kReceiveBytes = 64 << 10;
 constexpr std::size_t kGatherBytes = 64 << 10;      // Replies sent in one go.
 constexpr std::size_t kCopiedBodyBytes = 16 << 10;  // Larger values are sent from the store.
 constexpr std::size_t kKeptBytes = 1 << 20;         // Capacity of scratch_ between requests.
-constexpr std::size_t kTurnBytes = 256 << 10;  // Sent to a connection, then others have their turn.
 constexpr int kEventsPerCall = 256;
 constexpr int kCallsPerWakeUp = 16;  // Then others on this io thread have their turn.
-constexpr int kAcceptsPerEvent = 256;
 constexpr milliseconds kAcceptPause{100};
-
-void set_option(int fd, int level, int option, int value) {
-  ::setsockopt(fd, level, option, &value, sizeof value);
-}
-
-// Replies leave at once; a peer whose host vanished is noticed in about four minutes.
-void set_socket_options(int fd) {
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 120);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 30);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-}
 
 UniqueFd make_epoll() {
   UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
@@ -73,66 +51,6 @@ epoll_event make_event(std::uint32_t events, std::uint32_t generation, std::uint
   event.data.u64 = (std::uint64_t{generation} << 32) | number;
   return event;
 }
-
-// The bytes that the socket took, 0 when it is full, -1 when the connection is broken.
-ssize_t send_two(int fd, std::string_view head, std::string_view body) {
-  iovec parts[2] = {{const_cast<char*>(head.data()), head.size()},
-                    {const_cast<char*>(body.data()), body.size()}};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 2;
-  for (;;) {
-    const ssize_t sent = body.empty()
-                             ? ::send(fd, head.data(), head.size(), MSG_NOSIGNAL | MSG_DONTWAIT)
-                             : ::sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) return sent;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return 0;
-    if (errno != EINTR) return -1;
-  }
-}
-
-// Grows where it lies: realloc(3) moves the pages of a large block, where a std::string would copy
-// 32 MiB while others wait.
-class InputBytes {
- public:
-  std::string_view view() const { return {bytes_.get(), size_}; }
-  std::size_t size() const { return size_; }
-
-  // `most`: it is not known to need more room than that.
-  void append(std::string_view bytes, std::size_t most) {
-    const std::size_t size = size_ + bytes.size();
-    if (size > capacity_) {
-      constexpr std::size_t kSlackBytes = 64 << 10;
-      grow_to(std::min(std::max(most, size), size + std::max(size, kSlackBytes)));
-    }
-    std::memcpy(bytes_.get() + size_, bytes.data(), bytes.size());
-    size_ = size;
-  }
-
-  // The memory is given back.
-  void drop_front(std::size_t size) {
-    if (size == 0) return;
-    InputBytes rest;
-    if (size < size_) rest.append(view().substr(size), size_ - size);
-    std::swap(*this, rest);
-  }
-
- private:
-  struct Free {
-    void operator()(char* bytes) const { std::free(bytes); }
-  };
-
-  void grow_to(std::size_t capacity) {
-    auto* const bytes = static_cast<char*>(std::realloc(bytes_.get(), capacity));
-    if (bytes == nullptr) throw std::bad_alloc();
-    static_cast<void>(bytes_.release());
-    bytes_.reset(bytes);
-    capacity_ = capacity;
-  }
-
-  std::unique_ptr<char, Free> bytes_;
-  std::size_t size_ = 0, capacity_ = 0;
-};
 
 }  // namespace
 
@@ -158,146 +76,6 @@ class LocalBackend final : public Backend {
   StoreState state_;
 };
 
-// One client's socket with what waits to be parsed and what waits to be sent. It holds buffers only
-// while a request is partial or the client doesn't read.
-class Connection {
- public:
-  // `fd` is non-blocking. `peer` is kept in 28 bytes, for log lines after the peer has gone.
-  Connection(UniqueFd fd, const SocketAddress& peer, std::uint32_t generation,
-             const RequestLimits& limits)
-      : fd_(std::move(fd)), generation_(generation), parser_(limits) {
-    static_assert(sizeof peer_ == sizeof(sockaddr_in6));
-    std::memcpy(peer_, &peer.storage, sizeof peer_);
-  }
-
-  int fd() const { return fd_.get(); }
-  std::uint32_t generation() const { return generation_; }
-  std::string peer_text() const {
-    SocketAddress address;
-    std::memcpy(&address.storage, peer_, sizeof peer_);
-    address.length = sizeof peer_;
-    return address.text();
-  }
-
-  RequestParser& parser() { return parser_; }
-
-  // Bytes of requests that are not parsed yet.
-  std::string_view input() const { return input_.view(); }
-  // Grows no faster than bytes arrive: doubled, but not beyond what the request is known to need.
-  void add_input(std::string_view bytes) { input_.append(bytes, parser_.needed_bytes()); }
-  void consume_input(std::size_t size) { input_.drop_front(size); }
-
-  // Sends, or keeps what the socket doesn't take now. False: the connection is broken.
-  bool send(std::string_view head, const SharedValue& body) {
-    const std::size_t size = head.size() + (body ? body->size() : 0);
-    if (size == 0) return true;
-    if (blocked() || sent_in_turn_ >= kTurnBytes) {
-      keep(head, body, 0);
-      return true;
-    }
-    // No more: where the client reads as fast, one call would send all of a large value.
-    const std::string_view part = body ? std::string_view(*body).substr(0, kTurnBytes) : "";
-    const ssize_t sent = send_two(fd_.get(), head, part);
-    if (sent < 0) return false;
-    sent_in_turn_ += static_cast<std::size_t>(sent);
-    if (static_cast<std::size_t>(sent) < size) keep(head, body, static_cast<std::size_t>(sent));
-    return true;
-  }
-
-  // Replies may be sent again: others have had their turn.
-  void begin_turn() { sent_in_turn_ = 0; }
-
-  // Sends of what is kept. False: broken.
-  bool flush() {
-    while (output_ && sent_in_turn_ < kTurnBytes) {
-      const std::string_view rest =
-          output_->pieces.front().view().substr(output_->sent_of_first, kTurnBytes);
-      const ssize_t sent = rest.empty() ? 0 : send_two(fd_.get(), rest, "");
-      if (sent < 0) return false;
-      if (sent == 0 && !rest.empty()) return true;
-      if (sent > 0) output_->last_progress = Clock::now();
-      sent_in_turn_ += static_cast<std::size_t>(sent);
-      output_->sent_of_first += static_cast<std::size_t>(sent);
-      output_->bytes -= static_cast<std::size_t>(sent);
-      if (!output_->pieces.front().body) output_->own_bytes -= static_cast<std::size_t>(sent);
-      if (output_->sent_of_first < output_->pieces.front().view().size()) continue;
-      output_->pieces.pop_front();
-      output_->own_bytes -= sizeof(Output::Piece);
-      output_->sent_of_first = 0;
-      if (output_->pieces.empty()) output_.reset();
-    }
-    return true;
-  }
-
-  bool blocked() const { return output_ != nullptr; }
-  std::size_t unsent_bytes() const { return output_ ? output_->bytes : 0; }
-
-  // When the client last took bytes, or began to block. Meaningful while blocked().
-  Clock::time_point last_progress() const {
-    return output_ ? output_->last_progress : Clock::time_point();
-  }
-
-  // The bytes in this connection's own buffers; values that it shares with the store don't count.
-  std::size_t buffered_bytes() const { return input_.size() + (output_ ? output_->own_bytes : 0); }
-
-  // Bookkeeping of the server.
-  std::size_t accounted_bytes = 0;  // of buffered_bytes(), in the server's sum
-  std::uint32_t interest = 0;       // epoll events that it is registered for
-  bool closing = false;             // to be closed at the end of the event
-  bool held = false;                // not read, in a list of the server of those that wait to go on
-  bool is_large = false;            // held for its next request; its end is watched
-  bool watched = false;             // in the server's list of those that were blocked
-
- private:
-  struct Output {
-    struct Piece {
-      std::string bytes;
-      SharedValue body;  // instead of bytes
-      std::string_view view() const { return body ? std::string_view(*body) : bytes; }
-    };
-    std::deque<Piece> pieces;
-    std::size_t sent_of_first = 0;
-    std::size_t bytes = 0;
-    std::size_t own_bytes = 0;  // of these, not shared; and of the pieces
-    Clock::time_point last_progress;
-  };
-
-  void keep(std::string_view head, const SharedValue& body, std::size_t already_sent) {
-    if (!output_) {
-      output_ = std::make_unique<Output>();
-      output_->last_progress = Clock::now();
-    }
-    const std::size_t sent_of_head = std::min(head.size(), already_sent);
-    head.remove_prefix(sent_of_head);
-    output_->bytes += head.size();
-    output_->own_bytes += head.size();
-    if (!head.empty()) {
-      // Small replies share a piece.
-      constexpr std::size_t kJoinBytes = 4096;
-      std::deque<Output::Piece>& pieces = output_->pieces;
-      if (!pieces.empty() && !pieces.back().body && pieces.back().bytes.size() < kJoinBytes) {
-        pieces.back().bytes.append(head);
-      } else {
-        pieces.push_back({std::string(head), nullptr});
-        output_->own_bytes += sizeof(Output::Piece);
-      }
-    }
-    if (!body) return;
-    if (output_->pieces.empty()) output_->sent_of_first = already_sent - sent_of_head;
-    output_->bytes += body->size() - (already_sent - sent_of_head);
-    output_->pieces.push_back({std::string(), body});
-    output_->own_bytes += sizeof(Output::Piece);
-  }
-
-  UniqueFd fd_;
-  std::uint32_t generation_;
-  unsigned char peer_[28];  // sockaddr_in or sockaddr_in6
-  RequestParser parser_;
-  InputBytes input_;
-  std::size_t sent_in_turn_ = 0;
-  std::unique_ptr<Output> output_;
-};
-
 // All sockets are in one level-triggered epoll set of the server's own, and only that set's
 // descriptor is known to Asio. So a wake-up takes a batch of events with one call. Asio's own
 // sockets would cost an epoll_ctl or a fruitless recv per request.
@@ -307,11 +85,6 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     int fd = -1;
     std::uint32_t generation = 0;
     Clock::time_point since;
-  };
-
-  struct Listener {
-    UniqueFd fd;
-    bool is_for_loopback = false;
   };
 
  public:
@@ -326,6 +99,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
         sweep_timer_(io),
         large_timer_(io),
         accept_timer_(io),
+        listeners_(epoll_.native_handle(), options_.name, options_.only_user),
         buffer_(kReceiveBytes) {}
 
   // Once, after construction.
@@ -375,29 +149,17 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void on_listener(std::size_t index) {
-    int last_error = 0;
-    bool has_accepted = false;
-    for (int i = 0; i < kAcceptsPerEvent; ++i) {
-      SocketAddress peer;
-      peer.length = sizeof peer.storage;
-      const int fd =
-          ::accept4(listeners_[index].fd.get(), reinterpret_cast<sockaddr*>(&peer.storage),
-                    &peer.length, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd >= 0) {
-        UniqueFd connection(fd);
-        has_accepted = true;
-        if (listeners_[index].is_for_loopback && !is_local_address(peer)) {
-          refuse_from_elsewhere(peer);
-        } else if (is_welcome(fd)) {
-          add_connection(std::move(connection), peer);
-        }
-        continue;
-      }
-      last_error = errno;
-      if (last_error == EAGAIN || last_error == EWOULDBLOCK) return;
-      if (!is_of_one_connection(last_error)) return pause_accepting(last_error);
-    }
-    if (!has_accepted) pause_accepting(last_error);
+    const int error = listeners_.accept(index, [this](UniqueFd fd, const SocketAddress& peer) {
+      add_connection(std::move(fd), peer);
+    });
+    if (error == 0) return;
+    listeners_.pause(error, num_connections_);
+    call_after(accept_timer_, kAcceptPause, &Impl::resume_accepting);
+  }
+
+  void resume_accepting() {
+    accept_timer_.cancel();
+    listeners_.resume();
   }
 
   void on_readable(Connection& connection) {
@@ -440,13 +202,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   // ---- connections ----
 
   void listen(UniqueFd listener, bool is_for_loopback) {
-    set_socket_options(listener.get());  // Accepted sockets inherit them.
-    epoll_event event = make_event(EPOLLIN, 0, static_cast<std::uint32_t>(listeners_.size()));
-    if (accepting_ &&
-        ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, listener.get(), &event) != 0) {
-      throw_system_error("epoll_ctl", errno);
-    }
-    listeners_.push_back({std::move(listener), is_for_loopback});
+    listeners_.add(std::move(listener), is_for_loopback);
   }
 
   void adopt(UniqueFd connection) {
@@ -459,24 +215,6 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     ::fcntl(connection.get(), F_SETFL, ::fcntl(connection.get(), F_GETFL) | O_NONBLOCK);
     set_socket_options(connection.get());
     add_connection(std::move(connection), peer);
-  }
-
-  bool is_welcome(int fd) {
-    if (!options_.only_user) return true;
-    const auto user = peer_user(fd);
-    if (user == options_.only_user) return true;
-    // Nobody's: it has gone already.
-    if (user && refused_users_.insert(*user).second) {
-      log_warning(options_.name, ": refused a connection of user ", *user, ": it is for user ",
-                  *options_.only_user, " alone (said once)");
-    }
-    return false;
-  }
-
-  void refuse_from_elsewhere(const SocketAddress& peer) {
-    if (std::exchange(said_from_elsewhere_, true)) return;
-    log_warning(options_.name, ": refused a connection from ", peer.text(),
-                ": all its nodes are on this machine (said once)");
   }
 
   void add_connection(UniqueFd fd, const SocketAddress& peer) {
@@ -539,7 +277,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       deliver(outcome, nullptr);
     }
     if (!marked_.empty()) go_on_later();
-    if (!accepting_) resume_accepting();
+    if (listeners_.is_paused()) resume_accepting();
     say_if_unused();
   }
 
@@ -640,11 +378,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   void wait_for_large() {
     if (large_.empty() || waits_for_large_) return;
     waits_for_large_ = true;
-    large_timer_.expires_after(large_rate_.time_until_allowed(Clock::now()));
-    large_timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
-      const std::shared_ptr<Impl> self = weak.lock();
-      if (self && !error) self->go_on_with_large();
-    });
+    call_after(large_timer_, large_rate_.time_until_allowed(Clock::now()), &Impl::go_on_with_large);
   }
 
   void account(Connection& connection) {
@@ -656,34 +390,6 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       close_later(connection, concat("the store is full: with what is being received and sent it "
                                      "holds ",
                                      total, " bytes, the limit is ", options_.max_total_bytes));
-    }
-  }
-
-  void pause_accepting(int error_number) {
-    if (said_accept_errors_.insert(error_number).second) {
-      log_error(options_.name, ": can't accept more than ", num_connections_,
-                " connections now: ", accept_trouble(error_number));
-    }
-    if (accepting_) {
-      accepting_ = false;
-      for (const Listener& listener : listeners_) {
-        ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_DEL, listener.fd.get(), nullptr);
-      }
-    }
-    accept_timer_.expires_after(kAcceptPause);
-    accept_timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
-      const std::shared_ptr<Impl> self = weak.lock();
-      if (self && !error) self->resume_accepting();
-    });
-  }
-
-  void resume_accepting() {
-    if (accepting_) return;
-    accepting_ = true;
-    accept_timer_.cancel();
-    for (std::size_t i = 0; i < listeners_.size(); ++i) {
-      epoll_event event = make_event(EPOLLIN, 0, static_cast<std::uint32_t>(i));
-      ::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, listeners_[i].fd.get(), &event);
     }
   }
 
@@ -796,10 +502,15 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     if (sweeping_) return;
     sweeping_ = true;
     const milliseconds shorter = std::min(options_.handshake_timeout, options_.stall_timeout);
-    sweep_timer_.expires_after(std::clamp(shorter / 4, milliseconds(5), milliseconds(5000)));
-    sweep_timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    call_after(sweep_timer_, std::clamp(shorter / 4, milliseconds(5), milliseconds(5000)),
+               &Impl::sweep);
+  }
+
+  void call_after(boost::asio::steady_timer& timer, Clock::duration delay, void (Impl::*then)()) {
+    timer.expires_after(delay);
+    timer.async_wait([weak = weak_from_this(), then](const boost::system::error_code& error) {
       const std::shared_ptr<Impl> self = weak.lock();
-      if (self && !error) self->sweep();
+      if (self && !error) (self.get()->*then)();
     });
   }
 
@@ -851,7 +562,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   boost::asio::steady_timer sweep_timer_;
   boost::asio::steady_timer large_timer_;
   boost::asio::steady_timer accept_timer_;
-  std::vector<Listener> listeners_;
+  Listeners listeners_;
   std::vector<std::unique_ptr<Connection>> connections_;  // Index: descriptor = ConnectionId.
   std::vector<int> marked_;                               // To be closed by close_marked().
   std::deque<Handle> handshakes_;  // Oldest first; some have shaken hands or gone.
@@ -871,10 +582,6 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::size_t buffered_bytes_ = 0;
   std::uint64_t num_requests_ = 0;
   std::uint32_t next_generation_ = 1;
-  std::set<uid_t> refused_users_;  // were named in the log
-  bool said_from_elsewhere_ = false;
-  bool accepting_ = true;
-  std::set<int> said_accept_errors_;
   bool sweeping_ = false;
 };
 

@@ -30,5 +30,11 @@ TEST_CASE("signal echo: a third signal is none") {
   CHECK_FALSE(echo.is_echo(SIGINT, now));
 }
 
+TEST_CASE("signal echo: the sentence names the signal, and how it comes again") {
+  CHECK(SignalEcho::text(SIGTERM) == "got SIGTERM again at once: it counts once");
+  CHECK(SignalEcho::text(SIGINT, ", by srun") ==
+        "got SIGINT again at once, by srun: it counts once");
+}
+
 }  // namespace
 }  // namespace ddprun

@@ -477,7 +477,8 @@ TEST_CASE("Status page: one document that asks for nothing, with a policy that s
              Contains("200 OK") && Contains("Content-Type: text/html; charset=utf-8") &&
                  Contains("Content-Security-Policy: default-src 'none'; script-src 'sha256-") &&
                  Contains("connect-src 'self'") && Contains("frame-ancestors 'none'") &&
-                 !Contains("unsafe") && Contains("X-Content-Type-Options: nosniff"));
+                 !Contains("unsafe") && Contains("X-Content-Type-Options: nosniff") &&
+                 Contains("Referrer-Policy: no-referrer") && Contains("Cache-Control: no-store"));
   CHECK_THAT(answer, Contains("<!doctype html>") && !Contains("http://") && !Contains("https://") &&
                          !Contains("innerHTML"));
   CHECK_THAT(served.exchange("GET /v1/watch HTTP/1.1\r\nHost: localhost\r\n\r\n"),
