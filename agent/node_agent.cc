@@ -174,7 +174,7 @@ void NodeAgent::leave(const action::Exit& exit) {
   rounds_.leave();
   if (exit.verdict.exit_code == 0) return events_.exited(exit);
   farewell_ = [this, exit] { events_.exited(exit); };
-  auto limit = options_.machine.join.timeouts.stop_grace;
+  auto limit = options_.machine.join.timeouts.shutdown;
   if (exit.verdict.exit_code == static_cast<int>(ExitCode::kRetryable)) {
     limit = std::min(limit, kFarewellAfterLoss);  // a lost node's connections may never end
   }

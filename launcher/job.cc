@@ -41,7 +41,7 @@
 #include "launcher/step_token.h"
 #include "launcher/terminal_text.h"
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/daemon/service.h"
+#include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/messages/messages.h"
 
 namespace ddprun::launcher {
@@ -161,7 +161,7 @@ class NodeJob {
         begun_(Clock::now()),
         claim_(claim()),
         io_(1),
-        service_(io_, std::move(manager)),
+        notifier_(io_, std::move(manager)),
         signals_(io_),
         halts_(io_),
         patience_(io_),
@@ -209,7 +209,7 @@ class NodeJob {
     wait_for_halt();
     wait_for_abandonment();
     plan_.config.preflight_doctor == DoctorGate::kOff ? run_preflight() : run_doctor();
-    service_.ready([this] { return status(); });
+    notifier_.ready([this] { return status(); });
     io_.run();
     metrics_.reset();
     if (daemon_) forget_step_token();  // of a job that never began
@@ -438,13 +438,13 @@ class NodeJob {
     if (exit_) return io_.stop();  // all is over but the farewell to the other nodes
     if (!signalled_) {
       signalled_ = true;
-      service_.stopping();
+      notifier_.stopping();
       const bool goes_on_elsewhere =
           plan_.config.min_nodes < plan_.config.max_nodes && daemon_ == nullptr;
       tell(LogLevel::kWarning,
            has_begun_
                ? concat("got ", signal_name(number), ": stopping the workers (SIGKILL after ",
-                        plan_.config.timeouts.stop_grace.count() / 1000.0,
+                        plan_.config.timeouts.shutdown.count() / 1000.0,
                         " s); a second signal kills them now",
                         goes_on_elsewhere ? ", and ends the job on the other nodes" : "")
                : concat("got ", signal_name(number), ": leaving; no worker was started"));
@@ -665,7 +665,7 @@ class NodeJob {
     if (!jobs.empty()) say_what_goes_on(jobs);
     const auto serve =
         jobs.empty() ? rendezvous::Serve::kUntilTimeout : rendezvous::Serve::kUntilJobsEnd;
-    daemon_->when_idle(plan_.config.timeouts.stop_grace + kFarewellTimeout, serve,
+    daemon_->when_idle(plan_.config.timeouts.shutdown + kFarewellTimeout, serve,
                        [this] { io_.stop(); });
   }
 
@@ -676,7 +676,7 @@ class NodeJob {
   EndpointClaim claim_;
 
   boost::asio::io_context io_;
-  rendezvous::Service service_;
+  rendezvous::SystemdNotifier notifier_;
   boost::asio::signal_set signals_;
   boost::asio::signal_set halts_;  // SIGTSTP, with several nodes
   boost::asio::steady_timer patience_;

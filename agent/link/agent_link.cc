@@ -46,7 +46,7 @@ using LinkConnectors = std::vector<std::unique_ptr<LinkConnector>>;
 // While the open connection to one of several endpoints is quiet, the others are tried: only who
 // leads takes an agent in, so whoever does has taken the quiet one's place. Held by shared_ptr, of
 // which the timers' handlers keep a weak one.
-class LookOut : public std::enable_shared_from_this<LookOut> {
+class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
   // `handler`, to be dropped when the generation has moved on, or this object is gone.
   template <typename Handler>
   auto guard(Handler handler) {
@@ -63,7 +63,7 @@ class LookOut : public std::enable_shared_from_this<LookOut> {
   using Found = std::function<void(std::size_t index, std::shared_ptr<FrameStream> stream)>;
 
   // `connectors` and `keep_alive` are the owner's, and live until stop() at least.
-  LookOut(asio::io_context& io, LinkConnectors& connectors, const KeepAlive& keep_alive)
+  EndpointProbe(asio::io_context& io, LinkConnectors& connectors, const KeepAlive& keep_alive)
       : connectors_(connectors), keep_alive_(keep_alive), quiet_timer_(io) {
     for (std::size_t i = 0; i < connectors.size(); ++i) pauses_.emplace_back(io);
     lengths_.resize(connectors.size());
@@ -185,7 +185,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     for (Endpoint& endpoint : endpoints) {
       connectors_.push_back(std::make_unique<LinkConnector>(io, std::move(endpoint), security));
     }
-    look_out_ = std::make_shared<LookOut>(io, connectors_, keep_alive_);
+    probe_ = std::make_shared<EndpointProbe>(io, connectors_, keep_alive_);
   }
 
   void connect(milliseconds timeout) {
@@ -374,17 +374,16 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     last_sign_ = Clock::now();
     const auto news = keep_alive_.ponged(payload, last_sign_);
     if (!news) return;
-    if (variants::holds_alternative<agent_event::LinkAnswered>(*news)) look_out_->answered();
+    if (variants::holds_alternative<agent_event::LinkAnswered>(*news)) probe_->answered();
     emit(*news);
   }
 
   void watch() {
     ping_and_watch();
     if (state_ != State::kOpen) return;
-    look_out_->watch(open_at_,
-                     guard([this](std::size_t index, std::shared_ptr<FrameStream> stream) {
-                       found_another({index, std::move(stream)});
-                     }));
+    probe_->watch(open_at_, guard([this](std::size_t index, std::shared_ptr<FrameStream> stream) {
+                    found_another({index, std::move(stream)});
+                  }));
   }
 
   void ping_and_watch() {
@@ -442,7 +441,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     ++generation_;
     timer_.cancel();
     ping_timer_.cancel();
-    look_out_->stop();
+    probe_->stop();
     for (const auto& connector : connectors_) connector->cancel();
     if (successor_.stream) successor_.stream->close();
     successor_.stream.reset();
@@ -461,15 +460,15 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
   std::function<void(std::string_view)> on_binary_;  // constant once connect() was called
   LinkConnectors connectors_;                        // by endpoint
   EndpointTurns turns_;
-  std::shared_ptr<LookOut> look_out_;  // second owner: its handlers, for a call
-  asio::steady_timer timer_;           // back-off
+  std::shared_ptr<EndpointProbe> probe_;  // second owner: its handlers, for a call
+  asio::steady_timer timer_;              // back-off
   asio::steady_timer ping_timer_;
   State state_ = State::kIdle;
   std::uint64_t generation_ = 0;
   std::shared_ptr<FrameStream> frames_;  // second owner: its handlers; set in kOpen
   std::size_t open_at_ = 0;              // frames_' endpoint
   std::size_t welcomed_at_ = 0;          // of the last connection that was welcome
-  Connection successor_;                 // found by look_out_, for the next connect()
+  Connection successor_;                 // found by probe_, for the next connect()
   Clock::time_point begun_, deadline_;
   std::size_t num_attempts_ = 0;
   milliseconds backoff_{0};

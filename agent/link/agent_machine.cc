@@ -126,7 +126,7 @@ void AgentMachine::decide_here(JobEnd end) {
   end.rounds = round_;
   if (failed_) end.first_failure = failure_;
   exit_ = agent_action::Exit{std::move(end), true};
-  stop_workers(join_.timeouts.stop_grace);
+  stop_workers(join_.timeouts.shutdown);
 }
 
 void AgentMachine::finish_if_done() {
@@ -227,7 +227,7 @@ void AgentMachine::on(const agent_event::LinkDown& event) {
   }
   // Another one may lead soon, and wait for this node as long (Job::without_rendezvous_until).
   if (options_.endpoints.size() > 1 && are_on()) {
-    emit(agent_action::Lease{*reach_deadline_ + join_.timeouts.stop_grace});
+    emit(agent_action::Lease{*reach_deadline_ + join_.timeouts.shutdown});
   }
   reach_again(" ends every connection: " + event.reason);
 }

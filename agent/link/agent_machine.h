@@ -43,7 +43,7 @@ struct AgentOptions {
   std::chrono::milliseconds embedded_lost_timeout{
       3'000};                                      // the rendezvous was embedded, and is lost
   std::chrono::milliseconds leave_timeout{2'000};  // after Leave: until the job's end is confirmed
-  std::chrono::milliseconds stop_margin{10'000};   // beyond stop_grace until WorkersGone
+  std::chrono::milliseconds stop_margin{10'000};   // beyond shutdown until WorkersGone
   // Between pings. 0, or more than half the keep-alive time: a third of that is used.
   std::chrono::milliseconds keep_alive_interval{0};
   bool prewarm = false;  // a spare starts its workers before it has a place for them
@@ -155,7 +155,7 @@ class AgentMachine {
   // May be called again; a shorter grace shortens the wait.
   void stop_workers(std::chrono::milliseconds grace, bool after_records = false);
   // The round is over: in order, and what is being recorded first.
-  void stop_in_order() { stop_workers(join_.timeouts.stop_grace, true); }
+  void stop_in_order() { stop_workers(join_.timeouts.shutdown, true); }
 
   // Until when the rendezvous can't have started another round without this node's workers.
   void renew_lease();

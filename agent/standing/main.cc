@@ -41,7 +41,7 @@
 #include "common/text.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/terminal_text.h"
-#include "rendezvous/daemon/service.h"
+#include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/security/tls.h"
 
 namespace {
@@ -84,7 +84,7 @@ class StandingAgent {
         program_(own_folder() + "/ddprun"),
         user_(own_user()),
         io_(1),
-        service_(io_, std::move(manager)),
+        notifier_(io_, std::move(manager)),
         signals_(io_, SIGTERM, SIGINT, SIGQUIT),
         outlived_(io_, SIGUSR1, SIGUSR2),
         hang_up_(io_, SIGHUP),
@@ -122,7 +122,7 @@ class StandingAgent {
     reload_by_signal();
     log_info("node ", options_.node, " of ", user_, ", ", options_.slots, " slots, stands at ",
              options_.endpoint_text);
-    service_.ready([this] { return status(); });
+    notifier_.ready([this] { return status(); });
     io_.run();
     return exit_status_;
   }
@@ -339,7 +339,7 @@ class StandingAgent {
   }
 
   void reload() {
-    service_.reloading();
+    notifier_.reloading();
     try {
       const bool has_files = !options_.token_file.empty() || options_.tls.any();
       if (has_files) link_->use(security_of(options_));
@@ -348,7 +348,7 @@ class StandingAgent {
     } catch (const Error& error) {
       log_error("got SIGHUP: ", error.what(), "; what was read before stays in force");
     }
-    service_.reloaded();
+    notifier_.reloaded();
   }
 
   // They would end it by default, and every job here with it: what warns all processes of a node,
@@ -380,7 +380,7 @@ class StandingAgent {
 
   void leave() {
     is_leaving_ = true;
-    service_.stopping();
+    notifier_.stopping();
     for (auto& [gang, part] : parts_) stop(part);
     finish_if_idle();
   }
@@ -405,7 +405,7 @@ class StandingAgent {
   const std::string instance_, program_, user_;
 
   asio::io_context io_;
-  rendezvous::Service service_;
+  rendezvous::SystemdNotifier notifier_;
   asio::signal_set signals_, outlived_, hang_up_;
   asio::steady_timer end_timer_;
   std::map<std::string, Part> parts_;  // by gang, until they are forgotten

@@ -304,7 +304,7 @@ std::vector<NamedLimit> limits_of(const LaunchConfig& config) {
       {"start-timeout", seconds(config.timeouts.start)},
       {"exit-barrier-timeout", seconds(config.timeouts.exit_barrier)},
       {"replacement-timeout", seconds(config.timeouts.replacement)},
-      {"shutdown-timeout", static_cast<double>(config.timeouts.stop_grace.count()) / 1000},
+      {"shutdown-timeout", static_cast<double>(config.timeouts.shutdown.count()) / 1000},
       {"time-limit",
        preemption.time_limit ? seconds(*preemption.time_limit) : std::optional<double>()},
   };

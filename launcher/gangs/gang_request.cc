@@ -89,7 +89,7 @@ class GangPlanner {
     spec.workers = config_.nproc_per_node;
     spec.directory = origin_.directory;
     spec.stop_ms = gangs::stop_ms_of(
-        std::chrono::duration_cast<std::chrono::milliseconds>(config_.timeouts.stop_grace));
+        std::chrono::duration_cast<std::chrono::milliseconds>(config_.timeouts.shutdown));
     for (const auto& [name, value] : line_.values.of_any_machine()) {
       const bool is_agents = std::ranges::find(kOfAgents, name) != kOfAgents.end();
       if (is_forwarded_option(name) && !is_agents) {

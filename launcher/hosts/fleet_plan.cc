@@ -164,7 +164,7 @@ class FleetPlanner {
       fleet.stop_signals = handled;
     }
     fleet.reach_timeout = options_.timeout;
-    fleet.stop_timeout = config_.timeouts.stop_grace + kLauncherPatience;
+    fleet.stop_timeout = config_.timeouts.shutdown + kLauncherPatience;
     fleet.verdict_patience += config_.timeouts.replacement;
   }
 
@@ -176,7 +176,7 @@ class FleetPlanner {
       refuse("the working directory is gone: start ddprun in one that is there");
     }
     job.stop_signal = plan_.fleet.stop_signals.front();
-    job.stop_time = std::chrono::ceil<seconds>(config_.timeouts.stop_grace + kAgentPatience);
+    job.stop_time = std::chrono::ceil<seconds>(config_.timeouts.shutdown + kAgentPatience);
     for (const auto& [name, value] : given_) {
       if (is_forwarded_option(name)) job.arguments.push_back("--" + name + "=" + value);
     }

@@ -37,7 +37,7 @@
 #include "launcher/hosts/channel_end.h"
 #include "launcher/hosts/own_lines.h"
 #include "launcher/terminal_text.h"
-#include "rendezvous/daemon/service.h"
+#include "rendezvous/daemon/systemd_notifier.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -169,7 +169,7 @@ class HostsJob : private FleetActions {
         keep_alive_(config.hosts.keep_alive),
         warnings_(config.preemption.signals),
         io_(1),
-        service_(io_, std::move(manager)),
+        notifier_(io_, std::move(manager)),
         signals_(io_),
         halts_(io_),
         timer_(io_),
@@ -196,7 +196,7 @@ class HostsJob : private FleetActions {
     wait_for_signal();
     wait_for_halt();
     fleet_.tick(Clock::now());
-    service_.ready([this] { return concat("a job on ", nodes_.size(), " hosts"); });
+    notifier_.ready([this] { return concat("a job on ", nodes_.size(), " hosts"); });
     io_.run();
     signals_.clear();
     halts_.clear();
@@ -449,7 +449,7 @@ class HostsJob : private FleetActions {
   const std::vector<int> warnings_;  // signals: the job will be preempted
 
   boost::asio::io_context io_;
-  rendezvous::Service service_;
+  rendezvous::SystemdNotifier notifier_;
   boost::asio::signal_set signals_;
   boost::asio::signal_set halts_;  // SIGTSTP, SIGCONT
   boost::asio::steady_timer timer_;

@@ -165,7 +165,7 @@ std::vector<Option> time_options() {
        "workers run on for this long without a rendezvous", kGroup,
        seconds_to(&T::rendezvous_lost)},
       {"shutdown-timeout", "SECONDS", "30", "from SIGTERM to SIGKILL", kGroup,
-       seconds_to(&T::stop_grace)},
+       seconds_to(&T::shutdown)},
   };
   for (const TimeLimit& limit : time_limits()) {
     options.push_back({limit.option, "SECONDS", limit.fallback, limit.help, kGroup,

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "common/exit_codes.h"
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/journal/journal_file.h"
@@ -124,7 +124,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events that carrying out actions caused
-  journal::UnkeptActions unkept_;
+  journal::JournalGate unkept_;
   bool feeding_ = false;
   bool stopped_ = false;
   std::function<void()> idle_done_;

@@ -16,8 +16,8 @@
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_pages.h"
 #include "rendezvous/daemon/http_session.h"
-#include "rendezvous/daemon/led_jobs.h"
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/leader_state.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 #include "rendezvous/daemon/port_listener.h"
 #include "rendezvous/daemon/watchers.h"
 #include "rendezvous/gangs/gang_json.h"
@@ -162,7 +162,7 @@ class Daemon::Impl {
   }
 
   bool leads() const { return jobs_ != nullptr; }
-  LedJobs& led() const {
+  LeaderState& led() const {
     DDPRUN_CHECK(leads());
     return *jobs_;
   }
@@ -238,7 +238,7 @@ class Daemon::Impl {
  private:
   void begin(std::optional<KeptJobs> kept) {
     stores_.emplace(io_, options_.store, options_.job_limits, options_.limits, only_user());
-    jobs_ = std::make_unique<LedJobs>(
+    jobs_ = std::make_unique<LeaderState>(
         io_, options_, *stores_, counts_, std::move(kept), gang_options(),
         [this](const auto& said) { watchers_->said(said.connection, said.tail); });
   }
@@ -303,23 +303,23 @@ class Daemon::Impl {
     // A part of the descriptors is for agents and files alone, whoever asks for more.
     const auto limit = static_cast<int>(std::min<std::size_t>(store::raise_file_limit(), 1 << 30));
     const int reserve = std::min(limit / 4, kMostReservedDescriptors);
-    newcomers_ = std::make_shared<Newcomers>(
-        io_, Newcomers::Options{.max = options_.max_handshakes,
-                                .max_per_address = options_.max_handshakes_per_address,
-                                .time_limit = options_.newcomer_timeout,
-                                .max_descriptor = limit - reserve / 4});
+    newcomers_ = std::make_shared<PendingHandshakes>(
+        io_, PendingHandshakes::Options{.max = options_.max_handshakes,
+                                        .max_per_address = options_.max_handshakes_per_address,
+                                        .time_limit = options_.newcomer_timeout,
+                                        .max_descriptor = limit - reserve / 4});
 
     if (security_.token) gate_ = std::make_shared<ProofGate>(io_, options_.handshake_timeout);
     set_security(security_);
 
-    TlsTurns::Options turns;
+    TlsAdmission::Options turns;
     turns.max_under_way = options_.max_tls_handshakes;
     turns.max_per_address = options_.max_tls_handshakes_per_address;
     turns.turn = options_.tls_turn;
     turns.begin = [this](UniqueFd connection, Newcomer newcomer) {
       take_http(std::move(connection), std::move(newcomer), true);
     };
-    turns_ = std::make_shared<TlsTurns>(io_, newcomers_, std::move(turns));
+    turns_ = std::make_shared<TlsAdmission>(io_, newcomers_, std::move(turns));
 
     PortListener::Options port;
     port.is_closed = security_.token || security_.tls;
@@ -466,14 +466,14 @@ class Daemon::Impl {
   OwnConnections own_;
   std::string beyond_loopback_;  // one of them that is; empty: none
   DaemonCounts counts_;
-  std::string leader_;                        // of whom this one stands by; empty: not known
-  std::optional<RoundStores> stores_;         // set while it leads
-  std::unique_ptr<LedJobs> jobs_;             // set while it leads
-  std::shared_ptr<security::HttpDoor> door_;  // second owners: the sessions; null: no token
-  std::shared_ptr<ProofGate> gate_;           // likewise; null: no token
-  std::shared_ptr<PortListener> listener_;    // likewise
-  std::shared_ptr<TlsTurns> turns_;           // likewise
-  std::shared_ptr<Newcomers> newcomers_;      // second owners: its members
+  std::string leader_;                            // of whom this one stands by; empty: not known
+  std::optional<RoundStores> stores_;             // set while it leads
+  std::unique_ptr<LeaderState> jobs_;             // set while it leads
+  std::shared_ptr<security::HttpDoor> door_;      // second owners: the sessions; null: no token
+  std::shared_ptr<ProofGate> gate_;               // likewise; null: no token
+  std::shared_ptr<PortListener> listener_;        // likewise
+  std::shared_ptr<TlsAdmission> turns_;           // likewise
+  std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
   WaitingPages waiting_pages_;
   const std::shared_ptr<Watchers> watchers_;  // second owners: its waits
   std::map<std::uint64_t, Session> sessions_;

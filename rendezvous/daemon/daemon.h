@@ -50,7 +50,7 @@ struct DaemonOptions {
   // Connections that have not said who they are, and those of one address (newcomers.h).
   std::size_t max_handshakes = 4096;
   std::size_t max_handshakes_per_address = 2048;
-  // TLS sessions among them, and those of one address; others wait for their turn (TlsTurns).
+  // TLS sessions among them, and those of one address; others wait for their turn (TlsAdmission).
   std::size_t max_tls_handshakes = 128;
   std::size_t max_tls_handshakes_per_address = 32;
   std::chrono::milliseconds tls_turn{2'000};

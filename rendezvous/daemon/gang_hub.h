@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 #include "rendezvous/gangs/gang_queue.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/journal/journal.h"
@@ -113,7 +113,7 @@ class GangHub : public std::enable_shared_from_this<GangHub> {
   std::optional<Clock::time_point> armed_for_;
   std::unordered_map<ConnectionId, Agent> agents_;
   ConnectionId next_id_ = 1;
-  journal::UnkeptActions unkept_;
+  journal::JournalGate unkept_;
   bool stopped_ = false;
 };
 

@@ -35,7 +35,7 @@
 #include "common/unique_fd.h"
 #include "rendezvous/daemon/command_line.h"
 #include "rendezvous/daemon/daemon.h"
-#include "rendezvous/daemon/service.h"
+#include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/ha/leadership.h"
 #include "rendezvous/security/tls.h"
 
@@ -106,10 +106,11 @@ class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
 };
 
 // The service that the flags ask for: a Daemon alone, or one of several. io thread only.
-class Served {
+class DaemonVariant {
  public:
   // On `listeners`; none: by --listen. Throws Error: a file, a directory or the port can't be used.
-  Served(boost::asio::io_context& io, const DaemonFlags& flags, std::vector<UniqueFd> listeners)
+  DaemonVariant(boost::asio::io_context& io, const DaemonFlags& flags,
+                std::vector<UniqueFd> listeners)
       : flags_(flags) {
     rendezvous::DaemonOptions options = flags.daemon;
     rendezvous::PortSecurity security = port_security();
@@ -130,8 +131,8 @@ class Served {
                                                    std::move(kept));
     if (leadership) ask_for(io, *std::move(leadership));
   }
-  Served(const Served&) = delete;
-  Served& operator=(const Served&) = delete;
+  DaemonVariant(const DaemonVariant&) = delete;
+  DaemonVariant& operator=(const DaemonVariant&) = delete;
 
   // Reads the files of --token-file and --tls-… again, for connections from now on; false: there
   // are none. Throws Error: one of them can't be used; nothing is changed then.
@@ -243,7 +244,7 @@ void outlive_signals(boost::asio::signal_set& signals) {
   });
 }
 
-void say_end(int signal_number, const Served& served, const DaemonFlags& flags) {
+void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& flags) {
   const std::vector<std::string> jobs = served.daemon().live_jobs();
   const std::string trouble = served.daemon().journal_trouble();
   std::string names;
@@ -287,7 +288,7 @@ void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags)
   }
 }
 
-std::string status_of(const Served& served) {
+std::string status_of(const DaemonVariant& served) {
   std::string addresses;
   for (const SocketAddress& address : served.addresses()) {
     addresses += concat(addresses.empty() ? "listening on " : ", ", address.text());
@@ -298,8 +299,8 @@ std::string status_of(const Served& served) {
 }
 
 // A terminal that closes sends it, too: it never ends jobs.
-void reload_by_signal(boost::asio::signal_set& hang_up, Served& served,
-                      rendezvous::Service& service) {
+void reload_by_signal(boost::asio::signal_set& hang_up, DaemonVariant& served,
+                      rendezvous::SystemdNotifier& service) {
   hang_up.async_wait([&](boost::system::error_code error, int) {
     if (error) return;
     service.reloading();
@@ -319,8 +320,8 @@ int serve(const DaemonFlags& flags, ServiceManager manager) {
   boost::asio::signal_set signals(io, SIGTERM, SIGINT, SIGQUIT);
   boost::asio::signal_set outlived(io, SIGUSR1, SIGUSR2), hang_up(io, SIGHUP);
   outlive_signals(outlived);
-  rendezvous::Service service(io, std::move(manager));
-  Served served(io, flags, service.take_listeners());
+  rendezvous::SystemdNotifier service(io, std::move(manager));
+  DaemonVariant served(io, flags, service.take_listeners());
   reload_by_signal(hang_up, served, service);
   signals.async_wait([&](boost::system::error_code error, int number) {
     if (error) return;

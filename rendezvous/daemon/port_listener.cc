@@ -32,7 +32,8 @@ bool is_letter(unsigned char byte) {
 }  // namespace
 
 PortListener::PortListener(asio::io_context& io, Options options,
-                           std::shared_ptr<Newcomers> newcomers, Take store, Take http, Take tls)
+                           std::shared_ptr<PendingHandshakes> newcomers, Take store, Take http,
+                           Take tls)
     : options_(std::move(options)),
       io_(io),
       newcomers_(std::move(newcomers)),

@@ -16,7 +16,7 @@
 
 #include "common/socket.h"
 #include "common/unique_fd.h"
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 
 namespace ddprun::rendezvous {
 
@@ -32,8 +32,8 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
   // `store` takes connections that begin with 0x00, `http` those that begin with a letter; both get
   // a non-blocking, close-on-exec socket. Others are closed with a log line.
   // `tls` takes those that begin with TLS; empty: they are closed likewise.
-  PortListener(boost::asio::io_context& io, Options options, std::shared_ptr<Newcomers> newcomers,
-               Take store, Take http, Take tls);
+  PortListener(boost::asio::io_context& io, Options options,
+               std::shared_ptr<PendingHandshakes> newcomers, Take store, Take http, Take tls);
 
   void start(std::vector<UniqueFd> listeners);
   void stop();  // closes the listeners and what has not spoken yet; no call follows
@@ -62,7 +62,7 @@ class PortListener : public std::enable_shared_from_this<PortListener> {
 
   const Options options_;
   boost::asio::io_context& io_;
-  const std::shared_ptr<Newcomers> newcomers_;  // second owners: its members
+  const std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
   Take store_, http_, tls_;
   std::vector<Descriptor> listeners_;
   std::list<std::shared_ptr<Silent>> silent_;  // oldest first

@@ -297,19 +297,19 @@ std::optional<JournalTrouble> Journal::trouble() const { return shared_->trouble
 
 bool Journal::is_shared() const { return shared_->is_shared(); }
 
-bool UnkeptActions::must_wait(const Batch& changes, bool says_something) const {
+bool JournalGate::must_wait(const Batch& changes, bool says_something) const {
   if (journal_ == nullptr) return false;
   return !changes.empty() || !waiting_.empty() || (says_something && journal_->is_shared());
 }
 
-void UnkeptActions::add(Batch changes, std::function<void()> carry_out,
-                        std::shared_ptr<const void> owner) {
+void JournalGate::add(Batch changes, std::function<void()> carry_out,
+                      std::shared_ptr<const void> owner) {
   DDPRUN_CHECK(journal_ != nullptr);
   waiting_.push_back({std::move(carry_out), {}});
   journal_->commit(std::move(changes), [this, owner = std::move(owner)] { kept(); });
 }
 
-void UnkeptActions::kept() {
+void JournalGate::kept() {
   if (stopped_ || waiting_.empty()) return;
   const Waiting kept = std::move(waiting_.front());
   waiting_.pop_front();
@@ -317,12 +317,12 @@ void UnkeptActions::kept() {
   for (const auto& done : kept.then) done();
 }
 
-void UnkeptActions::when_kept(std::function<void()> done) {
+void JournalGate::when_kept(std::function<void()> done) {
   if (waiting_.empty()) return done();
   waiting_.back().then.push_back(std::move(done));
 }
 
-void UnkeptActions::stop() {
+void JournalGate::stop() {
   stopped_ = true;
   waiting_.clear();
 }

@@ -91,10 +91,10 @@ class Journal {
 
 // Actions that were decided, but wait: the journal must first keep the changes they follow from.
 // They are carried out in the order of the decisions; nothing overtakes. io thread only.
-class UnkeptActions {
+class JournalGate {
  public:
   // `journal`: nullptr: none, and nothing has to wait; else it outlives this.
-  explicit UnkeptActions(Journal* journal) : journal_(journal) {}
+  explicit JournalGate(Journal* journal) : journal_(journal) {}
 
   // Whether actions that follow from `changes` have to wait, and are to be add()ed. True if these
   // changes or earlier ones are not kept yet. If others may take over, all that `says_something`

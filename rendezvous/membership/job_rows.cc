@@ -181,7 +181,7 @@ namespace {
 
 std::string node_key_of(NodeId id) { return concat(kNodes, id); }
 
-// The job's settings are those of a join.
+// Written as a Join has them: settings and time-outs.
 std::string job_row(const JobState& job) {
   Join join;
   join.run_id = job.run_id;

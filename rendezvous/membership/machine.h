@@ -107,7 +107,7 @@ using Actions = std::vector<Action>;
 // The rendezvous' own settings; the job's come with its first Join.
 struct MachineOptions {
   std::chrono::milliseconds reconnect_grace{150};
-  std::chrono::milliseconds stop_margin{15'000};  // beyond stop_grace: then a node counts as stuck
+  std::chrono::milliseconds stop_margin{15'000};  // beyond shutdown: then a node counts as stuck
   std::chrono::milliseconds end_linger{10'000};   // how long JobEnd waits for its acknowledgement
   std::chrono::milliseconds end_grace{1'000};     // likewise, once its connection has ended
   // After restore(): until agents must have come back; at least a job's keep-alive time.

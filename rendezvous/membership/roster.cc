@@ -255,7 +255,7 @@ std::string Roster::why_overdue(const Node& node, TimePoint now) const {
 // fence it then, and it keeps its workers for as long as it does without any.
 Roster::TimePoint Roster::without_rendezvous_until(const Node& node) const {
   const JobTimeouts& its = node.join.timeouts;
-  return restored_at_ + its.rendezvous_lost + its.stop_grace + kFenceMargin;
+  return restored_at_ + its.rendezvous_lost + its.shutdown + kFenceMargin;
 }
 
 void Roster::fence(Node& node, bool by_silence, TimePoint now) const {

@@ -210,7 +210,7 @@ void Rounds::workers_left(Node& node, TimePoint now, Actions& out) {
 
 void Rounds::worker_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out) {
   if (node.phase == NodePhase::kIdle) return;  // it already said that its workers are gone
-  // News of an earlier failure than the one that ended the round may take longer to come.
+  // A failure may be heard of after a later one has ended the round.
   if (is_in(JobPhase::kStopping) && job_.round_failures.empty()) return;
   failure.node_rank = *node.node_rank;
   if (failure.host.empty()) failure.host = node.join.host;
@@ -411,9 +411,9 @@ void Rounds::close_round(Optional next_not_before, TimePoint now) {
 }
 
 std::chrono::milliseconds Rounds::stop_limit() const {
-  auto grace = job_.timeouts.stop_grace;
+  auto grace = job_.timeouts.shutdown;
   for (const auto& [id, node] : job_.nodes) {
-    if (is_member(node)) grace = std::max(grace, node.join.timeouts.stop_grace);
+    if (is_member(node)) grace = std::max(grace, node.join.timeouts.shutdown);
   }
   return grace + options_.stop_margin;
 }

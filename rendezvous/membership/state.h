@@ -66,7 +66,7 @@ struct Node {
   std::vector<RankStepTime> step_times;
   std::optional<TrainingStatus> training;
   std::optional<SeenNodeReport> monitor;  // in any round, likewise
-  bool gone = false;  // finished with success and lost afterwards: counts, but can't be placed
+  bool gone = false;  // lost after its success: its success counts, but it gets no place in a round
 };
 
 inline bool is_member(const Node& node) { return node.node_rank.has_value(); }

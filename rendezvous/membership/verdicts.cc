@@ -62,7 +62,8 @@ bool enough_are_left(const JobState& job, std::ptrdiff_t left) {
   return left >= job.settings.min_nodes || job.timeouts.replacement.count() > 0;
 }
 
-// Workers of all nodes and `join`, or an upper bound that isn't too many: each join asks.
+// Workers of all nodes and `join`. An upper bound will do if it is not too many: each join asks,
+// and to count costs a walk over all nodes.
 std::int64_t num_workers_with(const JobState& job, const Join& join) {
   const auto most = static_cast<std::int64_t>(job.nodes.size() + 1) * kMaxWorkersPerNode;
   if (most <= std::numeric_limits<int>::max()) return most;

@@ -29,8 +29,8 @@ std::string join_warning(const JobState& job, const Join& join);
 // nullopt: a new round; else the job's end, with the worker's code or 128 + signal.
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure);
 
-// A member of the live round (or of the one being stopped, or of the last one) is gone and out of
-// job.nodes. If that ends the live round, job.node_losses has it already. Returns `nullopt` if
+// A node is gone, and out of job.nodes. It was in the round that runs, that is being stopped, or
+// that ran last. If that ends the live round, job.node_losses has it already. Returns `nullopt` if
 // enough nodes are left for a new round.
 std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_happened);
 

@@ -88,7 +88,7 @@ void each_json(Self& timeouts, Fields& fields) {
   fields.time("last_call_ms", timeouts.last_call);
   fields.time("keep_alive_ms", timeouts.keep_alive);
   fields.time("start_ms", timeouts.start);
-  fields.time("stop_grace_ms", timeouts.stop_grace);
+  fields.time("stop_grace_ms", timeouts.shutdown);
   fields.time("exit_barrier_ms", timeouts.exit_barrier);
   fields.time("max_restart_delay_ms", timeouts.max_restart_delay);
   fields.time("replacement_ms", timeouts.replacement);

@@ -40,7 +40,7 @@ Enum setting_named(const char* name, const std::string& text) {
                                            clean_utf8(text, 32), '"'));
 }
 
-// A row: the name in messages, the flag ("": the settings are compared in another way), the field,
+// A row: the name in messages, the flag ("": nnodes_text() compares it), the field,
 // then what belongs to its type: the least and most of a number, the words for a switch.
 template <MaybeConst<JobSettings> Self, typename Row>
 void each_setting(Self& settings, Row row) {

@@ -69,14 +69,14 @@ struct JobSettings {
   friend bool operator==(const JobSettings&, const JobSettings&) = default;
 };
 
-// How long the job's waits may last. The first node's values count for the whole job; stop_grace is
+// How long the job's waits may last. The first node's values count for the whole job; shutdown is
 // the largest of all nodes'.
 struct JobTimeouts {
-  std::chrono::milliseconds join{600'000};       // until enough nodes are there for a round
-  std::chrono::milliseconds last_call{30'000};   // MIN nodes are there: how long MAX is waited for
-  std::chrono::milliseconds keep_alive{5'000};   // silence for this long = lost
-  std::chrono::milliseconds start{300'000};      // StartRound → WorkersRunning
-  std::chrono::milliseconds stop_grace{30'000};  // SIGTERM → SIGKILL at the agents
+  std::chrono::milliseconds join{600'000};      // until enough nodes are there for a round
+  std::chrono::milliseconds last_call{30'000};  // MIN nodes are there: how long MAX is waited for
+  std::chrono::milliseconds keep_alive{5'000};  // silence for this long = lost
+  std::chrono::milliseconds start{300'000};     // StartRound → WorkersRunning
+  std::chrono::milliseconds shutdown{30'000};   // SIGTERM → SIGKILL at the agents
   std::chrono::milliseconds exit_barrier{3'600'000};    // first node succeeded → all have
   std::chrono::milliseconds max_restart_delay{30'000};  // between the rounds of a crash loop
   // Fewer than MIN nodes are left: until others have come; 0: the job ends at once.
@@ -170,9 +170,9 @@ struct WorkersRunning {
   std::uint64_t round = 0;
 };
 
-// A worker failed by itself, not because it was told to stop: the first of this node in this round;
-// the later ones are its victims. The agent keeps the others running until it is told to stop. May
-// come when another node's failure has ended the round: the earlier one is the cause.
+// A worker failed by itself, not because it was told to stop. Only the first of this node in this
+// round is told: later ones are its victims. The agent keeps the others running until it is told to
+// stop. May come when another node's failure has ended the round: the earlier one is the cause.
 struct WorkerFailed {
   std::uint64_t round = 0;
   WorkerFailure failure;

@@ -96,7 +96,7 @@ TEST_CASE("command line: every flag reaches its field") {
   CHECK(config.local_addr == "10.0.0.9");
   CHECK(config.rdzv_conf.at("is_host") == "1");
   CHECK(config.timeouts.join == 7s);
-  CHECK(config.timeouts.stop_grace == 2500ms);
+  CHECK(config.timeouts.shutdown == 2500ms);
   CHECK(config.timeouts.rendezvous_lost == 9s);
   CHECK(config.role == "r");
   CHECK(config.module);
@@ -164,8 +164,8 @@ TEST_CASE("command line: --node-rank of the only node means nothing") {
 
 TEST_CASE("command line: torchrun's own variable for the shutdown time-out") {
   const Environment theirs = {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5"}};
-  CHECK(parse_command_line({"x"}, theirs).config.timeouts.stop_grace == 5s);
-  CHECK(parse_command_line({"--shutdown-timeout=6", "x"}, theirs).config.timeouts.stop_grace == 6s);
+  CHECK(parse_command_line({"x"}, theirs).config.timeouts.shutdown == 5s);
+  CHECK(parse_command_line({"--shutdown-timeout=6", "x"}, theirs).config.timeouts.shutdown == 6s);
 }
 
 TEST_CASE("command line: torchrun's own variable for the exit barrier makes it longer") {

@@ -51,7 +51,7 @@ struct Port {
   explicit Port(std::string what_fails = {}) : failure(std::move(what_fails)) {
     auto listeners = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
     endpoint.port = local_address(listeners.front().get()).port();
-    newcomers = std::make_shared<Newcomers>(io, Newcomers::Options{});
+    newcomers = std::make_shared<PendingHandshakes>(io, PendingHandshakes::Options{});
     const auto take = [this](UniqueFd connection, const Newcomer&) {
       if (!failure.empty()) throw std::runtime_error(failure);
       taken.push_back(std::move(connection));
@@ -77,7 +77,7 @@ struct Port {
   std::string failure;
   boost::asio::io_context io{1};
   Endpoint endpoint{.host = "127.0.0.1", .port = 0};
-  std::shared_ptr<Newcomers> newcomers;
+  std::shared_ptr<PendingHandshakes> newcomers;
   std::shared_ptr<PortListener> listener;
   std::vector<UniqueFd> taken;
 };

@@ -113,7 +113,7 @@ TEST_CASE("In place: a node that says nothing is waited for as long as for one t
   run(j);
   j.fails("2", 1, 0, SIGKILL);
   j.says("1", kept(1, 2));
-  j.wait_alive(kKeepTime + j.timeouts.stop_grace);
+  j.wait_alive(kKeepTime + j.timeouts.shutdown);
   CHECK(j.last<JobEnd>("1") == nullptr);
   j.wait_alive(30s);
   REQUIRE(j.last<JobEnd>("1") != nullptr);

@@ -66,7 +66,7 @@ TEST_CASE("Restore: after a take-over a node that doesn't come back has time to 
   Script before(1, 0, options);
   before.settings.max_nodes = 2;
   before.timeouts.rendezvous_lost = 20s;
-  before.timeouts.stop_grace = 3s;
+  before.timeouts.shutdown = 3s;
   for (const char* name : {"a", "b"}) before.join(name);
   REQUIRE(before.round("a") == 1);
   before.keep();

@@ -35,7 +35,7 @@ RandomWorld::RandomWorld(std::uint64_t seed, Options options)
   if (chance(40)) {
     timeouts_.last_call = std::chrono::milliseconds(random(2'000));
     timeouts_.keep_alive = std::chrono::milliseconds(100 + random(20'000));
-    timeouts_.stop_grace = std::chrono::milliseconds(random(2'000));
+    timeouts_.shutdown = std::chrono::milliseconds(random(2'000));
     timeouts_.max_restart_delay = std::chrono::milliseconds(random(60'000));
   }
   settings_.hang_action = static_cast<HangAction>(random(4));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Newcomers that make way for others before anybody has said who they are.
-#include "rendezvous/daemon/newcomers.h"
+// PendingHandshakes that make way for others before anybody has said who they are.
+#include "rendezvous/daemon/pending_handshakes.h"
 
 #include <boost/asio/io_context.hpp>
 #include <list>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/log.h"
-#include "tests/rendezvous/daemon/test_newcomers.h"
+#include "tests/rendezvous/daemon/test_pending_handshakes.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::rendezvous::testing {
@@ -18,9 +18,9 @@ using namespace std::chrono_literals;
 
 // Connections with names, and those of them that were ended, with the reason.
 struct Crowd {
-  explicit Crowd(Newcomers::Options options) {
+  explicit Crowd(PendingHandshakes::Options options) {
     set_log_level(LogLevel::kError);
-    all = std::make_shared<Newcomers>(io, options);
+    all = std::make_shared<PendingHandshakes>(io, options);
   }
   ~Crowd() {
     all->stop();
@@ -39,21 +39,21 @@ struct Crowd {
   }
 
   boost::asio::io_context io{1};
-  std::shared_ptr<Newcomers> all;
+  std::shared_ptr<PendingHandshakes> all;
   std::list<Newcomer> present;
   std::vector<std::string> ended, reasons;
 };
 
 using Names = std::vector<std::string>;
 
-Newcomers::Options options(std::size_t max, std::size_t max_per_address = 2048) {
-  Newcomers::Options made;
+PendingHandshakes::Options options(std::size_t max, std::size_t max_per_address = 2048) {
+  PendingHandshakes::Options made;
   made.max = max;
   made.max_per_address = max_per_address;
   return made;
 }
 
-TEST_CASE("Newcomers: of too many the oldest one goes, of the address that has the most") {
+TEST_CASE("PendingHandshakes: of too many the oldest one goes, of the address that has the most") {
   Crowd crowd(options(5));
   crowd.come("honest", "10.0.0.1");
   for (int i = 0; i < 4; ++i) crowd.come("a" + std::to_string(i), "10.0.0.2");
@@ -68,13 +68,13 @@ TEST_CASE("Newcomers: of too many the oldest one goes, of the address that has t
   CHECK(crowd.reasons.front() == "5 came after it");
 }
 
-TEST_CASE("Newcomers: where all addresses have as many, the oldest of all goes") {
+TEST_CASE("PendingHandshakes: where all addresses have as many, the oldest of all goes") {
   Crowd crowd(options(3));
   for (int i = 0; i < 6; ++i) crowd.come(std::to_string(i), "10.0.0." + std::to_string(i));
   CHECK(crowd.ended == Names{"0", "1", "2"});
 }
 
-TEST_CASE("Newcomers: an address has so many and no more, though there is room") {
+TEST_CASE("PendingHandshakes: an address has so many and no more, though there is room") {
   Crowd crowd(options(100, 2));
   for (int i = 0; i < 4; ++i) crowd.come(std::to_string(i), "10.0.0.1");
   CHECK(crowd.ended == Names{"0", "1"});
@@ -83,15 +83,15 @@ TEST_CASE("Newcomers: an address has so many and no more, though there is room")
   CHECK(crowd.ended.size() == 2);
 }
 
-TEST_CASE("Newcomers: 64 bits of an IPv6 address are one address, as is IPv4 within IPv6") {
-  CHECK(Newcomers::address_of(address("2001:db8::1")) == "2001:db8::/64");
-  CHECK(Newcomers::address_of(address("2001:db8::ffff:2")) == "2001:db8::/64");
-  CHECK(Newcomers::address_of(address("2001:db8:0:1::1")) == "2001:db8:0:1::/64");
-  CHECK(Newcomers::address_of(address("::ffff:10.0.0.1")) == "10.0.0.1");
-  CHECK(Newcomers::address_of(address("10.0.0.1")) == "10.0.0.1");
+TEST_CASE("PendingHandshakes: 64 bits of an IPv6 address are one address, as is IPv4 within IPv6") {
+  CHECK(PendingHandshakes::address_of(address("2001:db8::1")) == "2001:db8::/64");
+  CHECK(PendingHandshakes::address_of(address("2001:db8::ffff:2")) == "2001:db8::/64");
+  CHECK(PendingHandshakes::address_of(address("2001:db8:0:1::1")) == "2001:db8:0:1::/64");
+  CHECK(PendingHandshakes::address_of(address("::ffff:10.0.0.1")) == "10.0.0.1");
+  CHECK(PendingHandshakes::address_of(address("10.0.0.1")) == "10.0.0.1");
 }
 
-TEST_CASE("Newcomers: a place is given up with the connection, and counts no more") {
+TEST_CASE("PendingHandshakes: a place is given up with the connection, and counts no more") {
   Crowd crowd(options(2));
   crowd.come("gone", "10.0.0.1");
   crowd.present.clear();
@@ -101,8 +101,8 @@ TEST_CASE("Newcomers: a place is given up with the connection, and counts no mor
   CHECK(crowd.ended.empty());
 }
 
-TEST_CASE("Newcomers: where descriptors are scarce one comes for another, or not at all") {
-  Newcomers::Options scarce = options(100);
+TEST_CASE("PendingHandshakes: where descriptors are scarce one comes for another, or not at all") {
+  PendingHandshakes::Options scarce = options(100);
   UniqueFd first = any_connection();
   scarce.max_descriptor = first.get() + 1;
   Crowd crowd(scarce);
@@ -117,8 +117,9 @@ TEST_CASE("Newcomers: where descriptors are scarce one comes for another, or not
   CHECK(second.get() == freed);  // the number is free at once, for the next one
 }
 
-TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then, the others stay") {
-  Newcomers::Options brief = options(100);
+TEST_CASE(
+    "PendingHandshakes: who takes too long is ended, whoever has it by then, the others stay") {
+  PendingHandshakes::Options brief = options(100);
   brief.time_limit = 30ms;
   Crowd crowd(brief);
   const auto begin = Clock::now();
@@ -135,7 +136,7 @@ TEST_CASE("Newcomers: who takes too long is ended, whoever has it by then, the o
   CHECK(crowd.ended == Names{"slow", "later"});
 }
 
-TEST_CASE("Newcomers: who is pinned makes way for nobody, where all are, nobody comes") {
+TEST_CASE("PendingHandshakes: who is pinned makes way for nobody, where all are, nobody comes") {
   Crowd crowd(options(2));
   crowd.come("pinned", "10.0.0.1");
   crowd.present.back().pin();
@@ -149,7 +150,7 @@ TEST_CASE("Newcomers: who is pinned makes way for nobody, where all are, nobody 
   CHECK(crowd.come("d", "10.0.0.2"));
 }
 
-TEST_CASE("Newcomers: an end may end others, and the place goes before it") {
+TEST_CASE("PendingHandshakes: an end may end others, and the place goes before it") {
   Crowd crowd(options(2));
   crowd.come("a", "10.0.0.1");
   crowd.come("b", "10.0.0.1");

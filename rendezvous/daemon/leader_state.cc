@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/daemon/led_jobs.h"
+#include "rendezvous/daemon/leader_state.h"
 
 #include <unistd.h>
 
@@ -20,9 +20,9 @@ constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may 
 constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 }  // namespace
 
-LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-                 DaemonCounts& counts, std::optional<KeptJobs> kept,
-                 std::optional<GangHub::Options> gangs, TailSaid tail_said)
+LeaderState::LeaderState(boost::asio::io_context& io, const DaemonOptions& options,
+                         RoundStores& stores, DaemonCounts& counts, std::optional<KeptJobs> kept,
+                         std::optional<GangHub::Options> gangs, TailSaid tail_said)
     : io_(io), options_(options), stores_(stores), counts_(counts), page_(io, [this] {
         return json();
       }) {
@@ -40,7 +40,7 @@ LedJobs::LedJobs(boost::asio::io_context& io, const DaemonOptions& options, Roun
   }
 }
 
-void LedJobs::open_journal(KeptJobs& kept) {
+void LeaderState::open_journal(KeptJobs& kept) {
   journal_path_ = kept.writer->name();
   journal::JournalOptions keeping;
   keeping.deposed = kept.deposed;
@@ -55,7 +55,7 @@ void LedJobs::open_journal(KeptJobs& kept) {
       std::move(keeping));
 }
 
-AgentHub::Options LedJobs::hub_options() {
+AgentHub::Options LeaderState::hub_options() {
   AgentHub::Options hub;
   hub.machine.reconnect_grace = options_.reconnect_grace;
   hub.machine.embedded = options_.embedded;
@@ -87,7 +87,7 @@ AgentHub::Options LedJobs::hub_options() {
   return hub;
 }
 
-LedJobs::~LedJobs() {
+LeaderState::~LeaderState() {
   count_seconds();
   if (gangs_) {
     gang_pages_->stop();
@@ -97,7 +97,7 @@ LedJobs::~LedJobs() {
   journal_.reset();
 }
 
-void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
+void LeaderState::when_idle(milliseconds timeout, Serve serve, std::function<void()> done) {
   takes_no_jobs_ = true;
   std::optional<milliseconds> limit;
   if (serve == Serve::kUntilTimeout) limit = timeout;
@@ -111,7 +111,7 @@ void LedJobs::when_idle(milliseconds timeout, Serve serve, std::function<void()>
   });
 }
 
-std::vector<std::string> LedJobs::live() const {
+std::vector<std::string> LeaderState::live() const {
   std::vector<std::string> ids;
   for (const auto& job : hub_->status()) {
     if (!job.verdict && job.round > 0) ids.push_back(job.run_id);
@@ -119,26 +119,26 @@ std::vector<std::string> LedJobs::live() const {
   return ids;
 }
 
-std::string LedJobs::journal_trouble() const {
+std::string LeaderState::journal_trouble() const {
   const auto now = keeping();
   return now ? now->trouble : std::string();
 }
 
-std::string LedJobs::why_not_ready() const {
+std::string LeaderState::why_not_ready() const {
   if (takes_no_jobs_) return "it takes no new jobs: it ends with those that it has";
   if (!journal_trouble().empty()) return "its journal can't be written: jobs go on in memory";
   return {};
 }
 
-membership::TailRoute LedJobs::ask_for_tail(const std::string& run_id, int global_rank,
-                                            std::uint64_t request) {
+membership::TailRoute LeaderState::ask_for_tail(const std::string& run_id, int global_rank,
+                                                std::uint64_t request) {
   // Questions would wait behind what is not kept, more of them every second.
   const std::string trouble = journal_trouble();
   if (!trouble.empty()) return {std::nullopt, "nothing is said while the journal is not kept"};
   return hub_->ask_for_tail(run_id, global_rank, request);
 }
 
-void LedJobs::add_to(DaemonStatus& status) const {
+void LeaderState::add_to(DaemonStatus& status) const {
   const membership::JobTable& table = hub_->table();
   status.live_jobs = {table.num_jobs()};
   status.finished_jobs.number = table.finished().size();
@@ -150,7 +150,7 @@ void LedJobs::add_to(DaemonStatus& status) const {
   status.journal_path = journal_path_;
 }
 
-void LedJobs::add_to(DaemonMetrics& metrics) const {
+void LeaderState::add_to(DaemonMetrics& metrics) const {
   for (const char* phase : {"forming", "running", "stopping", "ended"}) {
     metrics.jobs[phase] = 0;
   }
@@ -162,7 +162,7 @@ void LedJobs::add_to(DaemonMetrics& metrics) const {
   }
 }
 
-std::optional<KeepingStatus> LedJobs::keeping() const {
+std::optional<KeepingStatus> LeaderState::keeping() const {
   if (!journal_) return std::nullopt;
   const auto trouble = journal_->trouble();
   if (!trouble) return KeepingStatus{};

@@ -15,7 +15,7 @@
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_hub.h"
 #include "rendezvous/daemon/gang_pages.h"
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/watchers.h"
@@ -24,18 +24,18 @@
 
 namespace ddprun::rendezvous {
 
-class LedJobs {
+class LeaderState {
  public:
   using TailSaid = std::function<void(const membership::action::TailSaid&)>;
 
   // From here on this daemon decides. `options`, `stores` and `counts` outlive it. `gangs`: it has
   // a queue of them, but for its journal. `tail_said` is told what follows on ask_for_tail().
-  LedJobs(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
-          DaemonCounts& counts, std::optional<KeptJobs> kept, std::optional<GangHub::Options> gangs,
-          TailSaid tail_said);
-  ~LedJobs();  // closes every agent's connection; nothing is called any more
-  LedJobs(const LedJobs&) = delete;
-  LedJobs& operator=(const LedJobs&) = delete;
+  LeaderState(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
+              DaemonCounts& counts, std::optional<KeptJobs> kept,
+              std::optional<GangHub::Options> gangs, TailSaid tail_said);
+  ~LeaderState();  // closes every agent's connection; nothing is called any more
+  LeaderState(const LeaderState&) = delete;
+  LeaderState& operator=(const LeaderState&) = delete;
 
   AgentHub& hub() { return *hub_; }
   // Null: there is no queue.

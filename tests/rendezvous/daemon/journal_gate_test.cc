@@ -14,7 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-using journal::UnkeptActions;
+using journal::JournalGate;
 using Words = std::vector<std::string>;
 
 const journal::Batch kNone;
@@ -59,18 +59,18 @@ class UnkeptRig {
 
  public:
   // Second owner: the callbacks of the journal.
-  std::shared_ptr<UnkeptActions> unkept = std::make_shared<UnkeptActions>(&journal_);
+  std::shared_ptr<JournalGate> unkept = std::make_shared<JournalGate>(&journal_);
 };
 
-TEST_CASE("UnkeptActions: without a journal nothing waits") {
-  UnkeptActions unkept(nullptr);
+TEST_CASE("JournalGate: without a journal nothing waits") {
+  JournalGate unkept(nullptr);
   CHECK_FALSE(unkept.must_wait(kRow, true));
   bool is_done = false;
   unkept.when_kept([&] { is_done = true; });
   CHECK(is_done);
 }
 
-TEST_CASE("UnkeptActions: what changes something waits for it, what comes later for that") {
+TEST_CASE("JournalGate: what changes something waits for it, what comes later for that") {
   UnkeptRig rig;
   CHECK_FALSE(rig.unkept->must_wait(kNone, true));
   CHECK(rig.unkept->must_wait(kRow, false));
@@ -89,7 +89,7 @@ TEST_CASE("UnkeptActions: what changes something waits for it, what comes later 
   CHECK(rig.words.back() == "at once");
 }
 
-TEST_CASE("UnkeptActions: what is carried out finds itself gone from those that wait") {
+TEST_CASE("JournalGate: what is carried out finds itself gone from those that wait") {
   UnkeptRig rig;
   rig.unkept->add(
       kRow,
@@ -104,7 +104,7 @@ TEST_CASE("UnkeptActions: what is carried out finds itself gone from those that 
   CHECK(rig.words == Words{"then", "its own"});
 }
 
-TEST_CASE("UnkeptActions: where others may take over, nothing is said before it is asked") {
+TEST_CASE("JournalGate: where others may take over, nothing is said before it is asked") {
   UnkeptRig rig(true);
   CHECK(rig.unkept->must_wait(kNone, true));
   CHECK_FALSE(rig.unkept->must_wait(kNone, false));
@@ -114,7 +114,7 @@ TEST_CASE("UnkeptActions: where others may take over, nothing is said before it 
   CHECK(rig.words == Words{"said"});
 }
 
-TEST_CASE("UnkeptActions: after stop() nobody is called, whatever the journal says") {
+TEST_CASE("JournalGate: after stop() nobody is called, whatever the journal says") {
   UnkeptRig rig;
   rig.add(kRow, "kept");
   rig.when_kept("then");
@@ -123,10 +123,10 @@ TEST_CASE("UnkeptActions: after stop() nobody is called, whatever the journal sa
   CHECK(rig.words.empty());
 }
 
-TEST_CASE("UnkeptActions: its owner lives until it is carried out, and no longer") {
+TEST_CASE("JournalGate: its owner lives until it is carried out, and no longer") {
   UnkeptRig rig;
   rig.add(kRow, "kept");
-  const std::weak_ptr<UnkeptActions> owner = rig.unkept;
+  const std::weak_ptr<JournalGate> owner = rig.unkept;
   rig.unkept.reset();
   CHECK_FALSE(owner.expired());
   rig.open();

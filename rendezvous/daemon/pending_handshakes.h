@@ -24,7 +24,7 @@
 
 namespace ddprun::rendezvous {
 
-class Newcomers;
+class PendingHandshakes;
 
 // A connection's place among them, moved along with it. Its holder says what ends the connection.
 class Newcomer {
@@ -39,22 +39,23 @@ class Newcomer {
   // `end` closes the connection at once. Called at most once, from the io context, never from
   // inside this call; the place is lost then.
   void ended_by(End end);
-  // `left` is called once, when the place is given up or lost; not after Newcomers::stop().
+  // `left` is called once, when the place is given up or lost; not after PendingHandshakes::stop().
   void when_left(std::function<void()> left);
   // From now on it makes way for nobody: its holder ends it where need be. The time limit stays.
   void pin();
-  // Its peer, as Newcomers counts it.
+  // Its peer, as PendingHandshakes counts it.
   const std::string& address() const { return address_; }
   std::uint64_t number() const { return number_; }
 
  private:
-  friend class Newcomers;
-  std::shared_ptr<Newcomers> all_;  // null: none, or given up. Second owner: places outlive stop()
+  friend class PendingHandshakes;
+  std::shared_ptr<PendingHandshakes>
+      all_;  // null: none, or given up. Second owner: places outlive stop()
   std::string address_;
   std::uint64_t number_ = 0;
 };
 
-class Newcomers : public std::enable_shared_from_this<Newcomers> {
+class PendingHandshakes : public std::enable_shared_from_this<PendingHandshakes> {
  public:
   struct Options {
     std::size_t max = 4096;
@@ -64,7 +65,7 @@ class Newcomers : public std::enable_shared_from_this<Newcomers> {
     int max_descriptor = 1 << 30;
   };
 
-  Newcomers(boost::asio::io_context& io, Options options);
+  PendingHandshakes(boost::asio::io_context& io, Options options);
 
   // nullopt: there is no descriptor, and nobody makes way. `connection` may get another descriptor.
   std::optional<Newcomer> admit(const SocketAddress& peer, UniqueFd& connection);
@@ -112,7 +113,7 @@ class Newcomers : public std::enable_shared_from_this<Newcomers> {
 // A TLS session costs time and memory before anything is known of who asks for it: those of
 // newcomers are so many, in all and of one address, and the others wait, a descriptor each.
 // Addresses take turns, so that those of a flood wait for each other. io thread only.
-class TlsTurns : public std::enable_shared_from_this<TlsTurns> {
+class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
  public:
   struct Options {
     std::size_t max_under_way = 128;
@@ -125,7 +126,8 @@ class TlsTurns : public std::enable_shared_from_this<TlsTurns> {
     std::function<void(UniqueFd connection, Newcomer newcomer)> begin;
   };
 
-  TlsTurns(boost::asio::io_context& io, std::shared_ptr<Newcomers> newcomers, Options options);
+  TlsAdmission(boost::asio::io_context& io, std::shared_ptr<PendingHandshakes> newcomers,
+               Options options);
 
   void take(UniqueFd connection, Newcomer newcomer);
   void stop();  // closes what waits; no call of begin follows
@@ -155,7 +157,7 @@ class TlsTurns : public std::enable_shared_from_this<TlsTurns> {
 
   Options options_;
   boost::asio::io_context& io_;
-  const std::shared_ptr<Newcomers> newcomers_;  // second owners: its members
+  const std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
   boost::asio::steady_timer timer_;
   std::map<std::string, Address> addresses_;
   // Each address with somebody waiting is in one of them: fresh_ where it had none under way.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Newcomers with their addresses, without a network.
+// PendingHandshakes with their addresses, without a network.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "common/socket.h"
 #include "common/unique_fd.h"
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 
 namespace ddprun::rendezvous::testing {
 
@@ -26,7 +26,7 @@ inline SocketAddress address(const std::string& text) {
 // Some descriptor, the lowest free one.
 inline UniqueFd any_connection() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
-inline Newcomer admit(Newcomers& all, const std::string& from) {
+inline Newcomer admit(PendingHandshakes& all, const std::string& from) {
   UniqueFd none;
   return all.admit(address(from), none).value();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ void Newcomer::ended_by(End end) {
 
 void Newcomer::pin() {
   if (!all_ || !all_->all_.contains(number_)) return;
-  all_->change(address_, [this](Newcomers::Group& group) { group.members.erase(number_); });
+  all_->change(address_, [this](PendingHandshakes::Group& group) { group.members.erase(number_); });
 }
 
 void Newcomer::when_left(std::function<void()> left) {
@@ -46,10 +46,10 @@ void Newcomer::when_left(std::function<void()> left) {
   if (place != all_->all_.end()) place->second.left = std::move(left);
 }
 
-Newcomers::Newcomers(boost::asio::io_context& io, Options options)
+PendingHandshakes::PendingHandshakes(boost::asio::io_context& io, Options options)
     : options_(options), timer_(io) {}
 
-std::optional<Newcomer> Newcomers::admit(const SocketAddress& peer, UniqueFd& connection) {
+std::optional<Newcomer> PendingHandshakes::admit(const SocketAddress& peer, UniqueFd& connection) {
   if (!lower(connection)) return std::nullopt;
   Newcomer newcomer;
   newcomer.all_ = shared_from_this();
@@ -76,7 +76,7 @@ std::optional<Newcomer> Newcomers::admit(const SocketAddress& peer, UniqueFd& co
 }
 
 // A descriptor has the lowest number that is free: as high as this, nearly all are in use.
-bool Newcomers::lower(UniqueFd& connection) {
+bool PendingHandshakes::lower(UniqueFd& connection) {
   while (connection.get() >= options_.max_descriptor) {
     if (by_rank_.empty()) return false;
     say_too_many("nearly all descriptors are in use (raise the limit of open files: ulimit -Hn)");
@@ -87,7 +87,7 @@ bool Newcomers::lower(UniqueFd& connection) {
   return true;
 }
 
-void Newcomers::stop() {
+void PendingHandshakes::stop() {
   timer_.cancel();
   std::vector<Place> places;  // destroying one may end another
   for (auto& [number, place] : all_) {
@@ -97,7 +97,7 @@ void Newcomers::stop() {
   }
 }
 
-std::string Newcomers::address_of(const SocketAddress& peer) {
+std::string PendingHandshakes::address_of(const SocketAddress& peer) {
   char text[INET6_ADDRSTRLEN] = "";
   if (peer.storage.ss_family != AF_INET6) return peer.host_text();
   in6_addr address = reinterpret_cast<const sockaddr_in6&>(peer.storage).sin6_addr;
@@ -107,11 +107,12 @@ std::string Newcomers::address_of(const SocketAddress& peer) {
   return concat(text, "/64");
 }
 
-Newcomers::Rank Newcomers::rank(const Group& group) {
+PendingHandshakes::Rank PendingHandshakes::rank(const Group& group) {
   return {group.members.size(), std::numeric_limits<std::uint64_t>::max() - *group.members.begin()};
 }
 
-void Newcomers::change(const std::string& address, const std::function<void(Group&)>& edit) {
+void PendingHandshakes::change(const std::string& address,
+                               const std::function<void(Group&)>& edit) {
   Group& group = groups_[address];
   if (!group.members.empty()) by_rank_.erase(rank(group));
   edit(group);
@@ -122,19 +123,19 @@ void Newcomers::change(const std::string& address, const std::function<void(Grou
   }
 }
 
-std::uint64_t Newcomers::next_to_go() const {
+std::uint64_t PendingHandshakes::next_to_go() const {
   if (by_rank_.empty()) return 0;
   return std::numeric_limits<std::uint64_t>::max() - by_rank_.rbegin()->first.second;
 }
 
-void Newcomers::leave(std::uint64_t number) {
+void PendingHandshakes::leave(std::uint64_t number) {
   const auto place = all_.extract(number);
   if (place.empty()) return;
   change(place.mapped().address, [number](Group& group) { group.members.erase(number); });
   if (place.mapped().left) place.mapped().left();
 }
 
-void Newcomers::end(std::uint64_t number, const std::string& reason) {
+void PendingHandshakes::end(std::uint64_t number, const std::string& reason) {
   const auto found = all_.find(number);
   if (found == all_.end()) return;
   const Newcomer::End end = std::move(found->second.end);
@@ -142,13 +143,13 @@ void Newcomers::end(std::uint64_t number, const std::string& reason) {
   if (end) end(reason);
 }
 
-void Newcomers::say_too_many(const std::string& what) {
+void PendingHandshakes::say_too_many(const std::string& what) {
   if (std::exchange(said_too_many_, true)) return;
   log_warning(what, "; closing the oldest ones of the address that has the most (said once)");
 }
 
 // For the oldest one; who is gone by then is one wait for nothing.
-void Newcomers::arm_timer() {
+void PendingHandshakes::arm_timer() {
   if (all_.empty() || std::exchange(timing_, true)) return;
   timer_.expires_at(all_.begin()->second.since + options_.time_limit);
   timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
@@ -163,11 +164,11 @@ void Newcomers::arm_timer() {
   });
 }
 
-TlsTurns::TlsTurns(boost::asio::io_context& io, std::shared_ptr<Newcomers> newcomers,
-                   Options options)
+TlsAdmission::TlsAdmission(boost::asio::io_context& io,
+                           std::shared_ptr<PendingHandshakes> newcomers, Options options)
     : options_(std::move(options)), io_(io), newcomers_(std::move(newcomers)), timer_(io) {}
 
-void TlsTurns::take(UniqueFd connection, Newcomer newcomer) {
+void TlsAdmission::take(UniqueFd connection, Newcomer newcomer) {
   const std::string name = newcomer.address();
   Address& address = addresses_[name];
   if (address.waiting.empty()) (address.num_under_way == 0 ? fresh_ : in_turn_).push_back(name);
@@ -178,7 +179,7 @@ void TlsTurns::take(UniqueFd connection, Newcomer newcomer) {
   begin_more();
 }
 
-void TlsTurns::drop(const std::string& name, std::uint64_t number) {
+void TlsAdmission::drop(const std::string& name, std::uint64_t number) {
   const auto address = addresses_.find(name);
   if (address == addresses_.end() || address->second.waiting.erase(number) == 0) return;
   if (!address->second.waiting.empty()) return;
@@ -187,7 +188,7 @@ void TlsTurns::drop(const std::string& name, std::uint64_t number) {
   if (address->second.num_under_way == 0) addresses_.erase(address);
 }
 
-std::optional<TlsTurns::Waiting> TlsTurns::next_of(std::deque<std::string>& names) {
+std::optional<TlsAdmission::Waiting> TlsAdmission::next_of(std::deque<std::string>& names) {
   for (std::size_t i = names.size(); i > 0; --i) {
     const std::string name = std::move(names.front());
     names.pop_front();
@@ -204,7 +205,7 @@ std::optional<TlsTurns::Waiting> TlsTurns::next_of(std::deque<std::string>& name
   return std::nullopt;
 }
 
-void TlsTurns::begin_more() {
+void TlsAdmission::begin_more() {
   while (under_way_.size() < options_.max_under_way && options_.begin) {
     auto waiting = next_of(fresh_);
     if (!waiting) waiting = next_of(in_turn_);
@@ -221,7 +222,7 @@ void TlsTurns::begin_more() {
 }
 
 // Somewhere within whatever made it known, or ended it: what follows comes later.
-void TlsTurns::over(std::uint64_t number) {
+void TlsAdmission::over(std::uint64_t number) {
   const auto ended = under_way_.extract(number);
   if (ended.empty()) return;
   const auto address = addresses_.find(ended.mapped().address);
@@ -233,7 +234,7 @@ void TlsTurns::over(std::uint64_t number) {
 }
 
 // The oldest one of the address that has the most.
-const TlsTurns::UnderWay& TlsTurns::first_to_go() const {
+const TlsAdmission::UnderWay& TlsAdmission::first_to_go() const {
   const UnderWay* first = &under_way_.begin()->second;
   std::size_t most = addresses_.at(first->address).num_under_way;
   for (const auto& [number, candidate] : under_way_) {
@@ -245,13 +246,13 @@ const TlsTurns::UnderWay& TlsTurns::first_to_go() const {
   return *first;
 }
 
-Clock::time_point TlsTurns::time_to_go(const UnderWay& first) const {
+Clock::time_point TlsAdmission::time_to_go(const UnderWay& first) const {
   const bool is_brief = !fresh_.empty() && addresses_.at(first.address).num_under_way > 1;
   return first.since + (is_brief ? std::min(options_.brief_turn, options_.turn) : options_.turn);
 }
 
 // A connection that says nothing would keep others out.
-void TlsTurns::make_way() {
+void TlsAdmission::make_way() {
   if ((fresh_.empty() && in_turn_.empty()) || under_way_.empty()) {
     timer_.cancel();
     return;
@@ -270,7 +271,7 @@ void TlsTurns::make_way() {
   });
 }
 
-void TlsTurns::stop() {
+void TlsAdmission::stop() {
   options_.begin = nullptr;
   const auto cut = std::exchange(addresses_, {});
   fresh_.clear();

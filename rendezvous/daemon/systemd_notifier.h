@@ -16,9 +16,9 @@
 
 namespace ddprun::rendezvous {
 
-class Service {
+class SystemdNotifier {
  public:
-  Service(boost::asio::io_context& io, ServiceManager manager);
+  SystemdNotifier(boost::asio::io_context& io, ServiceManager manager);
 
   // Sockets that the manager listens on for us, non-blocking; none: bind one's own. Throws
   // Error(kInvalidArgument): one of them is no listening TCP socket.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "rendezvous/daemon/service.h"
+#include "rendezvous/daemon/systemd_notifier.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -45,13 +45,13 @@ std::string kind_of(int fd) {
 
 }  // namespace
 
-Service::Service(boost::asio::io_context& io, ServiceManager manager)
+SystemdNotifier::SystemdNotifier(boost::asio::io_context& io, ServiceManager manager)
     : manager_(std::move(manager)), watchdog_timer_(io) {
   // Twice in each span: one that is late harms nobody.
   if (manager_.watchdog_limit()) watchdog_period_ = *manager_.watchdog_limit() / 2;
 }
 
-std::vector<UniqueFd> Service::take_listeners() {
+std::vector<UniqueFd> SystemdNotifier::take_listeners() {
   std::vector<UniqueFd> listeners;
   for (auto& passed : manager_.take_sockets()) {
     const int fd = passed.fd.get();
@@ -71,22 +71,24 @@ std::vector<UniqueFd> Service::take_listeners() {
   return listeners;
 }
 
-void Service::ready(std::function<std::string()> status) {
+void SystemdNotifier::ready(std::function<std::string()> status) {
   status_ = std::move(status);
   tell_ready();
   wait_for_watchdog();
 }
 
-void Service::tell_ready() { manager_.tell(concat("READY=1\nSTATUS=", one_line(status_()))); }
+void SystemdNotifier::tell_ready() {
+  manager_.tell(concat("READY=1\nSTATUS=", one_line(status_())));
+}
 
 // systemd orders reloads by this clock; before version 253 it ignores it.
-void Service::reloading() {
+void SystemdNotifier::reloading() {
   const auto now = Clock::now().time_since_epoch();
   manager_.tell(concat("RELOADING=1\nMONOTONIC_USEC=",
                        std::chrono::duration_cast<std::chrono::microseconds>(now).count()));
 }
 
-void Service::wait_for_watchdog() {
+void SystemdNotifier::wait_for_watchdog() {
   if (!watchdog_period_) return;
   watchdog_timer_.expires_after(*watchdog_period_);
   watchdog_timer_.async_wait([this](boost::system::error_code error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handshakes that wait for their turn.
-#include "rendezvous/daemon/newcomers.h"
+#include "rendezvous/daemon/pending_handshakes.h"
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -9,7 +9,7 @@
 
 #include "common/log.h"
 #include "tests/rendezvous/daemon/test_agent.h"
-#include "tests/rendezvous/daemon/test_newcomers.h"
+#include "tests/rendezvous/daemon/test_pending_handshakes.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::rendezvous::testing {
@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 struct Turns {
   explicit Turns(std::size_t max_under_way, std::chrono::milliseconds turn = 10s,
                  std::size_t max_per_address = 1000, std::chrono::milliseconds brief_turn = 10s) {
-    TlsTurns::Options options;
+    TlsAdmission::Options options;
     options.max_under_way = max_under_way;
     options.max_per_address = max_per_address;
     options.turn = turn;
@@ -35,7 +35,7 @@ struct Turns {
       held.push_back(std::move(newcomer));
       most = std::max(most, num_under_way());
     };
-    turns = std::make_shared<TlsTurns>(io, newcomers, std::move(options));
+    turns = std::make_shared<TlsAdmission>(io, newcomers, std::move(options));
     set_log_level(LogLevel::kError);
   }
   ~Turns() {
@@ -61,15 +61,16 @@ struct Turns {
   }
 
   boost::asio::io_context io{1};
-  std::shared_ptr<Newcomers> newcomers = std::make_shared<Newcomers>(io, Newcomers::Options());
-  std::shared_ptr<TlsTurns> turns;
+  std::shared_ptr<PendingHandshakes> newcomers =
+      std::make_shared<PendingHandshakes>(io, PendingHandshakes::Options());
+  std::shared_ptr<TlsAdmission> turns;
   std::vector<UniqueFd> begun;
   std::vector<Newcomer> held;  // the handshakes that have begun; an empty entry is over
   std::size_t most = 0;
   std::vector<std::string> from, ended_early;
 };
 
-TEST_CASE("TlsTurns: of many that come at once 64 are under way, and all have their turn") {
+TEST_CASE("TlsAdmission: of many that come at once 64 are under way, and all have their turn") {
   Turns t(64);
   std::vector<int> fds;
   for (int i = 0; i < 500; ++i) fds.push_back(t.come());
@@ -80,7 +81,7 @@ TEST_CASE("TlsTurns: of many that come at once 64 are under way, and all have th
   for (std::size_t i = 0; i < fds.size(); ++i) CHECK(t.begun[i].get() == fds[i]);
 }
 
-TEST_CASE("TlsTurns: who says nothing makes way for others, and only for them") {
+TEST_CASE("TlsAdmission: who says nothing makes way for others, and only for them") {
   Turns t(2, 50ms);
   t.come();
   t.come();
@@ -92,7 +93,7 @@ TEST_CASE("TlsTurns: who says nothing makes way for others, and only for them") 
   CHECK(t.ended_early.size() == 1);
 }
 
-TEST_CASE("TlsTurns: one address has not all of them: others begin at once, whatever waits") {
+TEST_CASE("TlsAdmission: one address has not all of them: others begin at once, whatever waits") {
   Turns t(8, 10s, 4);
   for (int i = 0; i < 100; ++i) t.come("10.0.0.66");
   CHECK(t.begun.size() == 4);
@@ -101,7 +102,7 @@ TEST_CASE("TlsTurns: one address has not all of them: others begin at once, what
   CHECK(t.begun.back().get() == honest);
 }
 
-TEST_CASE("TlsTurns: addresses take turns, however many wait of one") {
+TEST_CASE("TlsAdmission: addresses take turns, however many wait of one") {
   Turns t(2);
   for (int i = 0; i < 100; ++i) t.come("10.0.0.66");
   t.come("10.0.0.1");
@@ -115,7 +116,7 @@ TEST_CASE("TlsTurns: addresses take turns, however many wait of one") {
   CHECK(t.from.back() == "10.0.0.1");
 }
 
-TEST_CASE("TlsTurns: the address that has the most of them under way makes way first") {
+TEST_CASE("TlsAdmission: the address that has the most of them under way makes way first") {
   Turns t(3, 50ms);
   t.come("10.0.0.1");  // it is slow, too, and older
   t.come("10.0.0.66");
@@ -125,7 +126,7 @@ TEST_CASE("TlsTurns: the address that has the most of them under way makes way f
   CHECK(t.ended_early == std::vector<std::string>{"10.0.0.66"});
 }
 
-TEST_CASE("TlsTurns: an address that has none need not wait long for one that has several") {
+TEST_CASE("TlsAdmission: an address that has none need not wait long for one that has several") {
   Turns t(3, 1h, 1000, 20ms);
   for (int i = 0; i < 5; ++i) t.come("10.0.0.66");
   t.io.run_for(60ms);
@@ -136,11 +137,11 @@ TEST_CASE("TlsTurns: an address that has none need not wait long for one that ha
   CHECK(t.ended_early.size() == 1);
 }
 
-TEST_CASE("TlsTurns: who must go while it waits is closed, and its turn goes to the next one") {
-  Newcomers::Options few;
+TEST_CASE("TlsAdmission: who must go while it waits is closed, and its turn goes to the next one") {
+  PendingHandshakes::Options few;
   few.max = 1;
   Turns t(1);
-  const auto others = std::make_shared<Newcomers>(t.io, few);
+  const auto others = std::make_shared<PendingHandshakes>(t.io, few);
   t.come();
   UniqueFd connection = any_connection();
   const int fd = connection.get();
@@ -152,14 +153,14 @@ TEST_CASE("TlsTurns: who must go while it waits is closed, and its turn goes to 
   CHECK(t.from == std::vector<std::string>{"10.0.0.1", "10.0.0.4"});
 }
 
-TEST_CASE("TlsTurns: a connection that is gone already holds no turn") {
+TEST_CASE("TlsAdmission: a connection that is gone already holds no turn") {
   boost::asio::io_context io{1};
-  TlsTurns::Options options;
+  TlsAdmission::Options options;
   options.max_under_way = 1;
   int num_begun = 0;
   options.begin = [&](const UniqueFd&, const Newcomer&) { ++num_begun; };
-  const auto newcomers = std::make_shared<Newcomers>(io, Newcomers::Options());
-  const auto turns = std::make_shared<TlsTurns>(io, newcomers, std::move(options));
+  const auto newcomers = std::make_shared<PendingHandshakes>(io, PendingHandshakes::Options());
+  const auto turns = std::make_shared<TlsAdmission>(io, newcomers, std::move(options));
   for (int i = 0; i < 10; ++i) turns->take(any_connection(), admit(*newcomers, "10.0.0.1"));
   io.poll();
   CHECK(num_begun == 10);
