@@ -56,10 +56,11 @@ std::vector<std::optional<ProgressWords>> pages_of(
   return pages;
 }
 
-// The oldest operation that it is in.
+// The oldest operation that it is in, and how far it is in the communicator of all ranks.
 void add_operation(RankReport& report, const std::vector<CommunicatorState>& communicators) {
   const CommunicatorState* oldest = nullptr;
   for (const CommunicatorState& each : communicators) {
+    if (each.communicator == 0) report.shared_collectives_done = each.done;
     if (each.open && (oldest == nullptr || each.begun_ns < oldest->begun_ns)) oldest = &each;
   }
   if (oldest == nullptr) return;

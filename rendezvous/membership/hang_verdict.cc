@@ -250,11 +250,18 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
   const bool inside = outside.empty();
   const bool is_alone = all.size() == 1 && !someone_is_silent;
   if (is_alone) return names(all, inside);
-  // Sends and receives are no collectives of all: each stage of a pipeline has its own number.
-  const bool counted_alike = std::none_of(all.begin(), all.end(), [&](std::size_t i) {
+  // Messages are no collectives of all: each stage of a pipeline, and a gather's root, has its own
+  // number of them. Where no rank tells them apart, the last operation alone shows that there are
+  // some.
+  const bool told_apart = std::ranges::all_of(
+      all, [&](std::size_t i) { return report(i).shared_collectives_done.has_value(); });
+  const bool has_messages = std::ranges::any_of(all, [&](std::size_t i) {
     return report(i).collective == "send" || report(i).collective == "recv";
   });
-  const auto begun = [&](std::size_t i) { return counted_alike ? report(i).collectives_begun : 0; };
+  const auto begun = [&](std::size_t i) {
+    if (told_apart) return *report(i).shared_collectives_done;
+    return has_messages ? 0 : report(i).collectives_begun;
+  };
   if (inside) {  // where some node is silent, they may all wait for that one
     const auto late = someone_is_silent ? std::vector<std::size_t>() : behind(all, begun);
     if (!late.empty()) return names(late, true);
@@ -280,8 +287,8 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   if (!report.wchan.empty()) first += ", wchan " + report.wchan;
   if (!report.call.empty()) first += ", " + report.call;
   lines.push_back(std::move(first));
-  for (const std::string& frame : report.frames) lines.push_back("  " + frame);
   if (!report.note.empty()) lines.push_back("  (" + report.note + ")");
+  for (const std::string& frame : report.frames) lines.push_back("  " + frame);
   return lines;
 }
 

@@ -152,6 +152,9 @@ void each_json(Self& report, Fields& fields) {
     fields.line("operation", report.operation, kMaxOperationBytes);
     fields.time("operation_ms", report.operation_time);
   }
+  if (fields.wants("shared_collectives_done", report.shared_collectives_done)) {
+    fields.counter("shared_collectives_done", *report.shared_collectives_done);
+  }
   fields.time("quiet_ms", report.quiet);
   fields.time("limit_ms", report.limit);
   fields.time("limit_if_blocked_ms", report.limit_if_blocked);

@@ -53,6 +53,7 @@ class Watched {
     options.gpus_program = DDPRUN_GPUS;
     HangMonitorEvents events;
     events.read_page = [this](int rank) { return pages[static_cast<std::size_t>(rank)]; };
+    events.read_communicators = [this](int) { return communicators; };
     events.pids = [this] { return group.group->pids(); };
     events.stalled = [this](RankReport report) { stalled.push_back(std::move(report)); };
     events.inspected = [this](std::uint64_t of, std::vector<RankReport> ranks) {
@@ -96,6 +97,7 @@ class Watched {
 
   GroupFixture group;
   std::vector<std::optional<ProgressWords>> pages;
+  std::vector<CommunicatorState> communicators;  // of each worker with a page
   std::unique_ptr<HangMonitor> monitor;
   std::vector<RankReport> stalled;
   std::optional<std::vector<RankReport>> inspected;
@@ -151,6 +153,9 @@ TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: i
   ProgressWords words;
   words.phase = WorkPhase::kTrain;
   node.pages[0] = words;
+  node.communicators.resize(2);
+  node.communicators[0] = {.communicator = 0, .size = 8, .open = OperationFacts(), .done = 17};
+  node.communicators[1] = {.communicator = 1, .size = 2, .done = 40};
   REQUIRE(node.all_ready());
   for (int step = 1; step <= 10; ++step) {
     node.pages[0]->step = static_cast<std::uint64_t>(step);
@@ -160,6 +165,7 @@ TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: i
   CHECK(node.stalled[0].activity == RankActivity::kWorks);
   CHECK(node.stalled[0].cpu_percent > 20);
   CHECK(node.stalled[0].phase == "train");
+  CHECK(node.stalled[0].shared_collectives_done == 17);
   CHECK_FALSE(node.stalled[0].foreign);
 }
 

@@ -282,6 +282,17 @@ TEST_CASE("compare_ranks: stages of a pipeline count their sends each for themse
   CHECK_FALSE(finding.outlier.has_value());
 }
 
+TEST_CASE("compare_ranks: the messages of a gather tell no rank from the others") {
+  Inspected inspected = waiting_ranks();
+  report(inspected, 0).collectives_begun += 6;  // the root of one gather has had seven messages
+  report(inspected, 0).collectives_done += 6;
+  for (std::size_t i = 0; i < 8; ++i) report(inspected, i).shared_collectives_done = 8810;
+  CHECK_FALSE(compare_ranks(inspected).outlier.has_value());
+
+  report(inspected, 5).shared_collectives_done = 8809;  // one collective behind
+  CHECK(compare_ranks(inspected).outlier == std::size_t{5});
+}
+
 TEST_CASE("compare_ranks: a stopped process is said to be stopped, and nothing is done") {
   Inspected inspected = one_outside();
   report(inspected, 3).activity = RankActivity::kStopped;

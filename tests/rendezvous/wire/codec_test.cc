@@ -79,6 +79,7 @@ RankReport full_report() {
   report.note = "note";
   report.operation = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
   report.operation_time = std::chrono::milliseconds(6100);
+  report.shared_collectives_done = 126;
   return report;
 }
 
