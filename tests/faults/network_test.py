@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Faults of networks: links that are down or silent in one direction, delay, loss, no name service."""
+import contextlib
 import os
 import re
 import time
@@ -47,7 +48,7 @@ class Network(fault_case.FaultCase):
 
     def rank_0_is_on(self, index):
         for pid in self.named(index, "steady_worker"):
-            with open(f"/proc/{pid}/environ", "rb") as f:
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:  # it may end meanwhile
                 if b"RANK=0" in f.read().split(b"\0"):
                     return True
         return False

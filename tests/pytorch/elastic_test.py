@@ -66,8 +66,11 @@ class Elastic(harness.Job):
 
     def a_worker_on(self, index):
         for pid in self.hosts[index].pids():
-            with open(f"/proc/{pid}/cmdline") as f:
-                words = f.read().split("\0")
+            try:
+                with open(f"/proc/{pid}/cmdline") as f:
+                    words = f.read().split("\0")
+            except OSError:
+                continue  # it has ended meanwhile
             if "python" in words[0] and harness.job("elastic") in words:
                 return pid
         self.fail(f"no worker on host {index}")
