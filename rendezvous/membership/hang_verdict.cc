@@ -251,8 +251,7 @@ Choice choose_outlier(const std::vector<InspectedRank>& ranks, bool someone_is_s
   const bool is_alone = all.size() == 1 && !someone_is_silent;
   if (is_alone) return names(all, inside);
   // Messages are no collectives of all: each stage of a pipeline, and a gather's root, has its own
-  // number of them. Where no rank tells them apart, the last operation alone shows that there are
-  // some.
+  // number of them. The last operation alone shows them if no rank tells them apart.
   const bool told_apart = std::ranges::all_of(
       all, [&](std::size_t i) { return report(i).shared_collectives_done.has_value(); });
   const bool has_messages = std::ranges::any_of(all, [&](std::size_t i) {

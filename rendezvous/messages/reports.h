@@ -75,8 +75,8 @@ struct RankReport {
   std::uint64_t step = 0, steps_done = 0;
   std::uint64_t collectives_begun = 0, collectives_done = 0;
   std::string collective;  // the last one begun: "all_reduce"
-  // Of its first communicator, which all ranks share: the collectives that it has done. Messages
-  // are none: they count above, and ranks differ in them. nullopt: it doesn't record them.
+  // The collectives that it has done of its first communicator, which all ranks share. Messages
+  // are not counted here: ranks differ in them. nullopt: it doesn't record them.
   std::optional<std::uint64_t> shared_collectives_done;
   // The oldest operation that it is in, and for how long: "all_reduce #127 (25.0 MiB float32, sum)
   // of communicator 0". Empty: none, or it doesn't record them.
