@@ -3,7 +3,8 @@
 """Compares ddprun with torchrun, command line by command line. cases.py has the command lines, recorded/ torchrun's
 answers. Each difference must be named with a row of docs/torchrun.md, and each named difference must exist.
 
-    parity_test.py               all cases against the recordings
+    parity_test.py               the cases without PyTorch against the recordings
+    parity_test.py --torch       those with PyTorch
     parity_test.py --live        some of them against the torchrun beside this Python, too
     parity_test.py Parity.test_NAME
 """
@@ -72,8 +73,6 @@ class Parity(unittest.TestCase):
     def check(self, case):
         if case.pending:
             self.skipTest(f"ddprun has no {case.pending} yet")
-        if case.needs_torch and importlib.util.find_spec("torch") is None:
-            self.skipTest("no torch here")
         run = answer.Answer(case, [DDPRUN])
         found = differences(without_ids(recorded(case)), without_ids(run.result))
         meant = {**cases.EVERYWHERE, **case.differs}
@@ -108,17 +107,19 @@ def add(suite, case):
 
 
 def main():
-    live = "--live" in sys.argv
+    live, with_torch = "--live" in sys.argv, "--torch" in sys.argv
+    sys.argv = [word for word in sys.argv if word not in ("--live", "--torch")]
+    if with_torch and importlib.util.find_spec("torch") is None:
+        skips.skip_all(f"no PyTorch beside {sys.executable}")
     if live:
-        sys.argv.remove("--live")
         if not os.path.exists(record.TORCHRUN):
             skips.skip_all(f"no torchrun beside {sys.executable}")
     for case in cases.CASES:
         if live and case.live:
             add(Recordings, case)
-        if not live:
+        if not live and case.needs_torch == with_torch:
             add(Parity, case)
-    if live:
+    if live or with_torch:
         del Parity.test_each_difference_has_its_row, Parity.test_every_recording_has_its_case
     runner.main()
 
