@@ -106,6 +106,7 @@ inline constexpr char kTmpdir[] = "TMPDIR";
 inline constexpr char kHome[] = "HOME";
 inline constexpr char kXdgConfigHome[] = "XDG_CONFIG_HOME";
 inline constexpr char kXdgCacheHome[] = "XDG_CACHE_HOME";
+inline constexpr char kXdgStateHome[] = "XDG_STATE_HOME";
 // A folder that all nodes of a Slurm step share; empty: there is none (docs/security.md).
 inline constexpr char kSharedDir[] = "DDPRUN_SHARED_DIR";
 

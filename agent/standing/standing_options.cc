@@ -115,9 +115,8 @@ void add_config_files(const std::vector<ConfigFile>& files, StandingOptions& opt
 std::string output_directory(const std::string& given, const Environment& environment) {
   if (!given.empty()) return std::filesystem::absolute(given).string();
   if (const auto state = find_variable(environment, "STATE_DIRECTORY")) return *state;
-  if (const auto state = find_variable(environment, "XDG_STATE_HOME")) return *state + "/ddprun";
-  const auto home = find_variable(environment, env::kHome);
-  return home ? *home + "/.local/state/ddprun" : "";
+  const auto states = user_directory(environment, env::kXdgStateHome, ".local/state");
+  return states ? *states + "/ddprun" : "";
 }
 
 // The problem, or empty.

@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/ending.h"
+#include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
@@ -32,11 +33,8 @@ namespace {
 constexpr off_t kMaxRecordBytes = off_t{16} << 20;
 
 std::filesystem::path records_root(const Environment& environment) {
-  if (const auto state = find_variable(environment, "XDG_STATE_HOME")) {
-    return std::filesystem::path(*state) / "ddprun/jobs";
-  }
-  return std::filesystem::path(find_variable(environment, "HOME").value_or("/")) /
-         ".local/state/ddprun/jobs";
+  const auto states = user_directory(environment, env::kXdgStateHome, ".local/state");
+  return std::filesystem::path(states.value_or("/.local/state")) / "ddprun/jobs";
 }
 
 std::optional<std::string> text_in(const std::filesystem::path& path) {

@@ -47,7 +47,7 @@ struct DaemonOptions {
   std::chrono::milliseconds handshake_timeout{10'000};  // accept → request read; upgrade → Join
   std::chrono::milliseconds newcomer_timeout{20'000};   // accept → Join, or the page is sent
   std::size_t max_message_bytes = std::size_t{1} << 20;  // of a control message
-  // Connections that have not said who they are, and those of one address (newcomers.h).
+  // Connections that have not said who they are, and those of one address (pending_handshakes.h).
   std::size_t max_handshakes = 4096;
   std::size_t max_handshakes_per_address = 2048;
   // TLS sessions among them, and those of one address; others wait for their turn (TlsAdmission).
