@@ -60,6 +60,15 @@ if(DDPRUN_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
+# g++ knows a precompiled header's `#pragma once` by each file's bytes. ccache otherwise returns the one that was
+# compiled before a change of comments alone, and the files that use it define everything twice.
+function(ddprun_cache_headers target)
+  if(DDPRUN_CCACHE)
+    set_property(TARGET ${target} PROPERTY CXX_COMPILER_LAUNCHER
+                 ${CMAKE_COMMAND} -E env CCACHE_COMMENTS=1 ${CMAKE_CXX_COMPILER_LAUNCHER})
+  endif()
+endfunction()
+
 # GNU ld needs 14 core-seconds for a sanitizer's program, lld 2.
 find_program(DDPRUN_LLD ld.lld)
 if(DDPRUN_LLD)
@@ -91,6 +100,7 @@ if(DDPRUN_BUILD_ONCE)
   foreach(kind fast_std std asio test_std test_asio)
     set(headers ddprun_headers_${kind})
     add_library(${headers} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/headers.cc)
+    ddprun_cache_headers(${headers})
     target_link_libraries(${headers} PRIVATE ddprun_flags)
     if(kind MATCHES asio)
       target_link_libraries(${headers} PRIVATE Boost::json)  # g++ wants the definitions of the files that use it
@@ -218,6 +228,7 @@ function(ddprun_compile_torch)
     endif()
     if(target STREQUAL ddprun_torch)
       target_precompile_headers(ddprun_torch PRIVATE <torch/torch.h>)
+      ddprun_cache_headers(ddprun_torch)
     else()
       ddprun_reuse_headers(${target} ddprun_torch)
     endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The guards of a change find planted faults: clang-format, clang-tidy, and ctest's rule for skips."""
+"""The guards of a change find planted faults: clang-format, clang-tidy, ccache's rules, and ctest's for skips."""
 import json
 import os
 import shutil
@@ -50,8 +50,8 @@ class Guards(unittest.TestCase):
         with open(os.path.join(self.root, path), "w", encoding="utf-8") as f:
             f.write(text)
 
-    def run_script(self, *argv):
-        done = subprocess.run(argv, cwd=self.root, text=True, timeout=100, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def run_script(self, *argv, **options):
+        done = subprocess.run(argv, cwd=self.root, text=True, timeout=100, **options, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
     def test_a_changed_file_that_is_not_formatted_is_named(self):
@@ -102,6 +102,27 @@ class Guards(unittest.TestCase):
         pythons = {command[0] for command in commands if "-B" in command}
         self.assertEqual(len(pythons), 1, pythons)
         self.assertTrue(pythons == {venv} or not os.path.exists(venv), pythons)
+
+    def test_a_new_checkout_builds_where_only_comments_of_a_precompiled_header_changed(self):
+        shutil.copytree(os.path.join(SOURCE, "cmake"), os.path.join(self.root, "cmake"))
+        self.write("cmake/headers_std.h", "")
+        self.write("cmake/headers_asio.h", "")
+        self.write("CMakeLists.txt", """cmake_minimum_required(VERSION 3.22)
+project(ddprun CXX)
+add_library(Boost::json INTERFACE IMPORTED)
+set(DDPRUN_BUILD_ONCE ON)
+include(cmake/DdprunTargets.cmake)
+add_library(user OBJECT user.cc)
+target_link_libraries(user ddprun_flags)
+ddprun_compile_plainly(user)
+ddprun_reuse_headers(user ddprun_headers_test_std)
+""")
+        for comment in ("first", "second"):
+            self.write("tests/support/catch.h", f"// A {comment} comment.\n#pragma once\ninline int f() {{ return 1; }}\n")
+            self.write("user.cc", f'#include "tests/support/catch.h"\nint {comment} = f();\n')
+            status, said = self.run_script("sh", "-c", f"cmake -G Ninja -B {comment} -S . && cmake --build {comment}",
+                                           env=dict(os.environ, CCACHE_DIR=self.root + "/ccache"))
+            self.assertEqual(status, 0, said)
 
     def test_exit_status_77_alone_is_a_skip(self):
         for test in self.all_tests():
