@@ -134,7 +134,7 @@ class FailureDetails {
   std::uint64_t round_ = 0;
   std::vector<std::string> error_files_;  // of the round, by local rank
   MemoryKills memory_kills_;
-  std::shared_ptr<const RoundCgroup> cgroup_;  // of the round; second owner: its group of workers
+  std::shared_ptr<const RoundCgroup> cgroup_;  // of the round; shared with its group of workers
   std::string log_directory_;
   std::string directory_;  // goes with the round; empty: there is none
   // Both are of the current round, by local rank.

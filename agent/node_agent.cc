@@ -36,7 +36,10 @@ NodeAgent::NodeAgent(boost::asio::io_context& io, Console& console, NodeAgentOpt
       events_(std::move(events)),
       runner_(options_.machine, {[] { return Clock::now(); },
                                  [this](const membership::AgentAction& todo) { perform(todo); },
-                                 [this](std::optional<Clock::time_point> at) { wake_at(at); }}),
+                                 [this](std::optional<Clock::time_point> at) { wake_at(at); },
+                                 [this](const std::string& address, std::uint16_t port) {
+                                   return store_.bind(address, port);
+                                 }}),
       link_(
           io, options_.connect_to,
           [this](const membership::AgentEvent& link_event) { heard(link_event); },
@@ -119,7 +122,6 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
       [this](const action::SetKeepAlive& keep) {
         link_.set_keep_alive(keep.timeout, keep.interval);
       },
-      [this](const action::BindStore& bind) { bind_store(bind); },
       [this](const action::ServeStore& serve) { store_.serve(serve.round, serve.is_for_loopback); },
       [this](const action::CloseStore& close) {
         // At the end it stays for other nodes' workers: leave() closes it.
@@ -148,14 +150,6 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
       },
   };
   variants::visit(carry_out, todo);
-}
-
-void NodeAgent::bind_store(const action::BindStore& bind) {
-  try {
-    handle(event::StoreBound{store_.bind(bind.address, bind.port)});
-  } catch (const Error& error) {
-    handle(event::StoreBindFailed{error.what()});
-  }
 }
 
 void NodeAgent::wake_at(std::optional<Clock::time_point> at) {

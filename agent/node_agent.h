@@ -70,7 +70,6 @@ class NodeAgent {
   Say say();
   void heard(const membership::AgentEvent& link_event);
   void perform(const membership::AgentAction& action);
-  void bind_store(const membership::agent_action::BindStore& bind);
   void wake_at(std::optional<Clock::time_point> at);
   void end(const membership::AgentEvent& event);
   void leave(const membership::agent_action::Exit& exit);

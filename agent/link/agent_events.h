@@ -45,13 +45,6 @@ struct LinkFailed {
   std::string message;
   bool is_users_fault = false;  // as a token that differs: exit code 2
 };
-// Answers to BindStore.
-struct StoreBound {
-  std::uint16_t port = 0;
-};
-struct StoreBindFailed {
-  std::string message;
-};
 // The rendezvous is told these as they are, if they fit the state. They are from the worker group
 // of its round. WorkersLeft comes after RequestStop.
 using membership::RecordsWanted;
@@ -111,13 +104,13 @@ struct Timer {};
 using AgentEvent = variants::variant<
     agent_event::Start, agent_event::LinkUp, agent_event::LinkMessage, agent_event::LinkAnswered,
     agent_event::ClockSampled, agent_event::LinkDown, agent_event::LinkFailed,
-    agent_event::StoreBound, agent_event::StoreBindFailed, agent_event::WorkersRunning,
-    agent_event::WorkerFailed, agent_event::WorkersSucceeded, agent_event::WorkersFenced,
-    agent_event::WorkerAsks, agent_event::WorkersLeft, agent_event::Warned,
-    agent_event::FirstStepDone, agent_event::WorkersGone, agent_event::WorkersKept,
-    agent_event::WorkersNotKept, agent_event::RankStalled, agent_event::RecordsWanted,
-    agent_event::RanksInspected, agent_event::StepsTimed, agent_event::TailRead,
-    agent_event::NodeRead, agent_event::Signal, agent_event::Abandoned, agent_event::Timer>;
+    agent_event::WorkersRunning, agent_event::WorkerFailed, agent_event::WorkersSucceeded,
+    agent_event::WorkersFenced, agent_event::WorkerAsks, agent_event::WorkersLeft,
+    agent_event::Warned, agent_event::FirstStepDone, agent_event::WorkersGone,
+    agent_event::WorkersKept, agent_event::WorkersNotKept, agent_event::RankStalled,
+    agent_event::RecordsWanted, agent_event::RanksInspected, agent_event::StepsTimed,
+    agent_event::TailRead, agent_event::NodeRead, agent_event::Signal, agent_event::Abandoned,
+    agent_event::Timer>;
 
 // ---- actions: what it asks its owner to do, in order ----
 namespace agent_action {
@@ -135,12 +128,6 @@ struct Send {
 struct SetKeepAlive {
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds interval{0};  // of the pings; at most half the time-out
-};
-// Bind (and listen on) the port of the next round's store → StoreBound or StoreBindFailed. An empty
-// address means all interfaces. A listener that was bound before and not yet served is closed.
-struct BindStore {
-  std::string address;
-  std::uint16_t port = 0;
 };
 // Serve an empty store on the bound listener.
 struct ServeStore {
@@ -214,13 +201,11 @@ struct Exit {
 
 }  // namespace agent_action
 
-using AgentAction =
-    variants::variant<agent_action::Connect, agent_action::CloseLink, agent_action::Send,
-                      agent_action::SetKeepAlive, agent_action::BindStore, agent_action::ServeStore,
-                      agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
-                      agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
-                      agent_action::RoundOver, agent_action::KeepWorkers, agent_action::GoOn,
-                      agent_action::Record, agent_action::Inspect, agent_action::ReadTail,
-                      agent_action::Tell, agent_action::Exit>;
+using AgentAction = variants::variant<
+    agent_action::Connect, agent_action::CloseLink, agent_action::Send, agent_action::SetKeepAlive,
+    agent_action::ServeStore, agent_action::CloseStore, agent_action::Spawn, agent_action::Prewarm,
+    agent_action::Lease, agent_action::RequestStop, agent_action::StopWorkers,
+    agent_action::RoundOver, agent_action::KeepWorkers, agent_action::GoOn, agent_action::Record,
+    agent_action::Inspect, agent_action::ReadTail, agent_action::Tell, agent_action::Exit>;
 
 }  // namespace ddprun::membership

@@ -163,7 +163,6 @@ void AgentMachine::say_join() {
   join.store_port = store_.port();
   join.confirmed = channel_.acknowledged();
   joined_at_ = now_;
-  join_said_ = true;
   emit(Send{channel_.plain(std::move(join))});
 }
 
@@ -177,7 +176,6 @@ void AgentMachine::on(const agent_event::Start& event) {
 void AgentMachine::on(const agent_event::LinkUp& event) {
   if (link_ != Link::kDown) return;
   link_ = Link::kOpen;
-  join_said_ = false;
   welcome_deadline_ = now_ + options_.welcome_timeout;
   if (!session_.empty() && reach_deadline_) {
     welcome_deadline_ = std::min(*welcome_deadline_, std::max(*reach_deadline_, now_));
@@ -187,11 +185,11 @@ void AgentMachine::on(const agent_event::LinkUp& event) {
   answered_at_ = now_;
   clock_.reset();  // another rendezvous may have taken the endpoint
   // While workers live the listener is in use; WorkersStopped will name the next one.
-  if (store_.is_wanted() && workers_ == Workers::kNone) {
-    emit(store_.bind(local_address_));
-  } else if (!store_.is_binding()) {
-    say_join();
+  if (workers_ == Workers::kNone) {
+    store_.prepare(local_address_);
+    if (!store_.trouble().empty()) return leave_without_store();
   }
+  say_join();
 }
 
 void AgentMachine::on(const agent_event::LinkAnswered& event) {
@@ -365,7 +363,7 @@ void AgentMachine::hear(const StartRound& start) {
   if (is_overdue() && !start.in_place) {
     return decline("nothing was heard of the rendezvous for its keep-alive time");
   }
-  if (!store_.trouble().empty() && store_.is_wanted()) return leave_without_store();
+  if (!store_.trouble().empty()) return leave_without_store();
   workers_ = Workers::kLive;
   prewarmed_ = false;
   agent_action::Spawn spawn{start};
@@ -491,7 +489,7 @@ void AgentMachine::start_over(const std::string& why) {
   reach_again(": " + why);
 }
 
-// ---- workers, and the listener of the store ----
+// ---- workers ----
 
 void AgentMachine::on(const agent_event::WorkerFailed& event) {
   if (event.round != round_ || workers_ == Workers::kNone || failed_) return;
@@ -563,20 +561,14 @@ void AgentMachine::not_kept(const std::string& why) {
   stop_in_order();
 }
 
+// Without a listener, too: the end of the round may be the end of the job, and only a next round
+// wants it.
 void AgentMachine::say_stopped() {
-  if (store_.is_wanted()) {
-    stopped_unsaid_ = true;
-    emit(store_.bind(local_address_));
-  } else {
-    say(stopped_message());
-  }
-}
-
-WorkersStopped AgentMachine::stopped_message() const {
+  store_.prepare(local_address_);
   const auto moment = clock_.remote(gone_at_);
-  return {round_, store_.port(), last_step_,
-          moment ? std::max<std::int64_t>(moment->at.count(), 0) : 0,
-          workers_ == Workers::kKept ? num_kept_ : 0};
+  say(WorkersStopped{round_, store_.port(), last_step_,
+                     moment ? std::max<std::int64_t>(moment->at.count(), 0) : 0,
+                     workers_ == Workers::kKept ? num_kept_ : 0});
 }
 
 void AgentMachine::on(const agent_event::RankStalled& event) {
@@ -649,27 +641,6 @@ void AgentMachine::fence() {
        "nothing was heard of the rendezvous for its keep-alive time; "
        "stopping the workers of this node");
   stop_workers(options_.fence_grace);
-}
-
-void AgentMachine::on(const agent_event::StoreBound& event) {
-  if (!store_.bound(event.port) || exit_) return;
-  if (stopped_unsaid_) {
-    stopped_unsaid_ = false;
-    say(stopped_message());
-  }
-  if (link_ == Link::kOpen && !join_said_) say_join();
-}
-
-void AgentMachine::on(const agent_event::StoreBindFailed& event) {
-  if (!store_.is_binding()) return;
-  if (auto again = store_.bind_failed(event.message)) return emit(std::move(*again));
-  if (exit_) return;
-  if (stopped_unsaid_) {
-    // The end of the round may be the end of the job. Only a next round wants the store.
-    stopped_unsaid_ = false;
-    return say(stopped_message());
-  }
-  leave_without_store();
 }
 
 void AgentMachine::leave_without_store() {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's side of the conversation: what one node does with what the rendezvous, its workers
-// and its user say. Pure: no I/O, clock or thread; the owner carries the actions out.
+// and its user say. No I/O but `bind`, no clock or thread;
+// the owner carries the actions out.
 //
-//   AgentMachine machine(options, Clock::now());
+//   AgentMachine machine(options, bind);
 //   perform(machine.step(agent_event::Start{}, now));            // → Connect
 //   …each event as it happens: perform(machine.step(event, now));
 //   …and a timer armed at machine.next_deadline(), which feeds Timer{}.
 //
-// Order of a healthy run: Connect → LinkUp → BindStore → StoreBound → Send(Join) → Welcome →
-// StartRound → [ServeStore] Spawn → Running → Succeeded → JobEnd(0) → StopWorkers → WorkersGone →
-// [CloseStore] Exit(0).
+// Order of a healthy run: Connect → LinkUp → [a store is bound] Send(Join) → Welcome → StartRound →
+// [ServeStore] Spawn → Running → Succeeded → JobEnd(0) → StopWorkers → WorkersGone → [CloseStore]
+// Exit(0).
 #pragma once
 
 #include <chrono>
@@ -49,14 +50,17 @@ struct AgentOptions {
   bool prewarm = false;  // a spare starts its workers before it has a place for them
   bool in_own_job =
       false;  // a worker of this very job started it: it can't wait for that one's end
-  // SIGTERM → SIGKILL of a node that is cut off.
+  // The grace period of a node that is cut off, in place of --shutdown-timeout.
   std::chrono::milliseconds fence_grace{kFenceGrace};
 };
 
 class AgentMachine {
  public:
-  explicit AgentMachine(AgentOptions options)
-      : options_(std::move(options)), join_(options_.join), store_(join_, options_.store_port) {}
+  // `bind` is called within step(), before each Join and each WorkersStopped.
+  AgentMachine(AgentOptions options, BindStore bind)
+      : options_(std::move(options)),
+        join_(options_.join),
+        store_(join_, options_.store_port, std::move(bind)) {}
 
   // One event; the actions that follow from it. After Exit every event returns nothing. `now` never
   // goes back. Events that don't fit the state (a late one of an old round) change nothing.
@@ -113,21 +117,14 @@ class AgentMachine {
   // As if nothing had been reached yet; nothing numbered was said before the first round.
   void start_over(const std::string& why);
 
-  // ---- the store's listener ----
-
-  void on(const agent_event::StoreBound& event);
-  void on(const agent_event::StoreBindFailed& event);
-  void leave_without_store();
-
   // ---- the workers ----
 
   void on(const agent_event::WorkersRunning& event) { say_of_round(event.round, event); }
   void on(const agent_event::WorkerFailed& event);
   void on(const agent_event::WorkersSucceeded& event) { say_of_round(event.round, event); }
   void date_failure(TimePoint died_at);
-  // No worker of round_ is left, or they are kept: once the next round's listener is bound.
+  // No worker of round_ is left, or they are kept.
   void say_stopped();
-  WorkersStopped stopped_message() const;
   void on(const agent_event::WorkersFenced& event);
   void on(const agent_event::WorkerAsks& event) { say_of_round(event.round, event); }
   void on(const agent_event::WorkersLeft& event) { say_of_round(event.round, event); }
@@ -199,6 +196,7 @@ class AgentMachine {
   void mention(std::uint64_t round, AgentMessage message);
 
   void say_join();
+  void leave_without_store();
 
   const AgentOptions options_;
   const Join join_;
@@ -220,8 +218,7 @@ class AgentMachine {
   std::optional<TimePoint> left_at_;   // by a signal of the user's
   Clock::duration stood_still_{};      // this process did, in this round: zero where it didn't
   std::chrono::milliseconds keep_alive_{0};
-  TimePoint joined_at_{};   // when the last Join was sent
-  bool join_said_ = false;  // on this connection
+  TimePoint joined_at_{};  // when the last Join was sent
   ClockOffset clock_;
   std::uint64_t round_ = 0;
   bool prewarmed_ = false;                 // workers wait for a round
@@ -237,7 +234,6 @@ class AgentMachine {
   WaitNews waits_;
 
   StoreListener store_;
-  bool stopped_unsaid_ = false;  // WorkersStopped waits for the listener
 
   std::optional<agent_action::Exit> exit_;  // decided; carried out once the workers are gone
   bool awaiting_job_end_ = false;           // Leave was sent

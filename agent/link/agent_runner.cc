@@ -6,7 +6,7 @@
 namespace ddprun::membership {
 
 AgentRunner::AgentRunner(AgentOptions options, Hooks hooks)
-    : hooks_(std::move(hooks)), machine_(std::move(options)) {}
+    : hooks_(std::move(hooks)), machine_(std::move(options), hooks_.bind_store) {}
 
 void AgentRunner::handle(AgentEvent event) {
   if (dropped_) return;

@@ -21,6 +21,7 @@ class AgentRunner {
     // Call handle(Timer{}) then, instead of at the time that was named last; nullopt: never. Only
     // called when it changes.
     std::function<void(std::optional<Clock::time_point>)> wake_at;
+    BindStore bind_store;
   };
 
   AgentRunner(AgentOptions options, Hooks hooks);

@@ -2,45 +2,41 @@
 #include "agent/link/store_listener.h"
 
 #include <utility>
+#include <vector>
 
 #include "common/endpoint.h"
+#include "common/error.h"
 #include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::membership {
+namespace {
 
-bool StoreListener::is_wanted() const {
-  return !store_is_at_endpoint(join_.settings) && bound_port_ == 0 && !is_binding_;
-}
-
-agent_action::BindStore StoreListener::bind(const std::string& local_address) {
-  is_binding_ = true;
-  if (join_.settings.store == StoreMode::kProxy) {
-    address_ = kProxyAddr;
-    return {address_, port_};
-  }
-  address_ = join_.advertised_addr;
+// Addresses to bind at, the best first.
+std::vector<std::string> addresses(const Join& join, const std::string& local_address) {
+  if (join.settings.store == StoreMode::kProxy) return {kProxyAddr};
+  // An address in front of this node (NAT) can't be bound: peers come in elsewhere.
+  if (!join.advertised_addr.empty()) return {join.advertised_addr, ""};
   // Over loopback this node is beside the rendezvous, and others may come from elsewhere.
-  if (address_.empty() && !(names_loopback(local_address) && join_.settings.max_nodes > 1)) {
-    address_ = local_address;
-  }
-  return {address_, port_};
+  if (names_loopback(local_address) && join.settings.max_nodes > 1) return {""};
+  return {local_address};
 }
 
-bool StoreListener::bound(std::uint16_t port) {
-  if (!std::exchange(is_binding_, false)) return false;
-  bound_port_ = port;
-  trouble_.clear();
-  return true;
-}
+}  // namespace
 
-std::optional<agent_action::BindStore> StoreListener::bind_failed(const std::string& message) {
-  if (!address_.empty() && address_ == join_.advertised_addr) {
-    address_.clear();  // an address in front of this node (NAT): peers come in elsewhere
-    return agent_action::BindStore{address_, port_};
+StoreListener::StoreListener(const Join& join, std::uint16_t port, BindStore bind)
+    : join_(join), port_(port), bind_(std::move(bind)) {}
+
+void StoreListener::prepare(const std::string& local_address) {
+  if (bound_port_ != 0 || store_is_at_endpoint(join_.settings)) return;
+  for (const std::string& address : addresses(join_, local_address)) {
+    try {
+      bound_port_ = bind_(address, port_);
+      trouble_.clear();
+      return;
+    } catch (const Error& error) {
+      trouble_ = std::string("can't serve the round's store: ") + error.what();
+    }
   }
-  is_binding_ = false;
-  trouble_ = "can't serve the round's store: " + message;
-  return std::nullopt;
 }
 
 void StoreListener::serve() {

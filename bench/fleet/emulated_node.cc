@@ -24,11 +24,13 @@ EmulatedNode::EmulatedNode(EmulatedNodeOptions options, NodeHost& host, NodeObse
     : options_(std::move(options)),
       host_(host),
       observer_(observer),
-      runner_(options_.machine, {[this] { return host_.now(); },
-                                 [this](const membership::AgentAction& todo) { perform(todo); },
-                                 [this](std::optional<Clock::time_point> at) {
-                                   host_.wake_at(Alarm::kMachine, at);
-                                 }}) {}
+      runner_(options_.machine,
+              {[this] { return host_.now(); },
+               [this](const membership::AgentAction& todo) { perform(todo); },
+               [this](std::optional<Clock::time_point> at) { host_.wake_at(Alarm::kMachine, at); },
+               [](const std::string&, std::uint16_t) {
+                 return std::uint16_t{1};  // nobody connects to it
+               }}) {}
 
 void EmulatedNode::hear(membership::AgentEvent link_event) {
   if (const auto* heard = variants::get_if<event::LinkMessage>(&link_event)) {
@@ -109,8 +111,6 @@ void EmulatedNode::perform(const membership::AgentAction& todo) {
     host_.send(send->envelope);
   } else if (const auto* keep = variants::get_if<action::SetKeepAlive>(&todo)) {
     host_.set_keep_alive(keep->timeout, keep->interval);
-  } else if (variants::holds_alternative<action::BindStore>(todo)) {
-    runner_.handle(event::StoreBound{1});  // nobody connects to it
   } else if (const auto* start = variants::get_if<action::Spawn>(&todo)) {
     spawn(start->round);
   } else if (const auto* stopping = variants::get_if<action::StopWorkers>(&todo)) {

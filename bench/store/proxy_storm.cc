@@ -59,7 +59,8 @@ class Node {
         timer_(io),
         runner_(options_of(job, index),
                 {[] { return Clock::now(); }, [this](const auto& todo) { perform(todo); },
-                 [this](const auto at) { wake_at(at); }}) {
+                 [this](const auto at) { wake_at(at); },
+                 [](const auto&, auto) { return std::uint16_t{1}; }}) {
     for (int i = 0; i < job.num_workers; ++i) {
       const bool is_last = index == job.num_nodes - 1 && i == job.num_workers - 1;
       ranks_.emplace_back(steps.of(is_last));
@@ -111,8 +112,6 @@ class Node {
       link_.send(send->envelope);
     } else if (const auto* keep = variants::get_if<action::SetKeepAlive>(&todo)) {
       link_.set_keep_alive(keep->timeout, keep->interval);
-    } else if (variants::holds_alternative<action::BindStore>(todo)) {
-      runner_.handle(event::StoreBound{1});  // nobody connects to it
     } else if (const auto* start = variants::get_if<action::Spawn>(&todo)) {
       round_ = start->round.round;
       runner_.handle(event::WorkersRunning{round_});

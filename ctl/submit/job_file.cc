@@ -19,6 +19,7 @@
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/toml.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::submit {
 namespace {
@@ -312,11 +313,6 @@ std::vector<JobKey> job_and_limits() {
       {"limits.cpuset", figure_key(FIELD(limits.cpuset))},
       {"limits.io", figure_key(FIELD(limits.io))},
       {"limits.time", time_key(FIELD(limits.time))},
-      {"restarts.max_restarts", number_key(FIELD(restarts.flags["max-restarts"]))},
-      {"restarts.max_node_losses", number_key(FIELD(restarts.flags["max-node-losses"]))},
-      {"restarts.max_preemptions", number_key(FIELD(restarts.flags["max-preemptions"]))},
-      {"restarts.no_progress_restarts", number_key(FIELD(restarts.flags["no-progress-restarts"]))},
-      {"restarts.exclude_after", number_key(FIELD(restarts.flags["exclude-after"]))},
       {"restarts.requeues", number_key(FIELD(restarts.requeues))},
       {"preflight.doctor", choice_key(FIELD(preflight.doctor), {"off", "fail", "warn"},
                                       "wants \"off\", \"fail\" or \"warn\"")},
@@ -382,6 +378,12 @@ constexpr std::size_t kMostJobFileBytes = std::size_t{1} << 20;
 const std::vector<JobKey>& job_keys() {
   static const std::vector<JobKey> keys = [] {
     std::vector<JobKey> all = job_and_limits();
+    for (const auto& [flag, value] : membership::restart_limits({})) {
+      std::string name = flag;
+      std::replace(name.begin(), name.end(), '-', '_');
+      const auto field = [flag = flag](JobFile & job) -> auto& { return job.restarts.flags[flag]; };
+      all.push_back({"restarts." + name, number_key(field)});
+    }
     for (JobKey& key : keys_of_places()) all.push_back(std::move(key));
     return all;
   }();

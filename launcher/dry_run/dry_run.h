@@ -70,10 +70,9 @@ std::string to_text(const DryRun& run);
 // --json, for scripts: one line. Bytes that are no UTF-8 come out as U+FFFD. Pure.
 std::string to_json(const DryRun& run);
 
-// Limits and budgets of the job by the names of their options; seconds of what is a time. nullopt:
-// none.
+// Limits of the job by the names of their options; times in seconds. nullopt: no limit.
 struct NamedLimit {
-  const char* option;
+  std::string option;
   std::optional<double> value;
   bool is_time = true;
 };

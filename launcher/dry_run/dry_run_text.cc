@@ -6,6 +6,7 @@
 
 #include "common/shell_words.h"
 #include "common/text.h"
+#include "rendezvous/messages/job_settings.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -293,10 +294,11 @@ std::vector<NamedLimit> limits_of(const LaunchConfig& config) {
     return static_cast<double>(time.count()) / 1000;
   };
   const PreemptionOptions& preemption = config.preemption;
-  return {
-      {"max-restarts", config.max_restarts, false},
-      {"max-node-losses", config.max_node_losses, false},
-      {"max-preemptions", config.max_preemptions, false},
+  std::vector<NamedLimit> limits;
+  for (const auto& [option, value] : membership::restart_limits(config)) {
+    limits.push_back({option, value, false});
+  }
+  const std::vector<NamedLimit> times = {
       {"rendezvous-timeout", seconds(config.timeouts.join)},
       {"last-call-timeout",
        config.min_nodes == config.max_nodes ? std::nullopt : seconds(config.timeouts.last_call)},
@@ -308,6 +310,8 @@ std::vector<NamedLimit> limits_of(const LaunchConfig& config) {
       {"time-limit",
        preemption.time_limit ? seconds(*preemption.time_limit) : std::optional<double>()},
   };
+  limits.insert(limits.end(), times.begin(), times.end());
+  return limits;
 }
 
 std::string to_text(const DryRun& run) { return Printer(run).print(); }

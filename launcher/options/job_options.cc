@@ -156,7 +156,6 @@ std::vector<Option> size_options() {
 
 std::vector<Option> time_options() {
   constexpr char kGroup[] = "Time limits";
-  using C = LaunchConfig;
   using T = membership::JobTimeouts;
   std::vector<Option> options = {
       {"rendezvous-timeout", "SECONDS", "600", "give up when not all nodes have joined", kGroup,

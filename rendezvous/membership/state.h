@@ -245,7 +245,7 @@ struct BlameState {                             // Blame
   std::optional<JobEnd> verdict_after_stop;
   RoundFailures round_failures;  // of the last round; empty where something else ended it
   int failures = 0;              // rounds that a failed worker ended
-  int node_losses = 0;           // rounds that a lost or excluding node ended
+  int node_losses = 0;           // rounds that ended as a node was lost or excluded
   int idle_rounds = 0;           // in a row that ended without a finished step
   int quick_failures = 0;        // in a row that a failed worker ended soon
 

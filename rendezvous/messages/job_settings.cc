@@ -40,17 +40,22 @@ Enum setting_named(const char* name, const std::string& text) {
                                            clean_utf8(text, 32), '"'));
 }
 
-// A row: the name in messages, the flag ("": nnodes_text() compares it), the field,
-// then what belongs to its type: the least and most of a number, the words for a switch.
+// The meaning of 0 as a limit of restarts.
+enum class Zero { kNone, kNoLimit };
+
+// A row has the name in messages, the flag and the field. Then comes what belongs to its type: the
+// least and most of a number, the meaning of 0 for a limit of restarts, the words for a switch. The
+// flag is "" where nnodes_text() compares the setting.
 template <MaybeConst<JobSettings> Self, typename Row>
 void each_setting(Self& settings, Row row) {
   row("min_nodes", "", settings.min_nodes, 1, kMaxNodes);
   row("max_nodes", "", settings.max_nodes, settings.min_nodes, kMaxNodes);
-  row("max_restarts", "--max-restarts", settings.max_restarts, 0, kMaxInt);
-  row("max_node_losses", "--max-node-losses", settings.max_node_losses, 0, kMaxInt);
-  row("max_preemptions", "--max-preemptions", settings.max_preemptions, 0, kMaxInt);
-  row("no_progress_restarts", "--no-progress-restarts", settings.no_progress_restarts, 0, kMaxInt);
-  row("exclude_after", "--exclude-after", settings.exclude_after, 0, kMaxInt);
+  row("max_restarts", "--max-restarts", settings.max_restarts, Zero::kNone);
+  row("max_node_losses", "--max-node-losses", settings.max_node_losses, Zero::kNone);
+  row("max_preemptions", "--max-preemptions", settings.max_preemptions, Zero::kNone);
+  row("no_progress_restarts", "--no-progress-restarts", settings.no_progress_restarts,
+      Zero::kNoLimit);
+  row("exclude_after", "--exclude-after", settings.exclude_after, Zero::kNoLimit);
   row("spares", "--spares", settings.spares, 0, kMaxNodes);
   row("hang_action", "--hang-action", settings.hang_action);
   row("restart_on_join", "--on-join", settings.restart_on_join, "wait", "restart");
@@ -66,6 +71,9 @@ class JsonRow {
   explicit JsonRow(Fields& fields) : fields_(fields) {}
   void operator()(const char* name, const char*, auto& field, int least, int most) {
     if (field < least || fields_.wants(name, true)) fields_.number(name, field, least, most);
+  }
+  void operator()(const char* name, const char* flag, auto& field, Zero) {
+    (*this)(name, flag, field, 0, kMaxInt);
   }
   void operator()(const char* name, const char*, auto& field, const char*, const char*) {
     if (fields_.wants(name, true)) fields_.boolean(name, field);
@@ -94,6 +102,9 @@ class TextOfEach {
   void operator()(const char*, const char* flag, int field, int, int) {
     if (*flag != '\0') texts_.emplace_back(flag, std::to_string(field));
   }
+  void operator()(const char*, const char* flag, int field, Zero) {
+    texts_.emplace_back(flag, std::to_string(field));
+  }
   void operator()(const char*, const char* flag, bool field, const char* off, const char* on) {
     texts_.emplace_back(flag, field ? on : off);
   }
@@ -108,6 +119,19 @@ class TextOfEach {
 
  private:
   Texts& texts_;
+};
+
+class LimitOfEach {
+ public:
+  explicit LimitOfEach(std::vector<RestartLimit>& limits) : limits_(limits) {}
+  void operator()(const char*, const char* flag, int field, Zero zero) {
+    limits_.push_back(
+        {flag + 2, field == 0 && zero == Zero::kNoLimit ? std::nullopt : std::optional(field)});
+  }
+  void operator()(const char*, const char*, const auto&...) {}  // no limit of restarts
+
+ private:
+  std::vector<RestartLimit>& limits_;
 };
 
 TextOfEach::Texts texts_of(const JobSettings& settings) {
@@ -135,6 +159,12 @@ std::optional<Recovery> recovery_named(std::string_view name) { return named<Rec
 std::string nnodes_text(const JobSettings& settings) {
   if (settings.min_nodes == settings.max_nodes) return std::to_string(settings.min_nodes);
   return concat(settings.min_nodes, ":", settings.max_nodes);
+}
+
+std::vector<RestartLimit> restart_limits(const JobSettings& settings) {
+  std::vector<RestartLimit> limits;
+  each_setting(settings, LimitOfEach(limits));
+  return limits;
 }
 
 void each_json(const JobSettings& settings, JsonWriter& fields) {

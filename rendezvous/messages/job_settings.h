@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The settings of a job as text, as JSON, and compared: all by one row for each (each_setting in
-// the source). A new setting is a member of JobSettings, a row there, an option in launcher/options
-// and a key in ctl/submit/job_file.cc. Pure.
+// the source). A new setting is a member of JobSettings, a row there and an option in
+// launcher/options. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/messages/json_fields.h"
 #include "rendezvous/messages/messages.h"
@@ -29,6 +30,13 @@ inline bool store_is_at_endpoint(const JobSettings& settings) {
 inline bool store_is_at_node(const JobSettings& settings) {
   return settings.rdzv_backend != kStaticBackend && settings.store == StoreMode::kDirect;
 }
+
+// A setting that limits restarts. A dry run shows it, and a job file has its key under [restarts].
+struct RestartLimit {
+  std::string flag;          // without its dashes: "max-restarts"
+  std::optional<int> value;  // nullopt: no limit
+};
+std::vector<RestartLimit> restart_limits(const JobSettings& settings);
 
 // A setting that older agents don't know has its default.
 void each_json(const JobSettings& settings, JsonWriter& fields);

@@ -58,7 +58,7 @@ class JsonWriter {
 
   boost::json::object take() { return std::move(object_); }
 
-  // Whether a field that may be absent is there: written where it is worth it, read where it came.
+  // Whether to write a field that may be absent. A reader's wants() says whether it has come.
   bool wants(const char*, bool is_worth_it) const { return is_worth_it; }
   template <typename T>
   bool wants(const char*, const std::optional<T>& field) const {

@@ -51,8 +51,8 @@ class KeepAlive {
   // on time may still be unanswered then.
   TimePoint quiet_at() const;
   // ping(): the payload of one that is sent now. next(): when the next one, or a look at
-  // is_silent(), is due. On the rendezvous' clock, if known, that is a multiple of a 16th of the
-  // interval. So it reads many agents' pings each time that it wakes, which halves their cost.
+  // is_silent(), is due. Agents whose rendezvous' clock is known ping at the same moments: 16 in
+  // an interval. So the rendezvous reads many pings each time that it wakes, at half the cost.
   std::string ping(TimePoint now) const;
   TimePoint next(TimePoint now) const;
 

@@ -116,11 +116,12 @@ class Same(DryRunCase):
         return document
 
     def test_one_node(self):
-        document = self.compare("--nproc-per-node=3", "--max-restarts=2", "--signals-to-handle=SIGTERM",
+        document = self.compare("--nproc-per-node=3", "--max-restarts=2", "--exclude-after=3", "--signals-to-handle=SIGTERM",
                                 arguments=HOSTILE)
         self.assertEqual(document["rendezvous"]["source"], "--nnodes=1")
         self.assertEqual(document["nodes"][0]["workers"][2]["command"][-len(HOSTILE):][8], "2/2")
         self.assertEqual(document["limits"]["max-restarts"], 2)
+        self.assertEqual((document["limits"]["exclude-after"], document["limits"]["no-progress-restarts"]), (3, None))
         self.assertIn("MASTER_PORT", document["decided_later"])
         self.assertNotIn("MASTER_ADDR", document["decided_later"])
         self.assertTrue(any("OMP_NUM_THREADS" in note for note in document["notes"]))

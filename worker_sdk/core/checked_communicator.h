@@ -19,8 +19,8 @@ using SideMaker =
 
 // As `checked`, but each collective first waits until all ranks have called one, also an
 // asynchronous one. If kind, size, dtype, reduce op or root differ, it throws Error(kProtocol) on
-// every rank, naming a rank of each kind. `checked` is then aborted. A rank that doesn't come is
-// named by Error(kTimeout). Send and recv pass unchecked. Collective.
+// every rank. It names one rank of each call that differs. `checked` is then aborted. A rank that
+// doesn't come is named by Error(kTimeout). Send and recv pass unchecked. Collective.
 std::unique_ptr<Communicator> make_checked_communicator(std::unique_ptr<Communicator> checked,
                                                         std::uint32_t number,
                                                         const SideMaker& make_side);

@@ -36,8 +36,6 @@ TEST_CASE("AgentMachine: a round that ends before the welcome makes no second jo
   failure.exit_code = 9;
   node(agent_event::WorkerFailed{1, failure, node.now});
   node(agent_event::WorkersGone{1});
-  REQUIRE(node.last<agent_action::BindStore>() != nullptr);  // the next round's store
-  node(agent_event::StoreBound{4001});
   CHECK(node.said<Join>() == nullptr);
   node.welcome();
   CHECK(node.said<WorkerFailed>() != nullptr);
@@ -46,7 +44,6 @@ TEST_CASE("AgentMachine: a round that ends before the welcome makes no second jo
   // The next connection binds a store of its own again.
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-  node(agent_event::StoreBound{4002});
   REQUIRE(node.said<Join>() != nullptr);
 }
 
@@ -128,7 +125,6 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   CHECK(node.last<agent_action::StopWorkers>()->grace == kFenceGrace);
   CHECK(node.last<agent_action::Exit>() == nullptr);
   node(agent_event::WorkersGone{1});
-  node(agent_event::StoreBound{4001});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.hear(Refused{"given up as lost", 75}, false);
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
@@ -141,7 +137,6 @@ TEST_CASE("AgentMachine: one that stood still itself says so before what came of
   node.now += stood_still ? 14s : 5500ms;
   node(agent_event::LinkDown{true, "silence"});
   node(agent_event::WorkersGone{1});
-  node(agent_event::StoreBound{4001});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   node.hear(Refused{"given up as lost", 75}, false);
   const std::string reason = node.last<agent_action::Exit>()->verdict.reason;
@@ -163,7 +158,6 @@ TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' c
   node.now += 2s;
   node(agent_event::WorkersGone{1});
   node.now += 3s;
-  node(agent_event::StoreBound{4001});
   REQUIRE(node.said<WorkersStopped>() != nullptr);
   CHECK(node.said<WorkersStopped>()->gone_at_us == (known ? 502'000'000 : 0));
 }
@@ -191,7 +185,6 @@ TEST_CASE("AgentMachine: one that stood still does not take its being given up f
   SECTION("a round that it is told to start late may be over") {
     node.hear(StopRound{1, "why"});
     node(agent_event::WorkersGone{1});
-    node(agent_event::StoreBound{4001});
     node.actions.clear();
     node.now += 5s;
     node.start(2);
@@ -227,7 +220,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
   SECTION("of several rendezvous another one may lead soon: theirs is how long they run on alone") {
     AgentNode several;
     several.options.endpoints.push_back({"b", 29400});
-    several.machine = std::make_unique<AgentMachine>(several.options);
+    several.begin();
     several.run();
     several(agent_event::LinkDown{false, "reset"});
     CHECK(several.last<agent_action::Lease>()->until ==
@@ -249,7 +242,6 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     CHECK_THAT(node.last<agent_action::Tell>()->text, Contains("stood still"));
     CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
     node(agent_event::WorkersGone{1});
-    node(agent_event::StoreBound{4001});
     CHECK(node.said<WorkersStopped>() != nullptr);
     CHECK(node.said<WorkerFailed>() == nullptr);
   }
@@ -291,7 +283,6 @@ TEST_CASE("AgentMachine: a failure is dated by the rendezvous' clock, once that 
     node(agent_event::WorkerFailed{1, failure, death});
     CHECK(node.said<WorkerFailed>() != nullptr);
     node(agent_event::WorkersGone{1});
-    node(agent_event::StoreBound{4001});
     CHECK(node.said<WorkersStopped>() != nullptr);
   }
 }
@@ -331,10 +322,9 @@ TEST_CASE("AgentMachine: one that takes the connection and says no more: others 
     AgentNode node;
     node.options.connect_timeout = 40s;
     if (has_others) node.options.endpoints.push_back({"other", 29500});
-    node.machine = std::make_unique<AgentMachine>(node.options);
+    node.begin();
     node(agent_event::Start{});
     node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1", {"head", 29500}});
-    node(agent_event::StoreBound{4000});
     node.actions.clear();
     node.pass(node.options.welcome_timeout);
     const auto* exit = node.last<agent_action::Exit>();

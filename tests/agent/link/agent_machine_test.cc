@@ -14,10 +14,7 @@ TEST_CASE("AgentMachine: connects, binds the store, joins, spawns, ends") {
   node(agent_event::Start{});
   REQUIRE(node.last<agent_action::Connect>() != nullptr);
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-  REQUIRE(node.last<agent_action::BindStore>() != nullptr);
-  CHECK(node.last<agent_action::BindStore>()->address == "10.0.0.2");
-  CHECK(node.said<Join>() == nullptr);
-  node(agent_event::StoreBound{4000});
+  CHECK(node.bound == std::vector<std::string>{"10.0.0.2"});
   REQUIRE(node.said<Join>() != nullptr);
   CHECK(node.said<Join>()->store_port == 4000);
   node.welcome();
@@ -92,7 +89,7 @@ TEST_CASE(
   const auto interval = [](std::chrono::milliseconds wish, std::chrono::milliseconds keep_alive) {
     AgentNode node;
     node.options.keep_alive_interval = wish;
-    node.machine = std::make_unique<AgentMachine>(node.options);
+    node.begin();
     node.say_join();
     Welcome welcome;
     welcome.session = "s";
@@ -110,7 +107,7 @@ TEST_CASE(
     "AgentMachine: started by a worker of its own job it is no spare: it would wait for ever") {
   AgentNode node;
   node.options.in_own_job = true;
-  node.machine = std::make_unique<AgentMachine>(node.options);
+  node.begin();
   node.join();
   node.hear(Waiting{1, 2, "", false}, false);
   CHECK(node.last<agent_action::Exit>() == nullptr);
@@ -125,7 +122,19 @@ TEST_CASE("AgentMachine: over loopback with several nodes the store listens on a
   AgentNode node;
   node(agent_event::Start{});
   node(agent_event::LinkUp{"127.0.0.1", "127.0.0.1"});
-  CHECK(node.last<agent_action::BindStore>()->address.empty());
+  CHECK(node.bound == std::vector<std::string>{""});
+}
+
+TEST_CASE("AgentMachine: an address in front of this node can't be bound, all interfaces can") {
+  AgentNode node;
+  node.options.join.advertised_addr = "203.0.113.1";
+  node.no_port = "cannot assign the address";
+  node.begin();
+  node(agent_event::Start{});
+  node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
+  CHECK(node.bound == std::vector<std::string>{"203.0.113.1", ""});
+  CHECK(node.last<agent_action::Exit>()->verdict.reason ==
+        "can't serve the round's store: cannot assign the address");
 }
 
 TEST_CASE("AgentMachine: the first signal stops in order, the second by force") {

@@ -12,7 +12,7 @@ using ddprun::test::Contains;
 TEST_CASE("AgentMachine: a spare starts its workers ahead, once for each round it may get") {
   AgentNode node;
   node.options.prewarm = GENERATE(true, false);
-  node.machine = std::make_unique<AgentMachine>(node.options);
+  node.begin();
   node.join();
   node.hear(Waiting{1, 2, "", false}, false);
   CHECK(node.last<agent_action::Prewarm>() == nullptr);
@@ -46,9 +46,6 @@ TEST_CASE("AgentMachine: a failed worker is told once, workers run on until Stop
   node(agent_event::WorkersGone{1});
   // Other nodes' workers may not be gone yet.
   CHECK(node.last<agent_action::CloseStore>() == nullptr);
-  REQUIRE(node.last<agent_action::BindStore>() != nullptr);
-  CHECK(node.said<WorkersStopped>() == nullptr);  // not before the next listener is bound
-  node(agent_event::StoreBound{4001});
   REQUIRE(node.said<WorkersStopped>() != nullptr);
   CHECK(node.said<WorkersStopped>()->store_port == 4001);
   node.start(2);
@@ -60,8 +57,8 @@ TEST_CASE("AgentMachine: a listener that the next round would want ends no job t
   AgentNode node;
   node.run();
   node.hear(StopRound{1, "why"});
+  node.no_port = "no port is free";
   node(agent_event::WorkersGone{1});
-  node(agent_event::StoreBindFailed{"no port is free"});
   REQUIRE(node.said<WorkersStopped>() != nullptr);
   CHECK(node.said<WorkersStopped>()->store_port == 0);
   CHECK(node.said<Leave>() == nullptr);
@@ -93,7 +90,6 @@ TEST_CASE("AgentMachine: events of an old round change nothing") {
   node.run();
   node.hear(StopRound{1, "why"});
   node(agent_event::WorkersGone{1});
-  node(agent_event::StoreBound{4001});
   node.start(2);
   REQUIRE(node.last<agent_action::Spawn>()->round.round == 2);
   node.actions.clear();
@@ -118,7 +114,7 @@ TEST_CASE("AgentMachine: static mode gives the workers the endpoint as typed") {
   AgentNode node("static");
   node(agent_event::Start{});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-  CHECK(node.last<agent_action::BindStore>() == nullptr);
+  CHECK(node.bound.empty());
   REQUIRE(node.said<Join>() != nullptr);
   node.welcome();
   StartRound start;
@@ -187,7 +183,6 @@ TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {
   node.hear(Record{1});
   node.hear(StopRound{1, "why"});
   node(agent_event::WorkersGone{1});
-  node(agent_event::StoreBound{4001});
   node.start(2);
   node.actions.clear();
   node(agent_event::RecordsWanted{2});
@@ -218,7 +213,6 @@ TEST_CASE("AgentMachine: the first step is said, and the last one with the worke
   CHECK(node.said<FirstStep>()->step == 41);
   node.hear(StopRound{1, "failed"});
   node(agent_event::WorkersGone{1, 99});
-  node(agent_event::StoreBound{4001});
   REQUIRE(node.said<WorkersStopped>() != nullptr);
   CHECK(node.said<WorkersStopped>()->last_step == 99);
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/link/agent_machine.h"
+#include "common/error.h"
 #include "common/variant.h"
 #include "tests/support/catch.h"
 
@@ -24,7 +25,15 @@ struct AgentNode {
     options.join.settings.min_nodes = options.join.settings.max_nodes = 2;
     options.join.settings.rdzv_backend = backend;
     options.endpoints = {Endpoint{.host = "head", .port = 29500}};
-    machine = std::make_unique<AgentMachine>(options);
+    begin();
+  }
+  // Anew, with `options`.
+  void begin() {
+    machine = std::make_unique<AgentMachine>(options, [this](const std::string& address, auto) {
+      bound.push_back(address);
+      if (!no_port.empty()) throw Error(ErrorCode::kUnavailable, no_port);
+      return next_port++;
+    });
   }
   void operator()(const AgentEvent& event) {
     for (auto& action : machine->step(event, now)) actions.push_back(std::move(action));
@@ -42,7 +51,6 @@ struct AgentNode {
   void say_join() {
     (*this)(agent_event::Start{});
     (*this)(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
-    (*this)(agent_event::StoreBound{4000});
   }
   void join() {  // goes up to the rendezvous' welcome
     say_join();
@@ -86,6 +94,9 @@ struct AgentNode {
   AgentOptions options;
   std::unique_ptr<AgentMachine> machine;
   std::vector<AgentAction> actions;
+  std::vector<std::string> bound;  // addresses where a store was to be bound
+  std::uint16_t next_port = 4000;
+  std::string no_port;  // the reason that none can be bound; empty: one can
   Clock::time_point now{1h};
   std::uint64_t pushed = 0;
 };

@@ -8,8 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// An owner that notes the machine's actions, in order. It answers a bind at once, as real owners
-// do.
+// An owner that notes the machine's actions, in order. It reaches the rendezvous at once.
 struct Owner {
   Owner()
       : runner(options(),
@@ -17,7 +16,8 @@ struct Owner {
                 [this](std::optional<Clock::time_point> at) {
                   wake_at = at;
                   ++num_settings;
-                }}) {}
+                },
+                [](const std::string&, std::uint16_t) { return std::uint16_t{1}; }}) {}
   static AgentOptions options() {
     AgentOptions options;
     options.join.run_id = options.join.instance = "job";
@@ -26,8 +26,8 @@ struct Owner {
   void perform(const AgentAction& action) {
     performed.push_back(action.index());
     if (drop_at_first) return runner.drop();
-    if (variants::holds_alternative<agent_action::BindStore>(action)) {
-      runner.handle(agent_event::StoreBound{1});
+    if (variants::holds_alternative<agent_action::Connect>(action)) {
+      runner.handle(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
       CHECK_FALSE(joined());  // its turn comes later
     }
   }
@@ -46,7 +46,6 @@ struct Owner {
 TEST_CASE("AgentRunner: an action's own event comes after it, and the timer is set once") {
   Owner owner;
   owner.runner.handle(agent_event::Start{});
-  owner.runner.handle(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   CHECK(owner.joined());
   CHECK(owner.wake_at == owner.now + 30s);  // the deadline of the welcome
   const int before = owner.num_settings;
@@ -57,7 +56,6 @@ TEST_CASE("AgentRunner: an action's own event comes after it, and the timer is s
 TEST_CASE("AgentRunner: a timer that has fired is set again where it is still wanted") {
   Owner owner;
   owner.runner.handle(agent_event::Start{});
-  owner.runner.handle(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   const int before = owner.num_settings;
   owner.runner.handle(agent_event::Timer{});  // too early
   CHECK(owner.num_settings == before + 1);

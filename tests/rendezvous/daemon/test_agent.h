@@ -38,7 +38,7 @@ class TestAgent {
             const membership::LinkSecurity& security = {})
       : io_(io),
         timer_(io),
-        machine_(options),
+        machine_(options, [this](const auto&, auto) { return next_port_++; }),
         link_(std::make_unique<membership::AgentLink>(
             io, options.endpoints, [this](const membership::AgentEvent& event) { feed(event); },
             nullptr, security)) {
@@ -108,8 +108,6 @@ class TestAgent {
       link_->send(send->envelope);
     } else if (auto* keep_alive = variants::get_if<act::SetKeepAlive>(&action)) {
       link_->set_keep_alive(keep_alive->timeout, keep_alive->interval);
-    } else if (variants::get_if<act::BindStore>(&action) != nullptr) {
-      post(ev::StoreBound{static_cast<std::uint16_t>(next_port_++)});
     } else if (auto* spawn = variants::get_if<act::Spawn>(&action)) {
       rounds.push_back(spawn->round);
       workers_live = true;
@@ -136,7 +134,7 @@ class TestAgent {
   boost::asio::steady_timer timer_;
   membership::AgentMachine machine_;
   std::unique_ptr<membership::AgentLink> link_;
-  int next_port_ = 10'000;
+  std::uint16_t next_port_ = 10'000;
   bool killed_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/link/agent_machine.h"
+#include "common/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/worlds.h"
 
@@ -17,7 +18,11 @@ using namespace std::chrono_literals;
 class RandomNode {
  public:
   explicit RandomNode(std::uint64_t seed)
-      : state_(seed * 0x9E3779B97F4A7C15ULL + 1), machine_(options()) {}
+      : state_(seed * 0x9E3779B97F4A7C15ULL + 1),
+        machine_(options(), [this](const std::string&, std::uint16_t) -> std::uint16_t {
+          if (random(64) == 0) throw Error(ErrorCode::kUnavailable, "taken");
+          return 4000;
+        }) {}
 
   // Returns the broken invariant; empty: every invariant held.
   std::string run() {
@@ -52,7 +57,7 @@ class RandomNode {
 
   void random_event() {
     const std::uint64_t round = random(5) == 0 ? random(4) : round_;
-    switch (random(16)) {
+    switch (random(15)) {
       case 0:
       case 1:
         return open_ ? hear() : connect();
@@ -84,12 +89,6 @@ class RandomNode {
         return connect();
       case 10:
         return stopping_ ? gone() : hear();
-      case 11:
-        if (binding_ && random(8) == 0) {
-          binding_ = false;
-          return step(agent_event::StoreBindFailed{"taken"});
-        }
-        return bound();
       default:
         return hear();
     }
@@ -108,10 +107,6 @@ class RandomNode {
   void down(bool silence) {
     open_ = false;
     step(agent_event::LinkDown{silence, "gone"});
-  }
-  void bound() {
-    if (!std::exchange(binding_, false)) return hear();
-    step(agent_event::StoreBound{4000});
   }
   void gone() {
     live_ = stopping_ = false;
@@ -189,9 +184,7 @@ class RandomNode {
   // come to an end.
   void drain() {
     for (int i = 0; i < 200 && violation_.empty() && !machine_.exited(); ++i) {
-      if (binding_) {
-        bound();
-      } else if (stopping_) {
+      if (stopping_) {
         gone();
       } else if (open_) {
         down(true);
@@ -213,7 +206,7 @@ class RandomNode {
       return;
     }
     for (const AgentAction& action : machine_.step(event, now_)) perform(action);
-    const bool waits = connecting_ || open_ || binding_ || stopping_ || machine_.next_deadline();
+    const bool waits = connecting_ || open_ || stopping_ || machine_.next_deadline();
     if (!waits && !machine_.exited()) violated("it waits for nothing");
     if (stopping_ && !machine_.next_deadline())
       violated("it waits for its workers without a deadline");
@@ -234,8 +227,6 @@ class RandomNode {
       open_ = connecting_ = false;
     } else if (variants::holds_alternative<Send>(action)) {
       if (!open_) violated("it sends without a connection");
-    } else if (variants::holds_alternative<BindStore>(action)) {
-      binding_ = true;
     } else if (const auto* start = variants::get_if<Spawn>(&action)) {
       if (live_ && !given_up_) violated("it starts workers while others live");
       if (start->round.round <= round_) violated("it starts a round again");
@@ -269,7 +260,7 @@ class RandomNode {
   std::uint64_t state_;
   AgentMachine machine_;
   Clock::time_point now_{1h};
-  bool connecting_ = false, open_ = false, binding_ = false;
+  bool connecting_ = false, open_ = false;
   bool live_ = false, stopping_ = false, given_up_ = false;
   std::uint64_t round_ = 0, pushed_ = 0, last_request_ = 0;
   std::vector<std::uint64_t> wanted_;     // questions about tails that it was asked to read

@@ -201,7 +201,6 @@ TEST_CASE("AgentMachine: kept workers are said, and go on in the next round") {
   CHECK(node.last<agent_action::RoundOver>()->cause == "why");
   CHECK(node.last<agent_action::RoundOver>()->in_place);
   node(agent_event::WorkersKept{1, 3, 42});
-  node(agent_event::StoreBound{4001});
   const WorkersStopped* said = node.said<WorkersStopped>();
   REQUIRE(said != nullptr);
   CHECK((said->round == 1 && said->kept == 3 && said->last_step == 42 && said->store_port == 4001));
@@ -229,7 +228,6 @@ TEST_CASE("AgentMachine: workers that can't go on, or don't ask in time, are sto
   CHECK_FALSE(node.last<agent_action::RoundOver>()->in_place);
   node(agent_event::WorkersKept{1, 3, 42});  // this event comes late
   node(agent_event::WorkersGone{1, 42});
-  node(agent_event::StoreBound{4001});
   CHECK(node.said<WorkersStopped>()->kept == 0);
 }
 
@@ -238,11 +236,9 @@ TEST_CASE("AgentMachine: kept workers are stopped when others can't go on") {
   keep(node);
   const bool has_said = GENERATE(true, false);
   if (has_said) node(agent_event::WorkersKept{1, 3, 42});
-  if (has_said) node(agent_event::StoreBound{4001});
   node.hear(StopRound{1, "others can't"});
   REQUIRE(node.last<agent_action::StopWorkers>() != nullptr);
   node(agent_event::WorkersGone{1, 42});
-  if (!has_said) node(agent_event::StoreBound{4001});
   CHECK(node.said<WorkersStopped>()->kept == 0);
   CHECK(node.said<WorkersStopped>()->store_port == 4001);
 }
@@ -251,7 +247,6 @@ TEST_CASE("AgentMachine: a round that was to go on without its workers is declin
   AgentNode node;
   keep(node);
   node(agent_event::WorkersKept{1, 3, 42});
-  node(agent_event::StoreBound{4001});
   node(agent_event::WorkersFenced{1});
   const bool gone_before = GENERATE(true, false);
   if (gone_before) node(agent_event::WorkersGone{1, 42});

@@ -116,19 +116,20 @@ TEST_CASE("DeviceLaunchLock: needed where NCCL keeps the order of launches") {
 
 TEST_CASE("Rig: a rank's memory goes without a wait for what another rank runs on the GPU") {
   Rig rig(1);  // both ranks are on it
-  std::promise<void> is_free;
+  std::promise<void> runs, is_free;
   std::atomic<bool> waited_in_vain{false};
   rig.run(2, [&](const NcclOptions& mine) {
     const auto stream = static_cast<Stream>(mine.current_stream(mine.device));
     if (mine.rank == 0) {
       rig.fake_cuda->enqueue(stream, [&, freed = is_free.get_future().share()] {
+        runs.set_value();
         waited_in_vain = freed.wait_for(std::chrono::seconds(10)) != std::future_status::ready;
       });
       rig.fake_cuda->stream_synchronize(stream);
     } else {
       {
         DeviceArray array(rig, stream, mine.device, DType::kFloat32, 1);
-        std::this_thread::sleep_for(milliseconds(50));  // by now rank 0's task runs
+        runs.get_future().wait();
       }
       is_free.set_value();
     }
