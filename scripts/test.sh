@@ -144,14 +144,15 @@ on_one_line() { tr '\n' ';'; }
 
 # A test that fails beside others is tried once more, alone and with the seed of its first try, and is
 # reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
-# Tests wait some of the time, so one more runs than there are cores.
+# Tests wait half of the time. Where nothing compiles behind them, twice as many run as there are cores.
 run_ctest() {
-  local preset=$1 log=build/test-ctest.log status skips=0 skipped names name
+  local preset=$1 log=build/test-ctest.log status skips=0 skipped names name at_once=$((jobs + 1))
+  [ "$level" != default ] || at_once=$((2 * jobs + 1))
   shift
   local ctest=("${fixed_addresses[@]}" ctest --test-dir "build/$preset" --output-on-failure
                --no-tests=error)
   # A test's skips are read from its output, so nothing of it may be left out.
-  "${ctest[@]}" -j $((jobs + 1)) --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
+  "${ctest[@]}" -j $at_once --output-junit test-results.xml --test-output-size-passed 10000000 "$@" 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   [ -n "$closing" ] && [ "$preset" != release ] || closing=$(grep '^[0-9]*% tests passed' "$log")
   skipped=$(scripts/check_skips.py "build/$preset/test-results.xml" tests/allowed_skips.txt) ||
