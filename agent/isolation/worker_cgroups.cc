@@ -55,6 +55,7 @@ void must(int error, const std::string& what) {
 }
 
 constexpr char kRoundPrefix[] = "ddprun-round-";
+constexpr int kMostAttempts = 16;  // each is lost to another ddprun that begins at this moment
 constexpr std::chrono::milliseconds kLeafPatience{1'000};  // with what was killed, or is ending
 
 // Whether it became empty. Each change of cgroup.events since the descriptor was read is told as
@@ -114,10 +115,24 @@ bool remove_cgroups(CgroupTree& tree, const std::string& directory) {
   return remove_below(tree, directory, 0);
 }
 
-RoundCgroup::RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory,
+UniqueFd make_locked_cgroup(CgroupTree& tree, const std::string& directory) {
+  must(tree.make(directory), "making the cgroup " + directory);
+  UniqueFd fd = tree.open(directory);
+  if (!fd && errno != ENOENT) throw_system_error("opening the cgroup " + directory, errno);
+  const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!is_locked && fd && errno != EWOULDBLOCK) {
+    throw_system_error("locking the cgroup " + directory, errno);
+  }
+  // Once it is locked nobody removes it. Before that it may have been.
+  const auto there = tree.children(directory.substr(0, directory.rfind('/')));
+  const std::string name = directory.substr(directory.rfind('/') + 1);
+  if (is_locked && std::find(there.begin(), there.end(), name) != there.end()) return fd;
+  return {};
+}
+
+RoundCgroup::RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory, UniqueFd lock,
                          const IsolationPlan& plan)
-    : tree_(std::move(tree)), directory_(std::move(directory)) {
-  must(tree_->make(directory_), "making the cgroup " + directory_);
+    : tree_(std::move(tree)), directory_(std::move(directory)), fd_(std::move(lock)) {
   try {
     fill(plan);
   } catch (...) {
@@ -130,11 +145,6 @@ RoundCgroup::RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory
 RoundCgroup::~RoundCgroup() { remove(); }
 
 void RoundCgroup::fill(const IsolationPlan& plan) {
-  fd_ = tree_->open(directory_);
-  if (!fd_) throw_system_error("opening the cgroup " + directory_, errno);
-  if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw_system_error("locking the cgroup " + directory_, errno);
-  }
   for (const std::string& controller : plan.controllers) {
     must(tree_->write(directory_ + "/cgroup.subtree_control", "+" + controller),
          concat("enabling ", controller, " in ", directory_, "/cgroup.subtree_control"));
@@ -329,10 +339,17 @@ std::shared_ptr<RoundCgroup> WorkerCgroups::begin_round() {
   const std::string& directory = plan_.place.directory;
   const auto there = tree_->children(directory);
   std::string name;
-  do {
-    name = concat(kRoundPrefix, own_, "-", ++num_rounds_);
-  } while (std::find(there.begin(), there.end(), name) != there.end());
-  auto round = std::make_shared<RoundCgroup>(tree_, directory + "/" + name, plan_);
+  UniqueFd lock;
+  for (int attempt = 0; !lock; ++attempt) {
+    if (attempt == kMostAttempts) {
+      throw Error(ErrorCode::kSystem, concat("others remove each new cgroup in ", directory));
+    }
+    do {
+      name = concat(kRoundPrefix, own_, "-", ++num_rounds_);
+    } while (std::find(there.begin(), there.end(), name) != there.end());
+    lock = make_locked_cgroup(*tree_, directory + "/" + name);
+  }
+  auto round = std::make_shared<RoundCgroup>(tree_, directory + "/" + name, std::move(lock), plan_);
   rounds_.push_back(round->directory());
   return round;
 }

@@ -48,9 +48,10 @@ std::string explain_end(const WorkerMemory& memory, int signal_number);
 
 class RoundCgroup {
  public:
-  // Makes `directory` and all that is in it. Throws Error that names the file, what was wanted and
-  // what was seen; nothing is left then.
-  RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory, const IsolationPlan& plan);
+  // Makes all that is in `directory`; `lock` is make_locked_cgroup()'s. Throws Error that names the
+  // file, what was wanted and what was seen; nothing is left then.
+  RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory, UniqueFd lock,
+              const IsolationPlan& plan);
   ~RoundCgroup();  // as remove()
 
   const std::string& directory() const { return directory_; }
@@ -85,6 +86,10 @@ class RoundCgroup {
   UniqueFd fd_;
   std::vector<UniqueFd> leaves_;  // by local rank
 };
+
+// Makes the cgroup and locks it. Empty: until then another ddprun has taken it for what a crash
+// left, and removes it; another name may do. Throws Error.
+UniqueFd make_locked_cgroup(CgroupTree& tree, const std::string& directory);
 
 // No process is in it or below it, not even one that is ending and so can't be moved out. A cgroup
 // that isn't there is empty, too.

@@ -194,6 +194,15 @@ void end_leftover(int parent, const char* name) {
   close(fd);
 }
 
+// −1: until it was locked another warden has taken it for what a crash left, and removes it.
+int open_locked(int parent, const char* name) {
+  const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && faccessat(fd, "cgroup.procs", F_OK, 0) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
 void end_leftovers(int parent) {
   for_each_below(parent, [&](const char* name) {
     if (is_a_wardens(name)) end_leftover(parent, name);
@@ -317,14 +326,19 @@ Cgroup::Cgroup() {
   free(cgroup);
   if (parent_ < 0 || faccessat(parent_, ".", W_OK, 0) != 0) return;
   end_leftovers(parent_);
-  snprintf(name_, sizeof name_, "%s%d", kPrefix, getpid());
-  if (mkdirat(parent_, name_, 0755) != 0) return;
-  fd_ = openat(parent_, name_, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool usable = fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) == 0 &&
-                      faccessat(fd_, "cgroup.kill", W_OK, 0) == 0 &&
-                      faccessat(parent_, "cgroup.procs", W_OK, 0) == 0;
-  if (usable) return;
-  if (fd_ >= 0) close(fd_);
+  constexpr int kMostAttempts = 16;
+  for (int attempt = 0; fd_ < 0 && attempt < kMostAttempts; ++attempt) {
+    const int length = snprintf(name_, sizeof name_, "%s%d", kPrefix, getpid());
+    if (attempt > 0) snprintf(name_ + length, sizeof name_ - length, "%08d", attempt);
+    if (mkdirat(parent_, name_, 0755) != 0) return;
+    fd_ = open_locked(parent_, name_);
+  }
+  if (fd_ < 0) return;
+  if (faccessat(fd_, "cgroup.kill", W_OK, 0) == 0 &&
+      faccessat(parent_, "cgroup.procs", W_OK, 0) == 0) {
+    return;
+  }
+  close(fd_);
   fd_ = -1;
   unlinkat(parent_, name_, AT_REMOVEDIR);
 }

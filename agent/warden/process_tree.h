@@ -37,8 +37,8 @@ bool run_same_program(pid_t one, pid_t other);
 class Cgroup {
  public:
   // Makes ddprun-warden-<pid> inside the cgroup of this process, and ends those beside it whose
-  // warden is gone. If that isn't possible (no cgroup v2, no permission, Linux before 5.14) there
-  // is none, and nothing else differs.
+  // warden is gone. Other digits follow if another warden has ended it so. If that isn't possible
+  // (no cgroup v2, no permission, Linux before 5.14) there is none, and nothing else differs.
   Cgroup();
   // The agent has made it: `fd` is it, locked, and becomes this one's.
   Cgroup(int fd, const char* name);

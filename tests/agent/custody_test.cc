@@ -3,18 +3,22 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "agent/warden/process_tree.h"
@@ -243,6 +247,49 @@ TEST_CASE("Custody: a living warden's cgroup is let alone by another", "[proc]")
   Host second(1, true, "echo pid $$; while :; do sleep 0.05; done");
   second.read_lines(1);
   CHECK_FALSE(all_end(living, Deadline::after(std::chrono::milliseconds(100))));
+}
+
+// As a warden that begins at the same moment: it removes a cgroup that nobody has locked. Only
+// those of this test's wardens: other tests run beside it.
+class QuickWarden {
+ public:
+  explicit QuickWarden(std::string directory)
+      : directory_(std::move(directory)), thread_([this] { run(); }) {}
+  ~QuickWarden() {
+    is_over_ = true;
+    thread_.join();
+  }
+  int num_taken() const { return num_taken_; }
+
+ private:
+  void run() {
+    while (!is_over_) {
+      for (const pid_t host : children_of(::getpid())) {
+        for (const pid_t warden : children_of(host)) {
+          const std::string path = directory_ + "/ddprun-warden-" + std::to_string(warden);
+          const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY));
+          if (!fd || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) continue;
+          if (::rmdir(path.c_str()) == 0) ++num_taken_;
+        }
+      }
+    }
+  }
+
+  const std::string directory_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<int> num_taken_{0};
+  std::thread thread_;
+};
+
+TEST_CASE("Custody: a cgroup that another warden takes for a leftover is made again", "[proc]") {
+  if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
+  QuickWarden quick(own_cgroup());
+  const auto patience = Deadline::after(kPatience);
+  while (quick.num_taken() == 0 && !patience.expired()) {
+    Host host(1, true, "grep ^0:: /proc/self/cgroup; exec sleep 100");
+    CHECK_THAT(host.read_lines(1), test::Contains("/ddprun-warden-"));
+  }
+  CHECK(quick.num_taken() > 0);
 }
 
 TEST_CASE("Custody: a warden is deaf to signals that end other processes", "[proc]") {

@@ -53,6 +53,8 @@ class FakeCgroups : public agent::RealCgroupTree {
     put(path + "/cgroup.kill", "");
   }
 
+  std::function<void(const std::string& directory)> made;  // by make()
+
   int make(const std::string& directory) override {
     const std::string parent = directory.substr(0, directory.rfind('/'));
     if (const int error = agent::RealCgroupTree::make(directory); error != 0) return error;
@@ -69,6 +71,7 @@ class FakeCgroups : public agent::RealCgroupTree {
         if (!lacking.contains(file)) put(directory + "/" + file, "");
       }
     }
+    if (made) made(directory);
     return 0;
   }
 

@@ -256,3 +256,22 @@ TEST_CASE("worker cgroups: a round that a crash left is removed, one that lives 
   CHECK_FALSE(node.tree->exists(left));
   CHECK(node.tree->exists(live + "/worker-0"));
 }
+
+TEST_CASE(
+    "worker cgroups: a round that another ddprun has taken for a leftover gets another name") {
+  LimitedNode node;
+  WorkerCgroups cgroups = node.cgroups();
+  UniqueFd others;
+  int num_made = 0;
+  node.tree->made = [&](const std::string& directory) {
+    if (directory.ends_with("worker-0") || directory.ends_with("worker-1")) return;
+    if (directory.ends_with("-1")) others = node.tree->open(directory);
+    if (directory.ends_with("-1")) REQUIRE(::flock(others.get(), LOCK_EX | LOCK_NB) == 0);
+    if (directory.ends_with("-2")) remove_cgroups(*node.tree, directory);
+    ++num_made;
+  };
+  CHECK(cgroups.begin_round()->name() == "ddprun-round-100-3");
+  CHECK(num_made == 3);
+  node.tree->made = [&](const std::string& directory) { remove_cgroups(*node.tree, directory); };
+  CHECK(message_of([&] { cgroups.begin_round(); }) == "others remove each new cgroup in " + kJob);
+}
