@@ -90,18 +90,23 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
   }
 }
 
+constexpr uid_t kOverflowUser = 65534;
+
 // Whether systemd's DynamicUser= gave out this user: no person logs in as one.
 bool is_of_service(uid_t user) { return user >= 61184 && user <= 65519; }
 
 }  // namespace
 
 bool is_outsider(uid_t user) {
-  constexpr uid_t kOverflow = 65534;
-  if (user != kOverflow) return false;
+  if (user != kOverflowUser) return false;
   std::ifstream map("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
   map >> inside >> outside >> count;
   return count < 0xffffffff;
+}
+
+std::string user_namespace_hint() {
+  return is_outsider(kOverflowUser) ? concat("; ", kUserNamespaceHint) : "";
 }
 
 std::optional<uid_t> peer_user(int fd) { return ask(fd, false); }
@@ -139,7 +144,8 @@ std::optional<uid_t> loopback_client(int fd) {
   } catch (const Error&) {
     return kNobody;
   }
-  return peer_user(fd).value_or(kNobody);
+  const auto user = peer_user(fd);
+  return user && !is_outsider(*user) ? *user : kNobody;
 }
 
 std::string loopback_client_problem(int fd, uid_t owner) {
@@ -147,7 +153,9 @@ std::string loopback_client_problem(int fd, uid_t owner) {
   if (!user || *user == 0 || *user == owner) return {};
   return concat("without a token only programs of user ", owner,
                 " and root are served here over loopback, and ",
-                *user == kNobody ? "this one has gone" : concat("this one is of user ", *user));
+                *user == kNobody ? "this one's is not known: it has gone, or is outside of "
+                                   "this user namespace"
+                                 : concat("this one is of user ", *user));
 }
 
 bool peer_users_are_known() {

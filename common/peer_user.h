@@ -18,8 +18,13 @@ std::optional<uid_t> peer_user(int fd);
 // answered once. True also where no such connection can be made now.
 bool peer_users_are_known();
 
-// In a container's user namespace: the number that stands for everybody outside.
+// In a user namespace: the number that stands for everybody outside.
 bool is_outsider(uid_t user);
+inline constexpr char kUserNamespaceHint[] =
+    "a rendezvous in a user namespace (a container's, systemd's PrivateUsers=) can't tell the "
+    "users "
+    "outside apart: give both sides --token-file or TLS";
+std::string user_namespace_hint();  // "; " and that, if this process is in one
 
 // Why the server at the other end of `fd`, which proves nothing, is not to be obeyed: another user
 // of this machine has taken the port. It is known also before it has accepted the connection.
@@ -32,7 +37,7 @@ inline constexpr char kHiddenPeer[] =
     "--token-file or TLS";
 
 // The user of the client at the other end of `fd`. nullopt: it didn't come over loopback, or the
-// kernel doesn't tell users. kNobody: it has gone, so its user is unknown.
+// kernel doesn't tell users. kNobody: it has gone or is_outsider(), so its user is unknown.
 inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 std::optional<uid_t> loopback_client(int fd);
 

@@ -113,8 +113,9 @@ void GangHub::take_hello(ConnectionId id, const gangs::NodeHello& hello) {
   Agent& agent = agents_.at(id);
   const auto owner = owner_of(hello.user, hello.uid, agent.frames->wire().socket().native_handle());
   if (!owner) {
-    return refuse(id, concat("it is no process of ", hello.user, " (uid ", hello.uid,
-                             ") on this machine: without a token an agent has to be"));
+    return refuse(
+        id, concat("it is no process of ", hello.user, " (uid ", hello.uid,
+                   ") on this machine: without a token an agent has to be", user_namespace_hint()));
   }
   agent.is_in = true;
   watch(id);

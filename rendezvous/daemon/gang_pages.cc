@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/peer_user.h"
 #include "common/text.h"
 
 namespace ddprun::rendezvous {
@@ -84,9 +85,10 @@ void GangPages::submit(const HttpSession::Request& request, HttpSession::Answer 
   }
   const auto owner = hub_->owner_of(spec.user, spec.uid, request.socket);
   if (!owner) {
-    return answer(
-        refusal_page(403, concat("you are not ", spec.user, " (uid ", spec.uid,
-                                 "), and without a token nobody submits for somebody else")));
+    return answer(refusal_page(
+        403,
+        concat("you are not ", spec.user, " (uid ", spec.uid,
+               "), and without a token nobody submits for somebody else", user_namespace_hint())));
   }
   const std::string id = spec.id;
   const Verdict verdict = hub_->submit(std::move(spec), *owner);

@@ -25,6 +25,7 @@
 #include "common/exit_codes.h"
 #include "common/flood_limit.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/process_facts.h"
 #include "common/secret.h"
 #include "common/service_manager.h"
@@ -162,7 +163,11 @@ class DaemonVariant {
   }
 
   void check_who_can_come_in() const {
-    if (flags_.is_insecure || !flags_.token_file.empty() || flags_.tls.any()) return;
+    if (!flags_.token_file.empty() || flags_.tls.any()) return;
+    if (const std::string hint = user_namespace_hint(); !hint.empty()) {
+      log_warning("other users' nodes are refused", hint);
+    }
+    if (flags_.is_insecure) return;
     for (const SocketAddress& address : addresses_) {
       if (address.is_loopback()) continue;
       throw Error(ErrorCode::kInvalidArgument,

@@ -6,6 +6,7 @@
 
 #include "common/exit_codes.h"
 #include "common/log_level.h"
+#include "common/peer_user.h"
 #include "common/text.h"
 #include "rendezvous/membership/job.h"
 #include "rendezvous/membership/state.h"
@@ -102,6 +103,12 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
   if (job == nullptr && closed_to_new_jobs_) return refuse(connection, try_again(), out);
   if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static != nullptr) {
     return refuse(connection, port_in_use(other_static->state(), join, message.facts), out);
+  }
+  if (message.facts.user == kNobody) {
+    return refuse(
+        connection,
+        refused_usage(concat("it is not known whose program this node is: ", kUserNamespaceHint)),
+        out);
   }
   if (job == nullptr) {
     job = &add(std::make_unique<Job>(options_, next_number_++, join, message.facts.user, now));

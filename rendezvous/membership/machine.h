@@ -36,7 +36,7 @@ struct ConnectionFacts {
   std::uint16_t local_port = 0;
   bool peer_is_loopback = false;
   // The agent's user, if only the kernel's word vouches for it: over loopback without a token or
-  // TLS. kNobody (peer_user.h): it has gone.
+  // TLS. kNobody (common/peer_user.h): it is not known.
   std::optional<std::uint32_t> user{};
 };
 

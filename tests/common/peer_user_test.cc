@@ -62,7 +62,7 @@ TEST_CASE("peer_user: a client over loopback is known as long as it is there", "
                        "loopback, and this one is of user 12345"));
     client.reset();
     CHECK(loopback_client(accepted.get()) == kNobody);
-    CHECK_THAT(loopback_client_problem(accepted.get(), kStranger), Contains("has gone"));
+    CHECK_THAT(loopback_client_problem(accepted.get(), kStranger), Contains("it has gone"));
   }
 }
 

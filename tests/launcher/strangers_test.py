@@ -20,6 +20,17 @@ class Strangers(harness.Case):
         daemon, endpoint = self.ddprund(preexec_fn=lambda: (os.setgid(uid), os.setuid(uid)), cwd="/")
         return daemon, endpoint
 
+    def test_a_rendezvous_in_a_user_namespace_refuses_those_whom_it_can_not_tell_apart(self):
+        daemon = self.start("--user", "--map-root-user", harness.DDPRUND, "--listen=127.0.0.1:0",
+                            program="unshare")
+        self.await_line(daemon, "other users' nodes are refused", "user namespace")
+        endpoint = self.await_line(daemon, "listening on ").split()[-1]
+        done = self.finish(self.start(f"--rdzv-endpoint={endpoint}", "echo", "never", cwd="/",
+                                      preexec_fn=lambda: (os.setgid(STRANGER), os.setuid(STRANGER))), timeout=20)
+        self.check_one_line(done, "it is not known whose program this node is", "user namespace", "--token-file")
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(self.ddprun(f"--rdzv-endpoint={endpoint}", "true", timeout=20).returncode, 0)
+
     def test_a_job_does_not_join_at_another_users_rendezvous(self):
         _, endpoint = self.served_by(STRANGER)
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", "echo", "never", timeout=20)
