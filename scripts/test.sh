@@ -144,7 +144,7 @@ on_one_line() { tr '\n' ';'; }
 
 # A test that fails beside others is tried once more, alone and with the seed of its first try, and is
 # reported as flaky. It is a bug until shown otherwise; more than one in a run fail the run.
-# Tests wait half of the time. Where nothing compiles behind them, twice as many run as there are cores.
+# Tests wait half of the time: twice as many run as there are cores, unless something compiles behind them.
 run_ctest() {
   local preset=$1 log=build/test-ctest.log status skips=0 skipped names name at_once=$((jobs + 1))
   [ "$level" != default ] || at_once=$((2 * jobs + 1))
