@@ -17,6 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::string_view kOfCommunicator = " of communicator ";  // in RankReport::operation
 constexpr std::size_t kMaxNamedGroups = 4;
 constexpr std::size_t kMaxNamedRanks = 6;
 constexpr std::size_t kMostSilentNodes = 8;  // the text goes to every node
@@ -367,10 +368,21 @@ std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& 
   return left;
 }
 
+// "all_reduce #127" of "all_reduce #127 (25.0 MiB float32, sum) of communicator 0". Its number is
+// the communicator's own: the sum over all communicators differs where one rank has had messages.
+std::string without_size(const std::string& operation) {
+  const std::size_t of = operation.rfind(kOfCommunicator);
+  std::string text = operation.substr(0, std::min(operation.find(" ("), of));
+  if (of == std::string::npos) return text;
+  const std::string number = operation.substr(of + kOfCommunicator.size());
+  return number == "0" ? text : concat(text, kOfCommunicator, number);
+}
+
 }  // namespace
 
 std::string place_of(const RankReport& report) {
   if (report.in_collective()) {
+    if (!report.operation.empty()) return without_size(report.operation);
     return concat(report.collective.empty() ? "collective" : report.collective, " #",
                   report.collectives_begun);
   }

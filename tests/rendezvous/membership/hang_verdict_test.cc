@@ -288,6 +288,13 @@ TEST_CASE("compare_ranks: the messages of a gather tell no rank from the others"
   report(inspected, 0).collectives_done += 6;
   for (std::size_t i = 0; i < 8; ++i) report(inspected, i).shared_collectives_done = 8810;
   CHECK_FALSE(compare_ranks(inspected).outlier.has_value());
+  for (std::size_t i = 0; i < 8; ++i) {
+    report(inspected, i).operation = "all_reduce #8811 (25.0 MiB float32, sum) of communicator 0";
+  }
+  report(inspected, 7).operation = "barrier #3 of communicator 2";
+  CHECK_THAT(compare_ranks(inspected).text,
+             Contains("7 ranks in all_reduce #8811 (step 1101)") &&
+                 Contains("rank 7 in barrier #3 of communicator 2 (step 1101)"));
 
   report(inspected, 5).shared_collectives_done = 8809;  // one collective behind
   CHECK(compare_ranks(inspected).outlier == std::size_t{5});
