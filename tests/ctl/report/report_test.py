@@ -243,7 +243,7 @@ class Report(harness.Case):
         before = os.stat(path).st_ino
         self.assertEqual(self.made(run), path)
         self.assertNotEqual(os.stat(path).st_ino, before)
-        self.assertEqual([each for each in os.listdir(self.place) if each.endswith(".part")], [])
+        self.assertEqual([each for each in os.listdir(self.place) if ".part-" in each], [])
         with open(path, encoding="utf-8") as file:
             self.assertEqual(self.report(run, "-o", "-").stdout, file.read())
 

@@ -17,6 +17,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/new_file.h"
 #include "common/quiet_thread.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -80,26 +81,24 @@ bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EP
 
 }  // namespace
 
-void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
-                   int writer) {
-  const std::string temporary = concat(path, kTemporaryMark, writer, '-', ::getpid());
+void write_durably(const std::string& path, const std::vector<std::string_view>& pieces) {
   const std::string what = "can't write the checkpoint " + path;
   const std::string directory = std::filesystem::path(path).parent_path().string();
   int why = 0;
   const auto require = [&](bool done) {
     if (!done) throw_system_error(what, why = errno);
   };
+  NewFile file = make_new_file(concat(path, kTemporaryMark), 0666);
   try {
-    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    require(static_cast<bool>(fd));
-    for (const std::string_view piece : pieces) require(write_all(fd.get(), piece));
-    require(::fsync(fd.get()) == 0);
+    require(static_cast<bool>(file.fd));
+    for (const std::string_view piece : pieces) require(write_all(file.fd.get(), piece));
+    require(::fsync(file.fd.get()) == 0);
     // A network's file system may say only now that there was no room.
-    require(::close(fd.release()) == 0);
-    require(::rename(temporary.c_str(), path.c_str()) == 0);
+    require(::close(file.fd.release()) == 0);
+    require(::rename(file.path.c_str(), path.c_str()) == 0);
     sync_directory(directory, what);
   } catch (const Error& error) {
-    ::unlink(temporary.c_str());
+    ::unlink(file.path.c_str());
     if (why != ENOSPC) throw;
     throw Error(error.code(), error.what() + room_text(directory, pieces));
   }

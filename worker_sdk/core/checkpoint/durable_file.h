@@ -19,10 +19,9 @@ namespace ddprun {
 
 // Writes `pieces`, one after the other, under a temporary name beside `path`, fsyncs, renames to
 // `path` (which is replaced) and fsyncs the directory. Throws Error(kSystem) "can't write the
-// checkpoint PATH: …"; then `path` is as before, and nothing else is left. `writer`: tells apart
-// the processes, on whatever host, that write the same file at the same time.
-void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
-                   int writer = 0);
+// checkpoint PATH: …"; then `path` is as before, and nothing else is left. Several processes, on
+// whatever hosts, may write the same file at the same time.
+void write_durably(const std::string& path, const std::vector<std::string_view>& pieces);
 
 // Makes its new, renamed and removed entries survive a power loss. Throws Error(kSystem) that
 // begins with `what`.

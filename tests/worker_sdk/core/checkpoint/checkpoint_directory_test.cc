@@ -2,6 +2,7 @@
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
@@ -124,6 +126,16 @@ TEST_CASE("checkpoint directory: what a killed writer left goes, other files sta
   CheckpointDirectory directory(temp.path());
   CHECK(names_in(temp.path()) == others);
   CHECK(directory.newest() == nullptr);
+}
+
+TEST_CASE("checkpoint directory: a link that somebody put there is not followed", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path("shared"));
+  // The name that older versions gave to a file while it was written.
+  fs::create_symlink(temp.path("precious"), concat(directory.path_of(1), ".tmp-0-", ::getpid()));
+  write(directory, 1);
+  CHECK_FALSE(fs::exists(temp.path("precious")));
+  CHECK(fs::is_regular_file(fs::symlink_status(directory.path_of(1))));
 }
 
 TEST_CASE("checkpoint directory: a pipe of that name holds nobody up", "[proc]") {
