@@ -8,10 +8,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <utility>
 
@@ -22,6 +24,7 @@
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace ddprun {
 namespace {
@@ -57,14 +60,12 @@ std::string room_text(const std::string& directory, const std::vector<std::strin
 
 constexpr std::chrono::milliseconds kPause{20};  // flock() itself knows no deadline
 // A holder that isn't seen may just have let go of the lock: after so long it is on another
-// machine.
+// machine, or may only read the directory.
 constexpr std::chrono::milliseconds kUnseen{500};
 
-// The process that holds the lock on the open file `fd`; 0: none that we see.
-pid_t holder_of(int fd) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return 0;
-  const std::string inode = concat(':', info.st_ino);
+// The process that holds the lock on that directory; 0: none that we see.
+pid_t holder_of(const struct stat& directory) {
+  const std::string inode = concat(':', directory.st_ino);
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
     // 1: FLOCK  ADVISORY  WRITE 4711 08:01:262146 0 EOF
@@ -78,6 +79,24 @@ pid_t holder_of(int fd) {
 }
 
 bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM); }
+
+// By its real user: it may have become a set-user-ID program. Access lists are not looked at.
+bool may_write(pid_t pid, const struct stat& directory) {
+  if ((directory.st_mode & S_IWOTH) != 0) return true;
+  std::ifstream status(concat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words(line);  // "Uid: REAL EFFECTIVE …", "Gid: REAL …", "Groups: ONE …"
+    std::string key;
+    words >> key;
+    const bool is_user = key == "Uid:", is_group = key == "Gid:" || key == "Groups:";
+    for (unsigned id = 0; (is_user || is_group) && words >> id;) {
+      if (is_user && (id == 0 || id == ::geteuid() || id == directory.st_uid)) return true;
+      if (is_group && id == directory.st_gid && (directory.st_mode & S_IWGRP) != 0) return true;
+      if (key != "Groups:") break;
+    }
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -118,28 +137,43 @@ std::string read_whole(const std::string& path) {
   if (!fd) throw_system_error(what, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_system_error(what, errno);
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = retry_interrupted(
-        [&] { return ::read(fd.get(), bytes.data() + done, bytes.size() - done); });
-    if (n < 0) throw_system_error(what, errno);
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
+  const auto size = static_cast<std::size_t>(info.st_size);
+  std::string bytes;
+  // False: the file is shorter.
+  const auto read_up_to = [&](std::size_t end) {
+    std::size_t done = bytes.size();
+    bytes.resize(end);
+    for (ssize_t n = 1; done < end && n > 0; done += static_cast<std::size_t>(n)) {
+      n = retry_interrupted([&] { return ::read(fd.get(), bytes.data() + done, end - done); });
+      if (n < 0) throw_system_error(what, errno);
+    }
+    bytes.resize(done);
+    return done == end;
+  };
+  try {
+    if (!read_up_to(std::min(size, kLengthBytes)) || !read_up_to(header_end(bytes, size))) {
+      return bytes;
+    }
+    check_size(bytes, size);
+    read_up_to(size);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted,
+                concat(what, ": no memory for its ", size, " bytes"));
   }
-  bytes.resize(done);
   return bytes;
 }
 
 DirectoryLock::DirectoryLock(const std::string& path, std::chrono::milliseconds patience)
     : directory_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  struct stat info {};
+  if (!directory_ || ::fstat(directory_.get(), &info) != 0) return;
   const Clock::time_point deadline = Clock::now() + patience;
   Clock::time_point seen = Clock::now();
-  while (directory_ && ::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return;
-    const pid_t holder = holder_of(directory_.get());
+    const pid_t holder = holder_of(info);
     const Clock::time_point now = Clock::now();
-    const bool is_seen = is_alive(holder);
+    const bool is_seen = is_alive(holder) && may_write(holder, info);
     if (is_seen) seen = now;
     if (holder == ::getpid() || now - seen >= kUnseen) return;
     if (is_seen && now >= deadline) {

@@ -102,6 +102,25 @@ TEST_CASE("checkpoint directory: a torn file is named and put aside, the one bef
   CHECK(names_in(temp.path()) == std::vector{name_of(2), name_of(2) + ".damaged", name_of(3)});
 }
 
+TEST_CASE("checkpoint directory: a file with a hole larger than all memory is a torn one",
+          "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  for (const int step : {1, 2, 3}) write(directory, step);
+  constexpr std::uintmax_t kLarge = std::uintmax_t{1} << 43;
+  fs::resize_file(directory.path_of(3), kLarge);
+  std::ofstream(directory.path_of(4));
+  fs::resize_file(directory.path_of(4), kLarge);
+  warnings.clear();
+  set_log_sink(keep_warning);
+  const auto newest = directory.newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 2);
+  REQUIRE(warnings.size() == 2);
+  CHECK(contains(warnings[0], name_of(4) + " is damaged (its header is no JSON object)"));
+  CHECK(contains(warnings[1], name_of(3) + " is damaged (it has bytes that belong to no tensor)"));
+}
+
 TEST_CASE("checkpoint directory: none that is whole is an error, and nothing is touched",
           "[proc]") {
   const test::TempDirectory temp;
