@@ -20,6 +20,7 @@
 #include "common/byte_text.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/new_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/commands.h"
@@ -62,14 +63,13 @@ int replace_file(const std::string& path, const std::string& text) {
     const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
     return fd ? write_whole(fd.get(), text) : errno;
   }
-  const std::string part = concat(path, ".", ::getpid(), ".part");
-  UniqueFd fd(::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd) return errno;
-  int error = write_whole(fd.get(), text);
+  const NewFile part = make_new_file(path + ".part-", 0666);
+  if (!part.fd) return errno;
+  int error = write_whole(part.fd.get(), text);
   // A file system may find out so late that it has no room.
-  if (error == 0 && ::fsync(fd.get()) != 0) error = errno;
-  if (error == 0 && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) ::unlink(part.c_str());
+  if (error == 0 && ::fsync(part.fd.get()) != 0) error = errno;
+  if (error == 0 && ::rename(part.path.c_str(), path.c_str()) != 0) error = errno;
+  if (error != 0) ::unlink(part.path.c_str());
   return error;
 }
 

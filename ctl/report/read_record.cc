@@ -39,7 +39,6 @@ constexpr std::size_t kMostEpochs = 10'000, kMostOutputLines = 20;
 struct File {
   std::string path;
   timespec changed{};
-  std::string first;                     // its first bytes
   std::optional<EventKeys> events = {};  // of its first event
 };
 
@@ -138,11 +137,11 @@ File looked_at(const std::string& path) {
   if (!S_ISREG(info.st_mode)) {
     throw Error(ErrorCode::kInvalidArgument, path + " is no file and no directory");
   }
-  File file{.path = path, .changed = info.st_mtim, .first = beginning_of(path, kFirstBytes)};
+  File file{.path = path, .changed = info.st_mtim};
   LineSplitter lines([&](std::string_view line) {
     if (!file.events) file.events = RecordReader::event_keys(line);
   });
-  lines.add(file.first);
+  lines.add(beginning_of(path, kFirstBytes));
   return file;
 }
 
@@ -346,8 +345,7 @@ Record read_record(const std::vector<std::string>& paths, const std::string& job
   if (times.empty()) times = others;  // the job's events are further down
   if (!times.empty()) record.origin = origin_of(std::move(times));
   RecordReader reader(record);
-  for (File& file : files) {
-    file.first.clear();
+  for (const File& file : files) {
     if (!file.events) continue;
     reader.file({.path = clean_text(file.path), .what = "events"});
     read_events(file.path, reader);

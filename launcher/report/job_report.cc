@@ -16,7 +16,6 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/process_facts.h"
-#include "common/random_id.h"
 #include "common/signal_names.h"
 #include "common/written_json.h"
 #include "launcher/failure_report.h"
@@ -228,10 +227,10 @@ UniqueFd ReportFile::open_direct() const {
   return UniqueFd(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-std::string ReportFile::temporary_path() const {
+NewFile ReportFile::make_temporary(mode_t mode) const {
   const fs::path path(path_);
   const std::string name = path.filename().string().substr(0, kMostNameBytes);
-  return (path.parent_path() / ("." + name + "." + random_id().substr(0, 12))).string();
+  return make_new_file((path.parent_path() / ("." + name + ".")).string(), mode);
 }
 
 std::string ReportFile::problem() const {
@@ -248,11 +247,10 @@ std::string ReportFile::problem() const {
 std::string ReportFile::problem_by_trial() const {
   std::string found = problem();
   if (!found.empty() || is_stdout() || is_direct_) return found;
-  const std::string temporary = temporary_path();
-  const UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file) return errno_text(errno);
-  found = write_all(file.get(), std::string(4096, '\0'));
-  ::unlink(temporary.c_str());
+  const NewFile file = make_temporary(0600);
+  if (!file.fd) return errno_text(errno);
+  found = write_all(file.fd.get(), std::string(4096, '\0'));
+  ::unlink(file.path.c_str());
   return found;
 }
 
@@ -271,19 +269,18 @@ std::string ReportFile::write(const std::string& text) {
     if (!direct_) return errno == ENXIO ? "nobody reads it" : errno_text(errno);
     return write_within(direct_.get(), text, kLastLinesPatience) ? "" : "not all of it was taken";
   }
-  const std::string temporary = temporary_path();
-  std::string problem = replace(text, temporary);
-  if (!problem.empty()) ::unlink(temporary.c_str());
+  NewFile file = make_temporary(0666);
+  std::string problem = replace(text, file);
+  if (!problem.empty()) ::unlink(file.path.c_str());
   return problem;
 }
 
-std::string ReportFile::replace(const std::string& text, const std::string& temporary) const {
-  UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!file) return errno_text(errno);
-  if (std::string problem = write_all(file.get(), text); !problem.empty()) return problem;
-  if (::fsync(file.get()) != 0 && errno != EINVAL && errno != ENOTSUP) return errno_text(errno);
-  file.reset();
-  if (::rename(temporary.c_str(), path_.c_str()) != 0) return errno_text(errno);
+std::string ReportFile::replace(const std::string& text, NewFile& file) const {
+  if (!file.fd) return errno_text(errno);
+  if (std::string problem = write_all(file.fd.get(), text); !problem.empty()) return problem;
+  if (::fsync(file.fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) return errno_text(errno);
+  file.fd.reset();
+  if (::rename(file.path.c_str(), path_.c_str()) != 0) return errno_text(errno);
   sync_directory(fs::path(path_).parent_path().string());
   return {};
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/new_file.h"
 #include "common/unique_fd.h"
 #include "common/wall_time.h"
 #include "rendezvous/messages/messages.h"
@@ -87,8 +88,8 @@ class ReportFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string temporary_path() const;
-  std::string replace(const std::string& text, const std::string& temporary) const;
+  NewFile make_temporary(mode_t mode) const;
+  std::string replace(const std::string& text, NewFile& file) const;
 
   UniqueFd open_direct() const;
 

@@ -74,7 +74,7 @@ class Recorder(harness.Case):
         self.assertEqual(files[0], failure["flight_recorder"])
         pattern = re.search(r"recorder  \S+\n +all of this node: (\S+)", done.stderr)
         self.assertEqual(sorted(glob.glob(pattern.group(1))), files)
-        self.assertEqual(glob.glob(f"{self.logs}/**/*.new", recursive=True), [])
+        self.assertEqual(glob.glob(f"{self.logs}/**/*.new-*", recursive=True), [])
 
     def test_a_rank_that_is_stopped_is_waited_for_two_seconds_and_named(self):
         begun = time.monotonic()

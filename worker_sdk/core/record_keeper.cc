@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/record_keeper.h"
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -13,8 +12,8 @@
 #include "common/bounded_call.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/new_file.h"
 #include "common/quiet_thread.h"
-#include "common/unique_fd.h"
 #include "common/utf8.h"
 
 namespace ddprun {
@@ -69,18 +68,17 @@ std::string operation_object(const FlightRecorder::Entry& entry, std::int64_t of
 
 // An errno; 0: done.
 int write_and_rename(const std::string& path, const std::string& text) {
-  const std::string temporary = concat(path, ".", ::getpid(), ".new");
-  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd) return errno;
+  const NewFile file = make_new_file(path + ".new-", 0644);
+  if (!file.fd) return errno;
   std::size_t done = 0;
   while (done < text.size()) {
-    const ssize_t size = ::write(fd.get(), text.data() + done, text.size() - done);
+    const ssize_t size = ::write(file.fd.get(), text.data() + done, text.size() - done);
     if (size < 0 && errno != EINTR) break;
     if (size > 0) done += static_cast<std::size_t>(size);
   }
-  if (done == text.size() && ::rename(temporary.c_str(), path.c_str()) == 0) return 0;
+  if (done == text.size() && ::rename(file.path.c_str(), path.c_str()) == 0) return 0;
   const int error = errno;
-  ::unlink(temporary.c_str());
+  ::unlink(file.path.c_str());
   return error;
 }
 

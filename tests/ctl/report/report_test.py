@@ -8,6 +8,7 @@ import base64
 import json
 import os
 import shutil
+import subprocess
 import sys
 import unittest
 
@@ -243,9 +244,22 @@ class Report(harness.Case):
         before = os.stat(path).st_ino
         self.assertEqual(self.made(run), path)
         self.assertNotEqual(os.stat(path).st_ino, before)
-        self.assertEqual([each for each in os.listdir(self.place) if each.endswith(".part")], [])
+        self.assertEqual([each for each in os.listdir(self.place) if ".part-" in each], [])
         with open(path, encoding="utf-8") as file:
             self.assertEqual(self.report(run, "-o", "-").stdout, file.read())
+
+    def test_files_that_are_nothing_of_a_record_take_no_memory(self):
+        run = self.run_of()
+        for number in range(2_000):  # 128 MiB in all
+            with open(os.path.join(run, f"{number}.json"), "wb") as file:
+                file.truncate(64 << 10)
+        report = subprocess.Popen([harness.DDPRUNCTL, "report", run, "--json"], env=harness.environment(),
+                                  stdout=subprocess.DEVNULL)
+        _, status, use = os.wait4(report.pid, 0)
+        report.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(report.returncode, 0)
+        if not os.environ.get("DDPRUN_SANITIZE"):
+            self.assertLess(use.ru_maxrss, 64 << 10)  # in KiB
 
     def test_what_can_not_be_done_is_one_line_and_a_code(self):
         empty = self.scratch()

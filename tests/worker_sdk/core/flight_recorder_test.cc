@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/flight_recorder.h"
 
+#include <unistd.h>
+
 #include <array>
+#include <filesystem>
 #include <thread>
 
+#include "common/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/temp_directory.h"
 #include "worker_sdk/core/record_keeper.h"
 #include "worker_sdk/core/worker_progress.h"
 
@@ -189,4 +194,17 @@ TEST_CASE("flight_recorder_file: beside the error file, in a directory, or nowhe
   CHECK(flight_recorder_file(env) == "/data/rank_3.json");
   env.num_recorded = 0;
   CHECK(flight_recorder_file(env) == "");
+}
+
+TEST_CASE("write_flight_recorder: a link that somebody put beside the file is not followed",
+          "[proc]") {
+  namespace fs = std::filesystem;
+  const test::TempDirectory temp;
+  const std::string path = temp.path("rank_0.json"), precious = temp.path("precious");
+  // The name that older versions gave to the file while it was written.
+  fs::create_symlink(precious, concat(path, ".", ::getpid(), ".new"));
+  CHECK(write_flight_recorder(path, "{}\n"));
+  CHECK_FALSE(fs::exists(precious));
+  CHECK(fs::is_regular_file(fs::symlink_status(path)));
+  CHECK(fs::file_size(path) == 3);
 }

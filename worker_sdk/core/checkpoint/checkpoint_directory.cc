@@ -270,7 +270,7 @@ bool CheckpointDirectory::commit(const ShardPlace& place, Metadata metadata) {
   metadata[kShardsKey] = std::to_string(place.size);
   metadata[kSaveKey] = place.save;
   const std::string header = encode_header(metadata, {});
-  write_durably(path_of(place.step), {header}, place.rank);
+  write_durably(path_of(place.step), {header});
   remove_outdated(place.step, place.save);
   return true;
 }

@@ -27,8 +27,7 @@ namespace ddprun {
 //   NAME.tmp-…                                          not whole yet, or never
 //   NAME.damaged                                        put aside
 
-// A writer adds this to the name of a file that isn't whole yet. The text after it tells writers
-// apart.
+// A writer adds this to the name of a file that isn't whole yet. Random digits follow it.
 inline constexpr std::string_view kTemporaryMark = ".tmp-";
 inline constexpr std::string_view kDamagedMark = ".damaged";
 

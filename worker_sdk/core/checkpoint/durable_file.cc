@@ -8,19 +8,23 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <utility>
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/new_file.h"
 #include "common/quiet_thread.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
+#include "worker_sdk/core/checkpoint/safetensors.h"
 
 namespace ddprun {
 namespace {
@@ -56,14 +60,12 @@ std::string room_text(const std::string& directory, const std::vector<std::strin
 
 constexpr std::chrono::milliseconds kPause{20};  // flock() itself knows no deadline
 // A holder that isn't seen may just have let go of the lock: after so long it is on another
-// machine.
+// machine, or may only read the directory.
 constexpr std::chrono::milliseconds kUnseen{500};
 
-// The process that holds the lock on the open file `fd`; 0: none that we see.
-pid_t holder_of(int fd) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return 0;
-  const std::string inode = concat(':', info.st_ino);
+// The process that holds the lock on that directory; 0: none that we see.
+pid_t holder_of(const struct stat& directory) {
+  const std::string inode = concat(':', directory.st_ino);
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);) {
     // 1: FLOCK  ADVISORY  WRITE 4711 08:01:262146 0 EOF
@@ -78,28 +80,44 @@ pid_t holder_of(int fd) {
 
 bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM); }
 
+// By its real user: it may have become a set-user-ID program. Access lists are not looked at.
+bool may_write(pid_t pid, const struct stat& directory) {
+  if ((directory.st_mode & S_IWOTH) != 0) return true;
+  std::ifstream status(concat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words(line);  // "Uid: REAL EFFECTIVE …", "Gid: REAL …", "Groups: ONE …"
+    std::string key;
+    words >> key;
+    const bool is_user = key == "Uid:", is_group = key == "Gid:" || key == "Groups:";
+    for (unsigned id = 0; (is_user || is_group) && words >> id;) {
+      if (is_user && (id == 0 || id == ::geteuid() || id == directory.st_uid)) return true;
+      if (is_group && id == directory.st_gid && (directory.st_mode & S_IWGRP) != 0) return true;
+      if (key != "Groups:") break;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
-void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
-                   int writer) {
-  const std::string temporary = concat(path, kTemporaryMark, writer, '-', ::getpid());
+void write_durably(const std::string& path, const std::vector<std::string_view>& pieces) {
   const std::string what = "can't write the checkpoint " + path;
   const std::string directory = std::filesystem::path(path).parent_path().string();
   int why = 0;
   const auto require = [&](bool done) {
     if (!done) throw_system_error(what, why = errno);
   };
+  NewFile file = make_new_file(concat(path, kTemporaryMark), 0666);
   try {
-    UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    require(static_cast<bool>(fd));
-    for (const std::string_view piece : pieces) require(write_all(fd.get(), piece));
-    require(::fsync(fd.get()) == 0);
+    require(static_cast<bool>(file.fd));
+    for (const std::string_view piece : pieces) require(write_all(file.fd.get(), piece));
+    require(::fsync(file.fd.get()) == 0);
     // A network's file system may say only now that there was no room.
-    require(::close(fd.release()) == 0);
-    require(::rename(temporary.c_str(), path.c_str()) == 0);
+    require(::close(file.fd.release()) == 0);
+    require(::rename(file.path.c_str(), path.c_str()) == 0);
     sync_directory(directory, what);
   } catch (const Error& error) {
-    ::unlink(temporary.c_str());
+    ::unlink(file.path.c_str());
     if (why != ENOSPC) throw;
     throw Error(error.code(), error.what() + room_text(directory, pieces));
   }
@@ -119,28 +137,43 @@ std::string read_whole(const std::string& path) {
   if (!fd) throw_system_error(what, errno);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_system_error(what, errno);
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t n = retry_interrupted(
-        [&] { return ::read(fd.get(), bytes.data() + done, bytes.size() - done); });
-    if (n < 0) throw_system_error(what, errno);
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
+  const auto size = static_cast<std::size_t>(info.st_size);
+  std::string bytes;
+  // False: the file is shorter.
+  const auto read_up_to = [&](std::size_t end) {
+    std::size_t done = bytes.size();
+    bytes.resize(end);
+    for (ssize_t n = 1; done < end && n > 0; done += static_cast<std::size_t>(n)) {
+      n = retry_interrupted([&] { return ::read(fd.get(), bytes.data() + done, end - done); });
+      if (n < 0) throw_system_error(what, errno);
+    }
+    bytes.resize(done);
+    return done == end;
+  };
+  try {
+    if (!read_up_to(std::min(size, kLengthBytes)) || !read_up_to(header_end(bytes, size))) {
+      return bytes;
+    }
+    check_size(bytes, size);
+    read_up_to(size);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::kResourceExhausted,
+                concat(what, ": no memory for its ", size, " bytes"));
   }
-  bytes.resize(done);
   return bytes;
 }
 
 DirectoryLock::DirectoryLock(const std::string& path, std::chrono::milliseconds patience)
     : directory_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  struct stat info {};
+  if (!directory_ || ::fstat(directory_.get(), &info) != 0) return;
   const Clock::time_point deadline = Clock::now() + patience;
   Clock::time_point seen = Clock::now();
-  while (directory_ && ::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return;
-    const pid_t holder = holder_of(directory_.get());
+    const pid_t holder = holder_of(info);
     const Clock::time_point now = Clock::now();
-    const bool is_seen = is_alive(holder);
+    const bool is_seen = is_alive(holder) && may_write(holder, info);
     if (is_seen) seen = now;
     if (holder == ::getpid() || now - seen >= kUnseen) return;
     if (is_seen && now >= deadline) {

@@ -19,16 +19,17 @@ namespace ddprun {
 
 // Writes `pieces`, one after the other, under a temporary name beside `path`, fsyncs, renames to
 // `path` (which is replaced) and fsyncs the directory. Throws Error(kSystem) "can't write the
-// checkpoint PATH: …"; then `path` is as before, and nothing else is left. `writer`: tells apart
-// the processes, on whatever host, that write the same file at the same time.
-void write_durably(const std::string& path, const std::vector<std::string_view>& pieces,
-                   int writer = 0);
+// checkpoint PATH: …"; then `path` is as before, and nothing else is left. Several processes, on
+// whatever hosts, may write the same file at the same time.
+void write_durably(const std::string& path, const std::vector<std::string_view>& pieces);
 
 // Makes its new, renamed and removed entries survive a power loss. Throws Error(kSystem) that
 // begins with `what`.
 void sync_directory(const std::string& path, const std::string& what);
 
-// Reads the whole file. Throws Error(kSystem) "can't read the checkpoint PATH: …".
+// Reads the whole file of safetensors. Throws Error(kSystem) or, without memory for it,
+// Error(kResourceExhausted) "can't read the checkpoint PATH: …"; Error(kProtocol) that says why it
+// is none, before there is memory for it where its size isn't what its header says.
 std::string read_whole(const std::string& path);
 
 // Finds out that another process of this machine uses the same directory. Held by the process, as
@@ -38,7 +39,8 @@ class DirectoryLock {
  public:
   // Waits up to `patience` for another process to end, then throws Error(kInvalidArgument) that
   // names it. Holds no lock if the file system has none, or if another machine has this one: a
-  // machine that is gone must not keep a training from going on.
+  // machine that is gone must not keep a training from going on. Nor must a process whose user may
+  // only read the directory, which is enough to lock it.
   DirectoryLock(const std::string& path, std::chrono::milliseconds patience);
 
  private:

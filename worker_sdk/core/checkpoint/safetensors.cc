@@ -21,7 +21,6 @@ namespace {
 using Kind = JsonValue::Kind;
 static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
 
-constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaxHeaderBytes = 100'000'000;  // as safetensors has it
 constexpr const char* kMetadataKey = "__metadata__";
 constexpr const char* kChecksumKey = "crc32";
@@ -90,8 +89,31 @@ std::uint64_t size_of(const TensorBytes& tensor) {
   return size;
 }
 
-TensorBytes read_tensor(const std::string& name, const JsonValue& entry, std::string_view data) {
+struct Offsets {
+  std::uint64_t begin, end;  // in the data
+};
+
+Offsets offsets_of(const JsonValue& entry) {
   if (entry.kind != Kind::kObject) reject("its header has an entry that is no tensor");
+  const std::vector<JsonValue>& offsets = list(field(entry, "data_offsets"), "data_offsets");
+  if (offsets.size() != 2) reject("its header has bad data_offsets");
+  return {number(offsets[0], "data_offsets"), number(offsets[1], "data_offsets")};
+}
+
+[[noreturn]] void reject_cut(std::uint64_t end, std::uint64_t there) {
+  reject(concat("it is cut off: ", end, " bytes of tensors, ", there, " are there"));
+}
+
+constexpr const char* kTooMany = "it has bytes that belong to no tensor";
+
+JsonValue parse_header(std::string_view text) {
+  std::optional<JsonValue> header = parse_json(text);
+  if (!header || header->kind != Kind::kObject) reject("its header is no JSON object");
+  return *std::move(header);
+}
+
+TensorBytes read_tensor(const std::string& name, const JsonValue& entry, std::string_view data) {
+  const auto [begin, end] = offsets_of(entry);
   TensorBytes tensor;
   tensor.name = name;
   tensor.dtype = text(field(entry, "dtype"), "dtype");
@@ -100,14 +122,8 @@ TensorBytes read_tensor(const std::string& name, const JsonValue& entry, std::st
     if (known > std::numeric_limits<std::int64_t>::max()) reject("its header has a bad shape");
     tensor.shape.push_back(static_cast<std::int64_t>(known));
   }
-  const std::vector<JsonValue>& offsets = list(field(entry, "data_offsets"), "data_offsets");
-  if (offsets.size() != 2) reject("its header has bad data_offsets");
-  const std::uint64_t begin = number(offsets[0], "data_offsets");
-  const std::uint64_t end = number(offsets[1], "data_offsets");
   if (end < begin || end - begin != size_of(tensor)) reject("its header has bad data_offsets");
-  if (end > data.size()) {
-    reject(concat("it is cut off: ", end, " bytes of tensors, ", data.size(), " are there"));
-  }
+  if (end > data.size()) reject_cut(end, data.size());
   tensor.bytes = data.substr(begin, end - begin);
   return tensor;
 }
@@ -121,7 +137,7 @@ void check_places(std::vector<TensorBytes>& tensors, std::string_view data) {
     if (tensor.bytes.data() != data.data() + expected) reject("its tensors overlap or have gaps");
     expected += tensor.bytes.size();
   }
-  if (expected != data.size()) reject("it has bytes that belong to no tensor");
+  if (expected != data.size()) reject(kTooMany);
 }
 
 bool is_utf8(std::string_view text) {
@@ -176,24 +192,39 @@ std::string encode_header(const Metadata& metadata, const std::vector<TensorByte
   return bytes + body;
 }
 
-Safetensors decode_safetensors(std::string_view file) {
-  if (file.size() < kLengthBytes) reject(concat("it has ", file.size(), " bytes"));
+std::size_t header_end(std::string_view beginning, std::uint64_t file_size) {
+  if (beginning.size() < kLengthBytes) reject(concat("it has ", beginning.size(), " bytes"));
   std::uint64_t length = 0;
-  std::memcpy(&length, file.data(), sizeof length);
-  file.remove_prefix(kLengthBytes);
+  std::memcpy(&length, beginning.data(), sizeof length);
   if (length > kMaxHeaderBytes) reject("it is no safetensors file");
-  if (length > file.size()) reject("it is cut off in its header, or no safetensors file");
+  if (length > file_size - kLengthBytes) {
+    reject("it is cut off in its header, or no safetensors file");
+  }
+  return kLengthBytes + length;
+}
 
-  const std::optional<JsonValue> header = parse_json(file.substr(0, length));
-  if (!header || header->kind != Kind::kObject) reject("its header is no JSON object");
-  const std::string_view data = file.substr(length);
+void check_size(std::string_view beginning, std::uint64_t file_size) {
+  const JsonValue header = parse_header(beginning.substr(kLengthBytes));
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < header.names.size(); ++i) {
+    if (header.names[i] != kMetadataKey) end = std::max(end, offsets_of(header.items[i]).end);
+  }
+  const std::uint64_t there = file_size - beginning.size();
+  if (end > there) reject_cut(end, there);
+  if (end < there) reject(kTooMany);
+}
+
+Safetensors decode_safetensors(std::string_view file) {
+  const std::size_t begin = header_end(file, file.size());
+  const JsonValue header = parse_header(file.substr(kLengthBytes, begin - kLengthBytes));
+  const std::string_view data = file.substr(begin);
 
   Safetensors read;
-  for (std::size_t i = 0; i < header->names.size(); ++i) {
-    if (header->names[i] == kMetadataKey) {
-      read.metadata = read_metadata(header->items[i]);
+  for (std::size_t i = 0; i < header.names.size(); ++i) {
+    if (header.names[i] == kMetadataKey) {
+      read.metadata = read_metadata(header.items[i]);
     } else {
-      read.tensors.push_back(read_tensor(header->names[i], header->items[i], data));
+      read.tensors.push_back(read_tensor(header.names[i], header.items[i], data));
     }
   }
   check_places(read.tensors, data);

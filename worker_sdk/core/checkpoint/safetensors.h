@@ -8,6 +8,7 @@
 //   the rest  the tensors' elements, in the header's order, without gaps
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -32,6 +33,14 @@ std::string encoding_problem(const Metadata& metadata, const std::vector<std::st
 
 // Length and header of the file; the tensors' bytes follow it. There is no encoding_problem().
 std::string encode_header(const Metadata& metadata, const std::vector<TensorBytes>& tensors);
+
+// For who reads a file: whether it has the size that its header says, before there is memory for
+// it. `beginning`: at least the first kLengthBytes; returns where the header ends. Each throws as
+// decode_safetensors() does.
+inline constexpr std::size_t kLengthBytes = 8;
+std::size_t header_end(std::string_view beginning, std::uint64_t file_size);
+// `beginning`: up to there.
+void check_size(std::string_view beginning, std::uint64_t file_size);
 
 struct Safetensors {
   Metadata metadata;                 // without the checksum

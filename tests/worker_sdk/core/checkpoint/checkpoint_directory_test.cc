@@ -2,6 +2,7 @@
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 #include "tests/support/temp_directory.h"
@@ -100,6 +102,25 @@ TEST_CASE("checkpoint directory: a torn file is named and put aside, the one bef
   CHECK(names_in(temp.path()) == std::vector{name_of(2), name_of(2) + ".damaged", name_of(3)});
 }
 
+TEST_CASE("checkpoint directory: a file with a hole larger than all memory is a torn one",
+          "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path());
+  for (const int step : {1, 2, 3}) write(directory, step);
+  constexpr std::uintmax_t kLarge = std::uintmax_t{1} << 43;
+  fs::resize_file(directory.path_of(3), kLarge);
+  std::ofstream(directory.path_of(4));
+  fs::resize_file(directory.path_of(4), kLarge);
+  warnings.clear();
+  set_log_sink(keep_warning);
+  const auto newest = directory.newest();
+  REQUIRE(newest);
+  CHECK(newest->step == 2);
+  REQUIRE(warnings.size() == 2);
+  CHECK(contains(warnings[0], name_of(4) + " is damaged (its header is no JSON object)"));
+  CHECK(contains(warnings[1], name_of(3) + " is damaged (it has bytes that belong to no tensor)"));
+}
+
 TEST_CASE("checkpoint directory: none that is whole is an error, and nothing is touched",
           "[proc]") {
   const test::TempDirectory temp;
@@ -124,6 +145,16 @@ TEST_CASE("checkpoint directory: what a killed writer left goes, other files sta
   CheckpointDirectory directory(temp.path());
   CHECK(names_in(temp.path()) == others);
   CHECK(directory.newest() == nullptr);
+}
+
+TEST_CASE("checkpoint directory: a link that somebody put there is not followed", "[proc]") {
+  const test::TempDirectory temp;
+  CheckpointDirectory directory(temp.path("shared"));
+  // The name that older versions gave to a file while it was written.
+  fs::create_symlink(temp.path("precious"), concat(directory.path_of(1), ".tmp-0-", ::getpid()));
+  write(directory, 1);
+  CHECK_FALSE(fs::exists(temp.path("precious")));
+  CHECK(fs::is_regular_file(fs::symlink_status(directory.path_of(1))));
 }
 
 TEST_CASE("checkpoint directory: a pipe of that name holds nobody up", "[proc]") {

@@ -32,7 +32,8 @@ TEST_CASE("checkpoint names: what was written is read, and nothing else") {
 }
 
 TEST_CASE("checkpoint names: which are temporary") {
-  CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0-4711"));
+  CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0123456789ab"));
+  CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0-4711"));  // of older versions
   CHECK(is_temporary_name("step-000000000120.3f9a1c22.rank-2-of-4.safetensors.tmp-0-4711"));
   CHECK_FALSE(is_temporary_name("step-7.safetensors.tmp-0-4711"));
   CHECK_FALSE(is_temporary_name("notes.tmp-0-4711"));

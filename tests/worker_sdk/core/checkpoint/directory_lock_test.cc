@@ -2,9 +2,11 @@
 #include "worker_sdk/core/checkpoint/durable_file.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,12 +31,16 @@ namespace {
 // A process that has the lock until end().
 class Holder {
  public:
-  explicit Holder(const std::string& path) {
+  explicit Holder(const std::string& path, std::optional<uid_t> user = {}) {
     int ready[2], go[2];
     REQUIRE((::pipe(ready) == 0 && ::pipe(go) == 0));
     pid_ = ::fork();
     if (pid_ == 0) {
       ::close(go[1]);
+      if (user && (::setgroups(0, nullptr) != 0 || ::setresgid(*user, *user, *user) != 0 ||
+                   ::setresuid(*user, *user, *user) != 0)) {
+        ::_exit(2);
+      }
       const DirectoryLock lock(path, 0ms);
       char byte = 0;
       if (::write(ready[1], &byte, 1) == 1 && ::read(go[0], &byte, 1) == 0) ::_exit(0);
@@ -73,6 +79,29 @@ TEST_CASE("directory lock: another process is named, and once it is gone there i
   holder.end();
   const DirectoryLock lock(temp.path(), 0ms);
   CHECK(std::filesystem::is_empty(temp.path()));
+}
+
+TEST_CASE("directory lock: a user who may only read the directory keeps nobody out", "[proc]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root is two users");
+  constexpr uid_t kOther = 1234;
+  const test::TempDirectory temp;
+  const auto set_mode = [&](mode_t mode) { REQUIRE(::chmod(temp.path().c_str(), mode) == 0); };
+  set_mode(0755);
+  const Holder holder(temp.path(), kOther);
+  const DirectoryLock goes_on(temp.path(), 0ms);
+  // One who may write, as everybody, as a member of the group or as the owner.
+  const auto is_refused = [&] {
+    return contains(error_of([&] { DirectoryLock(temp.path(), 0ms); }).what(),
+                    concat("process ", holder.pid(), " uses the checkpoint directory"));
+  };
+  set_mode(0777);
+  CHECK(is_refused());
+  set_mode(0775);
+  REQUIRE(::chown(temp.path().c_str(), 0, kOther) == 0);
+  CHECK(is_refused());
+  set_mode(0755);
+  REQUIRE(::chown(temp.path().c_str(), kOther, 0) == 0);
+  CHECK(is_refused());
 }
 
 TEST_CASE("directory lock: one process may have several", "[proc]") {

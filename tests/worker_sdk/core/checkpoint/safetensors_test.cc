@@ -131,7 +131,7 @@ TEST_CASE("safetensors: a header that lies about its tensors") {
     return reason(file_with(R"({"__metadata__":{"crc32":"0"},)" + entry + "}", "12345678"));
   };
   CHECK(contains(with(R"("a":1)"), "no tensor"));
-  CHECK(contains(with(R"("a":{})"), "lacks dtype"));
+  CHECK(contains(with(R"("a":{})"), "lacks data_offsets"));
   CHECK(contains(with(R"("a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]})"), "unknown dtype"));
   CHECK(contains(with(R"("a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"), "bad shape"));
   CHECK(contains(with(R"("a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]})"), "data_offsets"));

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/new_file.h"
+
+#include <fcntl.h>
+
+#include "common/random_id.h"
+
+namespace ddprun {
+
+NewFile make_new_file(const std::string& prefix, mode_t mode) {
+  NewFile file{.path = prefix + random_id().substr(0, 12), .fd = {}};
+  // O_EXCL follows no link, either.
+  file.fd.reset(::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
+  return file;
+}
+
+}  // namespace ddprun

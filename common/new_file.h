@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that gets its own name by rename(), once it is whole.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "common/unique_fd.h"
+
+namespace ddprun {
+
+struct NewFile {
+  std::string path;
+  UniqueFd fd;  // to write to; none: errno says why
+};
+
+// The file PREFIX and 12 random digits, which was not there before. In a folder that others may
+// write to, one of them could have put a link to a user's file at a name that can be guessed.
+// Throws Error(kSystem): there is no random number.
+NewFile make_new_file(const std::string& prefix, mode_t mode);
+
+}  // namespace ddprun
