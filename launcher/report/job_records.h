@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,6 +35,8 @@ struct EventFileOptions {
   std::function<void(const std::string& why)> lost;
   // How long a pipe's reader may take nothing; none for one that has kept a line waiting.
   std::chrono::milliseconds patience{1'000};
+  // The next line says how many are lost, in a key of its own; else `lost` alone hears of it.
+  bool says_lost = true;
 };
 
 // Appends whole lines to a file, one write each. A line that can't be written is lost and counted;
@@ -49,6 +50,7 @@ class EventFile : public agent::LogSink {
 
  private:
   void write_line(std::string_view line);
+  void tell(const std::string& why);
   std::string write_out(std::string_view& text);
 
   const EventFileOptions options_;
@@ -59,6 +61,7 @@ class EventFile : public agent::LogSink {
   bool has_told_ = false;       // `lost` was called
 };
 
+class EventQueue;
 class JobEvents;
 
 // io thread only.
@@ -89,7 +92,7 @@ class JobRecords {
   agent::Console& console_;
   const Clock::time_point begun_;
   agent::LineSource event_lines_;  // --event-log-handler=console: among the workers' lines
-  std::ofstream event_file_;       // --event-log-handler=file=…
+  std::unique_ptr<EventQueue> event_log_file_;  // --event-log-handler=file=…; null: none
   std::unique_ptr<EventLog> event_log_;
   std::unique_ptr<JobEvents> events_;  // null: none
   std::optional<ReportFile> file_;     // nullopt: no --report
