@@ -15,8 +15,22 @@ namespace {
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "it is a directory, and no regular file";
-  if (S_ISFIFO(mode)) return "it is a pipe, and no regular file: write its content to one";
+  if (S_ISFIFO(mode)) return "it is a pipe, and no regular file";
   return "it is no regular file";
+}
+
+RegularFile opened(const std::string& path, int flags, mode_t mode) {
+  RegularFile file;
+  file.fd.reset(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode));
+  // A writer can't open a socket, or a pipe without a reader.
+  const bool is_odd = !file.fd && errno == ENXIO && ::stat(path.c_str(), &file.info) == 0;
+  if (!is_odd && (!file.fd || ::fstat(file.fd.get(), &file.info) != 0)) {
+    file.problem = opening_trouble(path, errno);
+  } else if (is_odd || !S_ISREG(file.info.st_mode)) {
+    file.problem = kind_of(file.info.st_mode);
+  }
+  if (!file.problem.empty()) file.fd.reset();
+  return file;
 }
 
 }  // namespace
@@ -44,14 +58,15 @@ std::string opening_trouble(const std::string& path, int error) {
 }
 
 RegularFile open_regular_file(const std::string& path) {
-  RegularFile file;
-  file.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file.fd || ::fstat(file.fd.get(), &file.info) != 0) {
-    file.problem = opening_trouble(path, errno);
-  } else if (!S_ISREG(file.info.st_mode)) {
-    file.problem = kind_of(file.info.st_mode);
-  }
-  if (!file.problem.empty()) file.fd.reset();
+  RegularFile file = opened(path, O_RDONLY, 0);
+  if (S_ISFIFO(file.info.st_mode)) file.problem += ": write its content to one";
+  return file;
+}
+
+RegularFile open_regular_file_to_append(const std::string& path, mode_t mode, int also) {
+  RegularFile file = opened(path, O_WRONLY | O_CREAT | O_APPEND | also, mode);
+  // Workers get it, too: to them it is like any other file.
+  if (file.fd) ::fcntl(file.fd.get(), F_SETFL, O_APPEND);
   return file;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of somebody's configuration, opened so that nobody waits for it, and why it could not be.
+// A file of somebody else's choice, opened so that nobody waits for it, and why it could not be.
 #pragma once
 
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ std::string dangling_link(const std::string& path);
 std::string opening_trouble(const std::string& path, int error);
 
 struct RegularFile {
-  UniqueFd fd;               // to read from; none: `problem` says why
+  UniqueFd fd;               // none: `problem` says why
   struct stat info {};       // of what is open
   std::string problem = {};  // "No such file or directory", "a is a link to b, which …"
 };
@@ -27,5 +27,8 @@ struct RegularFile {
 // A pipe (a FIFO, a shell's <(…)), which could keep its reader waiting for ever and can be read
 // once alone, a directory or a device is none. Never blocks but for the disk.
 RegularFile open_regular_file(const std::string& path);
+
+// The same to write at its end. It is made with `mode` where it is missing; `also`: O_TRUNC.
+RegularFile open_regular_file_to_append(const std::string& path, mode_t mode, int also = 0);
 
 }  // namespace ddprun

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failure_report.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
-#include <fstream>
+#include <memory>
 #include <string_view>
 #include <utility>
 
 #include "agent/output/last_exception.h"
 #include "agent/output/log_tree.h"
+#include "common/bounded_call.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/json.h"
+#include "common/regular_file.h"
 #include "common/signal_names.h"
 #include "common/text.h"
 #include "common/written_json.h"
+#include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -102,6 +107,16 @@ bool names_memory(std::string_view exception) {
 std::string memory_line(const std::vector<std::string>& lines) {
   const std::string_view exception = agent::last_exception(lines);
   return names_memory(exception) ? std::string(exception.substr(0, kMostMemoryBytes)) : "";
+}
+
+// A file server may be dead, and nodes that don't answer for long are lost.
+constexpr std::chrono::milliseconds kErrorFilePatience{2'000};
+
+// Returns the problem; empty: none.
+std::string write_error_file(const std::string& path, std::string_view text) {
+  const RegularFile file = open_regular_file_to_append(path, 0666, O_TRUNC);
+  if (!file.fd) return file.problem;
+  return write_within(file.fd.get(), text, kErrorFilePatience) ? "" : errno_text(errno);
 }
 
 // As if a worker had failed for it. Readers of error files want a call stack: ddprun's own would
@@ -230,10 +245,13 @@ std::string leave_error_file(const Environment& environment, const membership::J
   if (!path || verdict.exit_code == 0) return {};
   const std::string text = error_file_text(verdict.first_failure.value_or(ddpruns_own(verdict)));
   if (text.empty()) return {};
-  std::ofstream file(*path, std::ios::trunc);
-  file << text << std::flush;
-  if (file) return {};
-  return "the failure could not be written to " + *path + ": " + errno_text(errno);
+  const auto problem = std::make_shared<std::string>();  // second owner: the call
+  const bool returned =
+      returns_before(Deadline::after(kErrorFilePatience),
+                     [path = *path, text, problem] { *problem = write_error_file(path, text); });
+  if (returned && problem->empty()) return {};
+  return concat("the failure could not be written to ", *path, ": ",
+                returned ? *problem : std::string("its file system doesn't answer"));
 }
 
 }  // namespace ddprun::launcher

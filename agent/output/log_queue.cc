@@ -9,15 +9,17 @@
 #include <cstdio>
 #include <utility>
 
+#include "common/error.h"
+
 namespace ddprun::agent {
 
-UniqueFd open_log_file(const std::string& path) {
-  // O_APPEND: two processes that write to one file don't overwrite each other.
-  return UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
+RegularFile open_log_file(const std::string& path) {
+  // At its end: two processes that write to one file don't overwrite each other.
+  return open_regular_file_to_append(path, 0666, O_TRUNC);
 }
 
 LogFile::LogFile(std::string path, LogFileOptions options)
-    : path_(std::move(path)), options_(std::move(options)), fd_(open_log_file(path_)) {}
+    : path_(std::move(path)), options_(std::move(options)), file_(open_log_file(path_)) {}
 
 void LogFile::write(std::string_view bytes) {
   while (options_.max_bytes > 0 && size_ + bytes.size() > options_.max_bytes) {
@@ -36,14 +38,15 @@ void LogFile::write(std::string_view bytes) {
 }
 
 void LogFile::write_now(std::string_view bytes) {
-  if (!fd_) fd_ = open_log_file(path_);
+  if (!file_.fd) file_ = open_log_file(path_);
   while (!bytes.empty()) {
-    const ssize_t written = fd_ ? ::write(fd_.get(), bytes.data(), bytes.size()) : -1;
+    const ssize_t written = file_.fd ? ::write(file_.fd.get(), bytes.data(), bytes.size()) : -1;
     if (written > 0) {
       size_ += static_cast<std::uint64_t>(written);
       bytes.remove_prefix(static_cast<std::size_t>(written));
-    } else if (errno != EINTR) {
-      if (options_.lost) options_.lost(path_, errno, bytes.size());
+    } else if (!file_.fd || errno != EINTR) {
+      const std::string why = file_.fd ? errno_text(errno) : file_.problem;
+      if (options_.lost) options_.lost(path_, why, bytes.size());
       return;
     }
   }
@@ -55,13 +58,13 @@ void LogFile::rotate() {
   for (int number = options_.keep; number > 0; --number) {
     ::rename((number == 1 ? path_ : part(number - 1)).c_str(), part(number).c_str());
   }
-  fd_ = open_log_file(path_);
+  file_ = open_log_file(path_);
   size_ = 0;
 }
 
 LogQueue::FilePtr LogQueue::open(const std::string& path, LogFileOptions options) {
-  options.lost = [this](const std::string& of, int error_number, std::size_t num_bytes) {
-    lost(of, error_number, num_bytes);
+  options.lost = [this](const std::string& of, const std::string& why, std::size_t num_bytes) {
+    lost(of, why, num_bytes);
   };
   return open_sink(path, [path, options = std::move(options)] {
     return std::make_unique<LogFile>(path, options);
@@ -131,12 +134,12 @@ void LogQueue::set_first_lost(Task task) {
   first_lost_ = std::move(task);
 }
 
-void LogQueue::lost(const std::string& path, int error_number, std::size_t num_bytes) {
+void LogQueue::lost(const std::string& path, const std::string& why, std::size_t num_bytes) {
   const std::lock_guard lock(mutex_);
   losses_.num_bytes += num_bytes;
   if (!losses_.first_path.empty()) return;
   losses_.first_path = path;
-  losses_.first_error = error_number;
+  losses_.first_reason = why;
   if (post_ && first_lost_) post_(first_lost_);
 }
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/unique_fd.h"
+#include "common/regular_file.h"
 
 namespace ddprun::agent {
 
@@ -35,7 +35,7 @@ struct LogFileOptions {
   std::uint64_t max_bytes = 0;  // 0: no limit
   int keep = 1;                 // older parts that stay: NAME.1 is the youngest
   // Told of what could not be written, each time. May be empty.
-  std::function<void(const std::string& path, int error_number, std::size_t num_bytes)> lost;
+  std::function<void(const std::string& path, const std::string& why, std::size_t num_bytes)> lost;
 };
 
 // One log file that we write: appended to, rotated where its size is bounded. One thread at a time.
@@ -56,12 +56,13 @@ class LogFile : public LogSink {
 
   const std::string path_;
   const LogFileOptions options_;
-  UniqueFd fd_;
+  RegularFile file_;
   std::uint64_t size_ = 0;
 };
 
-// Opens `path` for a worker that writes to it itself. Invalid: errno says why.
-UniqueFd open_log_file(const std::string& path);
+// Makes the file, empty; also for a worker that writes to it itself. Whoever put something else in
+// its place holds up nobody.
+RegularFile open_log_file(const std::string& path);
 
 class LogQueue : public std::enable_shared_from_this<LogQueue> {
  public:
@@ -91,7 +92,7 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   struct Losses {
     std::uint64_t num_bytes = 0;
     std::string first_path;  // empty: none
-    int first_error = 0;
+    std::string first_reason;
   };
 
   // `post` has a task called on the io thread, and returns at once.
@@ -116,7 +117,7 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   void post(Task task);
 
   void set_first_lost(Task task);
-  void lost(const std::string& path, int error_number, std::size_t num_bytes);
+  void lost(const std::string& path, const std::string& why, std::size_t num_bytes);
   Losses losses() const;
 
   // Has the writer call `task` before it goes on with files, and waits. False: the deadline came

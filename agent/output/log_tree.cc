@@ -204,18 +204,12 @@ std::unique_ptr<LogWriter::File> RoundLogs::copied(int local_rank, OutputStream 
 }
 
 UniqueFd RoundLogs::direct(int local_rank, OutputStream stream) const {
-  struct Opened {
-    UniqueFd fd;
-    int error = 0;
+  const std::function<RegularFile()> open = [path = path(local_rank, stream)] {
+    return open_log_file(path);
   };
-  const std::function<Opened()> open = [path = path(local_rank, stream)] {
-    Opened opened{open_log_file(path), 0};
-    if (!opened.fd) opened.error = errno;
-    return opened;
-  };
-  std::optional<Opened> opened = console_.log_writer().call(open);
+  std::optional<RegularFile> opened = console_.log_writer().call(open);
   if (!opened) return {};
-  if (!opened->fd) console_.log_writer().lost(path(local_rank, stream), opened->error, 0);
+  if (!opened->fd) console_.log_writer().lost(path(local_rank, stream), opened->problem, 0);
   return std::move(opened->fd);
 }
 

@@ -40,9 +40,9 @@ void LogWriter::start_thread() {
     const auto self = weak.lock();
     if (!self || !self->notice_) return;
     const LogQueue::Losses losses = self->queue_->losses();
-    self->notice_(concat("can't write ", losses.first_path, " (", errno_text(losses.first_error),
-                         "): what workers write to their log files is lost until there is room "
-                         "again; the workers go on"));
+    self->notice_(concat("can't write ", losses.first_path, " (", losses.first_reason,
+                         "): what workers write to their log files is lost until they can be "
+                         "written again; the workers go on"));
   });
   try {
     thread_ = start_quiet_thread("ddprun-logs", [queue = queue_] { queue->run(); });
@@ -85,9 +85,9 @@ bool LogWriter::ask_thread(LogQueue::Task task) {
   return !has_no_thread_ && queue_->run_errand(std::move(task));
 }
 
-void LogWriter::lost(const std::string& path, int error_number, std::size_t num_bytes) {
+void LogWriter::lost(const std::string& path, const std::string& why, std::size_t num_bytes) {
   start_thread();
-  queue_->lost(path, error_number, num_bytes);
+  queue_->lost(path, why, num_bytes);
 }
 
 bool LogWriter::finish(Deadline deadline) {

@@ -82,7 +82,7 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   }
 
   // A file could not be written: said once, counted.
-  void lost(const std::string& path, int error_number, std::size_t num_bytes);
+  void lost(const std::string& path, const std::string& why, std::size_t num_bytes);
 
   // Waits until all is written, blocking the caller; false: not before the deadline. losses()
   // includes the rest, which may be written later or not at all. For the end of the program.

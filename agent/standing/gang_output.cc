@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/standing/gang_output.h"
 
-#include <fcntl.h>
 #include <sys/inotify.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 #include "common/byte_text.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/regular_file.h"
 
 namespace ddprun::launcher {
 
@@ -29,21 +29,21 @@ namespace {
 constexpr char kOutName[] = "/stdout", kErrName[] = "/stderr";
 
 UniqueFd append_to(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!fd) throw_system_error("can't write to " + path, errno);
-  return fd;
+  RegularFile file = open_regular_file_to_append(path, 0600);
+  if (file.fd) return std::move(file.fd);
+  throw Error(ErrorCode::kSystem, concat("can't write to ", path, ": ", file.problem));
 }
 
 // At most `most` bytes from `offset` on. `trouble`: why there are none; else as it was.
 std::string read_from(const std::string& path, std::uint64_t offset, std::size_t most,
                       std::string& trouble) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) {
-    trouble = concat("can't read ", path, ": ", errno_text(errno));
+  const RegularFile file = open_regular_file(path);
+  if (!file.fd) {
+    trouble = concat("can't read ", path, ": ", file.problem);
     return {};
   }
   std::string bytes(most, '\0');
-  const ssize_t size = ::pread(fd.get(), bytes.data(), most, static_cast<off_t>(offset));
+  const ssize_t size = ::pread(file.fd.get(), bytes.data(), most, static_cast<off_t>(offset));
   if (size < 0) trouble = concat("can't read ", path, ": ", errno_text(errno));
   bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   return bytes;

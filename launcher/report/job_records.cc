@@ -15,6 +15,7 @@
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -43,12 +44,27 @@ UniqueFd open_in(agent::LogTree& logs, const std::string& name, std::string& pat
   return file;
 }
 
-UniqueFd open_given(const std::string& path) {
-  UniqueFd file = open_event_file(path);
-  if (file) return file;
-  const std::string why = errno == ENXIO ? "nobody reads it" : errno_text(errno);
-  throw Error(ErrorCode::kInvalidArgument, concat("--events=", path, " can't be opened: ", why));
+// Opened by the log thread: a file server may be dead. `flag` is the one that names `path`.
+UniqueFd open_given(const std::string& flag, const std::string& path, agent::LogWriter& writer) {
+  struct Opened {
+    UniqueFd fd;
+    int error = 0;
+  };
+  const std::function<Opened()> open = [path] {
+    Opened opened{open_event_file(path), 0};
+    if (!opened.fd) opened.error = errno;
+    return opened;
+  };
+  std::optional<Opened> opened = writer.call(open);
+  if (opened && opened->fd) return std::move(opened->fd);
+  const std::string why = !opened                  ? "its file system doesn't answer"
+                          : opened->error == ENXIO ? "nobody reads it"
+                                                   : errno_text(opened->error);
+  throw Error(ErrorCode::kInvalidArgument, concat(flag, path, " can't be opened: ", why));
 }
+
+// Longer than what a pipe's reader has.
+constexpr std::chrono::milliseconds kReportPatience = kLastLinesPatience + std::chrono::seconds(1);
 
 JobFacts facts_of(const JobPlan& plan) {
   const LaunchConfig& config = plan.config;
@@ -80,36 +96,20 @@ struct EventTrouble {
   }
 };
 
-// --events: this node's record of its job, from the agent's events to the file. io thread only.
-class JobEvents {
+// A file of events on the io thread's side: takes lines and waits for nothing. io thread only.
+class EventQueue {
  public:
-  // Writes the first line. `path` as given, opened now: throws Error(kInvalidArgument). Empty: in
-  // the run's directory of `logs`, made now. `notice` is told once where lines are lost; `writer`
-  // outlives this.
-  JobEvents(JobFacts facts, Clock::time_point begun, const std::string& path,
-            std::shared_ptr<agent::LogTree> logs, agent::LogWriter& writer,
-            std::function<void(const std::string&)> notice)
-      : writer_(writer),
-        trouble_(std::make_shared<EventTrouble>()),
-        lines_(std::move(facts), begun) {
-    // Belongs to the file's owner. It is shared, because a std::function copies what it has.
-    struct Place {
-      std::string path;
-      UniqueFd opened;
-    };
-    const auto place = std::make_shared<Place>();
-    EventFileOptions options;
-    if (path.empty()) {
-      const std::string name = "events." + lines_.host() + ".jsonl";  // no "/": gethostname's
-      place->path = name;
-      options.open = [place, logs = std::move(logs), name](std::string& problem) {
-        return open_in(*logs, name, place->path, problem);
-      };
-    } else {
-      place->path = with_host_name(path);
-      place->opened = open_given(place->path);
-      options.open = [place](std::string&) { return std::move(place->opened); };
-    }
+  // The lines go there.
+  struct Place {
+    std::string path;
+    UniqueFd opened;  // for the file's first line
+  };
+
+  // `writer` outlives this. `open` and `says_lost` of `options` are set, and `open` may change the
+  // path of `place`. `notice` is told once where lines are lost.
+  EventQueue(agent::LogWriter& writer, std::shared_ptr<Place> place, EventFileOptions options,
+             std::function<void(const std::string&)> notice)
+      : writer_(writer), trouble_(std::make_shared<EventTrouble>()) {
     options.lost = [place, trouble = trouble_, post = writer.poster(),
                     notice = std::move(notice)](const std::string& why) {
       {
@@ -124,52 +124,27 @@ class JobEvents {
     file_ = writer.open_sink(place->path, [options = std::move(options)] {
       return std::make_unique<EventFile>(options);
     });
-    write(lines_.begin(Moment::now()));
   }
 
-  void listen(agent::NodeAgentEvents& events) {
-    events.worker_ended = [this](const agent::WorkerExit& exit) {
-      write(lines_.worker_ended(exit, Moment::now()));
-    };
-    events.round_over = [this](const membership::agent_action::RoundOver& over) {
-      write(lines_.round_over(over, Moment::now()));
-    };
-    events.workers_gone = [this] { lines_.workers_gone(Moment::now()); };
-    events.node_read = [this](const membership::NodeReport& report) {
-      write(lines_.node_read(report, Moment::now()));
-    };
-    events.progressed = [this](const std::vector<agent::RankProgress>& ranks) {
-      write(lines_.progressed(ranks, Moment::now()));
-    };
+  // To the file that the user named by `flag`, opened now: throws Error(kInvalidArgument).
+  static std::unique_ptr<EventQueue> to_given(const std::string& flag, std::string path,
+                                              bool says_lost, agent::Console& console) {
+    UniqueFd opened = open_given(flag, path, console.log_writer());
+    const auto place = std::make_shared<Place>(Place{std::move(path), std::move(opened)});
+    EventFileOptions options;
+    options.open = [place](std::string&) { return std::move(place->opened); };
+    options.says_lost = says_lost;
+    return std::make_unique<EventQueue>(console.log_writer(), place, std::move(options),
+                                        console.options().notice);
   }
 
-  void round_began(const membership::StartRound& round) {
-    write(lines_.round_began(round, Moment::now()));
-  }
-
-  void workers_run(const std::vector<pid_t>& pids) {
-    write(lines_.workers_run(pids, Moment::now()));
-  }
-
-  // The last line.
-  void ended(const membership::JobEnd& verdict) {
-    queue(lines_.ended(verdict, Moment::now()));  // there is room for the last one
-  }
-
-  // At the end, when the file was written: what `notice` has not been told. Empty: nothing.
-  std::string unsaid() const { return trouble_->take(); }
-
- private:
+  // Whole lines, maybe none.
   void write(const std::string& lines) {
     if (lines.empty()) return;
-    if (file_->is_full()) {
+    if (file_->is_full() && !is_ending_) {
       num_left_out_ += static_cast<std::uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
       return;
     }
-    queue(lines);
-  }
-
-  void queue(const std::string& lines) {
     if (const auto missing = std::exchange(num_left_out_, 0); missing > 0) {
       file_->append(std::to_string(missing) + "\n");
     }
@@ -177,11 +152,78 @@ class JobEvents {
     writer_.flush();
   }
 
+  // The last lines follow: they are few, and there is room for them.
+  void begin_end() { is_ending_ = true; }
+
+  // At the end, when the file was written: what `notice` has not been told. Empty: nothing.
+  std::string unsaid() const { return trouble_->take(); }
+
+ private:
   agent::LogWriter& writer_;
   const std::shared_ptr<EventTrouble> trouble_;  // second owner: the file
-  EventLines lines_;
   std::unique_ptr<agent::LogWriter::File> file_;
   std::uint64_t num_left_out_ = 0;  // lines, since the last one that was queued
+  bool is_ending_ = false;
+};
+
+// --events: this node's record of its job, from the agent's events to the file. io thread only.
+class JobEvents {
+ public:
+  // Writes the first line. `path` as given, opened now: throws Error(kInvalidArgument). Empty: in
+  // the run's directory of `logs`, made now. `console` outlives this.
+  JobEvents(JobFacts facts, Clock::time_point begun, const std::string& path,
+            std::shared_ptr<agent::LogTree> logs, agent::Console& console)
+      : lines_(std::move(facts), begun) {
+    if (path.empty()) {
+      const std::string name = "events." + lines_.host() + ".jsonl";  // no "/": gethostname's
+      const auto place = std::make_shared<EventQueue::Place>(EventQueue::Place{name, {}});
+      EventFileOptions options;
+      options.open = [place, logs = std::move(logs), name](std::string& problem) {
+        return open_in(*logs, name, place->path, problem);
+      };
+      queue_ = std::make_unique<EventQueue>(console.log_writer(), place, std::move(options),
+                                            console.options().notice);
+    } else {
+      queue_ = EventQueue::to_given("--events=", with_host_name(path), true, console);
+    }
+    queue_->write(lines_.begin(Moment::now()));
+  }
+
+  void listen(agent::NodeAgentEvents& events) {
+    events.worker_ended = [this](const agent::WorkerExit& exit) {
+      queue_->write(lines_.worker_ended(exit, Moment::now()));
+    };
+    events.round_over = [this](const membership::agent_action::RoundOver& over) {
+      queue_->write(lines_.round_over(over, Moment::now()));
+    };
+    events.workers_gone = [this] { lines_.workers_gone(Moment::now()); };
+    events.node_read = [this](const membership::NodeReport& report) {
+      queue_->write(lines_.node_read(report, Moment::now()));
+    };
+    events.progressed = [this](const std::vector<agent::RankProgress>& ranks) {
+      queue_->write(lines_.progressed(ranks, Moment::now()));
+    };
+  }
+
+  void round_began(const membership::StartRound& round) {
+    queue_->write(lines_.round_began(round, Moment::now()));
+  }
+
+  void workers_run(const std::vector<pid_t>& pids) {
+    queue_->write(lines_.workers_run(pids, Moment::now()));
+  }
+
+  // The last line.
+  void ended(const membership::JobEnd& verdict) {
+    queue_->begin_end();
+    queue_->write(lines_.ended(verdict, Moment::now()));
+  }
+
+  std::string unsaid() const { return queue_->unsaid(); }
+
+ private:
+  EventLines lines_;
+  std::unique_ptr<EventQueue> queue_;
 };
 
 UniqueFd open_event_file(const std::string& path) {
@@ -196,6 +238,7 @@ void EventFile::write(std::string_view lines) {
     lines.remove_prefix(line.size());
     if (const auto missing = missing_lines(line)) {
       num_lost_ += *missing;
+      if (!options_.says_lost) tell("it takes less than comes");
     } else {
       write_line(line);
     }
@@ -208,7 +251,8 @@ void EventFile::write_line(std::string_view line) {
   std::string_view rest = rest_;
   if (problem.empty()) problem = write_out(rest);
   rest_.erase(0, rest_.size() - rest.size());
-  const std::string text = num_lost_ > 0 ? with_lost(line, num_lost_) : std::string(line);
+  const bool says_lost = options_.says_lost && num_lost_ > 0;
+  const std::string text = says_lost ? with_lost(line, num_lost_) : std::string(line);
   std::string_view left = text;
   if (problem.empty()) problem = write_out(left);
   if (left.size() == text.size()) {
@@ -218,7 +262,11 @@ void EventFile::write_line(std::string_view line) {
     rest_ = left;  // it follows when there is room
   }
   is_in_trouble_ = !problem.empty();
-  if (is_in_trouble_ && !std::exchange(has_told_, true) && options_.lost) options_.lost(problem);
+  if (is_in_trouble_) tell(problem);
+}
+
+void EventFile::tell(const std::string& why) {
+  if (!std::exchange(has_told_, true) && options_.lost) options_.lost(why);
 }
 
 // Takes from `text` what was written; "" or why that isn't all.
@@ -250,7 +298,7 @@ JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Cons
   if (!plan.config.event_log.empty()) open_event_log(plan);
   open_events(plan, std::move(logs));
   if (plan.config.report.empty()) return;
-  file_.emplace(plan.config.report);
+  file_ = std::make_shared<ReportFile>(plan.config.report);
   file_->begin();
 }
 
@@ -264,16 +312,10 @@ void JobRecords::open_event_log(const JobPlan& plan) {
     console_.flush(agent::OutputStream::kStderr);
   };
   if (where.starts_with(kFile)) {
-    const std::string path = where.substr(kFile.size());
-    // A pipe without a reader would be waited for.
-    const UniqueFd trial(::open(
-        path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
-    if (trial) event_file_.open(path, std::ios::app);
-    if (!trial || !event_file_) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "--event-log-handler=" + where + ": " + errno_text(errno));
-    }
-    write = [this](const std::string& line) { event_file_ << line << std::flush; };
+    // A key of its own for lost lines would be no event to torchrun's readers.
+    event_log_file_ = EventQueue::to_given("--event-log-handler=file=", where.substr(kFile.size()),
+                                           false, console_);
+    write = [this](const std::string& line) { event_log_file_->write(line); };
   }
   const bool is_static = plan.rendezvous.mode == RendezvousMode::kStatic;
   event_log_ = std::make_unique<EventLog>(
@@ -289,8 +331,7 @@ void JobRecords::open_event_log(const JobPlan& plan) {
 void JobRecords::open_events(const JobPlan& plan, std::shared_ptr<agent::LogTree> logs) {
   const std::string& path = plan.config.events;
   if (path == kNoEvents || (path.empty() && !logs)) return;
-  events_ = std::make_unique<JobEvents>(facts_of(plan), begun_, path, std::move(logs),
-                                        console_.log_writer(), console_.options().notice);
+  events_ = std::make_unique<JobEvents>(facts_of(plan), begun_, path, std::move(logs), console_);
 }
 
 void JobRecords::listen(agent::NodeAgentEvents& events) {
@@ -310,34 +351,44 @@ void JobRecords::listen(agent::NodeAgentEvents& events) {
   };
 }
 
-std::vector<std::string> JobRecords::ended(const membership::agent_action::Exit& exit,
-                                           int node_rank,
-                                           const std::vector<std::string>& flight_recorders) {
-  std::vector<std::string> problems;
+void JobRecords::ended(const membership::agent_action::Exit& exit, int node_rank,
+                       const std::vector<std::string>& flight_recorders) {
+  if (event_log_file_) event_log_file_->begin_end();
   if (event_log_) event_log_->ended(exit.verdict, Clock::now());
   if (events_) events_->ended(exit.verdict);
-  if (event_file_.is_open() && !event_file_) {
-    problems.emplace_back("--event-log-handler: not all events could be written to their file");
-  }
-  if (!file_) return problems;
+  if (!file_) return;
   std::string text =
       report_.text(exit.verdict, exit.local, node_rank, Clock::now(), flight_recorders);
   if (file_->is_stdout()) {
     for_stdout_ = std::move(text);
-  } else if (const std::string problem = file_->write(text); !problem.empty()) {
-    problems.push_back("--report=" + file_->path() + " was not written: " + problem);
+    return;
   }
-  return problems;
+  // Other nodes may need this one's rendezvous meanwhile.
+  const auto write = [file = file_, text = std::move(text), problem = report_problem_] {
+    *problem = file->write(text);
+  };
+  try {
+    report_writing_ = std::make_unique<BoundedCall>(write);
+  } catch (const Error&) {
+    write();  // no thread is left
+  }
 }
 
-std::vector<std::string> JobRecords::print() {
+std::vector<std::string> JobRecords::finish() {
   std::vector<std::string> problems;
-  if (std::string problem = events_ ? events_->unsaid() : ""; !problem.empty()) {
-    problems.push_back(std::move(problem));
+  const auto add = [&problems](const std::string& name, const std::string& problem) {
+    if (!problem.empty()) problems.push_back(name + problem);
+  };
+  if (event_log_file_) add("", event_log_file_->unsaid());
+  if (events_) add("", events_->unsaid());
+  if (!for_stdout_.empty()) {
+    add("--report=- was not written: ", file_->write(for_stdout_));
+  } else if (file_) {
+    const bool hangs =
+        report_writing_ && !report_writing_->returns_before(Deadline::after(kReportPatience));
+    add("--report=" + file_->path() + " was not written: ",
+        hangs ? "its file system doesn't answer" : *report_problem_);
   }
-  if (for_stdout_.empty()) return problems;
-  const std::string problem = file_->write(for_stdout_);
-  if (!problem.empty()) problems.push_back("--report=- was not written: " + problem);
   return problems;
 }
 

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "agent/node_agent.h"
 #include "agent/output/log_queue.h"
 #include "agent/output/log_tree.h"
+#include "common/bounded_call.h"
 #include "common/clock.h"
 #include "common/unique_fd.h"
 #include "launcher/events/event_lines.h"
@@ -36,6 +36,8 @@ struct EventFileOptions {
   std::function<void(const std::string& why)> lost;
   // How long a pipe's reader may take nothing; none for one that has kept a line waiting.
   std::chrono::milliseconds patience{1'000};
+  // The next line says how many are lost, in a key of its own; else `lost` alone hears of it.
+  bool says_lost = true;
 };
 
 // Appends whole lines to a file, one write each. A line that can't be written is lost and counted;
@@ -49,6 +51,7 @@ class EventFile : public agent::LogSink {
 
  private:
   void write_line(std::string_view line);
+  void tell(const std::string& why);
   std::string write_out(std::string_view& text);
 
   const EventFileOptions options_;
@@ -59,6 +62,7 @@ class EventFile : public agent::LogSink {
   bool has_told_ = false;       // `lost` was called
 };
 
+class EventQueue;
 class JobEvents;
 
 // io thread only.
@@ -73,14 +77,13 @@ class JobRecords {
   // Sets its handlers in `events`, those of the node's agent.
   void listen(agent::NodeAgentEvents& events);
 
-  // The job is over: the last events, and the report, unless that is for stdout. Returns what could
-  // not be written, each in one line.
-  std::vector<std::string> ended(const membership::agent_action::Exit& exit, int node_rank,
-                                 const std::vector<std::string>& flight_recorders);
+  // The job is over: the last events, and the report. That for stdout waits for finish().
+  void ended(const membership::agent_action::Exit& exit, int node_rank,
+             const std::vector<std::string>& flight_recorders);
 
-  // The report that is for stdout, behind all of the workers' output; likewise, also of what was
-  // written behind ended().
-  std::vector<std::string> print();
+  // Behind all of the workers' output: waits for the report, or prints it. Returns what could not
+  // be written, each in one line.
+  std::vector<std::string> finish();
 
  private:
   void open_event_log(const JobPlan& plan);
@@ -89,12 +92,15 @@ class JobRecords {
   agent::Console& console_;
   const Clock::time_point begun_;
   agent::LineSource event_lines_;  // --event-log-handler=console: among the workers' lines
-  std::ofstream event_file_;       // --event-log-handler=file=…
+  std::unique_ptr<EventQueue> event_log_file_;  // --event-log-handler=file=…; null: none
   std::unique_ptr<EventLog> event_log_;
   std::unique_ptr<JobEvents> events_;  // null: none
-  std::optional<ReportFile> file_;     // nullopt: no --report
+  std::shared_ptr<ReportFile> file_;   // null: no --report; second owner: its writing
   JobReport report_;
   std::string for_stdout_;
+  // Of the report's file, which may be on a dead server. The problem's second owner: the writing.
+  std::shared_ptr<std::string> report_problem_ = std::make_shared<std::string>();
+  std::unique_ptr<BoundedCall> report_writing_;
 };
 
 }  // namespace ddprun::launcher

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/failure_report.h"
 
+#include <sys/stat.h>
+
 #include <boost/json/parse.hpp>
 #include <csignal>
 #include <filesystem>
@@ -85,6 +87,19 @@ TEST_CASE("own error file: where no worker is at fault it has ddprun's reason") 
   CHECK_THAT(
       leave_error_file({{"TORCHELASTIC_ERROR_FILE", directory.path("no/own.json")}}, verdict),
       Contains("could not be written to"));
+}
+
+TEST_CASE("own error file: a pipe or a directory in its place is said, and nobody waits for it") {
+  const TempDirectory directory;
+  const std::string pipe = directory.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  membership::JobEnd verdict;
+  verdict.exit_code = 75;
+  const std::string problem = "the failure could not be written to ";
+  CHECK(leave_error_file({{"TORCHELASTIC_ERROR_FILE", pipe}}, verdict) ==
+        problem + pipe + ": it is a pipe, and no regular file");
+  CHECK(leave_error_file({{"TORCHELASTIC_ERROR_FILE", directory.path()}}, verdict) ==
+        problem + directory.path() + ": Is a directory");
 }
 
 TEST_CASE("own error file: what an ErrorHandler added stays, what is no JSON object doesn't") {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The files that a job leaves: --report, --events, --event-log-handler, its own error file; and memory that ran out."""
+import fcntl
 import json
 import os
 import re
@@ -223,11 +224,26 @@ class Events(harness.Case):
         for path in (pipe, os.path.join(scratch, "no", "events"), scratch):
             done = self.ddprun("--standalone", f"--event-log-handler=file={path}", "true")
             self.assertEqual(done.returncode, 2, done.stderr)
-            self.assertIn(f"--event-log-handler=file={path}: ", done.stderr)
+            self.assertIn(f"--event-log-handler=file={path} can't be opened: ", done.stderr)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         done = self.ddprun("--standalone", "--event-log-handler=file=/dev/full", "true")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("not all events could be written", done.stderr)
+        self.assertIn("can't write events to /dev/full (No space left on device)", done.stderr)
+
+    def test_a_reader_that_stands_still_holds_up_nothing(self):
+        pipe = os.path.join(self.scratch(), "pipe")
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        done = self.ddprun("--standalone", "--nproc-per-node=8", "--max-restarts=2", f"--event-log-handler=file={pipe}",
+                           "sh", "-c", "exit 6")
+        self.assertEqual(done.returncode, 6, done.text)
+        self.assertEqual(done.stderr.count("can't write events to"), 1, done.stderr)
+        self.assertIn(f"{pipe} (its reader takes nothing): they are lost", done.stderr)
+        text = b"".join(iter(lambda: os.read(reader, 65536), b""))  # no writer is left
+        keys = {tuple(json.loads(line)) for line in text.splitlines(True) if line.endswith(b"\n")}
+        self.assertEqual(keys, {("name", "source", "timestamp", "metadata")})  # torchrun's Event takes no other
 
     def test_each_worker_of_each_round_is_in_the_file(self):
         path = os.path.join(self.scratch(), "events")

@@ -6,7 +6,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::agent {
@@ -72,24 +74,24 @@ TEST_CASE("log file: none that stay") {
 TEST_CASE("log file: what can't be written is told, and the next write tries again") {
   const test::TempDirectory directory;
   std::size_t lost = 0;
-  int error = 0;
+  std::string error;
   LogFileOptions options;
-  options.lost = [&](const std::string&, int error_number, std::size_t num_bytes) {
-    error = error_number;
+  options.lost = [&](const std::string&, const std::string& why, std::size_t num_bytes) {
+    error = why;
     lost += num_bytes;
   };
   const std::string parent = directory.path("later");
   LogFile file(parent + "/x", options);
   file.write("abc");
-  CHECK(error == ENOENT);
+  CHECK(error == errno_text(ENOENT));
   CHECK(lost == 3);
   std::filesystem::create_directory(parent);
   file.write("def");
   CHECK(lost == 3);
   CHECK(read_file(parent + "/x") == "def");
-  LogFile full("/dev/full", options);
-  full.write("1234");
-  CHECK(error == ENOSPC);
+  const test::FullDisk full(3);
+  file.write("1234");
+  CHECK(error == errno_text(EFBIG));
   CHECK(lost == 7);
 }
 

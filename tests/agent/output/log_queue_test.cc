@@ -135,7 +135,7 @@ TEST_CASE("log queue: what can't be written is counted, and told once") {
   f.queue->write_all();
   CHECK(f.queue->losses().num_bytes == 8);
   CHECK(f.queue->losses().first_path == f.directory.path("missing/a"));
-  CHECK(f.queue->losses().first_error == ENOENT);
+  CHECK(f.queue->losses().first_reason == errno_text(ENOENT));
   REQUIRE(f.posted.size() == 1);
   f.posted[0]();
   CHECK(num_told == 1);

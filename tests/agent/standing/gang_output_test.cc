@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/standing/gang_output.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -57,6 +58,18 @@ TEST_CASE("GangOutput: one whose directory is removed meanwhile is answered all 
   std::filesystem::remove_all(reader.place.path("logs/gangs/a"));
   reader.io.run_for(5s);
   CHECK(reader.answers.size() == 1);
+}
+
+TEST_CASE("GangOutput: a pipe in place of a file is said, and nobody waits for it", "[proc]") {
+  Reader reader;
+  reader.output.open("a");
+  const std::string path = reader.place.path("logs/gangs/a/n1/stdout");
+  std::filesystem::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(reader.output.open("a"),
+                    "can't write to " + path + ": it is a pipe, and no regular file");
+  reader.ask(false, 0);
+  CHECK_THAT(reader.answers.at(0).reason, Contains("it is a pipe, and no regular file"));
 }
 
 TEST_CASE("GangOutput: what was printed is there, and no trouble", "[proc]") {

@@ -2,7 +2,6 @@
 #include "launcher/report/job_records.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "common/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/full_disk.h"
 #include "tests/support/temp_directory.h"
 
 using namespace ddprun;
@@ -57,24 +57,6 @@ std::string taken_from(int fd) {
   return text;
 }
 
-// Limits the size of this process' files. A write beyond it gives EFBIG, like a disk that gets
-// full.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    const rlimit limit{bytes, before_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 }  // namespace
 
 TEST_CASE("event file: lines are appended, also to another job's") {
@@ -93,13 +75,23 @@ TEST_CASE("event file: a line that is a number says how many are missing there")
   CHECK(f.read(path) == "{\"a\":1}\n{\"b\":2,\"lost\":12}\n{\"c\":3}\n");
 }
 
+TEST_CASE("event file: where no line may say so, missing lines are told") {
+  Fixture f;
+  const std::string path = f.directory.path("e");
+  EventFileOptions options = f.options(path);
+  options.says_lost = false;
+  EventFile(options).write("{\"a\":1}\n12\n{\"b\":2}\n");
+  CHECK(f.read(path) == "{\"a\":1}\n{\"b\":2}\n");
+  CHECK(f.said == std::vector<std::string>{"it takes less than comes"});
+}
+
 TEST_CASE("event file: a full disk is said once, and the next line that is written has the loss") {
   Fixture f;
   const std::string path = f.directory.path("e");
   EventFile file(f.options(path));
   file.write("{\"a\":1}\n");
   {
-    const FullDisk full(8);
+    const test::FullDisk full(8);
     file.write("{\"b\":2}\n");
     file.write("{\"c\":3}\n{\"d\":4}\n");
   }
@@ -113,7 +105,7 @@ TEST_CASE("event file: what a full disk cut off follows when there is room") {
   const std::string path = f.directory.path("e");
   EventFile file(f.options(path));
   {
-    const FullDisk full(5);
+    const test::FullDisk full(5);
     file.write("{\"a\":1}\n{\"b\":2}\n");
   }
   CHECK(f.read(path) == "{\"a\":");
