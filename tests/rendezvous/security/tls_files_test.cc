@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose files are believed.
+// The files of TLS that are believed: nobody else can change them.
 #include <unistd.h>
 
 #include <string>
