@@ -10,6 +10,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/peer_user.h"
 #include "common/regular_file.h"
 
 namespace ddprun {
@@ -39,10 +40,18 @@ std::string token_variable_problem(const Environment& environment) {
   return concat(env::kTokenFile, " is set, but empty: name the token's file there, or unset it");
 }
 
-std::string openness(const std::string& path, const struct stat& info) {
-  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+std::string openness(const std::string& path, const struct stat& info, Others others) {
+  const bool may_read = others == Others::kMayRead;
+  // A container's user namespace shows the files of root outside it as an outsider's.
+  const bool is_roots = info.st_uid == 0 || (may_read && is_outsider(info.st_uid));
+  if (info.st_uid != ::geteuid() && !is_roots) {
     return concat("it belongs to user ", info.st_uid, ", who could change it: it must be ",
                   "yours or root's");
+  }
+  if (may_read && (info.st_mode & 0022) == 0) return {};
+  if (may_read) {
+    return concat("others may change it (mode ", octal(info.st_mode & 07777), "): chmod go-w ",
+                  path);
   }
   // root:ddprun 0640 is how a service's secret is handed to it.
   const mode_t allowed = info.st_uid == 0 ? 0740 : 0700;

@@ -48,8 +48,10 @@ class Secret {
 // TOKEN_FILE=$X: who sets it wants a token, and all would run without one. Empty: nothing.
 std::string token_variable_problem(const Environment& environment);
 
-// Why others can read or change the file at `path`, whose stat() is `info`, as Secret::from_file
-// has it; empty: they can't.
-std::string openness(const std::string& path, const struct stat& info);
+// Why others than this user and root can read or change the file at `path`, whose stat() is `info`,
+// as Secret::from_file has it; with kMayRead, why they can change it. Empty: they can't.
+enum class Others { kMayNothing, kMayRead };
+std::string openness(const std::string& path, const struct stat& info,
+                     Others others = Others::kMayNothing);
 
 }  // namespace ddprun

@@ -171,15 +171,37 @@ void wait_until_empty(int directory) {
   close(fd);
 }
 
-void remove_directory(int parent, const char* name, int depth = 0) {
-  constexpr int kDeepest = 16;  // ddprun under ddprun under …
-  if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY || depth == kDeepest) return;
+// Removes the directories in `at`, which it closes, until one has a process. However deep they are,
+// few descriptors are open: it goes down into the first that isn't empty, and up again.
+void remove_those_in(int at) {
+  bool goes_down = true, goes_on = true;
+  for (int depth = 0; at >= 0 && goes_on; depth += goes_down ? 1 : -1) {
+    int next = -1;
+    bool has_removed = false;
+    for_each_below(at, [&](const char* inner) {
+      if (next >= 0) return;
+      if (unlinkat(at, inner, AT_REMOVEDIR) == 0) {
+        has_removed = true;
+      } else {
+        next = openat(at, inner, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      }
+    });
+    goes_on = goes_down || has_removed;  // else the one that it comes up from stays
+    goes_down = next >= 0;
+    if (!goes_down && depth > 0) next = openat(at, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    close(at);
+    at = next;
+  }
+  if (at >= 0) close(at);
+}
+
+void remove_directory(int parent, const char* name) {
+  if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno != EBUSY) return;
   // Processes that are just ending, or what they have made in it: all of it is ours.
   const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;
-  if (depth == 0) wait_until_empty(fd);
-  for_each_below(fd, [&](const char* inner) { remove_directory(fd, inner, depth + 1); });
-  close(fd);
+  wait_until_empty(fd);
+  remove_those_in(fd);
   unlinkat(parent, name, AT_REMOVEDIR);
 }
 

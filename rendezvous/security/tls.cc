@@ -93,12 +93,17 @@ struct Given {
   [[noreturn]] void refuse_it(const std::string& why) const {
     refuse(concat(flag, "=", path, ": ", why));
   }
-  RegularFile open() const {
+  RegularFile open(Others others) const {
     RegularFile file = open_regular_file(path);
     if (!file.fd) refuse_it(file.problem);
+    const std::string problem = openness(path, file.info, others);
+    if (!problem.empty()) refuse_it(problem);
     return file;
   }
 };
+
+// A path to what is open: at the one that was given there may be another file by now.
+std::string again(const RegularFile& file) { return concat("/proc/self/fd/", file.fd.get()); }
 
 Given cert_of(const TlsFiles& files) { return {files.flags + "-cert", files.cert}; }
 Given key_of(const TlsFiles& files) { return {files.flags + "-key", files.key}; }
@@ -114,10 +119,7 @@ void set_up_secure_memory() {
 // Its text and its numbers are in secure memory alone.
 Key read_key(const Given& given) {
   set_up_secure_memory();
-  const RegularFile file = given.open();
-  if (const std::string problem = openness(given.path, file.info); !problem.empty()) {
-    given.refuse_it(problem);
-  }
+  const RegularFile file = given.open(Others::kMayNothing);
   constexpr std::size_t kMaxKeyBytes = 32 << 10;
   const auto size = static_cast<std::size_t>(file.info.st_size);
   if (size > kMaxKeyBytes) given.refuse_it(kNothingOfTheKind);
@@ -152,8 +154,8 @@ void load_own(SSL_CTX* context, const TlsFiles& files) {
   const Given cert = cert_of(files), its_key = key_of(files);
   if (its_key.path.empty()) cert.refuse_it(concat("its key is missing (", its_key.flag, ")"));
   const Key key = read_key(its_key);
-  cert.open();
-  if (::SSL_CTX_use_certificate_chain_file(context, cert.path.c_str()) != 1) {
+  const RegularFile chain = cert.open(Others::kMayRead);
+  if (::SSL_CTX_use_certificate_chain_file(context, again(chain).c_str()) != 1) {
     cert.refuse_it(last_reason());
   }
   // OpenSSL takes a key of another kind than the certificate's, for a certificate that may follow.
@@ -167,8 +169,8 @@ void load_own(SSL_CTX* context, const TlsFiles& files) {
 
 void load_authorities(SSL_CTX* context, const TlsFiles& files) {
   const Given given = ca_of(files);
-  given.open();
-  if (::SSL_CTX_load_verify_locations(context, given.path.c_str(), nullptr) != 1) {
+  const RegularFile authorities = given.open(Others::kMayRead);
+  if (::SSL_CTX_load_verify_locations(context, again(authorities).c_str(), nullptr) != 1) {
     given.refuse_it(last_reason());
   }
 }

@@ -10,6 +10,7 @@ namespace ddprun::security {
 struct FlaggedContext;                               // tls_context.h
 using TlsContext = std::shared_ptr<FlaggedContext>;  // owners: all that use it
 
+// Files of this user or of root, which nobody else can change.
 struct TlsFiles {
   std::string cert;  // PEM: this side's certificate, then those between it and the authority
   std::string key;   // PEM; hidden from others, as a Secret's file
@@ -28,7 +29,7 @@ struct TlsFiles {
 void wipe_what_is_freed();
 
 // Each throws Error(kInvalidArgument), one line that names flag and file: missing ones, what can't
-// be read or is no regular file, a key that isn't the certificate's.
+// be read, is no regular file or can be changed by others, a key that isn't the certificate's.
 TlsContext make_server_context(const TlsFiles& files);
 TlsContext make_client_context(const TlsFiles& files);
 

@@ -232,7 +232,12 @@ TEST_CASE(
   Host host(1, true, "echo pid $$; exec sleep 100");
   auto pidfds = all_pidfds(host.read_lines(1));
   const std::string name = "ddprun-warden-" + std::to_string(children_of(host.pid()).front());
-  CHECK(::mkdir((own + "/" + name + "/ddprun-warden-1").c_str(), 0755) == 0);
+  for (const char* inner : {"/ddprun-warden-1", "/ddprun-warden-2"}) {
+    std::string path = own + "/" + name + inner;
+    CHECK(::mkdir(path.c_str(), 0755) == 0);
+    CHECK(::mkdir((path + "/empty").c_str(), 0755) == 0);
+    for (int depth = 0; depth < 40; ++depth) CHECK(::mkdir((path += "/n").c_str(), 0755) == 0);
+  }
   pidfds.push_back(open_pidfd(children_of(host.pid()).front()));
   ::kill(host.pid(), SIGKILL);
   CHECK(all_end(pidfds, Deadline::after(kPatience)));

@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
+
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 
