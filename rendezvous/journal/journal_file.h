@@ -30,7 +30,8 @@ class JournalFile : public BatchWriter {
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
-  // (is_of_pair()), and stays as it is. One that is damaged is set aside under a name that load()
+  // (is_of_pair()), or others could change it, or something is there that is no regular file; all
+  // stays as it is. One that is damaged is set aside under a name that load()
   // tells, once what can be read of it is in a new one. One that is there on a disk that is full
   // or read-only is read all the same: see trouble(). A commit `place_interval` after the last
   // look, and the end, look whether the files are where they were opened.
@@ -83,7 +84,7 @@ class JournalFile : public BatchWriter {
   void leave_log();
   void start();
   static bool is_journal(const std::filesystem::path& file);
-  void check_log(const std::filesystem::path& file) const;
+  void keep_log(const std::filesystem::path& file, int database) const;
   void open(const std::filesystem::path& file);
   void close();
   void check_format() const;
@@ -97,6 +98,8 @@ class JournalFile : public BatchWriter {
   void roll_back();
   void salvage();
   void read_copy(const std::string& why);
+  Content content_of_copy(const UniqueFd& database, const UniqueFd& log, const std::string& why);
+  Content content_of(const std::filesystem::path& copy);
   void reopen();
   void check_what_was_copied();
   void make_anew(const Rows& rows);
