@@ -42,6 +42,8 @@ constexpr Table kTables[] = {
      "commits INTEGER NOT NULL"},
 };
 
+constexpr char kGone[] = " was removed, moved or replaced";
+
 // One that is larger was never counted.
 constexpr std::int64_t kMostCommits = std::numeric_limits<std::int64_t>::max() / 2;
 
@@ -306,6 +308,7 @@ void JournalFile::step(Statement& statement) {
 
 void JournalFile::open(const fs::path& file) {
   log_place_ = {};
+  page_bytes_ = num_frames_ = 0;
   {
     // SQLite's other files take its mode. Closed before SQLite opens it: a close ends all locks.
     const UniqueFd made = open_file(file, O_RDWR | O_CREAT);
@@ -329,6 +332,7 @@ void JournalFile::open(const fs::path& file) {
   run("PRAGMA journal_mode = WAL");
   run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
   run("PRAGMA journal_size_limit = 16777216");
+  sqlite3_wal_hook(database_.get(), wrote_frames, this);
   check_format();
   // Only where it is missing: a disk may be full.
   if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
@@ -351,8 +355,19 @@ void JournalFile::open(const fs::path& file) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());
   }
   prepare();
+  page_bytes_ = static_cast<std::uint64_t>(number_of("PRAGMA page_size"));
   log_place_ = place_at(file.string() + "-wal");  // SQLite has it open from here on
   place_seen_ = Clock::now();
+}
+
+// In place of SQLite's own hook, which folds the log in after as many.
+int JournalFile::wrote_frames(void* self, sqlite3* database, const char* name, int in_log) {
+  constexpr int kMostFrames = 1000;
+  static_cast<JournalFile*>(self)->num_frames_ = static_cast<std::uint64_t>(in_log);
+  if (in_log >= kMostFrames) {
+    sqlite3_wal_checkpoint_v2(database, name, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  }
+  return SQLITE_OK;
 }
 
 // SQLite removes the log of a database of no byte, or one. It reads the log of a longer one, and
@@ -497,6 +512,7 @@ void JournalFile::write(const Batch& batch) {
     // The log still has it. If that can't be folded now (a full disk), it is folded later.
     sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                               nullptr);
+    num_frames_ = 0;
   }
 }
 
@@ -658,22 +674,30 @@ JournalFile::Place JournalFile::place_at(const fs::path& path) {
   return {status.st_dev, status.st_ino};
 }
 
-// Also where nobody can say.
-bool JournalFile::is_at(const fs::path& path, const Place& place) {
+// Empty: it is there, with so many bytes at least, or nobody can say.
+std::string JournalFile::change_of(const fs::path& path, const Place& place, std::uint64_t bytes) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    return errno != ENOENT && errno != ENOTDIR && errno != ELOOP;
-  }
-  return Place{status.st_dev, status.st_ino} == place;
+  const bool is_known = ::stat(path.c_str(), &status) == 0;
+  if (!is_known && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return {};
+  if (!is_known || Place{status.st_dev, status.st_ino} != place) return path.string() + kGone;
+  if (static_cast<std::uint64_t>(status.st_size) < bytes) return path.string() + " was cut off";
+  return {};
 }
 
-// The first of the files that is not where it was; empty: all are.
+bool JournalFile::is_at(const fs::path& path, const Place& place) {
+  return change_of(path, place).empty();
+}
+
+// Names the first of the files that is not as it was, and what happened; empty: all are.
 std::string JournalFile::out_of_place() const {
-  const fs::path log = with(path_, "-wal"), lock = path_.parent_path() / kLockName;
-  if (!is_at(path_, place_)) return path_.string();
-  if (log_place_ != Place() && !is_at(log, log_place_)) return log.string();
-  if (!is_at(lock, place_of(lock_.get()))) return lock.string();
-  return {};
+  constexpr std::uint64_t kFrameHead = 24;
+  std::string change = change_of(path_, place_, page_bytes_);
+  if (change.empty() && log_place_ != Place()) {
+    const std::uint64_t bytes = num_frames_ * (kFrameHead + page_bytes_);
+    change = change_of(with(path_, "-wal"), log_place_, bytes);
+  }
+  if (!change.empty()) return change;
+  return change_of(path_.parent_path() / kLockName, place_of(lock_.get()));
 }
 
 void JournalFile::take_place() {
@@ -691,7 +715,7 @@ void JournalFile::leave_place(const std::string& gone) {
   for (const std::string& loss : kept.losses) log_error(loss);
   owed_ = std::move(kept.rows);
   leave_log();
-  trouble_ = concat(gone, " was removed, moved or replaced");
+  trouble_ = gone;
   log_warning(trouble_, " while it was in use: a new journal gets all that is known");
 }
 
@@ -728,16 +752,13 @@ void JournalFile::check_what_was_copied() {
   if (place_ != Place()) {
     gone = out_of_place();
   } else if (!is_at(lock, place_of(lock_.get()))) {
-    gone = lock.string();
+    gone = lock.string() + kGone;
   } else if (place_at(path_) != Place()) {  // where there was none
-    gone = path_.string();
+    gone = path_.string() + kGone;
   }
   if (gone.empty()) return;
   owed_ = *copied_;
-  log_warning(
-      gone,
-      " was removed, moved or replaced while it could not be written: a new journal gets all "
-      "that is known");
+  log_warning(gone, " while it could not be written: a new journal gets all that is known");
 }
 
 // Whole under another name first: whatever ends this process, one of the two is there.

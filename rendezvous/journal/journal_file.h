@@ -45,8 +45,8 @@ class JournalFile : public BatchWriter {
   Content load();
 
   // All of it, or nothing. Throws Error ("disk is full", …): the same batch may be tried again,
-  // with more or without. If the files were removed, moved or replaced since, or weren't writable
-  // when opened, it first makes new ones with all rows. The log says so.
+  // with more or without. If the files were removed, moved, replaced or cut off since, or weren't
+  // writable when opened, it first makes new ones with all rows. The log says so.
   void commit(const Batch& batch) override;
 
   std::string name() const override { return path_.string(); }
@@ -77,6 +77,8 @@ class JournalFile : public BatchWriter {
   void lock(const std::filesystem::path& directory);
   static Place place_of(int fd);
   static Place place_at(const std::filesystem::path& path);
+  static std::string change_of(const std::filesystem::path& path, const Place& place,
+                               std::uint64_t bytes = 0);
   static bool is_at(const std::filesystem::path& path, const Place& place);
   std::string out_of_place() const;
   void take_place();
@@ -84,6 +86,7 @@ class JournalFile : public BatchWriter {
   void leave_log();
   void start();
   static bool is_journal(const std::filesystem::path& file);
+  static int wrote_frames(void* self, sqlite3* database, const char* name, int in_log);
   void keep_log(const std::filesystem::path& file, int database) const;
   void open(const std::filesystem::path& file);
   void close();
@@ -129,6 +132,7 @@ class JournalFile : public BatchWriter {
   std::unique_ptr<sqlite3, CloseDatabase> database_;
   Clock::time_point place_seen_{};  // when they were last found to be there
   Place place_, log_place_;  // of database_, or of what was read of it; the log's: none, not known
+  std::uint64_t page_bytes_ = 0, num_frames_ = 0;  // of database_; in its log at least
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
   std::optional<Content> read_;  // for load(): it was read before
   std::optional<Rows> owed_;     // to be written to a new file: this one is damaged, or gone

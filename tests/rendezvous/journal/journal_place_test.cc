@@ -90,6 +90,34 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("journal place: a file that is cut off costs nothing that is still known") {
+  for (const char* name : {"journal.db", "journal.db-wal"}) {
+    CAPTURE(name);
+    InUse use;
+    const test::LogLines log;
+    fs::resize_file(use.state + "/" + name, 0);
+    use.file.commit({{"b", "2"}});
+    CHECK(log.all() == std::vector<std::string>{use.state + "/" + name +
+                                                " was cut off while it was in use: a new journal "
+                                                "gets all that is known"});
+    fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
+    CHECK(rows_in(use.directory.path("taken")) == kBoth);
+  }
+}
+
+TEST_CASE("journal place: a log that was folded in and made empty is not cut off") {
+  InUse use;
+  const test::LogLines log;
+  use.file.commit({{"gangs/1/spec", "x"}});
+  use.file.commit({{"gangs/1/spec", std::nullopt}});
+  REQUIRE(fs::file_size(use.state + "/journal.db-wal") == 0);
+  use.file.commit({{"b", "2"}});
+  for (int row = 0; row < 1500; ++row) use.file.commit({{"b", "2"}});
+  CHECK(log.all().empty());
+  CHECK(fs::file_size(use.state + "/journal.db-wal") < 8'000'000);
+  CHECK(testing::live_rows(use.state) == kBoth);
+}
+
 TEST_CASE("journal place: a log that was replaced is no log of it, and is set aside") {
   InUse use;
   const std::string log = use.state + "/journal.db-wal";
