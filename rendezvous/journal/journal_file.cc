@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <iterator>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -41,6 +42,11 @@ constexpr Table kTables[] = {
      "commits INTEGER NOT NULL"},
 };
 
+constexpr char kGone[] = " was removed, moved or replaced";
+
+// One that is larger was never counted.
+constexpr std::int64_t kMostCommits = std::numeric_limits<std::int64_t>::max() / 2;
+
 constexpr char kSyncAlways[] = "PRAGMA synchronous = FULL";
 // Syncs only where the log is folded into the database: power loss can cost the last commits alone.
 constexpr char kSyncLog[] = "PRAGMA synchronous = NORMAL";
@@ -67,6 +73,14 @@ bool is_unwritable(int error) {
   return error == EROFS || error == ENOSPC || error == EDQUOT || error == EIO;
 }
 
+// Another process has the database. Somebody removed the `lock` that would have said so.
+bool is_taken(int code) { return (code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED; }
+
+[[noreturn]] void refuse_second(const fs::path& path, const std::string& holder) {
+  throw Error(ErrorCode::kUnavailable, concat(path.string(), " is in use by ", holder,
+                                              "; give each ddprund a directory of its own"));
+}
+
 // The lock's holder, where the lock file and /proc say it.
 std::string holder_of(int lock) {
   char text[64] = {};
@@ -75,19 +89,48 @@ std::string holder_of(int lock) {
   return pid > 0 ? concat("pid ", pid) : "another process";
 }
 
-// Its files are for our eyes only; who may write here can put others in their place.
-void warn_of_others(const fs::path& directory) {
-  struct stat status {};
-  if (::stat(directory.c_str(), &status) != 0) return;
-  const bool is_theirs = status.st_uid != ::geteuid() && status.st_uid != 0;
-  if (!is_theirs && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
-  log_warning(directory.string(), is_theirs ? " is another user's" : " can be written to by others",
-              ", who can change what jobs go on with: give ddprund a directory of its own "
-              "(chmod 700)");
+// The rows have commands that run as many users: one who can change them runs commands as these.
+// The rule is that of a configuration (common/config_texts.h).
+void refuse_others(const fs::path& path, const struct stat& info) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("won't go on with ", path.string(), ": ", why,
+                       " and run commands as the users of jobs: give ddprund a directory of its "
+                       "own (chmod 700)"));
+  };
+  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
+    refuse(concat("it belongs to user ", info.st_uid, ", who could change it"));
+  }
+  if ((info.st_mode & S_IWOTH) != 0) refuse("everybody could change it");
+  const bool is_roots_group = info.st_gid == 0 || info.st_gid == ::getegid();
+  if (::geteuid() == 0 && !is_roots_group && (info.st_mode & S_IWGRP) != 0) {
+    refuse(concat("group ", info.st_gid, " could change it"));
+  }
 }
 
-// The log, its index (SQLite can make it anew), and the database.
-constexpr const char* kParts[] = {"-wal", "-shm", ""};
+// Opens one of a journal's files, with O_CREAT for their owner alone. None: errno says why. A pipe
+// holds nobody up.
+UniqueFd open_file(const fs::path& file, int flags) {
+  UniqueFd fd(::open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
+  if (!fd) return fd;
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) throw_system_error("fstat " + file.string(), errno);
+  if (!S_ISREG(info.st_mode)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("can't take ", file.string(), ": it is no regular file; move it away"));
+  }
+  refuse_others(file, info);
+  return fd;
+}
+
+[[noreturn]] void fail_to_open(const fs::path& file, int error) {
+  throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
+              concat("can't write to ", file.string(), ": ", errno_text(error)));
+}
+
+// The log, its index, what undoes a change: SQLite puts them beside a database. All can be missing.
+constexpr const char* kBeside[] = {"-wal", "-shm", "-journal"};
+constexpr const char* kParts[] = {"-wal", "-shm", "-journal", ""};  // the database last
 
 fs::path with(const fs::path& path, const char* suffix) { return path.string() + suffix; }
 
@@ -115,15 +158,10 @@ void move_file(const fs::path& from, const fs::path& to) {
 // Holds a copy that is read and thrown away.
 class CopyDirectory {
  public:
-  CopyDirectory() {
-    std::error_code error;
-    for (const fs::path& parent : {fs::path("/dev/shm"), fs::temp_directory_path(error)}) {
-      std::string path = parent / "ddprund-XXXXXX";
-      if (::mkdtemp(path.data()) == nullptr) continue;
-      path_ = path;
-      return;
-    }
-    throw_system_error("no directory for a copy of the journal", errno);
+  explicit CopyDirectory(const fs::path& parent) {
+    std::string path = parent / "ddprund-XXXXXX";
+    if (::mkdtemp(path.data()) == nullptr) throw_system_error("mkdtemp " + path, errno);
+    path_ = path;
   }
   ~CopyDirectory() {
     std::error_code ignored;
@@ -136,6 +174,27 @@ class CopyDirectory {
  private:
   fs::path path_;
 };
+
+// To read from. None: there is no such file.
+UniqueFd open_to_read(const fs::path& file) {
+  UniqueFd fd = open_file(file, O_RDONLY);
+  if (fd || errno == ENOENT) return fd;
+  throw Error(ErrorCode::kUnavailable,
+              concat("can't read ", file.string(), ": ", errno_text(errno)));
+}
+
+bool has_content(const UniqueFd& file) {
+  struct stat info {};
+  return file && ::fstat(file.get(), &info) == 0 && info.st_size > 0;
+}
+
+void copy_opened(const UniqueFd& from, const fs::path& to) {
+  if (!from) return;
+  std::error_code error;
+  fs::copy_file(concat("/proc/self/fd/", from.get()), to, error);
+  if (!error) return;
+  throw Error(ErrorCode::kSystem, concat("can't write ", to.string(), ": ", error.message()));
+}
 
 std::int64_t monotonic_ns() { return Clock::now().time_since_epoch().count(); }
 
@@ -179,25 +238,29 @@ void JournalFile::take_directory() {
     throw Error(ErrorCode::kUnavailable,
                 concat("can't make ", directory.string(), ": ", error.message()));
   }
-  warn_of_others(directory);
+  const UniqueFd opened(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat info {};
+  if (!opened || ::fstat(opened.get(), &info) != 0) {
+    throw Error(ErrorCode::kUnavailable,
+                concat("can't enter ", directory.string(), ": ", errno_text(errno)));
+  }
+  refuse_others(directory, info);
   lock(directory);
 }
 
 void JournalFile::lock(const fs::path& directory) {
   const fs::path file = directory / kLockName;
-  UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd lock = open_file(file, O_RDWR | O_CREAT);
   if (!lock) {
     const int error = errno;
-    if (is_unwritable(error)) lock.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (is_unwritable(error)) lock = open_file(file, O_RDONLY);
     if (!lock) {
       throw Error(ErrorCode::kUnavailable,
                   concat("can't write to ", file.string(), ": ", errno_text(error)));
     }
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    throw Error(ErrorCode::kUnavailable,
-                concat(directory.string(), " is in use by ", holder_of(lock.get()),
-                       "; give each ddprund a directory of its own"));
+    refuse_second(directory, holder_of(lock.get()));
   }
   lock_ = std::move(lock);
   note_.reset();
@@ -219,6 +282,7 @@ JournalFile::~JournalFile() {
 void JournalFile::fail(const std::string& doing) const {
   sqlite3* database = database_.get();
   const int code = database == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(database);
+  if (is_taken(code)) refuse_second(path_, "another process");
   const int system = database == nullptr ? 0 : sqlite3_system_errno(database);
   std::string what = concat("can't ", doing, ' ', path_.string(), ": ",
                             database == nullptr ? "out of memory" : sqlite3_errmsg(database));
@@ -244,17 +308,18 @@ void JournalFile::step(Statement& statement) {
 
 void JournalFile::open(const fs::path& file) {
   log_place_ = {};
+  page_bytes_ = num_frames_ = 0;
   {
     // SQLite's other files take its mode. Closed before SQLite opens it: a close ends all locks.
-    const UniqueFd made(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!made) {
-      const int error = errno;
-      throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
-                  concat("can't write to ", file.string(), ": ", errno_text(error)));
-    }
+    const UniqueFd made = open_file(file, O_RDWR | O_CREAT);
+    if (!made) fail_to_open(file, errno);
     place_ = place_of(made.get());
+    for (const char* suffix : kBeside) {
+      const fs::path beside = with(file, suffix);
+      if (!open_file(beside, O_RDWR) && errno != ENOENT) fail_to_open(beside, errno);
+    }
+    keep_log(file, made.get());
   }
-  check_log(file);
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
   // SQLite would take a name that begins with "file:" for a URI.
@@ -267,6 +332,7 @@ void JournalFile::open(const fs::path& file) {
   run("PRAGMA journal_mode = WAL");
   run(durability_ == Durability::kDisk ? kSyncAlways : kSyncLog);
   run("PRAGMA journal_size_limit = 16777216");
+  sqlite3_wal_hook(database_.get(), wrote_frames, this);
   check_format();
   // Only where it is missing: a disk may be full.
   if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
@@ -289,16 +355,32 @@ void JournalFile::open(const fs::path& file) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());
   }
   prepare();
+  page_bytes_ = static_cast<std::uint64_t>(number_of("PRAGMA page_size"));
   log_place_ = place_at(file.string() + "-wal");  // SQLite has it open from here on
   place_seen_ = Clock::now();
 }
 
-// SQLite removes the log of a database that is empty.
-void JournalFile::check_log(const fs::path& file) const {
+// In place of SQLite's own hook, which folds the log in after as many.
+int JournalFile::wrote_frames(void* self, sqlite3* database, const char* name, int in_log) {
+  constexpr int kMostFrames = 1000;
+  static_cast<JournalFile*>(self)->num_frames_ = static_cast<std::uint64_t>(in_log);
+  if (in_log >= kMostFrames) {
+    sqlite3_wal_checkpoint_v2(database, name, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  }
+  return SQLITE_OK;
+}
+
+// SQLite removes the log of a database of no byte, or one. It reads the log of a longer one, and
+// that may have all pages.
+void JournalFile::keep_log(const fs::path& file, int database) const {
+  constexpr std::string_view kAnything = "empty";
   std::error_code none;
-  if (fs::file_size(file, none) > 0 || none) return;
-  if (fs::file_size(file.string() + "-wal", none) == 0 || none) return;
-  throw Error(ErrorCode::kProtocol, concat(file.string(), " is empty, and its log is not"));
+  if (fs::file_size(file, none) > 1 || none) return;
+  if (fs::file_size(with(file, "-wal"), none) == 0 || none) return;
+  if (::pwrite(database, kAnything.data(), kAnything.size(), 0) <= 1) {
+    throw_system_error("can't write to " + file.string(), errno);
+  }
+  log_warning(path_.string(), " is empty, and its log is not: what the log has is gone on with");
 }
 
 int JournalFile::number_of(const char* query) const {
@@ -364,6 +446,8 @@ Content JournalFile::load() {
   }
   Content content = *std::exchange(read_, std::nullopt);
   read_note(content);
+  // A log that is back later has other rows than those that are gone on with.
+  if (copied_ && !content.losses.empty()) owed_ = content.rows;
   is_loaded_ = true;
   note_commit();
   return content;
@@ -377,6 +461,7 @@ void JournalFile::read_note(Content& content) {
   std::strtol(text, &rest, 10);
   const long long expected = std::strtoll(rest, &rest, 10);
   // The log may have been cut off at its end, which SQLite takes for a commit that never was.
+  if (expected > kMostCommits) return;
   if (expected > commits_) {
     content.losses.push_back(concat("the last ", expected - commits_,
                                     " commits of the journal are missing: the disk lost them"));
@@ -399,7 +484,7 @@ void JournalFile::note_commit() {
 // Taken on a disk that could only be read, the lock can't be written through its own descriptor.
 bool JournalFile::open_note() {
   const fs::path file = path_.parent_path() / kLockName;
-  UniqueFd note(::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd note = open_file(file, O_WRONLY);
   if (!note || place_of(note.get()) != place_of(lock_.get())) return false;
   note_ = std::move(note);
   return true;
@@ -427,6 +512,7 @@ void JournalFile::write(const Batch& batch) {
     // The log still has it. If that can't be folded now (a full disk), it is folded later.
     sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
                               nullptr);
+    num_frames_ = 0;
   }
 }
 
@@ -465,7 +551,7 @@ bool JournalFile::is_journal(const fs::path& file) {
   constexpr std::string_view kMagic("SQLite format 3\0", 16);
   constexpr std::size_t kIdAt = 68;
   char head[kIdAt + 4] = {};
-  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd || ::pread(fd.get(), head, sizeof head, 0) != sizeof head) return false;
   std::uint32_t id = 0;  // big-endian
   for (std::size_t i = kIdAt; i < sizeof head; ++i) {
@@ -481,7 +567,7 @@ void JournalFile::start() {
     const fs::path made = with(path_, ".new");
     if (fs::exists(made, error) && !is_journal(made)) {
       log_warning(made.string(), " is no journal, and not looked at");
-    } else if (fs::exists(made, error)) {
+    } else if (open_file(made, O_RDONLY)) {
       const fs::path aside = set_aside();
       log_warning("the journal was damaged; it is kept as ", aside.string());
     }
@@ -499,6 +585,11 @@ void JournalFile::salvage() {
   if (database_) {
     read_clock(kept);
     read_rows(kept);
+    std::error_code none;
+    if (fs::file_size(with(path_, "-wal"), none) > 0 && !none) {
+      // It is set aside with the database, not folded into it.
+      sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+    }
   }
   close();
   std::string said =
@@ -521,42 +612,53 @@ void JournalFile::salvage() {
 void JournalFile::read_copy(const std::string& why) {
   close();
   trouble_ = why;
-  const Place place = place_at(path_), log_place = place_at(with(path_, "-wal"));
+  const UniqueFd database = open_to_read(path_), log = open_to_read(with(path_, "-wal"));
   Content content;
-  std::error_code missing;
-  if (fs::file_size(path_, missing) > 0 && !missing) {
-    try {
-      const CopyDirectory directory;
-      const fs::path copy = directory.path() / path_.filename();
-      for (const char* part : {"-wal", ""}) {
-        std::error_code none;
-        fs::copy_file(with(path_, part), with(copy, part), none);
-        if (none && *part == '\0') throw fs::filesystem_error("can't read", path_, none);
-      }
-      try {
-        open(copy);
-        read_clock(content);
-        read_rows(content);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kProtocol) throw;
-        content.losses.emplace_back("the journal is damaged");
-        if (database_) read_clock(content);
-        if (database_) read_rows(content);
-      }
-      if (!content.losses.empty()) owed_ = content.rows;
-      close();
-    } catch (const fs::filesystem_error& error) {
-      throw Error(ErrorCode::kUnavailable, concat(why, "; and ", error.what()));
-    }
-  }
-  place_ = place;
-  log_place_ = log_place;
+  if (has_content(database) || has_content(log)) content = content_of_copy(database, log, why);
+  if (!content.losses.empty()) owed_ = content.rows;
+  place_ = place_of(database.get());
+  log_place_ = place_of(log.get());
   copied_ = content.rows;
   held_.clear();
   for (const char* part : {"", "-wal"}) {
     held_.emplace_back(::open(with(path_, part).c_str(), O_PATH | O_CLOEXEC));
   }
   read_ = std::move(content);
+}
+
+// /dev/shm may be too small for it.
+Content JournalFile::content_of_copy(const UniqueFd& database, const UniqueFd& log,
+                                     const std::string& why) {
+  std::string trouble;
+  std::error_code none;
+  for (const fs::path& parent : {fs::path("/dev/shm"), fs::temp_directory_path(none)}) {
+    try {
+      const CopyDirectory directory(parent);
+      const fs::path copy = directory.path() / path_.filename();
+      copy_opened(log, with(copy, "-wal"));
+      copy_opened(database, copy);
+      return content_of(copy);
+    } catch (const Error& error) {
+      close();
+      if (error.code() != ErrorCode::kSystem) throw;
+      trouble = error.what();
+    }
+  }
+  throw Error(ErrorCode::kUnavailable, concat(why, "; and ", trouble));
+}
+
+Content JournalFile::content_of(const fs::path& copy) {
+  Content content;
+  try {
+    open(copy);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kProtocol) throw;
+    content.losses.emplace_back("the journal is damaged");
+  }
+  if (database_) read_clock(content);
+  if (database_) read_rows(content);
+  close();
+  return content;
 }
 
 JournalFile::Place JournalFile::place_of(int fd) {
@@ -572,22 +674,30 @@ JournalFile::Place JournalFile::place_at(const fs::path& path) {
   return {status.st_dev, status.st_ino};
 }
 
-// Also where nobody can say.
-bool JournalFile::is_at(const fs::path& path, const Place& place) {
+// Empty: it is there, with so many bytes at least, or nobody can say.
+std::string JournalFile::change_of(const fs::path& path, const Place& place, std::uint64_t bytes) {
   struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) {
-    return errno != ENOENT && errno != ENOTDIR && errno != ELOOP;
-  }
-  return Place{status.st_dev, status.st_ino} == place;
+  const bool is_known = ::stat(path.c_str(), &status) == 0;
+  if (!is_known && errno != ENOENT && errno != ENOTDIR && errno != ELOOP) return {};
+  if (!is_known || Place{status.st_dev, status.st_ino} != place) return path.string() + kGone;
+  if (static_cast<std::uint64_t>(status.st_size) < bytes) return path.string() + " was cut off";
+  return {};
 }
 
-// The first of the files that is not where it was; empty: all are.
+bool JournalFile::is_at(const fs::path& path, const Place& place) {
+  return change_of(path, place).empty();
+}
+
+// Names the first of the files that is not as it was, and what happened; empty: all are.
 std::string JournalFile::out_of_place() const {
-  const fs::path log = with(path_, "-wal"), lock = path_.parent_path() / kLockName;
-  if (!is_at(path_, place_)) return path_.string();
-  if (log_place_ != Place() && !is_at(log, log_place_)) return log.string();
-  if (!is_at(lock, place_of(lock_.get()))) return lock.string();
-  return {};
+  constexpr std::uint64_t kFrameHead = 24;
+  std::string change = change_of(path_, place_, page_bytes_);
+  if (change.empty() && log_place_ != Place()) {
+    const std::uint64_t bytes = num_frames_ * (kFrameHead + page_bytes_);
+    change = change_of(with(path_, "-wal"), log_place_, bytes);
+  }
+  if (!change.empty()) return change;
+  return change_of(path_.parent_path() / kLockName, place_of(lock_.get()));
 }
 
 void JournalFile::take_place() {
@@ -605,7 +715,7 @@ void JournalFile::leave_place(const std::string& gone) {
   for (const std::string& loss : kept.losses) log_error(loss);
   owed_ = std::move(kept.rows);
   leave_log();
-  trouble_ = concat(gone, " was removed, moved or replaced");
+  trouble_ = gone;
   log_warning(trouble_, " while it was in use: a new journal gets all that is known");
 }
 
@@ -642,16 +752,13 @@ void JournalFile::check_what_was_copied() {
   if (place_ != Place()) {
     gone = out_of_place();
   } else if (!is_at(lock, place_of(lock_.get()))) {
-    gone = lock.string();
+    gone = lock.string() + kGone;
   } else if (place_at(path_) != Place()) {  // where there was none
-    gone = path_.string();
+    gone = path_.string() + kGone;
   }
   if (gone.empty()) return;
   owed_ = *copied_;
-  log_warning(
-      gone,
-      " was removed, moved or replaced while it could not be written: a new journal gets all "
-      "that is known");
+  log_warning(gone, " while it could not be written: a new journal gets all that is known");
 }
 
 // Whole under another name first: whatever ends this process, one of the two is there.
@@ -735,9 +842,10 @@ void JournalFile::read_clock(Content& content) {
   if (sqlite3_prepare_v2(database_.get(), sql, -1, &made, nullptr) != SQLITE_OK) return;
   const Statement row(made);
   if (sqlite3_step(made) != SQLITE_ROW) return;
-  commits_ = sqlite3_column_int64(made, 2);
-  if (text_at(made, 0) != boot_) {
-    content.clock_shift = Clock::duration(monotonic_ns() - sqlite3_column_int64(made, 1));
+  const std::int64_t then = sqlite3_column_int64(made, 1);
+  commits_ = std::min<std::int64_t>(sqlite3_column_int64(made, 2), kMostCommits);
+  if (text_at(made, 0) != boot_ && then >= 0) {
+    content.clock_shift = Clock::duration(monotonic_ns() - then);
   }
 }
 

@@ -30,7 +30,8 @@ class JournalFile : public BatchWriter {
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
-  // (is_of_pair()), and stays as it is. One that is damaged is set aside under a name that load()
+  // (is_of_pair()), or others could change it, or something is there that is no regular file; all
+  // stays as it is. One that is damaged is set aside under a name that load()
   // tells, once what can be read of it is in a new one. One that is there on a disk that is full
   // or read-only is read all the same: see trouble(). A commit `place_interval` after the last
   // look, and the end, look whether the files are where they were opened.
@@ -44,8 +45,8 @@ class JournalFile : public BatchWriter {
   Content load();
 
   // All of it, or nothing. Throws Error ("disk is full", …): the same batch may be tried again,
-  // with more or without. If the files were removed, moved or replaced since, or weren't writable
-  // when opened, it first makes new ones with all rows. The log says so.
+  // with more or without. If the files were removed, moved, replaced or cut off since, or weren't
+  // writable when opened, it first makes new ones with all rows. The log says so.
   void commit(const Batch& batch) override;
 
   std::string name() const override { return path_.string(); }
@@ -76,6 +77,8 @@ class JournalFile : public BatchWriter {
   void lock(const std::filesystem::path& directory);
   static Place place_of(int fd);
   static Place place_at(const std::filesystem::path& path);
+  static std::string change_of(const std::filesystem::path& path, const Place& place,
+                               std::uint64_t bytes = 0);
   static bool is_at(const std::filesystem::path& path, const Place& place);
   std::string out_of_place() const;
   void take_place();
@@ -83,7 +86,8 @@ class JournalFile : public BatchWriter {
   void leave_log();
   void start();
   static bool is_journal(const std::filesystem::path& file);
-  void check_log(const std::filesystem::path& file) const;
+  static int wrote_frames(void* self, sqlite3* database, const char* name, int in_log);
+  void keep_log(const std::filesystem::path& file, int database) const;
   void open(const std::filesystem::path& file);
   void close();
   void check_format() const;
@@ -97,6 +101,8 @@ class JournalFile : public BatchWriter {
   void roll_back();
   void salvage();
   void read_copy(const std::string& why);
+  Content content_of_copy(const UniqueFd& database, const UniqueFd& log, const std::string& why);
+  Content content_of(const std::filesystem::path& copy);
   void reopen();
   void check_what_was_copied();
   void make_anew(const Rows& rows);
@@ -126,6 +132,7 @@ class JournalFile : public BatchWriter {
   std::unique_ptr<sqlite3, CloseDatabase> database_;
   Clock::time_point place_seen_{};  // when they were last found to be there
   Place place_, log_place_;  // of database_, or of what was read of it; the log's: none, not known
+  std::uint64_t page_bytes_ = 0, num_frames_ = 0;  // of database_; in its log at least
   Statement put_, erase_, put_clock_, begin_, commit_, rollback_;
   std::optional<Content> read_;  // for load(): it was read before
   std::optional<Rows> owed_;     // to be written to a new file: this one is damaged, or gone

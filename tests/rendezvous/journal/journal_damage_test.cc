@@ -4,14 +4,17 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 
+#include "common/log.h"
 #include "rendezvous/journal/journal_file.h"
 #include "tests/rendezvous/journal/journal_files.h"
 #include "tests/support/catch.h"
@@ -286,6 +289,46 @@ TEST_CASE("journal damage: a log that lost its end is noticed") {
   REQUIRE(content.losses.size() == 1);
   CHECK_THAT(content.losses.front(),
              Catch::Contains("the last 1 commits of the journal are missing"));
+}
+
+TEST_CASE("journal damage: a count of commits that never was breaks no later one") {
+  const TempDirectory directory;
+  JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
+  write_file(directory.path("lock"), "99 9223372036854775807\n");
+  {
+    JournalFile file(directory.path(), Durability::kProcess);
+    CHECK(file.load().losses.empty());
+    file.commit({{"b", "2"}});
+  }
+  CHECK(read_file(directory.path("lock")) == concat(::getpid(), " 2\n"));
+}
+
+TEST_CASE("journal damage: a database that was cut to nothing is had from its whole log") {
+  const TempDirectory live, copy;
+  Rows rows;
+  JournalFile file(live.path("state"), Durability::kProcess);
+  file.load();
+  for (int row = 0; row < 50; ++row) {
+    const std::string key = "row" + std::to_string(row);
+    file.commit({{key, content_of(row)}});
+    rows[key] = content_of(row);
+  }
+  std::filesystem::copy(live.path("state"), copy.path("state"));  // the files after a kill
+  std::optional<testing::ReadOnlyLog> read_only;
+  SECTION("cut off") { write_file(copy.path("state/journal.db"), ""); }
+  SECTION("removed") { std::filesystem::remove(copy.path("state/journal.db")); }
+  SECTION("on a disk that can only be read") {
+    write_file(copy.path("state/journal.db"), "");
+    read_only.emplace(copy.path("state/journal.db-wal"));
+  }
+  JournalFile again(copy.path("state"), Durability::kProcess);
+  const Content content = again.load();
+  CHECK(content.rows == rows);
+  CHECK(content.losses.empty());
+  read_only.reset();
+  again.commit({{"new", "1"}});
+  rows["new"] = "1";
+  CHECK(testing::live_rows(copy.path("state")) == rows);
 }
 
 // Commits that were folded into the database before are there.

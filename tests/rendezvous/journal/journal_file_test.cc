@@ -12,10 +12,10 @@
 #include <random>
 #include <sstream>
 
-#include "common/log.h"
 #include "tests/rendezvous/journal/journal_files.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
+#include "tests/support/forked_child.h"
 #include "tests/support/temp_directory.h"
 
 namespace ddprun::journal {
@@ -84,18 +84,87 @@ TEST_CASE("JournalFile: a directory that can't be written is named") {
   CHECK_THAT(what, Catch::Contains("can't make " + below_a_file + ": Not a directory"));
 }
 
-TEST_CASE("JournalFile: a directory that others can write to is taken with a warning") {
-  static std::vector<std::string> said;
-  said.clear();
-  set_log_sink([](LogLevel, std::string_view line) { said.emplace_back(line); });
-  TempDirectory directory;
-  { const JournalFile file(directory.path(), Durability::kProcess); }
-  CHECK(said.empty());
-  REQUIRE(::chmod(directory.path().c_str(), 0777) == 0);
-  { const JournalFile file(directory.path(), Durability::kProcess); }
-  set_log_sink([](LogLevel, std::string_view) {});
-  REQUIRE(said.size() == 1);
-  CHECK_THAT(said[0], Catch::Contains("can be written to by others"));
+constexpr const char* kFiles[] = {"journal.db", "journal.db-wal", "journal.db-shm",
+                                  "journal.db-journal", "lock"};
+
+TEST_CASE("JournalFile: what others could change is refused, and they are named") {
+  const auto refused_for = [](const std::string& directory) {
+    const Error error = test::error_of([&] { JournalFile(directory, Durability::kProcess); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return std::string(error.what());
+  };
+  const auto check = [&](const TempDirectory& directory, const std::string& path) {
+    CAPTURE(path);
+    REQUIRE(::chmod(path.c_str(), 0707) == 0);
+    CHECK_THAT(refused_for(directory.path()),
+               Catch::Contains("won't go on with " + path + ": everybody could change it"));
+    REQUIRE(::chmod(path.c_str(), 0770) == 0);
+    if (::geteuid() != 0) return;
+    REQUIRE(::chown(path.c_str(), 0, 1234) == 0);
+    CHECK_THAT(refused_for(directory.path()), Catch::Contains(path + ": group 1234 could"));
+    REQUIRE(::chown(path.c_str(), 1234, 0) == 0);
+    CHECK_THAT(refused_for(directory.path()), Catch::Contains(path + ": it belongs to user 1234"));
+    REQUIRE(::chown(path.c_str(), 0, 0) == 0);
+  };
+  const TempDirectory directory;
+  check(directory, directory.path());
+  CHECK(kept_in(directory.path()).empty());
+  for (const char* name : kFiles) {
+    const TempDirectory its;
+    std::ofstream(its.path(name)).flush();
+    check(its, its.path(name));
+  }
+}
+
+TEST_CASE("JournalFile: a new journal of another user is not taken either") {
+  if (::geteuid() != 0) return;
+  const TempDirectory directory;
+  JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
+  const std::string made = directory.path("journal.db.new");
+  std::filesystem::copy(directory.path("journal.db"), made);
+  REQUIRE(::chown(made.c_str(), 1234, 1234) == 0);
+  CHECK(test::code_of([&] { JournalFile(directory.path(), Durability::kProcess); }) ==
+        ErrorCode::kInvalidArgument);
+  REQUIRE(std::filesystem::remove(made));
+  CHECK(kept_in(directory.path()) == Rows{{"a", "1"}});
+}
+
+TEST_CASE("JournalFile: a pipe in the place of a file is refused, and holds nobody up") {
+  for (const char* name : kFiles) {
+    const TempDirectory directory;
+    REQUIRE(::mkfifo(directory.path(name).c_str(), 0600) == 0);
+    const Error error =
+        test::error_of([&] { JournalFile(directory.path(), Durability::kProcess); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK_THAT(error.what(), Catch::Contains(directory.path(name) + ": it is no regular file"));
+  }
+}
+
+TEST_CASE("JournalFile: a log that can't be read is refused, not left out") {
+  const TempDirectory directory;
+  JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
+  const std::string log = directory.path("journal.db-wal");
+  SECTION("a directory") {
+    REQUIRE(std::filesystem::create_directory(log));
+    CHECK_THAT(refusal([&] { JournalFile(directory.path(), Durability::kProcess); }),
+               Catch::Contains(log + ": Is a directory"));
+  }
+  SECTION("root's file") {
+    if (::geteuid() != 0) return;
+    std::ofstream(log) << "a log";
+    REQUIRE(::chmod(log.c_str(), 0600) == 0);
+    for (const char* mine : {"", "/journal.db", "/lock"}) {
+      REQUIRE(::chown((directory.path() + mine).c_str(), 1234, 1234) == 0);
+    }
+    CHECK(test::run_forked([&] {
+            if (::seteuid(1234) != 0) ::_exit(2);
+            std::string what;
+            const auto code =
+                test::code_of([&] { JournalFile(directory.path(), Durability::kProcess); }, &what);
+            const bool is_named = what == "can't write to " + log + ": Permission denied";
+            ::_exit(code == ErrorCode::kUnavailable && is_named ? 0 : 3);
+          }).status == 0);
+  }
 }
 
 TEST_CASE("JournalFile: of a gang's erased environment nothing stays in the files") {

@@ -2,8 +2,10 @@
 // Looks at a journal's files, and changes them behind its back.
 #pragma once
 
+#include <fcntl.h>
 #include <sqlite3.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <string>
 
@@ -31,5 +33,26 @@ inline void run_sql(const std::string& file, const char* sql) {
   CHECK(sqlite3_exec(database, sql, nullptr, nullptr, nullptr) == SQLITE_OK);
   sqlite3_close(database);
 }
+
+// For SQLite a journal's log is on a disk that can only be read. A copy's is not.
+class ReadOnlyLog {
+ public:
+  explicit ReadOnlyLog(const std::string& log) {
+    path_ = log;
+    disk_->xSetSystemCall(disk_, "open", reinterpret_cast<sqlite3_syscall_ptr>(&open));
+  }
+  ~ReadOnlyLog() { disk_->xSetSystemCall(disk_, "open", nullptr); }
+  ReadOnlyLog(const ReadOnlyLog&) = delete;
+  ReadOnlyLog& operator=(const ReadOnlyLog&) = delete;
+
+ private:
+  static int open(const char* path, int flags, int mode) {
+    if (path != path_) return ::open(path, flags, mode);
+    errno = EROFS;
+    return -1;
+  }
+  static inline std::string path_;
+  sqlite3_vfs* const disk_ = sqlite3_vfs_find(nullptr);
+};
 
 }  // namespace ddprun::journal::testing

@@ -2,6 +2,7 @@
 // The journal of one of a pair of ddprunds, which earlier versions had, is refused.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "rendezvous/journal/journal_file.h"
@@ -39,6 +40,7 @@ TEST_CASE("JournalFile: a pair's journal is refused by name, and stays as it is"
   TempDirectory directory;
   const std::string file = directory.path("journal.db");
   fs::copy_file(DDPRUN_PAIR_JOURNAL, file);
+  std::optional<testing::ReadOnlyLog> in_the_way;
   SECTION("it is whole") {}
   SECTION("a row of it was changed on the disk") {
     testing::run_sql(file, "UPDATE rows SET content = 'x' WHERE key LIKE 'jobs/%'");
@@ -47,7 +49,7 @@ TEST_CASE("JournalFile: a pair's journal is refused by name, and stays as it is"
     testing::run_sql(file, "UPDATE rows SET content = 'x' WHERE key LIKE 'leader/%'");
   }
   SECTION("it is damaged beyond its rows") { testing::run_sql(file, "DROP TABLE clock"); }
-  SECTION("it can't be written") { fs::create_directory(file + "-wal"); }
+  SECTION("it can't be written") { in_the_way.emplace(file + "-wal"); }
   check_refused(directory);
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,6 +90,34 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("journal place: a file that is cut off costs nothing that is still known") {
+  for (const char* name : {"journal.db", "journal.db-wal"}) {
+    CAPTURE(name);
+    InUse use;
+    const test::LogLines log;
+    fs::resize_file(use.state + "/" + name, 0);
+    use.file.commit({{"b", "2"}});
+    CHECK(log.all() == std::vector<std::string>{use.state + "/" + name +
+                                                " was cut off while it was in use: a new journal "
+                                                "gets all that is known"});
+    fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
+    CHECK(rows_in(use.directory.path("taken")) == kBoth);
+  }
+}
+
+TEST_CASE("journal place: a log that was folded in and made empty is not cut off") {
+  InUse use;
+  const test::LogLines log;
+  use.file.commit({{"gangs/1/spec", "x"}});
+  use.file.commit({{"gangs/1/spec", std::nullopt}});
+  REQUIRE(fs::file_size(use.state + "/journal.db-wal") == 0);
+  use.file.commit({{"b", "2"}});
+  for (int row = 0; row < 1500; ++row) use.file.commit({{"b", "2"}});
+  CHECK(log.all().empty());
+  CHECK(fs::file_size(use.state + "/journal.db-wal") < 8'000'000);
+  CHECK(testing::live_rows(use.state) == kBoth);
+}
+
 TEST_CASE("journal place: a log that was replaced is no log of it, and is set aside") {
   InUse use;
   const std::string log = use.state + "/journal.db-wal";
@@ -101,19 +130,24 @@ TEST_CASE("journal place: a log that was replaced is no log of it, and is set as
   CHECK(num_theirs == 1);
 }
 
-// A journal with row a that can be read and not opened. A directory is at the place of SQLite's
-// log.
+// A journal with row a that can be read and not opened.
 struct Unwritable {
-  Unwritable() {
+  explicit Unwritable(const std::function<void(const std::string& log)>& change = {}) {
     {
       JournalFile before(state, Durability::kProcess);
       before.load();
       before.commit({{"a", "1"}});
+      if (change) fs::copy(state, directory.path("killed"));
     }
-    fs::create_directory(in_the_way);
+    if (change) {
+      fs::remove_all(state);
+      fs::rename(directory.path("killed"), state);
+      change(log);
+    }
+    in_the_way = std::make_unique<testing::ReadOnlyLog>(log);
     file = std::make_unique<JournalFile>(state, Durability::kProcess, kAlways);
     REQUIRE_FALSE(file->trouble().empty());
-    REQUIRE(file->load().rows == Rows{{"a", "1"}});
+    content = file->load();
   }
   int num_aside() const {
     int number = 0;
@@ -124,13 +158,15 @@ struct Unwritable {
   }
   const TempDirectory directory;
   const std::string state = directory.path("state");
-  const std::string in_the_way = state + "/journal.db-wal";
+  const std::string log = state + "/journal.db-wal";
+  Content content;
+  std::unique_ptr<testing::ReadOnlyLog> in_the_way;
   std::unique_ptr<JournalFile> file;
 };
 
 TEST_CASE("journal place: what could not be opened at the start is gone on with where it is") {
   Unwritable its;
-  fs::remove(its.in_the_way);
+  its.in_the_way.reset();
   its.file->commit({{"b", "2"}});
   CHECK(testing::live_rows(its.state) == kBoth);
   CHECK(its.num_aside() == 0);
@@ -143,7 +179,7 @@ TEST_CASE("journal place: what was replaced since a start that could not open it
     other.load();
     other.commit({{"c", "3"}});
   }
-  fs::remove(its.in_the_way);
+  its.in_the_way.reset();
   fs::remove(its.state + "/journal.db");
   fs::copy(its.directory.path("other") + "/journal.db", its.state + "/journal.db");
   const test::LogLines log;
@@ -154,8 +190,20 @@ TEST_CASE("journal place: what was replaced since a start that could not open it
                                              "could not be written"));
 }
 
+TEST_CASE("journal place: a log that was away at the start, and is back, is not mixed in") {
+  const auto moved = [](const std::string& log) { fs::rename(log, log + ".moved"); };
+  Unwritable its(moved);
+  CHECK(its.content.losses.size() == 1);
+  fs::rename(its.log + ".moved", its.log);
+  its.in_the_way.reset();
+  its.file->commit({{"b", "2"}});
+  CHECK(testing::live_rows(its.state) == Rows{{"b", "2"}});
+  CHECK(its.num_aside() > 0);
+}
+
 TEST_CASE("journal place: a directory that was removed since a start that could not open it") {
   Unwritable its;
+  its.in_the_way.reset();
   fs::remove_all(its.state);
   its.file->commit({{"b", "2"}});
   CHECK(its.file->trouble().empty());
@@ -236,6 +284,16 @@ TEST_CASE("journal place: nobody else opens the database while it is in use") {
           const int code = sqlite3_exec(database, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr);
           ::_exit(code == SQLITE_BUSY ? 0 : 1);
         }).status == 0);
+}
+
+TEST_CASE("journal place: a second ddprund without the lock file is told of the first one") {
+  InUse use;
+  fs::remove(use.state + "/lock");
+  const Error error = test::error_of([&] { rows_in(use.state); });
+  CHECK(error.code() == ErrorCode::kUnavailable);
+  CHECK_THAT(error.what(), test::Contains("journal.db is in use by another process"));
+  use.file.commit({{"b", "2"}});
+  CHECK(testing::live_rows(use.state) == kBoth);
 }
 
 TEST_CASE("journal place: where no directory can be made the error is told, and later it goes on") {
