@@ -229,7 +229,7 @@ class NodeJob {
                   patience.count() / 1000, " s: dropped");
       reported_ = false;  // it was among them
     }
-    for (const std::string& problem : records_->print()) log_warning(problem);
+    for (const std::string& problem : records_->finish()) log_warning(problem);
     if (!reported_) report(report_text());
     return exit_->verdict.exit_code;
   }
@@ -640,10 +640,7 @@ class NodeJob {
   void finish(const membership::agent_action::Exit& exit) {
     if (exit_) return;
     exit_ = exit;
-    for (const std::string& problem :
-         records_->ended(exit, agent_->node_rank(), agent_->flight_recorders())) {
-      tell(LogLevel::kWarning, problem);
-    }
+    records_->ended(exit, agent_->node_rank(), agent_->flight_recorders());
     // The launcher on whose behalf it runs knows more of what was decided here, and may end later.
     if (!plan_.channel || !exit.local) {
       const std::string problem = leave_error_file(plan_.environment, exit.verdict);

@@ -15,6 +15,7 @@
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "launcher/terminal_text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -61,6 +62,9 @@ UniqueFd open_given(const std::string& flag, const std::string& path, agent::Log
                                                    : errno_text(opened->error);
   throw Error(ErrorCode::kInvalidArgument, concat(flag, path, " can't be opened: ", why));
 }
+
+// Longer than what a pipe's reader has.
+constexpr std::chrono::milliseconds kReportPatience = kLastLinesPatience + std::chrono::seconds(1);
 
 JobFacts facts_of(const JobPlan& plan) {
   const LaunchConfig& config = plan.config;
@@ -294,7 +298,7 @@ JobRecords::JobRecords(const JobPlan& plan, Clock::time_point begun, agent::Cons
   if (!plan.config.event_log.empty()) open_event_log(plan);
   open_events(plan, std::move(logs));
   if (plan.config.report.empty()) return;
-  file_.emplace(plan.config.report);
+  file_ = std::make_shared<ReportFile>(plan.config.report);
   file_->begin();
 }
 
@@ -347,33 +351,44 @@ void JobRecords::listen(agent::NodeAgentEvents& events) {
   };
 }
 
-std::vector<std::string> JobRecords::ended(const membership::agent_action::Exit& exit,
-                                           int node_rank,
-                                           const std::vector<std::string>& flight_recorders) {
-  std::vector<std::string> problems;
+void JobRecords::ended(const membership::agent_action::Exit& exit, int node_rank,
+                       const std::vector<std::string>& flight_recorders) {
   if (event_log_file_) event_log_file_->begin_end();
   if (event_log_) event_log_->ended(exit.verdict, Clock::now());
   if (events_) events_->ended(exit.verdict);
-  if (!file_) return problems;
+  if (!file_) return;
   std::string text =
       report_.text(exit.verdict, exit.local, node_rank, Clock::now(), flight_recorders);
   if (file_->is_stdout()) {
     for_stdout_ = std::move(text);
-  } else if (const std::string problem = file_->write(text); !problem.empty()) {
-    problems.push_back("--report=" + file_->path() + " was not written: " + problem);
+    return;
   }
-  return problems;
+  // Other nodes may need this one's rendezvous meanwhile.
+  const auto write = [file = file_, text = std::move(text), problem = report_problem_] {
+    *problem = file->write(text);
+  };
+  try {
+    report_writing_ = std::make_unique<BoundedCall>(write);
+  } catch (const Error&) {
+    write();  // no thread is left
+  }
 }
 
-std::vector<std::string> JobRecords::print() {
+std::vector<std::string> JobRecords::finish() {
   std::vector<std::string> problems;
-  for (std::string problem :
-       {event_log_file_ ? event_log_file_->unsaid() : "", events_ ? events_->unsaid() : ""}) {
-    if (!problem.empty()) problems.push_back(std::move(problem));
+  const auto add = [&problems](const std::string& name, const std::string& problem) {
+    if (!problem.empty()) problems.push_back(name + problem);
+  };
+  if (event_log_file_) add("", event_log_file_->unsaid());
+  if (events_) add("", events_->unsaid());
+  if (!for_stdout_.empty()) {
+    add("--report=- was not written: ", file_->write(for_stdout_));
+  } else if (file_) {
+    const bool hangs =
+        report_writing_ && !report_writing_->returns_before(Deadline::after(kReportPatience));
+    add("--report=" + file_->path() + " was not written: ",
+        hangs ? "its file system doesn't answer" : *report_problem_);
   }
-  if (for_stdout_.empty()) return problems;
-  const std::string problem = file_->write(for_stdout_);
-  if (!problem.empty()) problems.push_back("--report=- was not written: " + problem);
   return problems;
 }
 

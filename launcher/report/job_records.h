@@ -16,6 +16,7 @@
 #include "agent/node_agent.h"
 #include "agent/output/log_queue.h"
 #include "agent/output/log_tree.h"
+#include "common/bounded_call.h"
 #include "common/clock.h"
 #include "common/unique_fd.h"
 #include "launcher/events/event_lines.h"
@@ -76,14 +77,13 @@ class JobRecords {
   // Sets its handlers in `events`, those of the node's agent.
   void listen(agent::NodeAgentEvents& events);
 
-  // The job is over: the last events, and the report, unless that is for stdout. Returns what could
-  // not be written, each in one line.
-  std::vector<std::string> ended(const membership::agent_action::Exit& exit, int node_rank,
-                                 const std::vector<std::string>& flight_recorders);
+  // The job is over: the last events, and the report. That for stdout waits for finish().
+  void ended(const membership::agent_action::Exit& exit, int node_rank,
+             const std::vector<std::string>& flight_recorders);
 
-  // The report that is for stdout, behind all of the workers' output; likewise, also of what was
-  // written behind ended().
-  std::vector<std::string> print();
+  // Behind all of the workers' output: waits for the report, or prints it. Returns what could not
+  // be written, each in one line.
+  std::vector<std::string> finish();
 
  private:
   void open_event_log(const JobPlan& plan);
@@ -95,9 +95,12 @@ class JobRecords {
   std::unique_ptr<EventQueue> event_log_file_;  // --event-log-handler=file=…; null: none
   std::unique_ptr<EventLog> event_log_;
   std::unique_ptr<JobEvents> events_;  // null: none
-  std::optional<ReportFile> file_;     // nullopt: no --report
+  std::shared_ptr<ReportFile> file_;   // null: no --report; second owner: its writing
   JobReport report_;
   std::string for_stdout_;
+  // The report's file may be on a dead server. The problem's second owner: its writing.
+  std::shared_ptr<std::string> report_problem_ = std::make_shared<std::string>();
+  std::unique_ptr<BoundedCall> report_writing_;
 };
 
 }  // namespace ddprun::launcher

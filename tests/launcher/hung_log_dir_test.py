@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A log directory whose file system stops answering. It is frozen (fsfreeze), which looks like a dead file server."""
+import json
 import os
 import subprocess
 import time
@@ -115,6 +116,26 @@ class HungLogDir(harness.HostsCase):
             self.fail("nothing was said")
         self.assertRegex(line, r"6 bytes of the workers' output \(or of events\) may be missing in their log files: writing \S+/0/stdout.log")
         self.assertLess(time.monotonic() - begin, 20)
+        self.assertEqual(self.thaw().returncode, 0)  # only now the kernel lets the process end
+        self.assertEqual(job.wait(timeout=20), 7)
+
+    def test_files_that_say_how_a_job_ended(self):
+        report, own = os.path.join(self.disk, "report"), os.path.join(self.disk, "own")
+        fault = json.dumps({"message": {"message": "E", "extraInfo": {"py_callstack": "T", "timestamp": "1"}}})
+        job = self.start("--standalone", f"--report={report}", "--no-python", "sh", "-c",
+                         'echo "$FAULT" >"$TORCHELASTIC_ERROR_FILE"; ' + QUIET, MEET=self.meet, CODE="7", FAULT=fault,
+                         TORCHELASTIC_ERROR_FILE=own)
+        self.up(1)
+        self.freeze()
+        begin = time.monotonic()
+        self.go()
+        said = ""
+        while "ddprun exits with 7" not in said and (line := job.stderr.readline()):
+            said += line
+        self.assertLess(time.monotonic() - begin, 25)
+        self.assertIn(f"the failure could not be written to {own}: its file system doesn't answer\n", said)
+        self.assertIn(f"--report={report} was not written: its file system doesn't answer\n", said)
+        self.assertIn("FAILED: the first failure was rank 0", said)
         self.assertEqual(self.thaw().returncode, 0)  # only now the kernel lets the process end
         self.assertEqual(job.wait(timeout=20), 7)
 
