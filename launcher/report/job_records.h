@@ -98,7 +98,7 @@ class JobRecords {
   std::shared_ptr<ReportFile> file_;   // null: no --report; second owner: its writing
   JobReport report_;
   std::string for_stdout_;
-  // The report's file may be on a dead server, so its problem is shared with the writing.
+  // The report's file may be on a dead server. The problem's second owner: its writing.
   std::shared_ptr<std::string> report_problem_ = std::make_shared<std::string>();
   std::unique_ptr<BoundedCall> report_writing_;
 };
