@@ -39,20 +39,20 @@ class ReadOnlyLog {
  public:
   explicit ReadOnlyLog(const std::string& log) {
     path_ = log;
-    disk_->xSetSystemCall(disk_, "open", reinterpret_cast<sqlite3_syscall_ptr>(&open));
+    disk()->xSetSystemCall(disk(), "open", reinterpret_cast<sqlite3_syscall_ptr>(&open));
   }
-  ~ReadOnlyLog() { disk_->xSetSystemCall(disk_, "open", nullptr); }
+  ~ReadOnlyLog() { disk()->xSetSystemCall(disk(), "open", nullptr); }
   ReadOnlyLog(const ReadOnlyLog&) = delete;
   ReadOnlyLog& operator=(const ReadOnlyLog&) = delete;
 
  private:
+  static sqlite3_vfs* disk() { return sqlite3_vfs_find(nullptr); }
   static int open(const char* path, int flags, int mode) {
     if (path != path_) return ::open(path, flags, mode);
     errno = EROFS;
     return -1;
   }
   static inline std::string path_;
-  sqlite3_vfs* const disk_ = sqlite3_vfs_find(nullptr);
 };
 
 }  // namespace ddprun::journal::testing
