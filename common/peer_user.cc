@@ -98,7 +98,7 @@ bool is_of_service(uid_t user) { return user >= 61184 && user <= 65519; }
 }  // namespace
 
 bool is_outsider(uid_t user) {
-  if (user != kOverflowUser) return false;
+  if (user != kOverflowUser || user == ::geteuid()) return false;
   std::ifstream map("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
   map >> inside >> outside >> count;

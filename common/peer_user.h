@@ -18,12 +18,12 @@ std::optional<uid_t> peer_user(int fd);
 // answered once. True also where no such connection can be made now.
 bool peer_users_are_known();
 
-// In a user namespace: the number that stands for everybody outside.
+// In a user namespace: the number that stands for everybody outside, unless it is this process'
+// own.
 bool is_outsider(uid_t user);
 inline constexpr char kUserNamespaceHint[] =
     "a rendezvous in a user namespace (a container's, systemd's PrivateUsers=) can't tell the "
-    "users "
-    "outside apart: give both sides --token-file or TLS";
+    "users outside apart: give both sides --token-file or TLS";
 std::string user_namespace_hint();  // "; " and that, if this process is in one
 
 // Why the server at the other end of `fd`, which proves nothing, is not to be obeyed: another user

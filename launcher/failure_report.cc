@@ -246,9 +246,13 @@ std::string leave_error_file(const Environment& environment, const membership::J
   const std::string text = error_file_text(verdict.first_failure.value_or(ddpruns_own(verdict)));
   if (text.empty()) return {};
   const auto problem = std::make_shared<std::string>();  // second owner: the call
-  const bool returned =
-      returns_before(Deadline::after(kErrorFilePatience),
-                     [path = *path, text, problem] { *problem = write_error_file(path, text); });
+  const auto write = [path = *path, text, problem] { *problem = write_error_file(path, text); };
+  bool returned = true;
+  try {
+    returned = BoundedCall(write).returns_before(Deadline::after(kErrorFilePatience));
+  } catch (const Error&) {
+    write();  // no thread is left
+  }
   if (returned && problem->empty()) return {};
   return concat("the failure could not be written to ", *path, ": ",
                 returned ? *problem : std::string("its file system doesn't answer"));

@@ -118,16 +118,13 @@ bool remove_cgroups(CgroupTree& tree, const std::string& directory) {
 UniqueFd make_locked_cgroup(CgroupTree& tree, const std::string& directory) {
   must(tree.make(directory), "making the cgroup " + directory);
   UniqueFd fd = tree.open(directory);
-  if (!fd && errno != ENOENT) throw_system_error("opening the cgroup " + directory, errno);
   const bool is_locked = fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
-  if (!is_locked && fd && errno != EWOULDBLOCK) {
-    throw_system_error("locking the cgroup " + directory, errno);
-  }
   // Once it is locked nobody removes it. Before that it may have been.
-  const auto there = tree.children(directory.substr(0, directory.rfind('/')));
-  const std::string name = directory.substr(directory.rfind('/') + 1);
-  if (is_locked && std::find(there.begin(), there.end(), name) != there.end()) return fd;
-  return {};
+  if (is_locked && tree.open(directory)) return fd;
+  const int error = errno;
+  tree.remove(directory);
+  if (error == ENOENT || error == EWOULDBLOCK) return {};
+  throw_system_error("locking the cgroup " + directory, error);
 }
 
 RoundCgroup::RoundCgroup(std::shared_ptr<CgroupTree> tree, std::string directory, UniqueFd lock,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The agent's side of the conversation: what one node does with what the rendezvous, its workers
-// and its user say. No I/O but `bind`, no clock or thread;
-// the owner carries the actions out.
+// and its user say. It binds the next store's port; its owner carries all other actions out. It has
+// no clock and no thread.
 //
 //   AgentMachine machine(options, bind);
 //   perform(machine.step(agent_event::Start{}, now));            // → Connect

@@ -174,8 +174,10 @@ void wait_until_empty(int directory) {
 // Removes the directories in `at`, which it closes, until one has a process. However deep they are,
 // few descriptors are open: it goes down into the first that isn't empty, and up again.
 void remove_those_in(int at) {
+  constexpr int kMostTurns = 1 << 16;  // somebody outside may go on making more
   bool goes_down = true, goes_on = true;
-  for (int depth = 0; at >= 0 && goes_on; depth += goes_down ? 1 : -1) {
+  for (int depth = 0, turn = 0; at >= 0 && goes_on && turn < kMostTurns;
+       depth += goes_down ? 1 : -1, ++turn) {
     int next = -1;
     bool has_removed = false;
     for_each_below(at, [&](const char* inner) {
@@ -354,6 +356,7 @@ Cgroup::Cgroup() {
     if (attempt > 0) snprintf(name_ + length, sizeof name_ - length, "%08d", attempt);
     if (mkdirat(parent_, name_, 0755) != 0) return;
     fd_ = open_locked(parent_, name_);
+    if (fd_ < 0) unlinkat(parent_, name_, AT_REMOVEDIR);
   }
   if (fd_ < 0) return;
   if (faccessat(fd_, "cgroup.kill", W_OK, 0) == 0 &&

@@ -175,7 +175,8 @@ std::optional<std::string> GangHub::owner_of(const std::string& user, std::int64
                                              int socket) const {
   if (!options_.asks_kernel) return user;
   const auto peer = peer_user(socket);
-  if (!peer || (*peer != 0 && static_cast<std::int64_t>(*peer) != uid)) return std::nullopt;
+  if (!peer || is_outsider(*peer)) return std::nullopt;
+  if (*peer != 0 && static_cast<std::int64_t>(*peer) != uid) return std::nullopt;
   return concat(user, "#", uid);
 }
 

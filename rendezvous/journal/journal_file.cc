@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <iterator>
 #include <limits>
 #include <system_error>
@@ -73,12 +74,32 @@ bool is_unwritable(int error) {
   return error == EROFS || error == ENOSPC || error == EDQUOT || error == EIO;
 }
 
-// Another process has the database. Somebody removed the `lock` that would have said so.
-bool is_taken(int code) { return (code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED; }
-
 [[noreturn]] void refuse_second(const fs::path& path, const std::string& holder) {
   throw Error(ErrorCode::kUnavailable, concat(path.string(), " is in use by ", holder,
                                               "; give each ddprund a directory of its own"));
+}
+
+std::string name_of(const std::string& process) {
+  std::string name;
+  std::ifstream file(concat("/proc/", process, "/comm"));
+  std::getline(file, name);
+  return name;
+}
+
+// Another ddprund has the database: somebody removed the `lock` that would have said so. A person
+// who looks at it with another program leaves the jobs alone.
+void refuse_if_taken(const fs::path& path, int code) {
+  constexpr off_t kLocks = 1 << 30, kNumLocks = 512;  // SQLite's
+  if ((code & 0xff) != SQLITE_BUSY && (code & 0xff) != SQLITE_LOCKED) return;
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct flock held {};
+  held.l_type = F_WRLCK;
+  held.l_start = kLocks;
+  held.l_len = kNumLocks;
+  if (!fd || ::fcntl(fd.get(), F_GETLK, &held) != 0 || held.l_type == F_UNLCK) return;
+  const std::string name = held.l_pid > 0 ? name_of(std::to_string(held.l_pid)) : "";
+  if (!name.empty() && name != name_of("self")) return;
+  refuse_second(path, held.l_pid > 0 ? concat("pid ", held.l_pid) : "another process");
 }
 
 // The lock's holder, where the lock file and /proc say it.
@@ -90,7 +111,8 @@ std::string holder_of(int lock) {
 }
 
 // The rows have commands that run as many users: one who can change them runs commands as these.
-// The rule is that of a configuration (common/config_texts.h).
+// The rule is that of a configuration (common/config_texts.h), but for a user namespace: nobody
+// outside of it is trusted.
 void refuse_others(const fs::path& path, const struct stat& info) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -282,7 +304,7 @@ JournalFile::~JournalFile() {
 void JournalFile::fail(const std::string& doing) const {
   sqlite3* database = database_.get();
   const int code = database == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(database);
-  if (is_taken(code)) refuse_second(path_, "another process");
+  refuse_if_taken(path_, code);
   const int system = database == nullptr ? 0 : sqlite3_system_errno(database);
   std::string what = concat("can't ", doing, ' ', path_.string(), ": ",
                             database == nullptr ? "out of memory" : sqlite3_errmsg(database));
@@ -309,6 +331,7 @@ void JournalFile::step(Statement& statement) {
 void JournalFile::open(const fs::path& file) {
   log_place_ = {};
   page_bytes_ = num_frames_ = 0;
+  bool is_from_log = false;
   {
     // SQLite's other files take its mode. Closed before SQLite opens it: a close ends all locks.
     const UniqueFd made = open_file(file, O_RDWR | O_CREAT);
@@ -318,7 +341,7 @@ void JournalFile::open(const fs::path& file) {
       const fs::path beside = with(file, suffix);
       if (!open_file(beside, O_RDWR) && errno != ENOENT) fail_to_open(beside, errno);
     }
-    keep_log(file, made.get());
+    is_from_log = keep_log(file, made.get());
   }
   sqlite3* opened = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
@@ -355,6 +378,10 @@ void JournalFile::open(const fs::path& file) {
     run(concat("PRAGMA user_version = ", kFormat).c_str());
   }
   prepare();
+  if (is_from_log) {  // else it would look cut off
+    sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_TRUNCATE, nullptr,
+                              nullptr);
+  }
   page_bytes_ = static_cast<std::uint64_t>(number_of("PRAGMA page_size"));
   log_place_ = place_at(file.string() + "-wal");  // SQLite has it open from here on
   place_seen_ = Clock::now();
@@ -372,15 +399,16 @@ int JournalFile::wrote_frames(void* self, sqlite3* database, const char* name, i
 
 // SQLite removes the log of a database of no byte, or one. It reads the log of a longer one, and
 // that may have all pages.
-void JournalFile::keep_log(const fs::path& file, int database) const {
+bool JournalFile::keep_log(const fs::path& file, int database) const {
   constexpr std::string_view kAnything = "empty";
   std::error_code none;
-  if (fs::file_size(file, none) > 1 || none) return;
-  if (fs::file_size(with(file, "-wal"), none) == 0 || none) return;
+  if (fs::file_size(file, none) > 1 || none) return false;
+  if (fs::file_size(with(file, "-wal"), none) == 0 || none) return false;
   if (::pwrite(database, kAnything.data(), kAnything.size(), 0) <= 1) {
     throw_system_error("can't write to " + file.string(), errno);
   }
   log_warning(path_.string(), " is empty, and its log is not: what the log has is gone on with");
+  return true;
 }
 
 int JournalFile::number_of(const char* query) const {

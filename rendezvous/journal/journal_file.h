@@ -31,10 +31,10 @@ class JournalFile : public BatchWriter {
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
   // (is_of_pair()), or others could change it, or something is there that is no regular file; all
-  // stays as it is. One that is damaged is set aside under a name that load()
-  // tells, once what can be read of it is in a new one. One that is there on a disk that is full
-  // or read-only is read all the same: see trouble(). A commit `place_interval` after the last
-  // look, and the end, look whether the files are where they were opened.
+  // stays as it is. One that is damaged is set aside under a name that load() tells, once what can
+  // be read of it is in a new one. One that is there on a disk that is full or read-only, or that
+  // another program reads, is read all the same: see trouble(). A commit `place_interval` after the
+  // last look, and the end, look whether the files are where they were opened.
   JournalFile(const std::filesystem::path& directory, Durability durability,
               Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
@@ -87,7 +87,7 @@ class JournalFile : public BatchWriter {
   void start();
   static bool is_journal(const std::filesystem::path& file);
   static int wrote_frames(void* self, sqlite3* database, const char* name, int in_log);
-  void keep_log(const std::filesystem::path& file, int database) const;
+  bool keep_log(const std::filesystem::path& file, int database) const;
   void open(const std::filesystem::path& file);
   void close();
   void check_format() const;

@@ -36,15 +36,17 @@ TEST_CASE("AgentMachine: a round that ends before the welcome makes no second jo
   failure.exit_code = 9;
   node(agent_event::WorkerFailed{1, failure, node.now});
   node(agent_event::WorkersGone{1});
+  CHECK(node.bound.size() == 2);
   CHECK(node.said<Join>() == nullptr);
   node.welcome();
   CHECK(node.said<WorkerFailed>() != nullptr);
   REQUIRE(node.said<WorkersStopped>() != nullptr);
   CHECK(node.said<WorkersStopped>()->store_port == 4001);
-  // The next connection binds a store of its own again.
+  // The next connection names the one that is bound.
   node(agent_event::LinkDown{false, "reset"});
   node(agent_event::LinkUp{"10.0.0.2", "10.0.0.1"});
   REQUIRE(node.said<Join>() != nullptr);
+  CHECK(node.said<Join>()->store_port == 4001);
 }
 
 TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is not the same one") {

@@ -329,6 +329,9 @@ TEST_CASE("journal damage: a database that was cut to nothing is had from its wh
   again.commit({{"new", "1"}});
   rows["new"] = "1";
   CHECK(testing::live_rows(copy.path("state")) == rows);
+  for (const auto& entry : std::filesystem::directory_iterator(copy.path("state"))) {
+    CHECK_THAT(entry.path().string(), !test::Contains(".damaged-"));  // nothing is wrong with it
+  }
 }
 
 // Commits that were folded into the database before are there.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A journal whose files are removed, moved or replaced while it is in use.
+#include <fcntl.h>
+#include <signal.h>
 #include <sqlite3.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "common/unique_fd.h"
 #include "rendezvous/journal/journal_file.h"
 #include "tests/rendezvous/journal/journal_files.h"
 #include "tests/support/catch.h"
@@ -289,11 +294,45 @@ TEST_CASE("journal place: nobody else opens the database while it is in use") {
 TEST_CASE("journal place: a second ddprund without the lock file is told of the first one") {
   InUse use;
   fs::remove(use.state + "/lock");
-  const Error error = test::error_of([&] { rows_in(use.state); });
-  CHECK(error.code() == ErrorCode::kUnavailable);
-  CHECK_THAT(error.what(), test::Contains("journal.db is in use by another process"));
+  const std::string told = "journal.db is in use by pid " + std::to_string(::getpid());
+  CHECK(test::run_forked([&] {
+          const Error error = test::error_of([&] { rows_in(use.state); });
+          if (error.code() != ErrorCode::kUnavailable) ::_exit(2);
+          if (std::string(error.what()).find(told) != std::string::npos) ::_exit(0);
+        }).status == 0);
   use.file.commit({{"b", "2"}});
   CHECK(testing::live_rows(use.state) == kBoth);
+}
+
+TEST_CASE("journal place: a program that reads the database keeps no ddprund from its jobs") {
+  const test::TempDirectory directory;
+  const std::string state = directory.path("state");
+  JournalFile(state, Durability::kProcess).commit({{"a", "1"}});
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  UniqueFd read_end(ends[0]), write_end(ends[1]);
+  const pid_t reader = ::fork();
+  if (reader == 0) {
+    ::prctl(PR_SET_NAME, "reader");
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sqlite3* database = nullptr;
+    sqlite3_open((state + "/journal.db").c_str(), &database);
+    const int code =
+        sqlite3_exec(database, "SELECT * FROM sqlite_schema", nullptr, nullptr, nullptr);
+    if (code == SQLITE_OK && ::write(write_end.get(), "r", 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  write_end.reset();
+  char ready = 0;
+  REQUIRE(::read(read_end.get(), &ready, 1) == 1);
+  JournalFile file(state, Durability::kProcess);
+  CHECK(file.load().rows == Rows{{"a", "1"}});
+  CHECK_FALSE(file.trouble().empty());
+  ::kill(reader, SIGKILL);
+  REQUIRE(::waitpid(reader, nullptr, 0) == reader);
+  file.commit({{"b", "2"}});
+  CHECK(file.trouble().empty());
+  CHECK(testing::live_rows(state) == kBoth);
 }
 
 TEST_CASE("journal place: where no directory can be made the error is told, and later it goes on") {

@@ -19,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/log.h"
 #include "common/new_file.h"
 #include "common/quiet_thread.h"
 #include "common/text.h"
@@ -84,6 +85,7 @@ bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EP
 bool may_write(pid_t pid, const struct stat& directory) {
   if ((directory.st_mode & S_IWOTH) != 0) return true;
   std::ifstream status(concat("/proc/", pid, "/status"));
+  if (!status) return true;  // a machine may hide others' processes
   for (std::string line; std::getline(status, line);) {
     std::istringstream words(line);  // "Uid: REAL EFFECTIVE …", "Gid: REAL …", "Groups: ONE …"
     std::string key;
@@ -175,7 +177,13 @@ DirectoryLock::DirectoryLock(const std::string& path, std::chrono::milliseconds 
     const Clock::time_point now = Clock::now();
     const bool is_seen = is_alive(holder) && may_write(holder, info);
     if (is_seen) seen = now;
-    if (holder == ::getpid() || now - seen >= kUnseen) return;
+    if (holder == ::getpid()) return;
+    if (now - seen >= kUnseen) {
+      log_warning("another process has locked the checkpoint directory ", path,
+                  ": it is on another machine or may not write there, so this training goes on "
+                  "without the lock");
+      return;
+    }
     if (is_seen && now >= deadline) {
       throw Error(ErrorCode::kInvalidArgument,
                   concat("process ", holder, " uses the checkpoint directory ", path,
