@@ -101,8 +101,7 @@ bool is_outsider(uid_t user) {
   if (user != kOverflowUser || user == ::geteuid()) return false;
   std::ifstream map("/proc/self/uid_map");
   std::uint64_t inside = 0, outside = 0, count = 0;
-  map >> inside >> outside >> count;
-  return count < 0xffffffff;
+  return map >> inside >> outside >> count && count < 0xffffffff;
 }
 
 std::string user_namespace_hint() {
