@@ -119,6 +119,7 @@ void write_durably(const std::string& path, const std::vector<std::string_view>&
     require(::rename(file.path.c_str(), path.c_str()) == 0);
     sync_directory(directory, what);
   } catch (const Error& error) {
+    file.fd.reset();  // its room is free once it is closed, too
     ::unlink(file.path.c_str());
     if (why != ENOSPC) throw;
     throw Error(error.code(), error.what() + room_text(directory, pieces));
