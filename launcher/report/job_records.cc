@@ -107,8 +107,8 @@ class EventQueue {
 
   // `writer` outlives this. `open` and `says_lost` of `options` are set, and `open` may change the
   // path of `place`. `notice` is told once where lines are lost.
-  EventQueue(agent::LogWriter& writer, std::shared_ptr<Place> place, EventFileOptions options,
-             std::function<void(const std::string&)> notice)
+  EventQueue(agent::LogWriter& writer, const std::shared_ptr<Place>& place,
+             EventFileOptions options, std::function<void(const std::string&)> notice)
       : writer_(writer), trouble_(std::make_shared<EventTrouble>()) {
     options.lost = [place, trouble = trouble_, post = writer.poster(),
                     notice = std::move(notice)](const std::string& why) {
