@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <iterator>
 #include <limits>
 #include <system_error>
@@ -22,6 +21,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/process_facts.h"
+#include "rendezvous/journal/guarded_files.h"
 
 namespace ddprun::journal {
 
@@ -69,87 +69,6 @@ bool is_damage(int code) {
   }
 }
 
-// For open(): the path is right, and the disk isn't.
-bool is_unwritable(int error) {
-  return error == EROFS || error == ENOSPC || error == EDQUOT || error == EIO;
-}
-
-[[noreturn]] void refuse_second(const fs::path& path, const std::string& holder) {
-  throw Error(ErrorCode::kUnavailable, concat(path.string(), " is in use by ", holder,
-                                              "; give each ddprund a directory of its own"));
-}
-
-std::string name_of(const std::string& process) {
-  std::string name;
-  std::ifstream file(concat("/proc/", process, "/comm"));
-  std::getline(file, name);
-  return name;
-}
-
-// Another ddprund has the database: somebody removed the `lock` that would have said so. A person
-// who looks at it with another program leaves the jobs alone.
-void refuse_if_taken(const fs::path& path, int code) {
-  constexpr off_t kLocks = 1 << 30, kNumLocks = 512;  // SQLite's
-  if ((code & 0xff) != SQLITE_BUSY && (code & 0xff) != SQLITE_LOCKED) return;
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct flock held {};
-  held.l_type = F_WRLCK;
-  held.l_start = kLocks;
-  held.l_len = kNumLocks;
-  if (!fd || ::fcntl(fd.get(), F_GETLK, &held) != 0 || held.l_type == F_UNLCK) return;
-  const std::string name = held.l_pid > 0 ? name_of(std::to_string(held.l_pid)) : "";
-  if (!name.empty() && name != name_of("self")) return;
-  refuse_second(path, held.l_pid > 0 ? concat("pid ", held.l_pid) : "another process");
-}
-
-// The lock's holder, where the lock file and /proc say it.
-std::string holder_of(int lock) {
-  char text[64] = {};
-  if (::pread(lock, text, sizeof text - 1, 0) <= 0) return "another process";
-  const long pid = std::strtol(text, nullptr, 10);
-  return pid > 0 ? concat("pid ", pid) : "another process";
-}
-
-// The rows have commands that run as many users: one who can change them runs commands as these.
-// The rule is that of a configuration (common/config_texts.h), but for a user namespace: nobody
-// outside of it is trusted.
-void refuse_others(const fs::path& path, const struct stat& info) {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("won't go on with ", path.string(), ": ", why,
-                       " and run commands as the users of jobs: give ddprund a directory of its "
-                       "own (chmod 700)"));
-  };
-  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    refuse(concat("it belongs to user ", info.st_uid, ", who could change it"));
-  }
-  if ((info.st_mode & S_IWOTH) != 0) refuse("everybody could change it");
-  const bool is_roots_group = info.st_gid == 0 || info.st_gid == ::getegid();
-  if (::geteuid() == 0 && !is_roots_group && (info.st_mode & S_IWGRP) != 0) {
-    refuse(concat("group ", info.st_gid, " could change it"));
-  }
-}
-
-// Opens one of a journal's files, with O_CREAT for their owner alone. None: errno says why. A pipe
-// holds nobody up.
-UniqueFd open_file(const fs::path& file, int flags) {
-  UniqueFd fd(::open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
-  if (!fd) return fd;
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) throw_system_error("fstat " + file.string(), errno);
-  if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("can't take ", file.string(), ": it is no regular file; move it away"));
-  }
-  refuse_others(file, info);
-  return fd;
-}
-
-[[noreturn]] void fail_to_open(const fs::path& file, int error) {
-  throw Error(is_unwritable(error) ? ErrorCode::kSystem : ErrorCode::kUnavailable,
-              concat("can't write to ", file.string(), ": ", errno_text(error)));
-}
-
 // The log, its index, what undoes a change: SQLite puts them beside a database. All can be missing.
 constexpr const char* kBeside[] = {"-wal", "-shm", "-journal"};
 constexpr const char* kParts[] = {"-wal", "-shm", "-journal", ""};  // the database last
@@ -163,18 +82,6 @@ std::string time_text() {
   char text[32];
   std::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc);
   return text;
-}
-
-void sync_directory(const fs::path& directory) {
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd) ::fsync(fd.get());
-}
-
-void move_file(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (!error) return;
-  throw Error(ErrorCode::kSystem, concat("can't rename ", from.string(), ": ", error.message()));
 }
 
 // Holds a copy that is read and thrown away.
