@@ -448,9 +448,9 @@ class Journal(RoundsCase):
             self.assertEqual(done.returncode, 0, done.text)
         self.assertEqual(self.pids(1), pids)
 
-    def test_started_again_on_a_read_only_disk_beside_a_full_memory_disk(self):
+    def serve_again_on_a_read_only_disk(self, mounts=""):
         script = (f'mount --bind {self.state} {self.state} && mount -o remount,ro,bind {self.state} && '
-                  'mount -t tmpfs -o size=4k none /dev/shm && exec "$@"')
+                  f'{mounts}exec "$@"')
         prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
         self.serve()
         self.daemon.terminate()
@@ -460,16 +460,11 @@ class Journal(RoundsCase):
         self.serve(prefix=prefix)
         wait_until(lambda: "Read-only file system; jobs go on in memory" in self.log(), "it says so")
 
+    def test_started_again_on_a_read_only_disk_beside_a_full_memory_disk(self):
+        self.serve_again_on_a_read_only_disk("mount -t tmpfs -o size=4k none /dev/shm && ")
+
     def test_what_a_disk_that_was_read_only_at_the_start_loses_is_missed(self):
-        script = f'mount --bind {self.state} {self.state} && mount -o remount,ro,bind {self.state} && exec "$@"'
-        prefix = ["unshare", "-m", "sh", "-c", script, "sh"]
-        self.serve()
-        self.daemon.terminate()
-        self.daemon.wait(timeout=30)
-        if subprocess.run([*prefix, "true"], capture_output=True).returncode != 0:
-            self.skipTest("no mounts of our own")
-        self.serve(prefix=prefix)
-        wait_until(lambda: "Read-only file system; jobs go on in memory" in self.log(), "it says so")
+        self.serve_again_on_a_read_only_disk()
         subprocess.run(["nsenter", "-t", str(self.daemon.pid), "-m", "mount", "-o", "remount,rw,bind", self.state],
                        check=True)
         for run_id in ("first", "second"):

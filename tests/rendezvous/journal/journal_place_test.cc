@@ -78,6 +78,16 @@ TEST_CASE("journal place: a directory that was moved stays as it was") {
   CHECK(testing::live_rows(use.state) == kBoth);
 }
 
+// One line names the file and what happened to it, and a new journal has all.
+void check_told_once(const InUse& use, const test::LogLines& log, const char* name,
+                     const char* what) {
+  CHECK(log.all() ==
+        std::vector<std::string>{use.state + "/" + name + what +
+                                 " while it was in use: a new journal gets all that is known"});
+  fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
+  CHECK(rows_in(use.directory.path("taken")) == kBoth);
+}
+
 TEST_CASE(
     "journal place: of a file that was removed alone the rest is kept, and it is named once") {
   for (const char* name : {"journal.db", "journal.db-wal", "lock"}) {
@@ -87,11 +97,7 @@ TEST_CASE(
     fs::remove(use.state + "/" + name);
     use.file.commit({{"b", "2"}});
     use.file.commit({{"b", "2"}});
-    CHECK(log.all() == std::vector<std::string>{use.state + "/" + name +
-                                                " was removed, moved or replaced while it was in "
-                                                "use: a new journal gets all that is known"});
-    fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
-    CHECK(rows_in(use.directory.path("taken")) == kBoth);
+    check_told_once(use, log, name, " was removed, moved or replaced");
   }
 }
 
@@ -102,11 +108,7 @@ TEST_CASE("journal place: a file that is cut off costs nothing that is still kno
     const test::LogLines log;
     fs::resize_file(use.state + "/" + name, 0);
     use.file.commit({{"b", "2"}});
-    CHECK(log.all() == std::vector<std::string>{use.state + "/" + name +
-                                                " was cut off while it was in use: a new journal "
-                                                "gets all that is known"});
-    fs::copy(use.state, use.directory.path("taken"));  // the files after a kill
-    CHECK(rows_in(use.directory.path("taken")) == kBoth);
+    check_told_once(use, log, name, " was cut off");
   }
 }
 
