@@ -61,11 +61,14 @@ if(DDPRUN_CCACHE)
 endif()
 
 # g++ knows a precompiled header's `#pragma once` by each file's bytes. ccache otherwise returns the one that was
-# compiled before a change of comments alone, and the files that use it define everything twice.
+# compiled before a change of comments or spaces alone, and the files that use it define everything twice.
+set(ddprun_precompiled ${CMAKE_SOURCE_DIR}/cmake/headers_std.h ${CMAKE_SOURCE_DIR}/cmake/headers_asio.h
+                       ${CMAKE_SOURCE_DIR}/tests/support/catch.h)
 function(ddprun_cache_headers target)
   if(DDPRUN_CCACHE)
+    list(JOIN ddprun_precompiled : bytes)
     set_property(TARGET ${target} PROPERTY CXX_COMPILER_LAUNCHER
-                 ${CMAKE_COMMAND} -E env CCACHE_COMMENTS=1 ${CMAKE_CXX_COMPILER_LAUNCHER})
+                 ${CMAKE_COMMAND} -E env CCACHE_EXTRAFILES=${bytes} ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
 endfunction()
 
@@ -228,7 +231,6 @@ function(ddprun_compile_torch)
     endif()
     if(target STREQUAL ddprun_torch)
       target_precompile_headers(ddprun_torch PRIVATE <torch/torch.h>)
-      ddprun_cache_headers(ddprun_torch)
     else()
       ddprun_reuse_headers(${target} ddprun_torch)
     endif()

@@ -103,7 +103,7 @@ class Guards(unittest.TestCase):
         self.assertEqual(len(pythons), 1, pythons)
         self.assertTrue(pythons == {venv} or not os.path.exists(venv), pythons)
 
-    def test_a_new_checkout_builds_where_only_comments_of_a_precompiled_header_changed(self):
+    def test_a_new_checkout_builds_where_only_spaces_and_comments_of_a_precompiled_header_changed(self):
         shutil.copytree(os.path.join(SOURCE, "cmake"), os.path.join(self.root, "cmake"))
         self.write("cmake/headers_std.h", "")
         self.write("cmake/headers_asio.h", "")
@@ -117,10 +117,12 @@ target_link_libraries(user ddprun_flags)
 ddprun_compile_plainly(user)
 ddprun_reuse_headers(user ddprun_headers_test_std)
 """)
-        for comment in ("first", "second"):
-            self.write("tests/support/catch.h", f"// A {comment} comment.\n#pragma once\ninline int f() {{ return 1; }}\n")
-            self.write("user.cc", f'#include "tests/support/catch.h"\nint {comment} = f();\n')
-            status, said = self.run_script("sh", "-c", f"cmake -G Ninja -B {comment} -S . && cmake --build {comment}",
+        for header in ("// A comment.\n#pragma once\ninline int f() { return 1; }\n",
+                       "// Another.\n#pragma once\ninline int f() { return 1; }\n",
+                       "// Another.\n#pragma once\ninline  int  f() { return 1; }\n"):
+            self.write("tests/support/catch.h", header)
+            self.write("user.cc", f'#include "tests/support/catch.h"\nint of{len(header)} = f();\n')
+            status, said = self.run_script("sh", "-c", "rm -rf b && cmake -G Ninja -B b -S . && cmake --build b",
                                            env=dict(os.environ, CCACHE_DIR=self.root + "/ccache"))
             self.assertEqual(status, 0, said)
 
