@@ -173,7 +173,7 @@ class Doubt(InPlace):
                   f"    while not os.path.exists({ready!r}): time.sleep(0.01)\n"
                   "    os.kill(os.getpid(), signal.SIGKILL)\n"
                   "def leave(*_):\n"
-                  f"    print('peer_lost', ddprun._agent().words[{PEER_LOST // 8}], flush=True)\n"
+                  f"    print('peer_lost', ddprun.progress._agent().words[{PEER_LOST // 8}], flush=True)\n"
                   "    os._exit(1)\n"
                   f"signal.signal(signal.SIGTERM, leave); open({ready!r}, 'w').close(); time.sleep(600)\n")
         done = self.ddprun("--standalone", "--nproc-per-node=2", "--recovery=inplace", "--max-restarts=1",

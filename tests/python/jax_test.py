@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""python/ddprun_jax.py: jax.distributed.initialize() without an argument, under ddprun. project.slurm tests it within a
+"""python/ddprun/jax.py: jax.distributed.initialize() without an argument, under ddprun. project.slurm tests it within a
 Slurm step."""
 import importlib.util
 import os

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each process of jax.distributed prints what it has got from all processes."""
 import jax
-import ddprun_jax  # noqa: F401
+import ddprun.jax  # noqa: F401
 
 jax.distributed.initialize()
 from jax.experimental import multihost_utils  # noqa: E402

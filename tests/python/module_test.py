@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""python/ddprun.py in real worker processes, against an agent played here and under ddprun."""
+"""python/ddprun/progress.py in real worker processes, against an agent played here and under ddprun."""
 import json
 import mmap
 import os
@@ -279,7 +279,7 @@ class UnderDdprun(unittest.TestCase):
 
     def test_what_a_worker_asks_before_it_ends_well_is_heard(self):
         code = ("import ddprun, json, socket\n"
-                "for _ in range(18): ddprun._agent().say({'type': 'news', 'filler': 'x' * 3000})\n"
+                "for _ in range(18): ddprun.progress._agent().say({'type': 'news', 'filler': 'x' * 3000})\n"
                 "ddprun.stop_job('bye', exit_code=9)\n")
         for _ in range(5):
             done = self.job(code)

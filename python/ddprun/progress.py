@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets a Python worker tell ddprun how far it is, and what only it knows.
 
-    import ddprun
+    import ddprun  # which has all names of this file
     for step in range(first_step, last_step + 1):   # 1, 2, …, counted over restarts
         if ddprun.should_stop(step):                # or ddprun.step(step): it never stops
             save(...)                               # of the steps before this one
@@ -11,9 +11,11 @@
         ddprun.step_parts(step=0.04, forward=0.01)  # for them, too: how the step's time was spent
     ddprun.phase("evaluate")
 
-One file, standard library only: copy it, or put share/ddprun/python into PYTHONPATH. Without
-ddprun every call works and tells nobody. The protocol: docs/agent-socket.md. One thread at a time.
+Standard library only. Without ddprun every call works and tells nobody. The protocol:
+docs/agent-socket.md. One thread at a time.
 """
+from __future__ import annotations
+
 import json
 import mmap
 import os
@@ -22,6 +24,7 @@ import struct
 import sys
 import threading
 import time
+from typing import Any, Protocol
 
 _PAGE_BYTES = 4096
 _PHASES = ("start-up", "train", "checkpoint", "evaluate", "tear-down")
@@ -36,14 +39,16 @@ _STEPS_BEGUN, _STEPS_TIMED, _STEP_SUMS = 99, 100, 101  # the sums: six times, an
 class _Agent:
     """The connection to this node's agent, and the page that is shared with it."""
 
-    def __init__(self):
-        self.socket = None
+    def __init__(self) -> None:
+        self.socket: socket.socket | None = None
         self.first_step_said = False
+        self.answer = b""
         self.rest = b""  # what came with the welcome
+        self.pages: list[int] = []
         self.words = memoryview(mmap.mmap(-1, _PAGE_BYTES)).cast("B").cast("Q")
-        self.path = os.environ.get("DDPRUN_AGENT_SOCKET")
-        self.greeted = None  # a connection that has no welcome yet
-        self.next_try = None  # set: at a step of then
+        self.path = os.environ.get("DDPRUN_AGENT_SOCKET", "")
+        self.greeted: socket.socket | None = None  # a connection that has no welcome yet
+        self.next_try: float | None = None  # set: at a step of then
         if self.path:
             try:
                 if not self._join(5):
@@ -51,8 +56,8 @@ class _Agent:
             except (OSError, ValueError) as error:
                 print("ddprun: no progress is reported: %s" % error, file=sys.stderr)
 
-    def try_again(self):
-        """Whether an agent that was silent answers now. Doesn't wait."""
+    def try_again(self) -> None:
+        """Joins an agent that was silent and answers now. Doesn't wait."""
         if self.next_try is None or time.monotonic() < self.next_try:
             return
         try:
@@ -60,7 +65,7 @@ class _Agent:
         except (OSError, ValueError):
             pass
 
-    def _join(self, seconds):
+    def _join(self, seconds: float) -> bool:
         """False: no answer in this time. Says hello where that isn't said yet."""
         self.next_try = time.monotonic() + 2
         try:
@@ -69,11 +74,11 @@ class _Agent:
                 self.greeted = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 self.greeted.settimeout(seconds)
                 self.greeted.connect(self.path)
-                hello = {"type": "hello", "version": 1, "round": int(os.environ.get("DDPRUN_ROUND", 0)),
-                         "local_rank": int(os.environ.get("DDPRUN_LOCAL_RANK") or os.environ.get("LOCAL_RANK", 0))}
+                hello = {"type": "hello", "version": 1, "round": int(os.environ.get("DDPRUN_ROUND", "0")),
+                         "local_rank": int(os.environ.get("DDPRUN_LOCAL_RANK") or os.environ.get("LOCAL_RANK", "0"))}
                 self.greeted.sendall(json.dumps(hello).encode() + b"\n")
             try:
-                memory = self._await_welcome(time.monotonic() + seconds)
+                memory = self._await_welcome(self.greeted, time.monotonic() + seconds)
             except (BlockingIOError, socket.timeout):
                 return False
         except (OSError, ValueError):
@@ -86,20 +91,21 @@ class _Agent:
             words[word] = self.words[word]
         self.words = words
         self.first_step_said = False
+        self.greeted.setblocking(False)
         self.socket, self.greeted, self.next_try = self.greeted, None, None
-        self.socket.setblocking(False)
         return True
 
-    def _forget(self):
-        self.greeted.close()
+    def _forget(self) -> None:
+        if self.greeted is not None:
+            self.greeted.close()
         self.greeted = None
         for page in self.pages:
             os.close(page)
 
-    def _await_welcome(self, until):
+    def _await_welcome(self, agent: socket.socket, until: float) -> mmap.mmap:
         while b"\n" not in self.answer:
-            self.greeted.settimeout(max(until - time.monotonic(), 0))
-            data, ancillary, _, _ = self.greeted.recvmsg(4096, socket.CMSG_SPACE(4))
+            agent.settimeout(max(until - time.monotonic(), 0))
+            data, ancillary, _, _ = agent.recvmsg(4096, socket.CMSG_SPACE(4))
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     self.pages.append(int.from_bytes(content[:4], sys.byteorder))
@@ -119,7 +125,7 @@ class _Agent:
             os.close(self.pages.pop())
         return memory
 
-    def say(self, event):
+    def say(self, event: dict[str, Any]) -> bool:
         """False: nobody took it. Never waits once connected."""
         if self.socket is None:
             return False
@@ -131,7 +137,7 @@ class _Agent:
             return False
 
 
-def wait_for_place():
+def wait_for_place() -> None:
     """With --prewarm: waits until this spare's node has a place in the job, and puts it into os.environ.
 
     Call it when all is imported, before the process group is made. Elsewhere it returns at once."""
@@ -148,31 +154,35 @@ def wait_for_place():
             variables = stream.read(place["bytes"])
     if place.get("type") != "assign" or len(variables) != place["bytes"]:
         raise OSError("ddprun's agent gave no place")
-    os.environ.update(v.split("=", 1) for v in os.fsdecode(variables).split("\0") if v)
+    for variable in filter(None, os.fsdecode(variables).split("\0")):
+        name, _, value = variable.partition("=")
+        os.environ[name] = value
     global _agent_of_process
     with _lock:
         _agent_of_process = (None, None)  # what was said before has no round
 
 
 _lock = threading.Lock()
-_agent_of_process = (None, None)
+_agent_of_process: tuple[int | None, _Agent | None] = (None, None)
 
 
-def _agent():
+def _agent() -> _Agent:
     # A forked child says hello itself: two processes on one connection would mix their lines.
     global _agent_of_process
     with _lock:
-        if _agent_of_process[0] != os.getpid():
-            _agent_of_process = (os.getpid(), _Agent())
-        return _agent_of_process[1]
+        pid, agent = _agent_of_process
+        if agent is None or pid != os.getpid():
+            agent = _Agent()
+            _agent_of_process = (os.getpid(), agent)
+        return agent
 
 
-def connected():
+def connected() -> bool:
     """Whether an agent listens."""
     return _agent().socket is not None
 
 
-def step(number):
+def step(number: int) -> None:
     """Step `number` (1, 2, …, counted over restarts) begins; the one before it is done."""
     agent = _agent()
     agent.try_again()
@@ -189,7 +199,7 @@ def step(number):
     words[_STEP] = number
 
 
-def step_done():
+def step_done() -> None:
     """The last step that began is done: for the end of the loop, or before a long pause."""
     agent = _agent()
     if agent.words[_STEP] == agent.words[_STEPS_DONE]:
@@ -200,12 +210,12 @@ def step_done():
         agent.say({"type": "first_step", "step": agent.words[_STEP]})
 
 
-def phase(name):
+def phase(name: str) -> None:
     """Says what the worker does now: "start-up", "train", "checkpoint", "evaluate" or "tear-down"."""
     _agent().words[_PHASE] = _PHASES.index(name)
 
 
-def report(loss, num_samples=0):
+def report(loss: float, num_samples: int = 0) -> None:
     """Reports this rank's loss and samples in the step just done, for those who look at the job."""
     words = _agent().words
     words[_LOSS] = int.from_bytes(struct.pack("<d", float(loss)), "little")
@@ -213,7 +223,8 @@ def report(loss, num_samples=0):
     words[_NUM_REPORTS] += 1
 
 
-def step_parts(step=0.0, forward=0.0, backward=0.0, communication=0.0, exposed=0.0, loader=0.0, bytes=0):
+def step_parts(step: float = 0.0, forward: float = 0.0, backward: float = 0.0, communication: float = 0.0,
+               exposed: float = 0.0, loader: float = 0.0, bytes: int = 0) -> None:
     """Reports how long the parts of the step just done took, in seconds. docs/ddp.md says what each part is.
 
     exposed: the communication that nothing hid. bytes: how many were communicated."""
@@ -226,12 +237,12 @@ def step_parts(step=0.0, forward=0.0, backward=0.0, communication=0.0, exposed=0
     words[_STEPS_TIMED] = words[_STEPS_BEGUN]
 
 
-def stop_requested():
+def stop_requested() -> bool:
     """Whether the agent asks this worker to leave soon."""
     return _agent().words[_STOP_REQUEST] != 0
 
 
-def should_stop(number, store=None):
+def should_stop(number: int, store: _Store | None = None) -> bool:
     """For the beginning of each step, on every rank, instead of step(number).
 
     False, and the step begins; or, on all ranks at the same step: True. Then save what is needed to
@@ -251,11 +262,19 @@ def should_stop(number, store=None):
     return False
 
 
-def _finish_device():
+def _finish_device() -> None:
     # A host that runs ahead of its GPU could be beyond the boundary that the others agree on.
     cuda = getattr(sys.modules.get("torch"), "cuda", None)  # None, too, while another thread imports it
     if cuda is not None and cuda.is_available() and cuda.is_initialized():
         cuda.synchronize()
+
+
+class _Store(Protocol):
+    """The part of torch.distributed.Store that is needed here."""
+
+    def check(self, keys: list[str]) -> bool: ...
+    def get(self, key: str) -> bytes: ...
+    def add(self, key: str, amount: int) -> int: ...
 
 
 class _Agreement:
@@ -263,13 +282,13 @@ class _Agreement:
 
     Nobody waits: a rank that did could be one that another one, in a collective, waits for."""
 
-    def __init__(self):
-        self.own_store = None
+    def __init__(self) -> None:
+        self.own_store: _Store | None = None
         self.posted = False
-        self.boundary = None
+        self.boundary: int | None = None
         self.tries_left = 2
 
-    def reached(self, number, store):
+    def reached(self, number: int, store: _Store | None) -> bool:
         while self.boundary is None and self.tries_left > 0:
             try:
                 self.boundary = self._ask(number, store)
@@ -280,14 +299,15 @@ class _Agreement:
                 print("ddprun: can't agree on a step to leave at: %s" % error, file=sys.stderr)
         return self.boundary is not None and number >= self.boundary
 
-    def _ask(self, number, store):
+    def _ask(self, number: int, store: _Store | None) -> int | None:
         # In a thread: a store's own time-outs are minutes, where it has any.
         limit = 5.0
         if _agent().words[_STOP_DEADLINE]:
             limit = min(limit, _agent().words[_STOP_DEADLINE] / 1e9 - time.monotonic())
-        outcome, given_up = [], threading.Event()
+        outcome: list[tuple[int | None, Exception | None]] = []
+        given_up = threading.Event()
 
-        def ask():
+        def ask() -> None:
             try:
                 outcome.append((self._boundary_in(store or self._own_store(), number, given_up), None))
             except Exception as error:
@@ -305,14 +325,14 @@ class _Agreement:
             raise error
         return boundary
 
-    def _own_store(self):
+    def _own_store(self) -> _Store:
         if self.own_store is None:
             from torch.distributed import TCPStore
             self.own_store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]),
                                       is_master=False)
         return self.own_store
 
-    def _boundary_in(self, store, number, given_up):
+    def _boundary_in(self, store: _Store, number: int, given_up: threading.Event) -> int | None:
         prefix = "ddprun/%s/stop/" % os.environ.get("DDPRUN_ROUND", "0")
         if self.posted:
             return int(store.get(prefix + "boundary")) if store.check([prefix + "boundary"]) else None
@@ -327,18 +347,18 @@ class _Agreement:
 _agreement = _Agreement()
 
 
-def _short(reason):
+def _short(reason: object) -> str:
     """Valid UTF-8 that fits into a line."""
     return str(reason).encode(errors="replace")[:900].decode(errors="ignore")
 
 
-def exclude_node(reason):
+def exclude_node(reason: object) -> bool:
     """This node is faulty: the round ends and the next one goes on without it.
 
     The agent ends this process soon after. False: no agent took it."""
     return _agent().say({"type": "exclude_node", "reason": _short(reason)})
 
 
-def stop_job(reason, exit_code=1):
+def stop_job(reason: object, exit_code: int = 1) -> bool:
     """The job shall end, on all nodes, with `exit_code` (1 … 255). False: no agent took it."""
     return _agent().say({"type": "stop_job", "reason": _short(reason), "exit_code": exit_code})

@@ -2,47 +2,49 @@
 """jax.distributed under ddprun.
 
     import jax
-    import ddprun_jax
+    import ddprun.jax
     jax.distributed.initialize()
 
 The import adds a ClusterEnv (jax/_src/clusters/cluster.py), so that initialize() needs no argument.
-It comes before Slurm's and the like: within a Slurm step these see one process per node. One file
-beside ddprun.py; needs JAX alone.
+It comes before Slurm's and the like: within a Slurm step these see one process per node.
 """
+from __future__ import annotations
+
 import os
 import socket
 import struct
+from typing import Any
 
-from jax._src.clusters.cluster import ClusterEnv
+from jax._src.clusters.cluster import ClusterEnv as _JaxClusterEnv
 
 # PyTorch's store protocol, as far as it is needed here: docs/store.md.
 _VALIDATE, _SET, _GET, _WAIT = 0, 1, 3, 6
 _MAGIC = 0x3C85F7CE
 
 
-def _bytes(data):
+def _bytes(data: bytes) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
 class _Store:
     """The round's store, for one key."""
 
-    def __init__(self, timeout):
+    def __init__(self, timeout: float) -> None:
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         self.socket = socket.create_connection(address, timeout)
         self.socket.sendall(struct.pack("<BI", _VALIDATE, _MAGIC))
 
-    def set(self, key, value):
+    def set(self, key: bytes, value: bytes) -> None:
         self.socket.sendall(bytes([_SET]) + _bytes(key) + _bytes(value))
 
-    def get(self, key):
+    def get(self, key: bytes) -> bytes:
         """Waits until it is there."""
         self.socket.sendall(bytes([_WAIT]) + struct.pack("<Q", 1) + _bytes(key))
         self._read(1)
         self.socket.sendall(bytes([_GET]) + _bytes(key))
         return self._read(struct.unpack("<Q", self._read(8))[0])
 
-    def _read(self, size):
+    def _read(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
             part = self.socket.recv(size - len(data))
@@ -52,16 +54,17 @@ class _Store:
         return data
 
 
-class DdprunCluster(ClusterEnv):
+class ClusterEnv(_JaxClusterEnv):  # type: ignore[misc]  # JAX may have no types here
     name = "ddprun"
     _calls = 0
 
     @classmethod
-    def is_env_present(cls):
+    def is_env_present(cls) -> bool:
         return "DDPRUN_ROUND" in os.environ and "MASTER_PORT" in os.environ
 
     @classmethod
-    def get_coordinator_address(cls, timeout_secs=None, override_coordinator_port=None):
+    def get_coordinator_address(cls, timeout_secs: int | None = None,
+                                override_coordinator_port: str | None = None) -> str:
         """Process 0 takes a free port and tells it to the others."""
         cls._calls += 1  # after a shutdown() there is another coordinator
         key = b"ddprun/%s/jax/coordinator%d" % (os.environ["DDPRUN_ROUND"].encode(), cls._calls)
@@ -75,24 +78,25 @@ class DdprunCluster(ClusterEnv):
             return store.get(key).decode()
 
     @staticmethod
-    def _free_port():
+    def _free_port() -> int:
         with socket.socket() as probe:
             probe.bind(("", 0))
-            return probe.getsockname()[1]
+            port: int = probe.getsockname()[1]
+            return port
 
     @classmethod
-    def get_process_count(cls):
+    def get_process_count(cls) -> int:
         return int(os.environ["WORLD_SIZE"])
 
     @classmethod
-    def get_process_id(cls):
+    def get_process_id(cls) -> int:
         return int(os.environ["RANK"])
 
     @classmethod
-    def get_local_process_id(cls):
+    def get_local_process_id(cls) -> int:
         return int(os.environ["LOCAL_RANK"])
 
 
 # The first one that is present is taken; a subclass is added as the last one.
-ClusterEnv._cluster_types.remove(DdprunCluster)
-ClusterEnv._cluster_types.insert(0, DdprunCluster)
+_JaxClusterEnv._cluster_types.remove(ClusterEnv)
+_JaxClusterEnv._cluster_types.insert(0, ClusterEnv)

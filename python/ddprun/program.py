@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The place of the program `ddprun` that belongs to this package."""
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+
+
+def path() -> str:
+    """$DDPRUN_PROGRAM, else the one installed with this package, else the first one in PATH.
+
+    Throws FileNotFoundError."""
+    named = os.environ.get("DDPRUN_PROGRAM")
+    if named:
+        return named
+    here = os.path.dirname(os.path.abspath(__file__))
+    beside = [os.path.join(sysconfig.get_path("scripts"), "ddprun"),
+              os.path.join(os.path.dirname(sys.executable), "ddprun"),
+              os.path.join(os.path.dirname(here), "bin", "ddprun"),  # pip install --target
+              os.path.join(here, "../../../../bin/ddprun")]  # share/ddprun/python/ddprun; --user, --prefix
+    for candidate in beside:
+        if os.access(candidate, os.X_OK):
+            return os.path.normpath(candidate)
+    found = shutil.which("ddprun")
+    if found is None:
+        raise FileNotFoundError("there is no program ddprun beside this Python, nor in PATH: pip install ddprun")
+    return found

@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the Python wheel: ddprun's programs for every Linux with glibc ≥ 2.17, and the package `ddprun`.
+# It lands in dist/. Installs nothing outside build/ and dist/.
+#
+#   scripts/wheel.sh [x86_64|aarch64]     default: this machine's architecture
+#
+# Needs: python3 with venv, cmake, ninja, tclsh, tic, dpkg-source and the headers of scripts/setup.sh minimal.
+# Downloads: the compiler from PyPI (Zig's clang, 80 MB, by hash), OpenSSL's, SQLite's and ncurses' sources
+# from Debian (35 MB, signed).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case ${1:-} in
+  -h|--help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
+architecture=${1:-$(uname -m)}
+case $architecture in
+  x86_64) openssl_target=linux-x86_64 ;;
+  aarch64) openssl_target=linux-aarch64 ;;
+  *) echo "wheel: unknown architecture '$architecture' (x86_64 or aarch64)" >&2; exit 2 ;;
+esac
+root=$PWD/build/wheel
+sources=$root/sources
+build=$root/$architecture
+dependencies=$build/dependencies
+export DDPRUN_WHEEL_ARCHITECTURE=$architecture DDPRUN_WHEEL_TOOLS=$build/tools DDPRUN_WHEEL_DEPENDENCIES=$dependencies
+export ZIG_GLOBAL_CACHE_DIR=$root/zig-cache ZIG_LOCAL_CACHE_DIR=$root/zig-cache
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+mkdir -p "$sources" "$build/tools" "$dependencies/include" "$dependencies/lib/cmake"
+
+say() { printf 'wheel: %s\n' "$*"; }
+# Runs `then…` once: not if `stamp` says that it was done. Its output is in a log.
+once() {
+  local name=$1 log=$build/$1.log
+  shift
+  [ ! -e "$build/$name.done" ] || return 0
+  say "$name"
+  "$@" >"$log" 2>&1 || { tail -20 "$log"; say "$name failed: $log"; exit 1; }
+  touch "$build/$name.done"
+}
+
+get_compiler() {
+  python3 -m venv "$root/venv"
+  "$root/venv/bin/pip" install --quiet --require-hashes -r scripts/wheels/wheel.lock
+}
+[ -e "$root/venv/.done" ] || { say "compiler"; get_compiler; touch "$root/venv/.done"; }
+zig=$("$root/venv/bin/python" -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
+for tool in cc c++ ar ranlib; do
+  target=""
+  case $tool in cc|c++) target="-target $architecture-linux-gnu.2.17" ;; esac
+  printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig" "$tool" "$target" >"$build/tools/zig-$tool"
+  chmod +x "$build/tools/zig-$tool"
+done
+export CC=$build/tools/zig-cc AR=$build/tools/zig-ar RANLIB=$build/tools/zig-ranlib
+
+# The newest sources that Debian has for its release here. apt checks their signatures.
+get_sources() {
+  local release keys=/usr/share/keyrings/debian-archive-keyring.gpg package
+  release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  mkdir -p apt/lists/partial apt/cache
+  printf 'deb-src [signed-by=%s] http://deb.debian.org/%s main\n' \
+    $keys "debian $release" $keys "debian-security $release-security" >apt/sources.list
+  local apt=(apt-get -o "Dir::Etc::SourceList=$PWD/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
+             -o "Dir::State::lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache" -o APT::Sandbox::User=root)
+  "${apt[@]}" update
+  for package in openssl sqlite3 ncurses; do
+    "${apt[@]}" source "$package"
+    ln -sfn "$(find . -maxdepth 1 -type d -name "$package-[0-9]*" | sort -V | tail -1)" "$package"
+  done
+}
+[ -e "$sources/.done" ] || { say "sources"; (cd "$sources" && get_sources) >"$root/sources.log" 2>&1; touch "$sources/.done"; }
+
+build_openssl() {
+  rm -rf "$build/openssl" && cp -r "$sources/openssl/." "$build/openssl" && cd "$build/openssl"
+  ./Configure "$openssl_target" no-shared no-module no-engine no-legacy no-tests no-comp -fPIC -O2 \
+    --prefix="$dependencies" --libdir=lib --openssldir=/etc/ssl
+  make -j"$(nproc)" build_libs
+  make install_dev
+}
+build_sqlite() {
+  rm -rf "$build/sqlite" && cp -r "$sources/sqlite3/." "$build/sqlite" && cd "$build/sqlite"
+  CC=cc ./configure --disable-tcl --disable-shared
+  CC=cc make sqlite3.c
+  "$CC" -c -O2 -fPIC -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_DQS=0 sqlite3.c -o sqlite3.o
+  "$AR" rcs "$dependencies/lib/libsqlite3.a" sqlite3.o
+  cp sqlite3.h sqlite3ext.h "$dependencies/include"
+}
+# The terminals that people have are built in, for machines that have no terminfo.
+build_ncurses() {
+  rm -rf "$build/ncurses" && cp -r "$sources/ncurses/." "$build/ncurses" && cd "$build/ncurses"
+  ./configure --host="$architecture-linux-gnu" --with-build-cc=cc --without-shared --with-normal --without-debug --without-ada \
+    --without-cxx --without-cxx-binding --without-progs --without-manpages --without-tests --enable-widec --with-form \
+    --prefix="$dependencies" --with-default-terminfo-dir=/usr/share/terminfo --disable-db-install \
+    --with-terminfo-dirs=/etc/terminfo:/lib/terminfo:/usr/share/terminfo --disable-stripping CFLAGS="-O2 -fPIC" \
+    --with-fallbacks=xterm-256color,xterm,screen-256color,screen,tmux-256color,linux,vt100
+  make -j"$(nproc)" libs
+  make install.libs install.includes
+}
+# The installed ones, where a library is headers alone.
+build_headers() {
+  local include=$dependencies/include
+  for folder in boost CLI spdlog fmt toml++; do ln -sfn "/usr/include/$folder" "$include/$folder"; done
+  printf '#include <boost/json/src.hpp>\n' >"$build/json.cc"
+  "$build/tools/zig-c++" -c -std=c++20 -O2 -fPIC -I"$include" "$build/json.cc" -o "$build/json.o"
+  "$AR" rcs "$dependencies/lib/libboost_json.a" "$build/json.o"
+  cmake_package CLI11 CLI11::CLI11 ""
+  cmake_package spdlog spdlog::spdlog "SPDLOG_FMT_EXTERNAL;FMT_HEADER_ONLY"
+}
+cmake_package() {  # PACKAGE TARGET DEFINITIONS
+  printf 'add_library(%s INTERFACE IMPORTED)\nset_property(TARGET %s PROPERTY INTERFACE_COMPILE_DEFINITIONS "%s")\n' \
+    "$2" "$2" "$3" >"$dependencies/lib/cmake/$1Config.cmake"
+}
+once openssl build_openssl
+once sqlite build_sqlite
+once ncurses build_ncurses
+once headers build_headers
+
+say "ddprun"
+cmake --toolchain packaging/zig.cmake -S . -B "$build/ddprun" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON \
+  -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
+  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_PREFIX_PATH="$dependencies" >"$build/configure.log" 2>&1 ||
+  { tail -20 "$build/configure.log"; exit 1; }
+cmake --build "$build/ddprun"
+
+say "packing"
+version=$(sed -n 's/^project(ddprun VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+stage=$build/stage
+tree=$build/tree
+rm -rf "$stage" "$tree"
+cmake --install "$build/ddprun" --prefix "$stage" >/dev/null
+# pip puts data/ into the environment's prefix, so that the programs find their helpers and pages as anywhere.
+mkdir -p "$tree/ddprun-$version.data" "$tree/ddprun-$version.dist-info/licenses"
+rm -r "$stage/share/ddprun/python" "$stage/lib"
+mv "$stage/bin" "$tree/ddprun-$version.data/scripts"
+mv "$stage" "$tree/ddprun-$version.data/data"
+cp -r python/ddprun "$tree/ddprun"
+find "$tree" -name __pycache__ -prune -exec rm -r {} +
+mkdir "$tree/ddprun/examples/data"
+cp data/digits/*.gz "$tree/ddprun/examples/data"
+cp python/ddprun_compat.pth "$tree"
+cp LICENSE "$tree/ddprun-$version.dist-info/licenses"
+sed "s/@VERSION@/$version/" packaging/wheel_metadata | cat - README.md >"$tree/ddprun-$version.dist-info/METADATA"
+printf 'Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\nTag: py3-none-manylinux2014_%s\nTag: py3-none-manylinux_2_17_%s\n' \
+  "$architecture" "$architecture" >"$tree/ddprun-$version.dist-info/WHEEL"
+mkdir -p dist
+"$root/venv/bin/wheel" pack "$tree" --dest-dir dist
+ls -l "dist/ddprun-$version"*"$architecture.whl"
