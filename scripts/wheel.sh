@@ -125,25 +125,7 @@ cmake --toolchain packaging/zig.cmake -S . -B "$build/ddprun" -G Ninja -DCMAKE_B
 cmake --build "$build/ddprun"
 
 say "packing"
-version=$(sed -n 's/^project(ddprun VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
-stage=$build/stage
-tree=$build/tree
-rm -rf "$stage" "$tree"
-cmake --install "$build/ddprun" --prefix "$stage" >/dev/null
-# pip puts data/ into the environment's prefix, so that the programs find their helpers and pages as anywhere.
-mkdir -p "$tree/ddprun-$version.data" "$tree/ddprun-$version.dist-info/licenses"
-rm -r "$stage/share/ddprun/python" "$stage/lib"
-mv "$stage/bin" "$tree/ddprun-$version.data/scripts"
-mv "$stage" "$tree/ddprun-$version.data/data"
-cp -r python/ddprun "$tree/ddprun"
-find "$tree" -name __pycache__ -prune -exec rm -r {} +
-mkdir "$tree/ddprun/examples/data"
-cp data/digits/*.gz "$tree/ddprun/examples/data"
-cp python/ddprun_compat.pth "$tree"
-cp LICENSE "$tree/ddprun-$version.dist-info/licenses"
-sed "s/@VERSION@/$version/" packaging/wheel_metadata | cat - README.md >"$tree/ddprun-$version.dist-info/METADATA"
-printf 'Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\nTag: py3-none-manylinux2014_%s\nTag: py3-none-manylinux_2_17_%s\n' \
-  "$architecture" "$architecture" >"$tree/ddprun-$version.dist-info/WHEEL"
-mkdir -p dist
-"$root/venv/bin/wheel" pack "$tree" --dest-dir dist
-ls -l "dist/ddprun-$version"*"$architecture.whl"
+rm -rf "$build/stage"
+cmake --install "$build/ddprun" --prefix "$build/stage" >/dev/null
+wheel=$(packaging/pack_wheel.py "$build/stage" "py3-none-manylinux2014_$architecture.manylinux_2_17_$architecture" dist)
+ls -l "$wheel"

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Packs what `cmake --install` has put below a prefix into a wheel.
+
+    pack_wheel.py PREFIX TAG FOLDER      TAG: py3-none-manylinux2014_x86_64; the wheel lands in FOLDER
+
+pip puts a wheel's data into the prefix of the environment. So the programs find their helpers and pages there as
+anywhere. The same files make the same bytes: times are $SOURCE_DATE_EPOCH's. Format:
+https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+"""
+import base64
+import hashlib
+import os
+import re
+import sys
+import time
+import zipfile
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+METADATA = """Metadata-Version: 2.4
+Name: ddprun
+Version: %s
+Summary: A launcher and rendezvous for distributed training: torchrun's commands, faster starts, clear failures
+License-Expression: Apache-2.0
+License-File: LICENSE
+Requires-Python: >=3.9
+Classifier: Operating System :: POSIX :: Linux
+Classifier: Programming Language :: C++
+Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
+Classifier: Typing :: Typed
+Description-Content-Type: text/markdown
+
+%s"""
+LEFT_OUT = ("libexec/ddprun/alias/",  # a link, and wheels have none
+            "lib/", "include/", "share/ddprun/python/", "share/ddprun/digits/",
+            "bin/train")
+
+
+def read(*parts):
+    with open(os.path.join(SOURCE, *parts), encoding="utf-8") as file:
+        return file.read()
+
+
+def files_below(folder):
+    for path, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            whole = os.path.join(path, name)
+            yield whole, os.path.relpath(whole, folder)
+
+
+class Wheel:
+    def __init__(self, path, info):
+        self.info = info
+        self.record = []
+        when = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")))
+        self.time = max(when[:6], (1980, 1, 1, 0, 0, 0))
+        self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+
+    def add(self, name, content, is_program=False):
+        entry = zipfile.ZipInfo(name, self.time)
+        entry.compress_type = zipfile.ZIP_DEFLATED
+        entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+        self.zip.writestr(entry, content)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        self.record.append("%s,sha256=%s,%d\n" % (name, digest, len(content)))
+
+    def add_file(self, name, path):
+        with open(path, "rb") as file:
+            self.add(name, file.read(), os.access(path, os.X_OK))
+
+    def close(self):
+        name = self.info + "/RECORD"
+        self.add(name, ("".join(self.record) + name + ",,\n").encode())
+        self.zip.close()
+
+
+def main(prefix, tag, folder):
+    version = re.search(r"^project\(ddprun VERSION ([0-9.]+)", read("CMakeLists.txt"), re.M).group(1)
+    python, abi, platforms = tag.split("-")
+    name = "ddprun-" + version
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "%s-%s.whl" % (name, tag))
+    wheel = Wheel(path, name + ".dist-info")
+    for whole, inner in files_below(os.path.join(SOURCE, "python")):
+        wheel.add_file(inner, whole)
+    for whole, inner in files_below(os.path.join(SOURCE, "data/digits")):
+        wheel.add_file("ddprun/examples/data/" + inner, whole)
+    for whole, inner in files_below(prefix):
+        if inner.startswith(LEFT_OUT):
+            continue
+        scheme = "scripts/" + inner[4:] if inner.startswith("bin/") else "data/" + inner
+        wheel.add_file("%s.data/%s" % (name, scheme), whole)
+    wheel.add(wheel.info + "/METADATA", (METADATA % (version, read("README.md"))).encode())
+    wheel.add(wheel.info + "/licenses/LICENSE", read("LICENSE").encode())
+    tags = "".join("Tag: %s-%s-%s\n" % (python, abi, platform) for platform in platforms.split("."))
+    wheel.add(wheel.info + "/WHEEL",
+              ("Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\n" + tags).encode())
+    wheel.close()
+    print(path)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])

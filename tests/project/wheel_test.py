@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A wheel of this build's programs in a fresh environment: what it runs, and what its removal leaves.
+
+    wheel_test.py [WHEEL]      another wheel, with the Python of this script
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+BIN = os.environ.get("DDPRUN_BIN_DIR", "")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+from ports import free_port  # noqa: E402
+
+WHEEL = sys.argv.pop() if sys.argv[-1].endswith(".whl") else None
+PACK = os.path.join(SOURCE, "packaging/pack_wheel.py")
+
+
+def files_below(folder):
+    return {os.path.join(path, name) for path, _, names in os.walk(folder) for name in names}
+
+
+class Wheel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+        cls.environment = {k: v for k, v in os.environ.items() if not k.startswith(("DDPRUN_", "PYTHON"))}
+        cls.environment.update(TMPDIR=cls.folder, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_CACHE_DIR="1")
+        cls.wheel = WHEEL or cls.pack("dist")
+        cls.venv = os.path.join(cls.folder, "venv")
+        cls.run_command(sys.executable, "-m", "venv", cls.venv)
+        cls.before = files_below(cls.venv)
+        cls.run_command(cls.bin("pip"), "install", "--quiet", "--no-index", cls.wheel)
+
+    @classmethod
+    def pack(cls, into):
+        stage = os.path.join(cls.folder, "stage")
+        cls.run_command("cmake", "--install", os.path.dirname(BIN), "--strip", "--prefix", stage)
+        tag = "py3-none-linux_" + os.uname().machine
+        cls.run_command(sys.executable, PACK, stage, tag, os.path.join(cls.folder, into))
+        return os.path.join(cls.folder, into, os.listdir(os.path.join(cls.folder, into))[0])
+
+    @classmethod
+    def run_command(cls, *command, status=0):
+        done = subprocess.run(command, cwd=cls.folder, env=cls.environment, text=True, capture_output=True, timeout=120)
+        print((done.stdout + done.stderr)[-2000:])
+        assert done.returncode == status, (command, done.returncode)
+        return done.stdout
+
+    @classmethod
+    def bin(cls, name):
+        return os.path.join(cls.venv, "bin", name)
+
+    def test_a_job_runs_and_its_workers_have_the_package(self):
+        code = "import ddprun, os; ddprun.step(1); print('connected', ddprun.connected(), os.environ['RANK'])"
+        for command in ([self.bin("ddprun")], [self.bin("python"), "-m", "ddprun"]):
+            said = self.run_command(*command, "--standalone", "--nproc_per_node=2", "--no-python", self.bin("python"), "-c", code)
+            self.assertIn("connected True 0", said)
+            self.assertIn("connected True 1", said)
+
+    def test_a_worker_that_fails_comes_back_and_two_nodes_meet(self):
+        with open(os.path.join(self.folder, "twice.py"), "w", encoding="utf-8") as program:
+            program.write("import os, sys\nprint('size', os.environ['WORLD_SIZE'])\n"
+                          "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
+        command = [self.bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--max_restarts=1", "--rdzv_id=j",
+                   "--rdzv_endpoint=127.0.0.1:%d" % free_port(), "twice.py"]
+        nodes = [subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT) for _ in range(2)]
+        for node in nodes:
+            said = node.communicate(timeout=60)[0]
+            print(said)
+            self.assertEqual(node.returncode, 0)
+            self.assertEqual(said.count("size 2"), 2)
+
+    def test_launch_needs_no_path(self):
+        with open(os.path.join(self.folder, "launch.py"), "w", encoding="utf-8") as program:
+            program.write("import ddprun\n\ndef f(x):\n    return x * 2\n\n"
+                          "if __name__ == '__main__':\n    print(ddprun.launch(f, 21, nproc_per_node=2))\n")
+        self.assertIn("[42, 42]", self.run_command(self.bin("python"), "launch.py"))
+
+    def test_compat_is_installed_where_it_is_asked_for_alone(self):
+        code = "import sys; print('ddprun.compat' in sys.modules)"
+        self.assertIn("False", self.run_command(self.bin("python"), "-c", code))
+        self.assertIn("True", self.run_command("env", "DDPRUN_COMPAT=1", self.bin("python"), "-c", code))
+
+    def test_the_same_files_make_the_same_bytes(self):
+        if WHEEL:
+            self.skipTest("it was packed elsewhere")
+        contents = []
+        for name in (self.wheel, self.pack("again")):
+            with open(name, "rb") as file:
+                contents.append(file.read())
+        self.assertEqual(*contents)
+
+    def test_zz_its_removal_leaves_nothing(self):
+        self.run_command(self.bin("pip"), "uninstall", "--quiet", "--yes", "ddprun")
+        left = {name for name in files_below(self.venv) - self.before if "__pycache__" not in name}
+        self.assertEqual(left, set())
+
+
+if __name__ == "__main__":
+    runner.main()
