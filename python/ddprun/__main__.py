@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m ddprun FLAGS PROGRAM …: the launcher, as `ddprun FLAGS PROGRAM …`."""
+"""python -m ddprun FLAGS PROGRAM …: as `ddprun FLAGS PROGRAM …`, with this Python for scripts."""
 import os
 import sys
 
-from .program import path
+from .program import environment, path
 
 if __name__ == "__main__":
     try:
         program = path()
     except FileNotFoundError as error:
         sys.exit("ddprun: %s" % error)
-    os.execv(program, ["ddprun"] + sys.argv[1:])
+    os.execve(program, ["ddprun"] + sys.argv[1:], environment())

@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
 
     pipe = subprocess.PIPE if pumps else None
     process = subprocess.Popen([program.path(), *arguments], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
-                               preexec_fn=end_with_parent)
+                               env=program.environment(), preexec_fn=end_with_parent)
     threads = [threading.Thread(target=_pump, args=ends, daemon=True)
                for ends in zip((process.stdout, process.stderr), pumps)]
     for thread in threads:

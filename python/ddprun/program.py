@@ -8,6 +8,11 @@ import sys
 import sysconfig
 
 
+def environment() -> dict[str, str]:
+    """This process' one, in which ddprun takes this Python for scripts."""
+    return {"PYTHON_EXEC": sys.executable, **os.environ}
+
+
 def path() -> str:
     """$DDPRUN_PROGRAM, else the one installed with this package, else the first one in PATH.
 

@@ -14,10 +14,11 @@ BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import runner  # noqa: E402
 
-# As a user writes it. Without cloudpickle the workers import this script for its functions.
+# As a user writes it who has no cloudpickle: the workers import this script for its functions.
 HEAD = """
 import os, sys, time
 import ddprun
+sys.modules["cloudpickle"] = None
 """
 MAIN = """
 if __name__ == "__main__":
@@ -99,7 +100,7 @@ class Launch(unittest.TestCase):
         self.assertIn("['again']", out)
 
     def test_what_cannot_be_sent_is_named(self):
-        status, _, err = self.run_script("sys.modules['cloudpickle'] = None", "ddprun.launch(lambda: 1, nproc_per_node=1)")
+        status, _, err = self.run_script("", "ddprun.launch(lambda: 1, nproc_per_node=1)")
         self.assertEqual(status, 1)
         self.assertRegex(err.splitlines()[-1], "TypeError: can't send <function <lambda> .*pip install cloudpickle")
         with subprocess.Popen([sys.executable, "-c", "import ddprun, sys\nsys.modules['cloudpickle'] = None\ndef f(): pass\nddprun.launch(f)"], text=True,

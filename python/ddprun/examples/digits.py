@@ -12,7 +12,7 @@ import gzip
 import os
 import sys
 
-NUM_EPOCHS = 5
+NUM_EPOCHS = 8
 BATCH = 50
 IMAGE_BYTES = 28 * 28
 
@@ -53,7 +53,7 @@ def main() -> None:
     network = nn.Sequential(nn.Conv2d(1, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 5, padding=2),
                             nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 49, 10))
     model = nn.parallel.DistributedDataParallel(network)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     images, labels = images_and_labels("train")
     step = 0
     for epoch in range(NUM_EPOCHS):
