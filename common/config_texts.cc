@@ -10,7 +10,6 @@
 
 #include "common/env_names.h"
 #include "common/error.h"
-#include "common/peer_user.h"
 #include "common/regular_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -28,21 +27,6 @@ std::string directory_of(const std::string& path) {
 
 [[noreturn]] void throw_unreadable(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
-}
-
-// Why a file that nobody named can't be obeyed; empty: it can.
-std::string danger_of(const struct stat& info) {
-  const bool is_mine = info.st_uid == ::geteuid();
-  if (!is_mine && info.st_uid != 0 && !is_outsider(info.st_uid)) {
-    return concat("it belongs to user ", info.st_uid, ", who could change what user ", ::geteuid(),
-                  " runs: make it yours or root's, or set XDG_CONFIG_HOME");
-  }
-  if ((info.st_mode & S_IWOTH) != 0) return "everybody may change it: chmod o-w";
-  const bool is_roots_group = info.st_gid == 0 || info.st_gid == ::getegid();
-  if (::geteuid() == 0 && !is_roots_group && (info.st_mode & S_IWGRP) != 0) {
-    return concat("group ", info.st_gid, " may change what root runs: chmod g-w");
-  }
-  return {};
 }
 
 enum class Absence { kPresent, kNotThere, kHidden };
@@ -65,8 +49,11 @@ std::string read_config(const std::string& path, bool is_named, Absence* absence
   if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
     throw_unreadable(path, "it is no regular file");
   }
-  if (const std::string danger = is_named ? "" : danger_of(info); !danger.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, concat("won't obey ", one_line(path), ": ", danger));
+  const std::string danger = is_named ? "" : change_danger(info, Outsiders::kAsRoot);
+  if (!danger.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("won't obey ", one_line(path), ": ", danger,
+                       ": make it yours or root's alone (chmod go-w), or set XDG_CONFIG_HOME"));
   }
   std::string text;
   std::array<char, 4096> buffer;

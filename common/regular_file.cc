@@ -2,12 +2,14 @@
 #include "common/regular_file.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
 
 #include "common/error.h"
+#include "common/peer_user.h"
 #include "common/text.h"
 
 namespace ddprun {
@@ -68,6 +70,18 @@ RegularFile open_regular_file_to_append(const std::string& path, mode_t mode, in
   // Workers get it, too: to them it is like any other file.
   if (file.fd) ::fcntl(file.fd.get(), F_SETFL, O_APPEND);
   return file;
+}
+
+std::string change_danger(const struct stat& info, Outsiders outsiders) {
+  const bool is_trusted = info.st_uid == ::geteuid() || info.st_uid == 0 ||
+                          (outsiders == Outsiders::kAsRoot && is_outsider(info.st_uid));
+  if (!is_trusted) return concat("it belongs to user ", info.st_uid, ", who could change it");
+  if ((info.st_mode & S_IWOTH) != 0) return "everybody could change it";
+  const bool is_roots_group = info.st_gid == 0 || info.st_gid == ::getegid();
+  if (::geteuid() == 0 && !is_roots_group && (info.st_mode & S_IWGRP) != 0) {
+    return concat("group ", info.st_gid, " could change it");
+  }
+  return {};
 }
 
 }  // namespace ddprun

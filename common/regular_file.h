@@ -31,4 +31,11 @@ RegularFile open_regular_file(const std::string& path);
 // The same to write at its end. It is made with `mode` where it is missing; `also`: O_TRUNC.
 RegularFile open_regular_file_to_append(const std::string& path, mode_t mode, int also = 0);
 
+// A text that names those who could change the file or directory of that stat(), besides this user
+// and root. It is "it belongs to user 7, who could change it", "everybody could change it", or for
+// root "group 7 could change it". Empty: nobody can. kAsRoot: users outside this user namespace,
+// who look all alike, are trusted like root.
+enum class Outsiders { kAsRoot, kAsOthers };
+std::string change_danger(const struct stat& info, Outsiders outsiders);
+
 }  // namespace ddprun

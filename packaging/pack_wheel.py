@@ -7,12 +7,16 @@
 pip puts a wheel's data into the prefix of the environment. So the programs find their helpers and pages there as
 anywhere. The same files make the same bytes: times are $SOURCE_DATE_EPOCH's. Format:
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+
+It is also pip's way to build from source (PEP 517, pyproject.toml).
 """
 import base64
 import hashlib
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 
@@ -75,8 +79,12 @@ class Wheel:
         self.zip.close()
 
 
-def main(prefix, tag, folder):
-    version = re.search(r"^project\(ddprun VERSION ([0-9.]+)", read("CMakeLists.txt"), re.M).group(1)
+def version_of_tree():
+    return re.search(r"^project\(ddprun VERSION ([0-9.]+)", read("CMakeLists.txt"), re.M).group(1)
+
+
+def pack(prefix, tag, folder):
+    version = version_of_tree()
     python, abi, platforms = tag.split("-")
     name = "ddprun-" + version
     os.makedirs(folder, exist_ok=True)
@@ -97,10 +105,33 @@ def main(prefix, tag, folder):
     wheel.add(wheel.info + "/WHEEL",
               ("Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\n" + tags).encode())
     wheel.close()
-    print(path)
+    return path
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    build = os.path.join(SOURCE, "build/pip")
+    flags = ["-DCMAKE_BUILD_TYPE=Release", "-DDDPRUN_BUILD_ONCE=ON", "-DDDPRUN_BUILD_TESTS=OFF", "-DDDPRUN_BUILD_BENCH=OFF",
+             "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_WITH_CUDA=OFF"]
+    subprocess.run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", *flags], check=True)
+    subprocess.run(["cmake", "--build", build], check=True)
+    with tempfile.TemporaryDirectory() as prefix:
+        subprocess.run(["cmake", "--install", build, "--strip", "--prefix", prefix], check=True)
+        return os.path.basename(pack(prefix, "py3-none-linux_" + os.uname().machine, wheel_directory))
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    name = "ddprun-" + version_of_tree()
+    path = os.path.join(sdist_directory, name + ".tar.gz")
+    with tempfile.TemporaryDirectory() as folder:
+        information = os.path.join(folder, "PKG-INFO")
+        with open(information, "w", encoding="utf-8") as file:
+            file.write(METADATA % (version_of_tree(), read("README.md")))
+        subprocess.run(["git", "archive", "--format=tar.gz", "--prefix=%s/" % name, "--add-file=" + information,
+                        "-o", path, "HEAD"], cwd=SOURCE, check=True)
+    return os.path.basename(path)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    print(pack(*sys.argv[1:]))

@@ -126,6 +126,6 @@ cmake --build "$build/ddprun"
 
 say "packing"
 rm -rf "$build/stage"
-cmake --install "$build/ddprun" --prefix "$build/stage" >/dev/null
-wheel=$(packaging/pack_wheel.py "$build/stage" "py3-none-manylinux2014_$architecture.manylinux_2_17_$architecture" dist)
+DESTDIR=$build/stage cmake --install "$build/ddprun" --prefix /usr >/dev/null
+wheel=$(packaging/pack_wheel.py "$build/stage/usr" "py3-none-manylinux2014_$architecture.manylinux_2_17_$architecture" dist)
 ls -l "$wheel"

@@ -73,7 +73,6 @@ std::string access_problem(const CgroupTree& tree, const std::string& directory,
   return {};
 }
 
-constexpr int kDeepest = 32;
 constexpr std::size_t kMostShown = 5, kMostCommandBytes = 80;
 
 void add_pids(const CgroupTree& tree, const std::string& file, std::vector<pid_t>& pids) {
@@ -82,12 +81,11 @@ void add_pids(const CgroupTree& tree, const std::string& file, std::vector<pid_t
   }
 }
 
-void collect(const CgroupTree& tree, const std::string& directory, int depth,
-             std::vector<pid_t>& pids) {
+// It ends where a path becomes too long for the kernel.
+void collect(const CgroupTree& tree, const std::string& directory, std::vector<pid_t>& pids) {
   add_pids(tree, directory + "/cgroup.procs", pids);
-  if (depth == kDeepest) return;
   for (const std::string& name : tree.children(directory)) {
-    collect(tree, directory + "/" + name, depth + 1, pids);
+    collect(tree, directory + "/" + name, pids);
   }
 }
 
@@ -239,13 +237,13 @@ CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user) {
 
 std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory) {
   std::vector<pid_t> pids;
-  collect(tree, directory, 0, pids);
+  collect(tree, directory, pids);
   return pids;
 }
 
 std::vector<pid_t> processes_directly_in(const CgroupTree& tree, const std::string& directory) {
   std::vector<pid_t> pids;
-  collect(tree, directory, kDeepest, pids);
+  add_pids(tree, directory + "/cgroup.procs", pids);
   return pids;
 }
 

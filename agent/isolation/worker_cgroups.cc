@@ -38,18 +38,6 @@ std::optional<std::uint64_t> bytes_in(const std::string& text) {
   return in >> bytes ? std::optional(bytes) : std::nullopt;
 }
 
-constexpr int kDeepestCgroup = 32;
-
-bool remove_below(CgroupTree& tree, const std::string& directory, int depth) {
-  if (depth < kDeepestCgroup) {
-    for (const std::string& name : tree.children(directory)) {
-      remove_below(tree, directory + "/" + name, depth + 1);
-    }
-  }
-  const int error = tree.remove(directory);
-  return error == 0 || error == ENOENT;
-}
-
 void must(int error, const std::string& what) {
   if (error != 0) throw Error(ErrorCode::kSystem, concat(what, ": ", errno_text(error)));
 }
@@ -112,7 +100,12 @@ bool is_empty_cgroup(const CgroupTree& tree, const std::string& directory) {
 }
 
 bool remove_cgroups(CgroupTree& tree, const std::string& directory) {
-  return remove_below(tree, directory, 0);
+  // It ends where a path becomes too long for the kernel.
+  for (const std::string& name : tree.children(directory)) {
+    remove_cgroups(tree, directory + "/" + name);
+  }
+  const int error = tree.remove(directory);
+  return error == 0 || error == ENOENT;
 }
 
 UniqueFd make_locked_cgroup(CgroupTree& tree, const std::string& directory) {

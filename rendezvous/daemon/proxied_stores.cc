@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "common/bounded_call.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -38,7 +39,6 @@ struct ProxiedStores::Round {
         total(std::move(of_all)) {
     count();
   }
-  ~Round() { count({}); }
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
 
@@ -66,7 +66,13 @@ ProxiedStores::ProxiedStores(Options options)
 
 std::shared_ptr<ProxiedStores::Round> ProxiedStores::make_round(std::uint64_t job,
                                                                 std::uint64_t round) {
-  return std::make_shared<Round>(job, round, limits_, options_.of_job.requests, usage_);
+  const auto end = [](Round* ended) {
+    const bool is_large = ended->store.total_bytes() >= store::kMostBytesFreedHere;
+    ended->count({});
+    std::shared_ptr<Round> owned(ended);
+    if (is_large) destroy_elsewhere(std::move(owned));
+  };
+  return {new Round(job, round, limits_, options_.of_job.requests, usage_), end};
 }
 
 // ---- what agents say ----

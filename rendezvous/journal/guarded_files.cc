@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "common/error.h"
+#include "common/regular_file.h"
 #include "common/text.h"
 
 namespace ddprun::journal {
@@ -58,20 +59,12 @@ std::string holder_of(int lock) {
 }
 
 void refuse_others(const fs::path& path, const struct stat& info) {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument,
-                concat("won't go on with ", path.string(), ": ", why,
-                       " and run commands as the users of jobs: give ddprund a directory of its "
-                       "own (chmod 700)"));
-  };
-  if (info.st_uid != ::geteuid() && info.st_uid != 0) {
-    refuse(concat("it belongs to user ", info.st_uid, ", who could change it"));
-  }
-  if ((info.st_mode & S_IWOTH) != 0) refuse("everybody could change it");
-  const bool is_roots_group = info.st_gid == 0 || info.st_gid == ::getegid();
-  if (::geteuid() == 0 && !is_roots_group && (info.st_mode & S_IWGRP) != 0) {
-    refuse(concat("group ", info.st_gid, " could change it"));
-  }
+  const std::string danger = change_danger(info, Outsiders::kAsOthers);
+  if (danger.empty()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("won't go on with ", path.string(), ": ", danger,
+                     " and run commands as the users of jobs: give ddprund a directory of its "
+                     "own (chmod 700)"));
 }
 
 UniqueFd open_file(const fs::path& file, int flags) {

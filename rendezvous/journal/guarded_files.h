@@ -23,8 +23,7 @@ void refuse_if_taken(const std::filesystem::path& path, int code);
 std::string holder_of(int lock);
 
 // The rows have commands that run as many users: one who can change them runs commands as these.
-// The rule is that of a configuration (common/config_texts.h), but for a user namespace: nobody
-// outside of it is trusted. Throws Error(kInvalidArgument).
+// Throws Error(kInvalidArgument).
 void refuse_others(const std::filesystem::path& path, const struct stat& info);
 
 // Opens one of a journal's files, with O_CREAT for their owner alone. None: errno says why. A pipe

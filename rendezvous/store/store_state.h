@@ -72,6 +72,9 @@ struct Outcome {
   std::size_t work = 0;        // That it took, in look-ups of a key: 100 to 500 ns each.
 };
 
+// Larger ones are to be destroyed on another thread: a million keys take 0.1 s.
+inline constexpr std::size_t kMostBytesFreedHere = std::size_t{1} << 20;
+
 class StoreState {
  public:
   // `max_total_bytes`: keys, values (also those that only a reply still holds), waits and 128 bytes

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/bounded_call.h"
 #include "common/cgroup_limits.h"
 #include "common/check.h"
 #include "common/clock.h"
@@ -56,7 +57,11 @@ epoll_event make_event(std::uint32_t events, std::uint32_t generation, std::uint
 
 class LocalBackend final : public Backend {
  public:
-  explicit LocalBackend(std::size_t max_total_bytes) : state_(max_total_bytes) {}
+  explicit LocalBackend(std::size_t max_total_bytes)
+      : owned_(std::make_shared<StoreState>(max_total_bytes)), state_(*owned_) {}
+  ~LocalBackend() override {
+    if (state_.total_bytes() >= kMostBytesFreedHere) destroy_elsewhere(std::move(owned_));
+  }
 
   const Outcome& step(ConnectionId from, const Request& request, std::string_view) override {
     return state_.step(from, request);
@@ -73,7 +78,8 @@ class LocalBackend final : public Backend {
   std::size_t total_bytes() const override { return state_.total_bytes(); }
 
  private:
-  StoreState state_;
+  std::shared_ptr<StoreState> owned_;
+  StoreState& state_;
 };
 
 // All sockets are in one level-triggered epoll set of the server's own, and only that set's

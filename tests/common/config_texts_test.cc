@@ -57,8 +57,9 @@ TEST_CASE("config_texts: a configuration that everybody may change is refused") 
   home.set_mode(0664);  // the mode of systems on which each user has a group
   CHECK(home.problem() == "");
   home.set_mode(0666);
-  CHECK(home.problem() ==
-        concat("won't obey ", home.path(), ": everybody may change it: chmod o-w"));
+  CHECK(home.problem() == concat("won't obey ", home.path(),
+                                 ": everybody could change it: make it yours or root's alone "
+                                 "(chmod go-w), or set XDG_CONFIG_HOME"));
   CHECK(home.problem(true) == "");  // some file systems show all files with this mode
 }
 
@@ -68,11 +69,11 @@ TEST_CASE(
   Home home;
   home.give_to(12345, 0);
   CHECK_THAT(home.problem(),
-             Contains("it belongs to user 12345, who could change what user 0 runs"));
+             Contains("it belongs to user 12345, who could change it: make it yours"));
   CHECK(home.problem(true) == "");
   home.give_to(0, 12345);
   CHECK(home.problem() == "");
   home.set_mode(0664);
-  CHECK_THAT(home.problem(), Contains("group 12345 may change what root runs: chmod g-w"));
+  CHECK_THAT(home.problem(), Contains("group 12345 could change it: make it yours"));
   CHECK(home.problem(true) == "");
 }

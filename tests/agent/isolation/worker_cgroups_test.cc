@@ -250,6 +250,8 @@ TEST_CASE("worker cgroups: a round that a crash left is removed, one that lives 
     node.tree->make(round);
     node.tree->make(round + "/worker-0");
   }
+  std::string inner = left + "/worker-0";
+  for (int depth = 0; depth < 100; ++depth) node.tree->make(inner += "/d");
   const UniqueFd lock = node.tree->open(live);
   REQUIRE(::flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
   WorkerCgroups cgroups = node.cgroups();

@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "rendezvous/journal/row.h"
 #include "tests/rendezvous/store/all_requests.h"
+#include "tests/rendezvous/store/many_keys.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -598,6 +599,30 @@ TEST_CASE("ProxiedStores: a node that has replies which the journal lost is told
   after.received(1, seat_of(0), node.next_frame(), kNow);
   REQUIRE(troubles.size() == 1);
   CHECK(troubles[0] == "a store proxy has replies that are not known here");
+}
+
+TEST_CASE("ProxiedStores: nobody waits while the many keys of a store that ends are freed") {
+  std::vector<std::string> said;
+  auto plain = options([&](auto, const std::string& message) { said.push_back(message); });
+  plain.is_journalled = false;
+  ProxiedStores stores(plain);
+  Node node;
+  for (int key = 0; key < kManyKeys; ++key) {
+    node.ask(1, request_of(Opcode::kSet, std::to_string(key)));
+  }
+  do {
+    stores.received(1, seat_of(0), node.next_frame(), kNow);
+    while (stores.next_turn()) stores.go_on(kNow);
+    stores.release(stores.take_marks());
+    for (const std::string& message : std::exchange(said, {})) node.hear(message);
+  } while (!node.all_heard());
+  REQUIRE(stores.usage().keys == kManyKeys);
+  const double took = cpu_seconds_of([&] {
+    stores.keep_only([](std::uint64_t) { return false; });
+    stores.closed(1);
+  });
+  CHECK(stores.usage().keys == 0);
+  CHECK(took < seconds_to_free_many_keys() / 4);
 }
 
 TEST_CASE("store limits: names and units") {

@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <ctime>
 #include <numeric>
 #include <random>
 #include <string>
@@ -14,20 +13,11 @@
 #include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/thread_cpu.h"
 
 using namespace ddprun;
 using namespace ddprun::store;
 using namespace ddprun::store::testing;
-
-namespace {
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-}  // namespace
 
 // The keys are deleted in random order, so that the freed blocks of memory are not neighbours. The
 // large value and the second SETs are there for that memory. This is the first test, because the
@@ -38,17 +28,17 @@ TEST_CASE("StoreState: no request of millions takes long") {
   std::iota(numbers.begin(), numbers.end(), 0);
   StoreState state;
   double longest = 0;
-  const double start = cpu_seconds();
+  const double start = test::thread_cpu_seconds();
   double before = start;
   const auto step = [&](Opcode opcode, std::string_view key, std::string_view value = {}) {
     state.step(1, request_of(opcode, key, value));
-    const double now = cpu_seconds();
+    const double now = test::thread_cpu_seconds();
     longest = std::max(longest, now - before);
     before = now;
   };
   for (const std::size_t number : numbers) step(Opcode::kSet, std::to_string(number));
   std::shuffle(numbers.begin(), numbers.end(), std::mt19937(1));
-  before = cpu_seconds();
+  before = test::thread_cpu_seconds();
   for (const std::size_t number : numbers) step(Opcode::kDeleteKey, std::to_string(number));
   step(Opcode::kSet, "large", std::string(60'000, 'x'));
   for (const std::size_t number : numbers) step(Opcode::kSet, std::to_string(number));

@@ -12,6 +12,7 @@
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/store/all_requests.h"
+#include "tests/rendezvous/store/many_keys.h"
 #include "tests/rendezvous/store_server/server_thread.h"
 #include "tests/support/catch.h"
 
@@ -414,6 +415,24 @@ TEST_CASE("StoreServer: a listener that fails is said once, others are served, l
   REQUIRE(::listen(same.get(), 10) == 0);  // it listens at another port
   CHECK(is_answered({"127.0.0.1", local_address(same.get()).port()}));
   CHECK(log.all().size() == 1);
+}
+
+TEST_CASE("StoreServer: nobody waits while the many keys of one that ends are freed", "[net]") {
+  boost::asio::io_context io;
+  std::optional<StoreServer> server(std::in_place, io, StoreServerOptions{});
+  UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
+  const Endpoint endpoint{"127.0.0.1", local_address(listener.get()).port()};
+  server->listen(std::move(listener));
+  std::thread client([&] {
+    TcpStore store(endpoint);
+    for (int key = 0; key < kManyKeys; ++key) store.set(std::to_string(key), "");
+    store.ping();
+    io.stop();
+  });
+  io.run();
+  client.join();
+  REQUIRE(server->stats().num_keys >= kManyKeys);
+  CHECK(cpu_seconds_of([&] { server.reset(); }) < seconds_to_free_many_keys() / 4);
 }
 
 TEST_CASE("StoreServer: raises the soft limit of descriptors to the hard one", "[net]") {

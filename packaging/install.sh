@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs ddprun from the folder of this script: programs, helpers, manual pages, systemd units.
+#
+#   ./install.sh [--prefix DIR]        default: /usr/local
+#   ./install.sh --uninstall [--prefix DIR]
+#
+# Nothing is started or enabled. A configuration in /etc/ddprun stays as it is.
+set -eu
+prefix=/usr/local uninstall=no
+while [ $# -gt 0 ]; do
+  case $1 in
+    --prefix) prefix=${2:?install.sh: --prefix wants a directory}; shift ;;
+    --prefix=*) prefix=${1#*=} ;;
+    --uninstall) uninstall=yes ;;
+    -h|--help) sed -n '3,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "install.sh: unknown argument '$1' (--prefix DIR, --uninstall)" >&2; exit 2 ;;
+  esac
+  shift
+done
+case $prefix in
+  /*) ;;
+  *) echo "install.sh: --prefix wants an absolute path, got '$prefix'" >&2; exit 2 ;;
+esac
+prefix=${prefix%/}
+list=$prefix/share/ddprun/installed
+remove() {
+  while IFS= read -r file; do rm -f "$prefix/$file"; done <"$list"
+  # Folders that are empty now, the innermost first.
+  sed -n 's|/[^/]*$||p' "$list" | sort -ru | while IFS= read -r folder; do
+    while [ -n "$folder" ] && rmdir "$prefix/$folder" 2>/dev/null; do
+      case $folder in */*) folder=${folder%/*} ;; *) folder= ;; esac
+    done
+  done
+}
+if [ $uninstall = yes ]; then
+  [ -e "$list" ] || { echo "install.sh: ddprun is not installed in $prefix: there is no $list" >&2; exit 1; }
+  echo share/ddprun/installed >>"$list"
+  copy=$(mktemp); cp "$list" "$copy"; list=$copy
+  remove
+  rm -f "$copy"
+  echo "install.sh: removed from $prefix"
+  exit 0
+fi
+cd "$(dirname "$0")"
+mkdir -p "$prefix" && [ -w "$prefix" ] || { echo "install.sh: can't write to $prefix: run it as root, or give --prefix" >&2; exit 1; }
+[ ! -e "$list" ] || remove  # files of another version that this one doesn't have
+new=$(mktemp)
+find bin lib libexec share ! -type d | sort >"$new"
+while IFS= read -r file; do
+  mkdir -p "$prefix/$(dirname "$file")"
+  rm -f "$prefix/$file"  # a running program keeps its file
+  cp -P "$file" "$prefix/$file"
+done <"$new"
+for unit in lib/systemd/system/*; do
+  sed "s|/usr/bin/|$prefix/bin/|" "$unit" >"$prefix/$unit"
+done
+mkdir -p "$prefix/share/ddprun"
+mv "$new" "$list"
+chmod 644 "$list"
+echo "install.sh: installed in $prefix: $("$prefix/bin/ddprun" --version | head -1)"

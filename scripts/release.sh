@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes all files of a release in dist/ and tags the commit: wheels and tarballs for x86-64 and ARM64, RPMs, Debian packages
+# for the release of Debian here, the source, a bill of materials (SPDX) and SHA256SUMS. Publishes nothing.
+#
+#   scripts/release.sh [--no-tag]      --no-tag: makes the files only, also of a tree with changes
+#
+# The version is CMakeLists.txt's. CHANGELOG.md has to have its section. The same commit makes the same bytes on the same
+# release of Debian. Needs what scripts/wheel.sh needs, and qemu-user for ARM64, rpm, dpkg-dev.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tag=yes
+case ${1:-} in
+  "") ;;
+  --no-tag) tag=no ;;
+  -h|--help) sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *) echo "release: unknown argument '$1' (--no-tag)" >&2; exit 2 ;;
+esac
+refuse() { echo "release: $*" >&2; exit 2; }
+version=$(sed -n 's/^project(ddprun VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+if [ $tag = yes ]; then
+  [ -z "$(git status --porcelain)" ] || refuse "the tree has changes: commit them first"
+  grep -q "^## \[$version\] - 20..-..-..$" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## [$version] - DATE\""
+  ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || refuse "v$version is tagged: set a new version in CMakeLists.txt"
+fi
+for program in qemu-aarch64 rpmbuild dpkg-shlibdeps tclsh tic; do
+  command -v "$program" >/dev/null || refuse "no $program here: apt-get install qemu-user rpm dpkg-dev tcl ncurses-bin"
+done
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+rm -rf dist
+
+# The same names, owners and times each time.
+pack() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -c "$2" | gzip -9n >"$3"; }
+for architecture in x86_64 aarch64; do
+  scripts/wheel.sh $architecture
+  stage=$PWD/build/wheel/$architecture/stage
+  name=ddprun-$version-linux-$architecture
+  rm -rf "build/$name" && mkdir "build/$name"
+  cp -a "$stage/usr/." packaging/install.sh LICENSE README.md "build/$name"
+  pack build "$name" "dist/$name.tar.gz"
+  rpmbuild -bb --quiet --target $architecture packaging/ddprun.spec --define "ddprun_version $version" \
+    --define "ddprun_tree $stage" --define "_topdir $PWD/build/rpm" --define "_rpmdir $PWD/dist" \
+    --define "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" --define "_buildhost reproducible" \
+    --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1"
+done
+
+cmake --preset release -B build/package -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF \
+  -DDDPRUN_WITH_TORCH=OFF >build/package.log
+cmake --build build/package
+(cd build/package && cpack -G DEB >>../package.log)
+cp build/package/packages/*.deb dist/
+
+PYTHONPATH=packaging python3 -B -c 'import pack_wheel; pack_wheel.build_sdist("dist")'
+packaging/sbom.py "$version" build/wheel/x86_64/dependencies >"dist/ddprun-$version.spdx.json"
+(cd dist && sha256sum -- * >SHA256SUMS)
+if [ $tag = yes ]; then git tag -a "v$version" -m "ddprun $version"; fi
+ls -l dist
+echo "release: ddprun $version is in dist/$([ $tag = no ] || echo ", tagged v$version; push the tag yourself")"
