@@ -147,14 +147,15 @@ TEST_CASE("WorkerGroup: a child of a wrapper that died at SIGTERM has the grace 
   CHECK(run.out().find("saved") != std::string::npos);
 }
 
-// A data loader, recognised because it runs its parent's program.
+// A data loader, recognised because it runs its parent's program. The parent's trap is to be set
+// before it: a test goes on when the loader is up.
 const std::string kLoader =
     "(trap 'echo loader asked; exit' TERM; echo up; while :; do sleep 0.01; done) & ";
 
 TEST_CASE("WorkerGroup: a worker that handles the signal has its data loaders to its end",
           "[proc]") {
   const std::string worker =
-      kLoader + "trap 'sleep 0.1; echo saved; exit' TERM; while :; do wait; done";
+      "trap 'sleep 0.1; echo saved; exit' TERM; " + kLoader + "while :; do wait; done";
   auto spec = GroupFixture::shell(GENERATE(false, true) ? "sh -c \"$SELF\"; :" : worker);
   spec.environment.push_back("SELF=" + worker);
   GroupFixture run;
@@ -171,7 +172,8 @@ TEST_CASE("WorkerGroup: a worker that handles the signal has its data loaders to
 
 TEST_CASE("WorkerGroup: what a worker starts at the signal, to save, is let alone", "[proc]") {
   GroupFixture run;
-  run.start_shells({kLoader + "trap 'sleep 0.2 && echo saved; exit' TERM; while :; do wait; done"});
+  run.start_shells(
+      {"trap 'sleep 0.2 && echo saved; exit' TERM; " + kLoader + "while :; do wait; done"});
   REQUIRE(run.wait_output("up"));
   REQUIRE(run.stop_and_wait());
   CHECK(run.out().find("saved") != std::string::npos);
@@ -182,7 +184,7 @@ TEST_CASE(
     "[proc]") {
   GroupFixture run;
   run.start_shells(
-      {kLoader + "trap 'echo waiting' TERM; while kill -0 $!; do wait; done; echo over"});
+      {"trap 'echo waiting' TERM; " + kLoader + "while kill -0 $!; do wait; done; echo over"});
   REQUIRE(run.wait_output("up"));
   const auto begin = Clock::now();
   REQUIRE(run.stop_and_wait(seconds(2)));
