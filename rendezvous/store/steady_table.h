@@ -41,7 +41,19 @@ class SteadyTable {
   SteadyTable(const SteadyTable&) = delete;
   SteadyTable& operator=(const SteadyTable&) = delete;
   ~SteadyTable() {
-    while (first_ != nullptr) delete std::exchange(first_, first_->after_);
+    clear([](Entry&) {});
+  }
+
+  // Erases all entries, each after a call of `before`.
+  template <typename Function>
+  void clear(Function before) {
+    while (first_ != nullptr) {
+      before(*first_);
+      delete std::exchange(first_, first_->after_);
+    }
+    last_ = nullptr;
+    size_ = 0;
+    parts_.clear();
   }
 
   std::size_t size() const { return size_; }

@@ -56,6 +56,14 @@ std::size_t bytes_of(const std::vector<std::string_view>& strings) {
 
 }  // namespace
 
+// Other threads may need memory meanwhile, and would join what is freed here.
+StoreState::~StoreState() {
+  values_.clear([this](auto&) { collect_freed(); });
+  queues_.clear([this](auto& queue) {
+    for (; !queue.value.empty(); queue.value.pop_front()) collect_freed();
+  });
+}
+
 const Outcome& StoreState::step(ConnectionId from, const Request& request,
                                 std::string_view growth_refusal) {
   growth_refusal_ = growth_refusal;

@@ -81,6 +81,7 @@ class StoreState {
   // for each of them and for each key of a wait. A request that would go beyond it changes nothing
   // and closes its sender. None: there is no limit but what step() is told.
   explicit StoreState(std::size_t max_total_bytes = kNoLimit) : max_total_bytes_(max_total_bytes) {}
+  ~StoreState();
   StoreState(const StoreState&) = delete;
   StoreState& operator=(const StoreState&) = delete;
 
