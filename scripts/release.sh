@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes all files of a release in dist/ and tags the commit: wheels and tarballs for x86-64 and ARM64, RPMs, Debian packages
-# for the release of Debian here, the source, a bill of materials (SPDX) and SHA256SUMS. Publishes nothing.
+# Makes all files of a release in dist/ and tags the commit. They are wheels, tarballs and RPMs for x86-64 and ARM64, Debian
+# packages for the release of Debian here, the source, a bill of materials (SPDX) and SHA256SUMS. Publishes nothing.
 #
 #   scripts/release.sh [--no-tag]      --no-tag: makes the files only, also of a tree with changes
 #
@@ -14,7 +14,7 @@ tag=yes
 case ${1:-} in
   "") ;;
   --no-tag) tag=no ;;
-  -h|--help) sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h|--help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   *) echo "release: unknown argument '$1' (--no-tag)" >&2; exit 2 ;;
 esac
 refuse() { echo "release: $*" >&2; exit 2; }
