@@ -2,6 +2,7 @@
 #include "agent/progress_pages.h"
 
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,14 +11,14 @@
 
 #include "common/check.h"
 #include "common/error.h"
+#include "common/memory.h"
 
 namespace ddprun::agent {
 namespace {
 
 // A worker that could shrink the file would kill the agent by SIGBUS.
 UniqueFd make_memory() {
-  UniqueFd memory(::memfd_create("ddprun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!memory) throw_system_error("memfd_create of a progress page", errno);
+  UniqueFd memory = make_memory_file("ddprun-progress", MFD_ALLOW_SEALING);
   if (::ftruncate(memory.get(), kProgressPageBytes) != 0) {
     throw_system_error("ftruncate of a progress page", errno);
   }

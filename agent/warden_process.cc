@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 #include "agent/warden/process_tree.h"
 #include "common/child_process.h"
 #include "common/error.h"
+#include "common/memory.h"
 #include "common/process_facts.h"
 #include "common/text.h"
 #include "rendezvous/store_server/file_limit.h"
@@ -32,8 +32,7 @@ UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   add(*spawn.working_directory);
   for (const auto& part : *spawn.argv) add(part);
   for (const auto& part : *spawn.environment) add(part);
-  UniqueFd file(::memfd_create("ddprun-spawn", MFD_CLOEXEC));
-  if (!file) throw_system_error("memfd_create", errno);
+  UniqueFd file = make_memory_file("ddprun-spawn");
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;

@@ -10,6 +10,7 @@
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/memory.h"
 #include "common/peer_user.h"
 #include "common/regular_file.h"
 
@@ -81,7 +82,7 @@ Secret::Secret() {
 }
 
 Secret::~Secret() {
-  ::explicit_bzero(page_, page_bytes_);
+  wipe(page_, page_bytes_);
   ::munmap(page_, page_bytes_);
 }
 

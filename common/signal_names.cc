@@ -4,14 +4,34 @@
 #include <strings.h>
 
 #include <csignal>
-#include <cstring>
+#include <utility>
 
 #include "common/parsed_number.h"
 
 namespace ddprun {
+namespace {
+
+// As sigabbrev_np(3), which came with glibc 2.32. Null: it has none.
+const char* short_name(int signal_number) {
+  static constexpr std::pair<int, const char*> kNames[] = {
+      {SIGHUP, "HUP"},   {SIGINT, "INT"},       {SIGQUIT, "QUIT"}, {SIGILL, "ILL"},
+      {SIGTRAP, "TRAP"}, {SIGABRT, "ABRT"},     {SIGBUS, "BUS"},   {SIGFPE, "FPE"},
+      {SIGKILL, "KILL"}, {SIGUSR1, "USR1"},     {SIGSEGV, "SEGV"}, {SIGUSR2, "USR2"},
+      {SIGPIPE, "PIPE"}, {SIGALRM, "ALRM"},     {SIGTERM, "TERM"}, {SIGSTKFLT, "STKFLT"},
+      {SIGCHLD, "CHLD"}, {SIGCONT, "CONT"},     {SIGSTOP, "STOP"}, {SIGTSTP, "TSTP"},
+      {SIGTTIN, "TTIN"}, {SIGTTOU, "TTOU"},     {SIGURG, "URG"},   {SIGXCPU, "XCPU"},
+      {SIGXFSZ, "XFSZ"}, {SIGVTALRM, "VTALRM"}, {SIGPROF, "PROF"}, {SIGWINCH, "WINCH"},
+      {SIGIO, "POLL"},   {SIGPWR, "PWR"},       {SIGSYS, "SYS"}};
+  for (const auto& [number, name] : kNames) {
+    if (number == signal_number) return name;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 std::string signal_name(int signal_number) {
-  if (const char* name = sigabbrev_np(signal_number)) return std::string("SIG") + name;
+  if (const char* name = short_name(signal_number)) return std::string("SIG") + name;
   return "signal " + std::to_string(signal_number);
 }
 
@@ -22,7 +42,7 @@ std::optional<int> parse_signal(std::string_view text) {
   std::string name(text);
   if (strncasecmp(name.c_str(), "SIG", 3) == 0) name.erase(0, 3);
   for (int number = 1; number < NSIG; ++number) {
-    const char* candidate = sigabbrev_np(number);
+    const char* candidate = short_name(number);
     if (candidate && strcasecmp(candidate, name.c_str()) == 0) return number;
   }
   return std::nullopt;

@@ -18,6 +18,7 @@
 #include "common/byte_text.h"
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/memory.h"
 #include "common/random_id.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -61,8 +62,8 @@ class DraftFile {
     const ssize_t written = ::write(file.get(), text.data(), text.size());
     int error = written < 0 ? errno : 0;
     if (written >= 0 && written != static_cast<ssize_t>(text.size())) error = ENOSPC;
-    ::explicit_bzero(bytes.data(), bytes.size());
-    ::explicit_bzero(text.data(), text.size());
+    wipe(bytes.data(), bytes.size());
+    wipe(text.data(), text.size());
     // Over a network a full disk may be told of here alone; and who finds the file finds it whole.
     if (error == 0 && ::fsync(file.get()) != 0) error = errno;
     if (error == 0) return;

@@ -47,7 +47,7 @@ def read(*parts):
 
 def files_below(folder):
     for path, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and name[0] != ".")
         for name in sorted(names):
             whole = os.path.join(path, name)
             yield whole, os.path.relpath(whole, folder)

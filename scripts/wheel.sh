@@ -28,7 +28,7 @@ export DDPRUN_WHEEL_ARCHITECTURE=$architecture DDPRUN_WHEEL_TOOLS=$build/tools D
 export ZIG_GLOBAL_CACHE_DIR=$root/zig-cache ZIG_LOCAL_CACHE_DIR=$root/zig-cache
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-mkdir -p "$sources" "$build/tools" "$dependencies/include" "$dependencies/lib/cmake"
+mkdir -p "$sources" "$build/tools" "$dependencies/include" "$dependencies/lib" "$dependencies/cmake"
 
 say() { printf 'wheel: %s\n' "$*"; }
 # Runs `then…` once: not if `stamp` says that it was done. Its output is in a log.
@@ -37,7 +37,12 @@ once() {
   shift
   [ ! -e "$build/$name.done" ] || return 0
   say "$name"
-  "$@" >"$log" 2>&1 || { tail -20 "$log"; say "$name failed: $log"; exit 1; }
+  local status
+  set +e  # bash ignores it in a condition, also in a subshell there
+  (set -e; "$@") >"$log" 2>&1
+  status=$?
+  set -e
+  if [ $status -ne 0 ]; then tail -20 "$log"; say "$name failed: $log"; exit 1; fi
   touch "$build/$name.done"
 }
 
@@ -57,6 +62,7 @@ export CC=$build/tools/zig-cc AR=$build/tools/zig-ar RANLIB=$build/tools/zig-ran
 
 # The newest sources that Debian has for its release here. apt checks their signatures.
 get_sources() {
+  cd "$sources"
   local release keys=/usr/share/keyrings/debian-archive-keyring.gpg package
   release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
   mkdir -p apt/lists/partial apt/cache
@@ -65,12 +71,14 @@ get_sources() {
   local apt=(apt-get -o "Dir::Etc::SourceList=$PWD/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
              -o "Dir::State::lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache" -o APT::Sandbox::User=root)
   "${apt[@]}" update
+  # SQLite and ncurses with Debian's corrections. OpenSSL's own release has all of them.
+  "${apt[@]}" source sqlite3 ncurses
+  "${apt[@]}" source --tar-only openssl
+  tar xf openssl_*.orig.tar.gz
   for package in openssl sqlite3 ncurses; do
-    "${apt[@]}" source "$package"
     ln -sfn "$(find . -maxdepth 1 -type d -name "$package-[0-9]*" | sort -V | tail -1)" "$package"
   done
 }
-[ -e "$sources/.done" ] || { say "sources"; (cd "$sources" && get_sources) >"$root/sources.log" 2>&1; touch "$sources/.done"; }
 
 build_openssl() {
   rm -rf "$build/openssl" && cp -r "$sources/openssl/." "$build/openssl" && cd "$build/openssl"
@@ -91,7 +99,7 @@ build_sqlite() {
 build_ncurses() {
   rm -rf "$build/ncurses" && cp -r "$sources/ncurses/." "$build/ncurses" && cd "$build/ncurses"
   ./configure --host="$architecture-linux-gnu" --with-build-cc=cc --without-shared --with-normal --without-debug --without-ada \
-    --without-cxx --without-cxx-binding --without-progs --without-manpages --without-tests --enable-widec --with-form \
+    --without-cxx --without-cxx-binding --without-progs --without-manpages --without-tests --enable-widec --enable-overwrite --with-form \
     --prefix="$dependencies" --with-default-terminfo-dir=/usr/share/terminfo --disable-db-install \
     --with-terminfo-dirs=/etc/terminfo:/lib/terminfo:/usr/share/terminfo --disable-stripping CFLAGS="-O2 -fPIC" \
     --with-fallbacks=xterm-256color,xterm,screen-256color,screen,tmux-256color,linux,vt100
@@ -105,13 +113,15 @@ build_headers() {
   printf '#include <boost/json/src.hpp>\n' >"$build/json.cc"
   "$build/tools/zig-c++" -c -std=c++20 -O2 -fPIC -I"$include" "$build/json.cc" -o "$build/json.o"
   "$AR" rcs "$dependencies/lib/libboost_json.a" "$build/json.o"
+  "$AR" rcs "$dependencies/lib/libboost_container.a"  # empty: CMake wants it, Boost.JSON only its headers
   cmake_package CLI11 CLI11::CLI11 ""
   cmake_package spdlog spdlog::spdlog "SPDLOG_FMT_EXTERNAL;FMT_HEADER_ONLY"
 }
 cmake_package() {  # PACKAGE TARGET DEFINITIONS
   printf 'add_library(%s INTERFACE IMPORTED)\nset_property(TARGET %s PROPERTY INTERFACE_COMPILE_DEFINITIONS "%s")\n' \
-    "$2" "$2" "$3" >"$dependencies/lib/cmake/$1Config.cmake"
+    "$2" "$2" "$3" >"$dependencies/cmake/$1Config.cmake"
 }
+once sources get_sources
 once openssl build_openssl
 once sqlite build_sqlite
 once ncurses build_ncurses
@@ -120,7 +130,8 @@ once headers build_headers
 say "ddprun"
 cmake --toolchain packaging/zig.cmake -S . -B "$build/ddprun" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
-  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_EXE_LINKER_FLAGS=-s -DCMAKE_PREFIX_PATH="$dependencies" >"$build/configure.log" 2>&1 ||
+  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS="-ffunction-sections -fdata-sections" \
+  -DCMAKE_EXE_LINKER_FLAGS="-s -Wl,--gc-sections" -DCMAKE_PREFIX_PATH=/ >"$build/configure.log" 2>&1 ||
   { tail -20 "$build/configure.log"; exit 1; }
 cmake --build "$build/ddprun"
 

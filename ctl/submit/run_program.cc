@@ -2,7 +2,6 @@
 #include "ctl/submit/run_program.h"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/memory.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 
@@ -24,8 +24,7 @@ namespace {
 constexpr std::size_t kMostOutputBytes = std::size_t{64} << 20;
 
 UniqueFd file_of(const std::string& text) {
-  UniqueFd file(::memfd_create("input", MFD_CLOEXEC));
-  if (!file) throw_system_error("memfd_create", errno);
+  UniqueFd file = make_memory_file("input");
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t size = ::write(file.get(), text.data() + done, text.size() - done);
     if (size < 0) throw_system_error("write", errno);

@@ -84,8 +84,8 @@ class FieldWriter {
   void put(Number number) {
     put_number(payload_, static_cast<std::size_t>(number));
   }
-  template <typename Period>
-  void put(std::chrono::duration<std::int64_t, Period> time) {
+  template <typename Rep, typename Period>
+  void put(std::chrono::duration<Rep, Period> time) {
     put(time.count());
   }
   void put(const std::string& text) {
@@ -126,9 +126,9 @@ class FieldReader {
   void get(std::size_t& field) { field = number(UINT32_MAX); }
   void get(int& field) { field = static_cast<int>(number(UINT8_MAX)); }
   void get(bool& flag) { flag = number(1) == 1; }
-  template <typename Period>
-  void get(std::chrono::duration<std::int64_t, Period>& time) {
-    time = std::chrono::duration<std::int64_t, Period>(number(UINT32_MAX));
+  template <typename Rep, typename Period>
+  void get(std::chrono::duration<Rep, Period>& time) {
+    time = std::chrono::duration<Rep, Period>(number(UINT32_MAX));
   }
   // Without zero bytes: for exec, chdir and the like.
   void get(std::string& text) {

@@ -21,6 +21,7 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/memory.h"
 #include "common/regular_file.h"
 #include "common/secret.h"
 #include "rendezvous/security/tls_context.h"
@@ -30,7 +31,7 @@ namespace ddprun::security {
 void wipe_what_is_freed() {
   const auto release = [](void* memory, const char*, int) {
     if (memory == nullptr) return;
-    ::explicit_bzero(memory, ::malloc_usable_size(memory));
+    wipe(memory, ::malloc_usable_size(memory));
     std::free(memory);
   };
   const auto resize = [](void* memory, std::size_t size, const char*, int) -> void* {
@@ -38,7 +39,7 @@ void wipe_what_is_freed() {
     if (memory == nullptr || larger == nullptr) return larger;
     const std::size_t before = ::malloc_usable_size(memory);
     std::memcpy(larger, memory, std::min(before, size));
-    ::explicit_bzero(memory, before);
+    wipe(memory, before);
     std::free(memory);
     return larger;
   };

@@ -2,8 +2,17 @@
 #include "common/signal_names.h"
 
 #include <csignal>
+#include <cstring>
 
 #include "tests/support/catch.h"
+
+TEST_CASE("signal names: they are those of the C library") {
+  for (int number = 1; number < NSIG; ++number) {
+    const char* name = ::sigabbrev_np(number);
+    CHECK(ddprun::signal_name(number) ==
+          (name ? std::string("SIG") + name : "signal " + std::to_string(number)));
+  }
+}
 
 TEST_CASE("signal names: both ways, every usual spelling") {
   CHECK(ddprun::signal_name(SIGTERM) == "SIGTERM");

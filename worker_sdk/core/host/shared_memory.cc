@@ -10,13 +10,13 @@
 
 #include "common/check.h"
 #include "common/error.h"
+#include "common/memory.h"
 #include "worker_sdk/core/large_memory.h"
 
 namespace ddprun::host {
 
 UniqueFd create_shared_memory(const char* name, std::size_t size_bytes) {
-  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC));
-  if (!fd) throw_system_error("memfd_create", errno);
+  UniqueFd fd = make_memory_file(name);
   if (::ftruncate(fd.get(), static_cast<off_t>(size_bytes)) != 0) {
     throw_system_error("can't size shared memory", errno);
   }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/memory.h"
+
+#include <linux/memfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/error.h"
+
+namespace ddprun {
+
+void wipe(void* memory, std::size_t size) {
+  std::memset(memory, 0, size);
+  asm volatile("" : : "r"(memory) : "memory");  // it may be read
+}
+
+UniqueFd make_memory_file(const char* name, unsigned flags) {
+  UniqueFd file(static_cast<int>(::syscall(SYS_memfd_create, name, flags | MFD_CLOEXEC)));
+  if (!file) throw_system_error(concat("memfd_create of ", name), errno);
+  return file;
+}
+
+}  // namespace ddprun
