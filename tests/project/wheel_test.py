@@ -5,10 +5,12 @@
     wheel_test.py [WHEEL]      another wheel, with the Python of this script
 """
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 BIN = os.environ.get("DDPRUN_BIN_DIR", "")
@@ -50,7 +52,7 @@ class Wheel(unittest.TestCase):
     def run_command(cls, *command, status=0):
         done = subprocess.run(command, cwd=cls.folder, env=cls.environment, text=True, capture_output=True, timeout=120)
         print((done.stdout + done.stderr)[-2000:])
-        assert done.returncode == status, (command, done.returncode)
+        assert status in (None, done.returncode), (command, done.returncode)
         return done.stdout
 
     @classmethod
@@ -77,6 +79,21 @@ class Wheel(unittest.TestCase):
             print(said)
             self.assertEqual(node.returncode, 0)
             self.assertIn("size 2", said)
+
+    def test_tls_the_status_page_and_doctor(self):
+        self.run_command(self.bin("ddprunctl"), "make-certs", "certs", "127.0.0.1")
+        port = free_port()
+        daemon = subprocess.Popen([self.bin("ddprund"), "--listen=127.0.0.1:%d" % port, "--tls-cert=certs/server.pem",
+                                   "--tls-key=certs/server.key"], cwd=self.folder, env=self.environment)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.terminate)
+        there = ["--rdzv_endpoint=127.0.0.1:%d" % port, "--rdzv_conf=is_host=0", "--tls-ca=certs/ca.pem"]
+        said = self.run_command(self.bin("ddprun"), *there, "--nproc_per_node=2", "sh", "-c", "echo worker $RANK")
+        self.assertIn("worker 1", said)
+        context = ssl.create_default_context(cafile=os.path.join(self.folder, "certs/ca.pem"))
+        with urllib.request.urlopen("https://127.0.0.1:%d/" % port, context=context, timeout=30) as page:
+            self.assertIn(b"<title>ddprun", page.read())
+        self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
 
     def test_launch_needs_no_path(self):
         with open(os.path.join(self.folder, "launch.py"), "w", encoding="utf-8") as program:
