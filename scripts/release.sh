@@ -6,7 +6,7 @@
 #   scripts/release.sh [--no-tag]      --no-tag: makes the files only, also of a tree with changes
 #
 # The version is CMakeLists.txt's. CHANGELOG.md has to have its section. The same commit makes the same bytes on the same
-# release of Debian. Needs what scripts/wheel.sh needs, and qemu-user for ARM64, rpm, dpkg-dev.
+# release of Debian. scripts/setup.sh release installs what it needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -24,8 +24,8 @@ if [ $tag = yes ]; then
   grep -q "^## \[$version\] - 20..-..-..$" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## [$version] - DATE\""
   ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || refuse "v$version is tagged: set a new version in CMakeLists.txt"
 fi
-for program in qemu-aarch64 rpmbuild dpkg-shlibdeps tclsh tic; do
-  command -v "$program" >/dev/null || refuse "no $program here: apt-get install qemu-user rpm dpkg-dev tcl ncurses-bin"
+for program in qemu-aarch64-static rpmbuild dpkg-shlibdeps tclsh tic; do
+  command -v "$program" >/dev/null || refuse "no $program here: scripts/setup.sh release"
 done
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH

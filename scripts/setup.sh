@@ -3,12 +3,13 @@
 # Installs what ddprun's build needs and lacks: Debian packages with apt, LibTorch from the `torch`
 # wheel into .venv. Says what it will install before it does; quick when nothing is missing.
 #
-#   scripts/setup.sh [minimal|checks|gpu|full|bench] [--no-torch] [--dry-run]
+#   scripts/setup.sh [minimal|checks|gpu|full|bench|release] [--no-torch] [--dry-run]
 #     minimal   what scripts/demo.sh needs: compiler, libraries, LibTorch for a CPU program (default)
 #     checks    only what scripts/test.sh --only checks needs: clang-format
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
 #     full      also what scripts/test.sh needs: Catch2, clang, etcd, a Chromium, PyTorch with all of its wheels
-#     bench     also what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
+#     bench     full and what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
+#     release   full and what scripts/release.sh and scripts/wheel_check.sh need: ARM64's qemu, rpm, debootstrap
 #     --no-torch fetches no PyTorch: at minimal and gpu Debian packages only, then .venv is left alone
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
@@ -25,6 +26,7 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld clang-format-14 clang-tidy-14 libclang-rt-dev
                dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
+packages_release=(debootstrap qemu-user qemu-user-static rpm tcl)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip
 # Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)
@@ -37,11 +39,11 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 
 for argument in "$@"; do
   case $argument in
-    minimal|checks|gpu|full|bench) level=$argument ;;
+    minimal|checks|gpu|full|bench|release) level=$argument ;;
     --no-torch) torch=no ;;
     --dry-run) dry_run=yes ;;
-    -h|--help) sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) die "unknown argument '$argument' (minimal, checks, gpu, full, bench, --no-torch or --dry-run)" ;;
+    -h|--help) sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) die "unknown argument '$argument' (minimal, checks, gpu, full, bench, release, --no-torch or --dry-run)" ;;
   esac
 done
 
@@ -52,12 +54,13 @@ if [ "$release" = debian12 ]; then
 else
   packages+=(libboost-dev libboost-json-dev)
 fi
-has_all() { [ "$level" = full ] || [ "$level" = bench ]; }
+has_all() { [[ $level =~ ^(full|bench|release)$ ]]; }
 ! has_all || packages+=("${packages_full[@]}")
 if has_all && [[ $release == debian* ]]; then packages+=("${packages_browser[@]}"); fi
 [ "$level" != gpu ] || packages+=(catch2)
 [ "$level" != checks ] || packages=(python3 clang-format-14)
 [ "$level" != bench ] || packages+=("${packages_bench[@]}")
+[ "$level" != release ] || packages+=("${packages_release[@]}")
 
 missing_packages() {
   local installed package
@@ -74,7 +77,7 @@ missing_wheels() {
   case $level in
     checks) return ;;
     minimal) only="torch nvidia-cuda-runtime nvidia-cuda-cupti" ;;  # what libtorch_cpu.so loads
-    full|bench) locks+=(scripts/wheels/tests.lock) ;;
+    full|bench|release) locks+=(scripts/wheels/tests.lock) ;;
   esac
   if [ $torch = no ]; then
     has_all || return 0

