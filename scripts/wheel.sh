@@ -135,7 +135,7 @@ once headers build_headers
 say "ddprun"
 cmake --toolchain packaging/zig.cmake -S . -B "$build/ddprun" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
-  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS_RELEASE="-Os -DNDEBUG -ffunction-sections -fdata-sections -flto" \
+  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections -flto" \
   -DCMAKE_EXE_LINKER_FLAGS="-s -flto -Wl,--gc-sections" -DCMAKE_PREFIX_PATH=/ >"$build/configure.log" 2>&1 ||
   { tail -20 "$build/configure.log"; exit 1; }
 cmake --build "$build/ddprun"
