@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What a release consists of, as far as it costs little: install.sh of the tarball with this build's programs, what
+release.sh refuses, the workflows. scripts/wheel_check.sh tries the wheels."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+BIN = os.environ.get("DDPRUN_BIN_DIR", "")
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import runner  # noqa: E402
+
+
+def files_below(folder):
+    return {os.path.relpath(os.path.join(path, name), folder) for path, _, names in os.walk(folder) for name in names}
+
+
+class Release(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def run_command(self, *command, cwd=None):
+        done = subprocess.run(command, cwd=cwd or self.folder, text=True, capture_output=True, timeout=60)
+        print(done.stdout[-2000:] + done.stderr[-2000:])
+        return done
+
+    def test_install_sh_installs_updates_and_removes(self):
+        tree = os.path.join(self.folder, "tree")
+        environment = {**os.environ, "DESTDIR": self.folder + "/stage"}
+        subprocess.run(["cmake", "--install", os.path.dirname(BIN), "--prefix", "/usr"], check=True, env=environment,
+                       stdout=subprocess.DEVNULL, timeout=60)
+        os.rename(self.folder + "/stage/usr", tree)
+        shutil.copy(os.path.join(SOURCE, "packaging/install.sh"), tree)
+        prefix = os.path.join(self.folder, "opt/ddprun")
+        os.makedirs(prefix)
+        with open(os.path.join(prefix, "mine"), "w", encoding="utf-8"):
+            pass
+        install = os.path.join(tree, "install.sh")
+        self.assertEqual(self.run_command(install, "--prefix", prefix).returncode, 0)
+        job = self.run_command(os.path.join(prefix, "bin/ddprun"), "--standalone", "--nproc_per_node=2", "sh", "-c", "echo up")
+        self.assertEqual(job.stdout.count("up"), 2)
+        with open(os.path.join(prefix, "lib/systemd/system/ddprund.service"), encoding="utf-8") as unit:
+            self.assertIn("ExecStart=%s/bin/ddprund " % prefix, unit.read())
+        # Another version has no such page.
+        os.unlink(os.path.join(tree, "share/doc/ddprun/docs/top.md"))
+        self.assertEqual(self.run_command(install, "--prefix=" + prefix).returncode, 0)
+        self.assertNotIn("share/doc/ddprun/docs/top.md", files_below(prefix))
+        self.assertEqual(self.run_command(install, "--uninstall", "--prefix", prefix).returncode, 0)
+        self.assertEqual(files_below(prefix), {"mine"})
+        self.assertEqual(os.listdir(prefix), ["mine"])
+        again = self.run_command(install, "--uninstall", "--prefix", prefix)
+        self.assertEqual(again.returncode, 1)
+        self.assertIn("is not installed in " + prefix, again.stderr)
+        self.assertEqual(self.run_command(install, "--prefix", "here").returncode, 2)
+
+    def test_release_sh_refuses_an_unfinished_tree(self):
+        tree = os.path.join(self.folder, "tree")
+        os.makedirs(tree + "/scripts")
+        shutil.copy(os.path.join(SOURCE, "scripts/release.sh"), tree + "/scripts")
+        with open(tree + "/CMakeLists.txt", "w", encoding="utf-8") as file:
+            file.write("project(ddprun VERSION 9.9.9 LANGUAGES CXX)\n")
+        changelog = tree + "/CHANGELOG.md"
+        with open(changelog, "w", encoding="utf-8") as file:
+            file.write("## [Unreleased]\n")
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+        self.run_command("git", "init", "-q", cwd=tree)
+
+        def problem():
+            done = self.run_command("scripts/release.sh", cwd=tree)
+            self.assertEqual(done.returncode, 2)
+            return done.stderr
+
+        self.assertIn("the tree has changes", problem())
+        self.run_command(*git, "add", ".", cwd=tree)
+        self.run_command(*git, "commit", "-qm", "all", cwd=tree)
+        self.assertIn("no section \"## [9.9.9] - DATE\"", problem())
+        with open(changelog, "a", encoding="utf-8") as file:
+            file.write("## [9.9.9] - 2026-12-24\n")
+        self.run_command(*git, "commit", "-qam", "section", cwd=tree)
+        self.run_command(*git, "tag", "v9.9.9", cwd=tree)
+        self.assertIn("v9.9.9 is tagged", problem())
+
+    def test_the_workflows_call_scripts_that_are_there(self):
+        for workflow in (".github/workflows/ci.yml", ".gitlab-ci.yml"):
+            with open(os.path.join(SOURCE, workflow), encoding="utf-8") as file:
+                called = re.findall(r"scripts/\w+\.sh", file.read())
+            self.assertIn("scripts/test.sh", called)
+            self.assertIn("scripts/gpu_check.sh", called)
+            for script in called:
+                self.assertTrue(os.access(os.path.join(SOURCE, script), os.X_OK), script)
+
+
+if __name__ == "__main__":
+    runner.main()
