@@ -24,9 +24,9 @@ level=minimal dry_run=no torch=yes
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev libncurses-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld clang-format-14 clang-tidy-14 libclang-rt-dev
-               dpkg-dev libfaketime lintian openssh-client openssh-server strace systemd fish mandoc tmux user-mode-linux zsh)
+               dpkg-dev libfaketime lintian openssh-client openssh-server rpm strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
-packages_release=(debootstrap qemu-user qemu-user-static rpm tcl)
+packages_release=(debootstrap qemu-user qemu-user-static tcl)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip
 # Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)

@@ -142,6 +142,6 @@ cmake --build "$build/ddprun"
 
 say "packing"
 rm -rf "$build/stage"
-DESTDIR=$build/stage cmake --install "$build/ddprun" --prefix /usr >/dev/null
+DESTDIR=$build/stage cmake --install "$build/ddprun" --prefix /usr --component Unspecified >/dev/null
 wheel=$(packaging/pack_wheel.py "$build/stage/usr" "py3-none-manylinux2014_$architecture.manylinux_2_17_$architecture" dist)
 ls -l "$wheel"
