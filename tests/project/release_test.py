@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a release consists of, as far as it costs little: install.sh of the tarball with this build's programs, what
-release.sh refuses, the workflows. scripts/wheel_check.sh tries the wheels."""
+"""The cheap parts of a release: install.sh of the tarball with this build's programs, what
+release.sh refuses, an RPM, the workflows. scripts/wheel_check.sh tries the wheels."""
 import os
 import re
 import shutil
