@@ -115,6 +115,8 @@ build_ncurses() {
 build_headers() {
   local include=$dependencies/include
   for folder in boost CLI spdlog fmt toml++; do ln -sfn "/usr/include/$folder" "$include/$folder"; done
+  mkdir -p "$dependencies/usr/local"
+  ln -sfn /usr/local/cuda "$dependencies/usr/local/cuda"  # for ddprun-check, which loads NCCL where there is one
   printf '#include <boost/json/src.hpp>\n' >"$build/json.cc"
   "$build/tools/zig-c++" -c -std=c++20 -O2 -fPIC -I"$include" "$build/json.cc" -o "$build/json.o"
   "$AR" rcs "$dependencies/lib/libboost_json.a" "$build/json.o"
@@ -135,7 +137,7 @@ once headers build_headers
 say "ddprun"
 cmake --toolchain packaging/zig.cmake -S . -B "$build/ddprun" -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDPRUN_BUILD_ONCE=ON \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF -DDDPRUN_WITH_TORCH=OFF \
-  -DDDPRUN_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections -flto" \
+  -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections -flto" \
   -DCMAKE_EXE_LINKER_FLAGS="-s -flto -Wl,--gc-sections" -DCMAKE_PREFIX_PATH=/ >"$build/configure.log" 2>&1 ||
   { tail -20 "$build/configure.log"; exit 1; }
 cmake --build "$build/ddprun"
