@@ -79,14 +79,6 @@ bool returns_before(Deadline deadline, std::function<void()> call) {
   }
 }
 
-void destroy_elsewhere(std::shared_ptr<void> owned) {
-  try {
-    BoundedCall([owned = std::move(owned)] {});
-  } catch (const Error& error) {
-    log_warning(error.what());
-  }
-}
-
 void bound_exit(std::chrono::milliseconds limit) {
   std::int64_t before = limit_ms;
   while (limit.count() < before && !limit_ms.compare_exchange_weak(before, limit.count())) {

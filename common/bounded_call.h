@@ -35,10 +35,6 @@ class BoundedCall {
 // there was no thread for it, which is logged.
 bool returns_before(Deadline deadline, std::function<void()> call);
 
-// Destroys what `owned` alone owns, on another thread; here where there is none. For what takes
-// long.
-void destroy_elsewhere(std::shared_ptr<void> owned);
-
 // For a process in which a library hangs, or may: its exit handlers could hang as well. From now on
 // the process is gone within `limit` once it calls exit(), or main() has returned. It has the
 // status that it was given. The exit handlers that are there by now, and the destructors of such

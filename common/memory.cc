@@ -19,7 +19,7 @@ void wipe(void* memory, std::size_t size) {
 
 UniqueFd make_memory_file(const char* name, unsigned flags) {
   UniqueFd file(static_cast<int>(::syscall(SYS_memfd_create, name, flags | MFD_CLOEXEC)));
-  if (!file) throw_system_error(concat("memfd_create of ", name), errno);
+  if (const int error = errno; !file) throw_system_error(concat("memfd_create of ", name), error);
   return file;
 }
 

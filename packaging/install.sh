@@ -7,6 +7,8 @@
 #
 # Nothing is started or enabled. A configuration in /etc/ddprun stays as it is.
 set -eu
+unset CDPATH
+umask 022
 prefix=/usr/local uninstall=no
 while [ $# -gt 0 ]; do
   case $1 in
@@ -23,8 +25,12 @@ case $prefix in
   *) echo "install.sh: --prefix wants an absolute path, got '$prefix'" >&2; exit 2 ;;
 esac
 prefix=${prefix%/}
+case $prefix in
+  *[!A-Za-z0-9_./+-]*) echo "install.sh: --prefix: only letters, digits and _ . / + - are possible, for the systemd units" >&2; exit 2 ;;
+esac
 list=$prefix/share/ddprun/installed
 remove() {
+  rm -rf "$prefix/share/ddprun/python/ddprun/__pycache__" "$prefix/share/ddprun/python/ddprun/examples/__pycache__"
   while IFS= read -r file; do rm -f "$prefix/$file"; done <"$list"
   # Folders that are empty now, the innermost first.
   sed -n 's|/[^/]*$||p' "$list" | sort -ru | while IFS= read -r folder; do
@@ -42,20 +48,20 @@ if [ $uninstall = yes ]; then
   echo "install.sh: removed from $prefix"
   exit 0
 fi
-cd "$(dirname "$0")"
-mkdir -p "$prefix" && [ -w "$prefix" ] || { echo "install.sh: can't write to $prefix: run it as root, or give --prefix" >&2; exit 1; }
+cd -- "$(dirname -- "$0")"
+mkdir -p "$prefix" && [ -w "$prefix" ] || { echo "install.sh: can't write to ${prefix:-/}: run it as root, or give --prefix" >&2; exit 1; }
 [ ! -e "$list" ] || remove  # files of another version that this one doesn't have
 new=$(mktemp)
 find bin lib libexec share ! -type d | sort >"$new"
+mkdir -p "$prefix/share/ddprun"
+cp "$new" "$list"  # first: an installation that breaks off can be removed
+rm -f "$new"
 while IFS= read -r file; do
   mkdir -p "$prefix/$(dirname "$file")"
   rm -f "$prefix/$file"  # a running program keeps its file
   cp -P "$file" "$prefix/$file"
-done <"$new"
+done <"$list"
 for unit in lib/systemd/system/*; do
   sed "s|/usr/bin/|$prefix/bin/|" "$unit" >"$prefix/$unit"
 done
-mkdir -p "$prefix/share/ddprun"
-mv "$new" "$list"
-chmod 644 "$list"
 echo "install.sh: installed in $prefix: $("$prefix/bin/ddprun" --version | head -1)"

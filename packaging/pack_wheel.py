@@ -45,6 +45,10 @@ def read(*parts):
         return file.read()
 
 
+def is_of_the_package(name):
+    return name.endswith((".py", ".pth")) or name == "py.typed"
+
+
 def files_below(folder):
     for path, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and name[0] != ".")
@@ -91,7 +95,8 @@ def pack(prefix, tag, folder):
     path = os.path.join(folder, "%s-%s.whl" % (name, tag))
     wheel = Wheel(path, name + ".dist-info")
     for whole, inner in files_below(os.path.join(SOURCE, "python")):
-        wheel.add_file(inner, whole)
+        if is_of_the_package(os.path.basename(inner)):
+            wheel.add_file(inner, whole)
     for whole, inner in files_below(os.path.join(SOURCE, "data/digits")):
         wheel.add_file("ddprun/examples/data/" + inner, whole)
     for whole, inner in files_below(prefix):

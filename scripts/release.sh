@@ -5,8 +5,8 @@
 #
 #   scripts/release.sh [--no-tag]      --no-tag: makes the files only, also of a tree with changes
 #
-# The version is CMakeLists.txt's. CHANGELOG.md has to have its section. The same commit makes the same bytes on the same
-# release of Debian. scripts/setup.sh release installs what it needs.
+# The version is CMakeLists.txt's. CHANGELOG.md has to have its section. The same commit makes the same bytes while Debian's
+# sources and headers are the same. scripts/setup.sh release installs what it needs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,12 +27,13 @@ fi
 for program in qemu-aarch64-static rpmbuild dpkg-shlibdeps tclsh tic; do
   command -v "$program" >/dev/null || refuse "no $program here: scripts/setup.sh release"
 done
+commit=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-rm -rf dist
+rm -rf dist build/wheel build/package  # nothing of an earlier version, flag or source
 
 # The same names, owners and times each time.
-pack() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -c "$2" | gzip -9n >"$3"; }
+pack() { tar --mode=u+rw,go+rX,go-w --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -c "$2" | gzip -9n >"$3"; }
 for architecture in x86_64 aarch64; do
   scripts/wheel.sh $architecture
   stage=$PWD/build/wheel/$architecture/stage
@@ -55,6 +56,9 @@ cp build/package/packages/*.deb dist/
 PYTHONPATH=packaging python3 -B -c 'import pack_wheel; pack_wheel.build_sdist("dist")'
 packaging/sbom.py "$version" build/wheel/x86_64/dependencies >"dist/ddprun-$version.spdx.json"
 (cd dist && sha256sum -- * >SHA256SUMS)
-if [ $tag = yes ]; then git tag -a "v$version" -m "ddprun $version"; fi
+if [ $tag = yes ]; then
+  [ "$(git rev-parse HEAD)" = "$commit" ] && [ -z "$(git status --porcelain)" ] || refuse "the tree has changed meanwhile"
+  git tag -a "v$version" -m "ddprun $version" "$commit"
+fi
 ls -l dist
 echo "release: ddprun $version is in dist/$([ $tag = no ] || echo ", tagged v$version; push the tag yourself")"

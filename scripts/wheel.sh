@@ -31,26 +31,29 @@ export SOURCE_DATE_EPOCH
 mkdir -p "$sources" "$build/tools" "$dependencies/include" "$dependencies/lib" "$dependencies/cmake"
 
 say() { printf 'wheel: %s\n' "$*"; }
-# Runs `then…` once: not if `stamp` says that it was done. Its output is in a log.
+# Runs a function once. Its output is in a log.
+# Done again if this script or the compiler's version changes. `rm -r build/wheel` also fetches newer sources.
 once() {
-  local name=$1 log=$build/$1.log
+  local name=$1 log=$build/$1.log stamp status
+  stamp=$build/$name.$(cat scripts/wheel.sh scripts/wheels/wheel.lock | sha256sum | cut -c1-16).done
   shift
-  [ ! -e "$build/$name.done" ] || return 0
+  [ ! -e "$stamp" ] || return 0
   say "$name"
-  local status
   set +e  # bash ignores it in a condition, also in a subshell there
   (set -e; "$@") >"$log" 2>&1
   status=$?
   set -e
   if [ $status -ne 0 ]; then tail -20 "$log"; say "$name failed: $log"; exit 1; fi
-  touch "$build/$name.done"
+  touch "$stamp"
 }
 
 get_compiler() {
   python3 -m venv "$root/venv"
   "$root/venv/bin/pip" install --quiet --require-hashes -r scripts/wheels/wheel.lock
 }
-[ -e "$root/venv/.done" ] || { say "compiler"; get_compiler; touch "$root/venv/.done"; }
+# By its lock: another version is installed anew.
+venv_done=$root/venv/$(sha256sum <scripts/wheels/wheel.lock | cut -c1-16).done
+[ -e "$venv_done" ] || { say "compiler"; get_compiler; touch "$venv_done"; }
 zig=$("$root/venv/bin/python" -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
 for tool in cc c++ ar ranlib; do
   target=""
@@ -110,6 +113,7 @@ build_ncurses() {
     --with-fallbacks=xterm-256color,xterm,screen-256color,screen,tmux-256color,linux,vt100
   make -j"$(nproc)" libs
   make install.libs install.includes
+  ln -sfn . "$dependencies/include/ncursesw"  # CMake looks there
 }
 # The installed ones, where a library is headers alone.
 build_headers() {

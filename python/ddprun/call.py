@@ -10,29 +10,49 @@ if __name__ == "__main__":
 import multiprocessing.spawn
 import os
 import pickle
-import time
 import traceback
 from typing import Any
 
 
 def main(folder: str) -> None:
-    rank = os.environ["RANK"]
-    with open(os.path.join(folder, "prepare"), "rb") as file:
-        multiprocessing.spawn.prepare(pickle.load(file))
     try:
-        with open(os.path.join(folder, "call"), "rb") as file:
-            function, args, kwargs = pickle.load(file)
-        result = _pickled(function(*args, **kwargs))
-    except Exception as error:
-        # The frames of this file tell nobody anything.
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__ and error.__traceback__.tb_next))
-        try:
-            cause = _pickled(error)
-        except Exception:
-            cause = b""
-        _write(folder, "failure-" + rank, pickle.dumps((time.time_ns(), text, cause)))
+        _write(folder, "result", _pickled(_call(folder)))
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            _record_failure(folder, error)
         raise
-    _write(folder, "result-" + rank, result)
+    except Exception as error:
+        _record_failure(folder, error)
+        raise
+
+
+def _call(folder: str) -> Any:
+    with open(os.path.join(folder, "prepare"), "rb") as file:
+        preparation = pickle.load(file)
+    sys.path[:] = preparation["sys_path"]
+    from ddprun import launching
+    launching.is_preparing = True
+    multiprocessing.spawn.prepare(preparation)
+    launching.is_preparing = False
+    with open(os.path.join(folder, "call"), "rb") as file:
+        function, args, kwargs = pickle.load(file)
+    return function(*args, **kwargs)
+
+
+def _record_failure(folder: str, error: BaseException) -> None:
+    # The frames of this file tell nobody anything.
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__ and frames.tb_next is not None:
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    try:
+        cause = _pickled(error)
+    except Exception:
+        cause = b""
+    try:
+        _write(folder, "failure", pickle.dumps((text, cause)))
+    except OSError as problem:  # a full disk
+        print("ddprun: can't tell the caller of this failure: %s" % problem, file=sys.stderr)
 
 
 def _pickled(value: Any) -> bytes:
@@ -44,9 +64,9 @@ def _pickled(value: Any) -> bytes:
     return pickled
 
 
-def _write(folder: str, name: str, content: bytes) -> None:
+def _write(folder: str, kind: str, content: bytes) -> None:
     """The whole file, or none: the worker may be killed meanwhile."""
-    path = os.path.join(folder, name)
+    path = os.path.join(folder, "%s-%s-%s" % (kind, os.environ["DDPRUN_ROUND"], os.environ["RANK"]))
     with open(path + ".new", "wb") as file:
         file.write(content)
     os.replace(path + ".new", path)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import runpy
 import shutil
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Callable
 
 from . import launching
@@ -32,13 +33,26 @@ def install() -> None:
             replace(sys.modules[name])
 
 
+# They count also where they are torchrun's defaults: an environment or a file must not say otherwise.
+_ALWAYS = ("nnodes", "nproc_per_node", "max_restarts")
+_OF_STATIC_NODES = ("node_rank", "master_addr", "master_port")
+
+
 def flags_of(arguments: Any, defaults: Any, names: Sequence[str]) -> list[str]:
     """The arguments that torchrun's parser has read, as flags again."""
+    def is_given(name: str) -> bool:
+        return getattr(arguments, name, None) not in (None, getattr(defaults, name, None))
+
+    always = list(_ALWAYS)
+    if any(is_given(name) for name in _OF_STATIC_NODES):
+        always += _OF_STATIC_NODES
     flags = []
     for name in names:
         value = getattr(arguments, name, None)
-        if value is None or value == getattr(defaults, name, None):
+        if value is None or not (is_given(name) or name in always):
             continue
+        if isinstance(value, (list, tuple)):
+            value = ",".join(map(str, value))
         flags.append("--" + name.replace("_", "-") + ("" if value is True else "=%s" % value))
     return flags
 
@@ -56,40 +70,50 @@ def _replace_run(module: ModuleType) -> None:
     module.run = run  # type: ignore[attr-defined]
 
 
+class _ElasticLaunch:
+    """torch.distributed.launcher.api.elastic_launch."""
+
+    def __init__(self, config: Any, entrypoint: Callable[..., Any] | str | None, *_: Any, **__: Any) -> None:
+        self.config, self.entrypoint = config, entrypoint
+
+    def __call__(self, *args: Any) -> dict[int, Any]:
+        flags = _flags_of_config(self.config)
+        if callable(self.entrypoint):
+            return launching.call(self.entrypoint, args, {}, flags)
+        status = launching.run([*flags, "--no-python", str(self.entrypoint), *map(str, args)])
+        if status != 0:
+            raise launching.LaunchError("ddprun ended with exit code %d" % status, status)
+        return {}
+
+
 def _replace_elastic_launch(module: ModuleType) -> None:
-    class elastic_launch:  # its name in torch.distributed.launcher.api
-        def __init__(self, config: Any, entrypoint: Callable[..., Any] | str | None, *_: Any, **__: Any) -> None:
-            self.config, self.entrypoint = config, entrypoint
-
-        def __call__(self, *args: Any) -> dict[int, Any]:
-            flags = _flags_of_config(self.config)
-            if callable(self.entrypoint):
-                return launching.call(self.entrypoint, args, {}, flags)
-            status = launching.run([*flags, "--no-python", str(self.entrypoint), *map(str, args)])
-            if status != 0:
-                raise launching.LaunchError("ddprun ended with exit code %d" % status, status)
-            return {}
-
-    module.elastic_launch = elastic_launch  # type: ignore[attr-defined]
+    module.elastic_launch = _ElasticLaunch  # type: ignore[attr-defined]
 
 
 def _flags_of_config(config: Any) -> list[str]:
     flags = ["--nnodes=%d:%d" % (config.min_nodes, config.max_nodes), "--nproc-per-node=%d" % config.nproc_per_node,
              "--max-restarts=%d" % config.max_restarts]
+    for name in ("role", "local_addr", "monitor_interval", "shutdown_timeout", "log_line_prefix_template"):
+        value = getattr(config, name, None)
+        if value is not None:
+            flags.append("--%s=%s" % (name.replace("_", "-"), value))
     if config.max_nodes == 1:
         return [*flags, "--standalone"]
     settings = dict(config.rdzv_configs)
     if config.rdzv_backend == "static":
         host, _, port = config.rdzv_endpoint.rpartition(":")
         return [*flags, "--node-rank=%d" % settings.get("rank", 0), "--master-addr=" + host, "--master-port=" + port]
-    flags += ["--rdzv-backend=" + config.rdzv_backend, "--rdzv-endpoint=" + config.rdzv_endpoint,
-              "--rdzv-id=" + config.run_id]
+    flags += ["--rdzv-backend=" + config.rdzv_backend, "--rdzv-endpoint=" + config.rdzv_endpoint]
+    if config.run_id:
+        flags.append("--rdzv-id=" + config.run_id)
     if settings:
         flags.append("--rdzv-conf=" + ",".join("%s=%s" % item for item in settings.items()))
     return flags
 
 
-_REPLACED = {"torch.distributed.run": _replace_run, "torch.distributed.launcher.api": _replace_elastic_launch}
+_REPLACED = {"torch.distributed.run": _replace_run, "torch.distributed.launcher.api": _replace_elastic_launch,
+             # It has the name from the one above.
+             "torch.distributed.launcher": _replace_elastic_launch}
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -118,22 +142,27 @@ class _Loader(importlib.abc.Loader):
         self.loader.exec_module(module)
         self.replace(module)
 
+    def get_code(self, name: str) -> CodeType:
+        """For `python -m torch.distributed.run`, which would run the file itself."""
+        return compile("from torch.distributed.run import main; main()", name, "exec")
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)  # get_source and the like, for tracebacks
 
 
 def main(words: Sequence[str]) -> None:
-    if not words:
+    if not words or words[0] in ("-h", "--help"):
         sys.exit("usage: python -m ddprun.compat COMMAND ARGUMENTS…, as in accelerate launch train.py")
     script = shutil.which(words[0])
     if script is None:
         sys.exit("ddprun.compat: there is no command %s in PATH" % words[0])
     with open(script, "rb") as file:
-        first = file.readline()
-    if b"python" not in first:
+        head = file.read(1024)
+    if not head.startswith(b"#!") or b"python" not in head:  # pip's for long paths begins with a line of sh
         sys.exit("ddprun.compat: %s is no Python script" % script)
     install()
     sys.argv = [script, *words[1:]]
+    sys.path[0] = os.path.dirname(script)  # as for the script itself, not the working directory
     runpy.run_path(script, run_name="__main__")
 
 

@@ -2,7 +2,10 @@
 """Jobs from a notebook or a script: ddprun.launch()."""
 from __future__ import annotations
 
+import codecs
 import ctypes
+import json
+import multiprocessing
 import multiprocessing.spawn
 import os
 import pickle
@@ -17,14 +20,18 @@ from typing import IO, Any, Callable, TextIO
 from . import program
 
 _PR_SET_PDEATHSIG = 1
+is_preparing = False  # a worker imports the caller's main module
 
 
 class LaunchError(RuntimeError):
     """The job failed. `exit_code`: ddprun's (docs/exit-codes.md)."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+        super().__init__(message, exit_code)
         self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class WorkerError(LaunchError):
@@ -35,17 +42,22 @@ class WorkerError(LaunchError):
         self.rank = rank
         self.traceback = traceback
 
+    def __reduce__(self) -> Any:
+        return WorkerError, (self.rank, self.traceback, self.exit_code)
 
-def launch(function: Callable[..., Any], *args: Any, nproc_per_node: int | str = "auto", flags: Sequence[str] = (),
+
+def launch(function: Callable[..., Any], /, *args: Any, nproc_per_node: int | str = "auto", flags: Sequence[str] = (),
            **kwargs: Any) -> list[Any]:
     """Runs function(*args, **kwargs) in `nproc_per_node` workers on this machine. Its results, by rank.
 
-    `flags`: more of ddprun's, as "--max-restarts=3". The function and its arguments are pickled: by
+    `flags`: more of ddprun's, as ["--max-restarts=3"]. The function and its arguments are pickled: by
     cloudpickle where that is installed; else the function must be importable by its name. The
     workers' output is printed here. Ctrl-C stops the job.
 
     Throws WorkerError if the function failed, with that exception as its cause where it can be
     pickled; LaunchError if the job failed otherwise; TypeError if something can't be pickled."""
+    if isinstance(flags, str):
+        raise TypeError("flags wants a list, as [%r]" % flags)
     results = call(function, args, kwargs, ["--standalone", "--nproc-per-node=%s" % nproc_per_node, *flags])
     return [results[rank] for rank in sorted(results)]
 
@@ -53,26 +65,23 @@ def launch(function: Callable[..., Any], *args: Any, nproc_per_node: int | str =
 def call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any],
          flags: Sequence[str]) -> dict[int, Any]:
     """The same with all of ddprun's flags. The results of this node's workers, by rank."""
+    if is_preparing:
+        raise RuntimeError("a worker has imported the main module, which launches again: put the call under "
+                           "if __name__ == '__main__':")
     with tempfile.TemporaryDirectory(prefix="ddprun-launch-") as folder:
-        # As multiprocessing's spawned processes: sys.path, sys.argv, the directory, the main module.
-        preparation = multiprocessing.spawn.get_preparation_data("ddprun")
-        preparation.pop("authkey", None)
+        preparation, pickled = _preparation_and_call(function, args, kwargs)
         with open(os.path.join(folder, "prepare"), "wb") as file:
             pickle.dump(preparation, file)
         with open(os.path.join(folder, "call"), "wb") as file:
-            file.write(_pickled_call(function, args, kwargs))
+            file.write(pickled)
         worker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "call.py")
-        status = run([*flags, "--no-python", sys.executable, "-u", worker, folder])
-        results, failures = _outcomes(folder)
-    if status == 0:
-        return results
-    if failures:
-        _, rank, traceback, pickled = min(failures, key=lambda failure: failure[0])
-        raise WorkerError(rank, traceback, status) from _unpickled(pickled)
-    raise LaunchError("ddprun ended with exit code %d" % status, status)
+        python = [sys.executable, *subprocess._args_from_interpreter_flags(), "-u"]  # type: ignore[attr-defined]
+        status = run(["--report=" + os.path.join(folder, "report"), *flags, "--no-python", *python, worker, folder],
+                     stdin=subprocess.DEVNULL)
+        return _outcome(folder, status)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], stdin: int | None = None) -> int:
     """Runs ddprun with these arguments. Its exit code; minus the signal that killed it.
 
     Its output goes to sys.stdout and sys.stderr, in a notebook, too. It ends with this process."""
@@ -82,8 +91,11 @@ def run(arguments: Sequence[str]) -> int:
     def end_with_parent() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
+    for ours in (sys.stdout, sys.stderr):
+        if ours is not None and not getattr(ours, "closed", False):
+            ours.flush()
     pipe = subprocess.PIPE if pumps else None
-    process = subprocess.Popen([program.path(), *arguments], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
+    process = subprocess.Popen([program.path(), *arguments], stdin=stdin, stdout=pipe, stderr=pipe,
                                env=program.environment(), preexec_fn=end_with_parent)
     threads = [threading.Thread(target=_pump, args=ends, daemon=True)
                for ends in zip((process.stdout, process.stderr), pumps)]
@@ -98,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
             break
         except KeyboardInterrupt:
             interrupted = True
-            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)  # a terminal sends it, too: ddprun takes both for one
         except BaseException:
             process.terminate()
             process.wait()
@@ -108,54 +120,92 @@ def run(arguments: Sequence[str]) -> int:
     return process.returncode
 
 
-def _are_ours(out: TextIO, err: TextIO) -> bool:
+def _are_ours(out: TextIO | None, err: TextIO | None) -> bool:
     """Whether they are what a child process prints to."""
     try:
-        return out.fileno() == 1 and err.fileno() == 2
+        return out is not None and err is not None and out.fileno() == 1 and err.fileno() == 2
     except (OSError, ValueError, AttributeError):
         return False
 
 
-def _pump(source: IO[bytes], sink: TextIO) -> None:
-    for line in source:
-        sink.write(line.decode(errors="replace"))
-        sink.flush()
+def _pump(source: IO[bytes], sink: TextIO | None) -> None:
+    """All of it is read, also where it can't be shown: else the job would wait."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    encoding = getattr(sink, "encoding", None) or "utf-8"
+    while True:
+        data = os.read(source.fileno(), 1 << 16)
+        text = decoder.decode(data, final=not data)
+        try:
+            if sink is not None:
+                sink.write(text.encode(encoding, "replace").decode(encoding))
+                sink.flush()
+        except (OSError, ValueError):
+            sink = None
+        if not data:
+            return
 
 
-def _pickled_call(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
+def _preparation_and_call(function: Callable[..., Any], args: Sequence[Any],
+                          kwargs: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    # As multiprocessing's spawned processes: sys.path, sys.argv, the directory, the main module.
+    method = multiprocessing.get_start_method(allow_none=True)
+    preparation = multiprocessing.spawn.get_preparation_data("ddprun")
+    multiprocessing.set_start_method(method, force=True)  # asking for it has set it
+    for name in ("authkey", "start_method"):
+        preparation.pop(name, None)
+    path = preparation.get("init_main_from_path")
+    if path is not None and not os.path.exists(path):  # "<stdin>"
+        del preparation["init_main_from_path"]
     try:
         import cloudpickle as pickler
+        # Functions of the main module are pickled whole.
+        preparation.pop("init_main_from_path", None)
+        preparation.pop("init_main_from_name", None)
     except ImportError:
         pickler = pickle
-        is_typed = not hasattr(sys.modules["__main__"], "__file__")
-        if is_typed and getattr(function, "__module__", None) == "__main__":
-            raise TypeError("%r is defined in a notebook or a shell, where workers can't import it: "
+        has_main = "init_main_from_path" in preparation or "init_main_from_name" in preparation
+        if not has_main and getattr(function, "__module__", None) == "__main__":
+            raise TypeError("%r is defined in a notebook or a shell, or in a main module that workers can't import: "
                             "pip install cloudpickle" % function) from None
     try:
-        pickled: bytes = pickler.dumps((function, tuple(args), kwargs))
-        return pickled
+        return preparation, pickler.dumps((function, tuple(args), kwargs))
     except Exception as error:
         hint = "" if pickler is not pickle else "; cloudpickle takes more: pip install cloudpickle"
         raise TypeError("can't send %r and its arguments to workers: %s%s" % (function, error, hint)) from error
 
 
-_Failure = tuple[int, int, str, bytes]
-
-
-def _outcomes(folder: str) -> tuple[dict[int, Any], list[_Failure]]:
+def _outcome(folder: str, status: int) -> dict[int, Any]:
+    """From the files that the workers of the last round left, and ddprun's report."""
+    try:
+        with open(os.path.join(folder, "report"), encoding="utf-8") as file:
+            report = json.load(file)
+    except (OSError, ValueError):
+        report = {}
+    rounds = (report.get("written_by") or {}).get("rounds") or [{}]
+    last = rounds[-1].get("round", 1)
+    if status != 0:
+        first = (report.get("first_failure") or {}).get("global_rank")
+        failure = os.path.join(folder, "failure-%d-%s" % (last, first))
+        if isinstance(first, int) and os.path.exists(failure):
+            with open(failure, "rb") as pickled:
+                traceback, cause = pickle.load(pickled)
+            raise WorkerError(first, traceback, status) from _unpickled(cause)
+        raise LaunchError(report.get("reason") or "ddprun ended with exit code %d" % status, status)
     results: dict[int, Any] = {}
-    failures: list[_Failure] = []
     for name in os.listdir(folder):
-        kind, _, rank = name.partition("-")
-        if not rank.isdigit():
-            continue
-        with open(os.path.join(folder, name), "rb") as file:
-            if kind == "result":
-                results[int(rank)] = pickle.load(file)
-            elif kind == "failure":
-                when, traceback, pickled = pickle.load(file)
-                failures.append((when, int(rank), traceback, pickled))
-    return results, failures
+        kind, _, rank = name.rpartition("-")
+        if kind == "result-%d" % last:
+            with open(os.path.join(folder, name), "rb") as pickled:
+                try:
+                    results[int(rank)] = pickle.load(pickled)
+                except Exception as error:
+                    raise LaunchError("rank %s returned what can't be unpickled here: %s" % (rank, error), 0) from error
+    first = rounds[-1].get("first_global_rank", 0)
+    num_workers = (report.get("written_by") or {}).get("num_workers", len(results))
+    missing = sorted(set(range(first, first + num_workers)) - set(results))
+    if missing:
+        raise LaunchError("these ranks ended without a result: %s" % ", ".join(map(str, missing)), 0)
+    return results
 
 
 def _unpickled(pickled: bytes) -> BaseException | None:

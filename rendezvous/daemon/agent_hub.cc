@@ -11,6 +11,7 @@
 #include "common/peer_user.h"
 #include "common/random_id.h"
 #include "rendezvous/messages/codec.h"
+#include "rendezvous/store_server/in_turns.h"
 #include "rendezvous/wire/keep_alive.h"
 
 namespace ddprun::rendezvous {
@@ -45,7 +46,11 @@ AgentHub::AgentHub(asio::io_context& io, Options options)
                  if (found == agents_.end()) return;
                  found->second.frames->send_binary(std::move(message));
                },
-           .trouble = [this](ConnectionId id, const std::string& why) { store_trouble(id, why); }}),
+           .trouble = [this](ConnectionId id, const std::string& why) { store_trouble(id, why); },
+           .in_turns =
+               [executor = io.get_executor()](std::function<bool()> some) {
+                 store::do_in_turns(executor, std::move(some));
+               }}),
       tick_timer_(io),
       idle_timer_(io),
       turn_timer_(io),

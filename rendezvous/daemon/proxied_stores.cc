@@ -3,7 +3,6 @@
 
 #include <set>
 
-#include "common/bounded_call.h"
 #include "common/error.h"
 #include "common/log.h"
 
@@ -39,6 +38,7 @@ struct ProxiedStores::Round {
         total(std::move(of_all)) {
     count();
   }
+  ~Round() { count({}); }
   Round(const Round&) = delete;
   Round& operator=(const Round&) = delete;
 
@@ -66,11 +66,14 @@ ProxiedStores::ProxiedStores(Options options)
 
 std::shared_ptr<ProxiedStores::Round> ProxiedStores::make_round(std::uint64_t job,
                                                                 std::uint64_t round) {
-  const auto end = [](Round* ended) {
-    const bool is_large = ended->store.total_bytes() >= store::kMostBytesFreedHere;
-    ended->count({});
-    std::shared_ptr<Round> owned(ended);
-    if (is_large) destroy_elsewhere(std::move(owned));
+  const auto end = [in_turns = options_.in_turns](Round* ended) {
+    const std::shared_ptr<Round> owned(ended);
+    if (!in_turns) return;
+    in_turns([owned] {
+      const bool goes_on = owned->store.forget_some();
+      owned->count();
+      return goes_on;
+    });
   };
   return {new Round(job, round, limits_, options_.of_job.requests, usage_), end};
 }

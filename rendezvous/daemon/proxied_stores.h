@@ -38,6 +38,8 @@ class ProxiedStores {
     std::function<void(ConnectionId, std::string)> send;
     // An agent's message makes no sense here: nothing more is taken from its connection.
     std::function<void(ConnectionId, std::string)> trouble;
+    // Calls `some` until it returns false, others in between. Empty: a store ends at once.
+    std::function<void(std::function<bool()> some)> in_turns;
   };
 
   explicit ProxiedStores(Options options);

@@ -85,6 +85,9 @@ class ProxiedStore {
   // After restore() and replay(): what nodes say from now on must fit this.
   void restored();
 
+  // StoreState::forget_some().
+  bool forget_some() { return state_.forget_some(); }
+
   std::size_t num_keys() const { return state_.num_keys(); }
   std::size_t num_waits() const { return state_.num_waits(); }
   // Connections of workers, also refused ones that their proxy has not closed.

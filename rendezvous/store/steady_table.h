@@ -41,24 +41,14 @@ class SteadyTable {
   SteadyTable(const SteadyTable&) = delete;
   SteadyTable& operator=(const SteadyTable&) = delete;
   ~SteadyTable() {
-    clear([](Entry&) {});
-  }
-
-  // Erases all entries, each after a call of `before`.
-  template <typename Function>
-  void clear(Function before) {
-    while (first_ != nullptr) {
-      before(*first_);
-      delete std::exchange(first_, first_->after_);
-    }
-    last_ = nullptr;
-    size_ = 0;
-    parts_.clear();
+    while (first_ != nullptr) delete std::exchange(first_, first_->after_);
   }
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
+  // The oldest one. Null: there is none.
+  Entry* first() const { return first_; }
   // Null: it isn't there.
   Entry* find(std::string_view key) const {
     return empty() ? nullptr : find(key, KeyedHash()(key));

@@ -56,14 +56,6 @@ std::size_t bytes_of(const std::vector<std::string_view>& strings) {
 
 }  // namespace
 
-// Other threads may need memory meanwhile, and would join what is freed here.
-StoreState::~StoreState() {
-  values_.clear([this](auto&) { collect_freed(); });
-  queues_.clear([this](auto& queue) {
-    for (; !queue.value.empty(); queue.value.pop_front()) collect_freed();
-  });
-}
-
 const Outcome& StoreState::step(ConnectionId from, const Request& request,
                                 std::string_view growth_refusal) {
   growth_refusal_ = growth_refusal;
@@ -295,6 +287,27 @@ void StoreState::delete_key(ConnectionId from, std::string_view key) {
   } else {
     reply_integer(from, 0);
   }
+}
+
+bool StoreState::forget_some() {
+  constexpr int kAtOnce = 1'000;
+  for (int count = 0; count < kAtOnce; ++count) {
+    collect_freed();
+    if (auto* const oldest = values_.first(); oldest != nullptr) {
+      key_bytes_ -= oldest->key.size();
+      value_bytes_ -= oldest->value->size();
+      values_.erase(oldest);
+    } else if (auto* const queue = queues_.first(); queue != nullptr) {
+      key_bytes_ -= queue->key.size();
+      value_bytes_ -= queue->value.front()->size();
+      queue->value.pop_front();
+      if (queue->value.empty()) queues_.erase(queue);
+    } else {
+      return false;
+    }
+    --num_entries_;
+  }
+  return true;
 }
 
 void StoreState::append(const Request& request) {

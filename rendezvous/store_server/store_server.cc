@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/bounded_call.h"
 #include "common/cgroup_limits.h"
 #include "common/check.h"
 #include "common/clock.h"
@@ -24,6 +23,7 @@
 #include "rendezvous/store/rate.h"
 #include "rendezvous/store_server/connection.h"
 #include "rendezvous/store_server/file_limit.h"
+#include "rendezvous/store_server/in_turns.h"
 #include "rendezvous/store_server/listeners.h"
 
 namespace ddprun::store {
@@ -57,10 +57,12 @@ epoll_event make_event(std::uint32_t events, std::uint32_t generation, std::uint
 
 class LocalBackend final : public Backend {
  public:
-  explicit LocalBackend(std::size_t max_total_bytes)
-      : owned_(std::make_shared<StoreState>(max_total_bytes)), state_(*owned_) {}
+  LocalBackend(boost::asio::any_io_executor io, std::size_t max_total_bytes)
+      : io_(std::move(io)),
+        owned_(std::make_shared<StoreState>(max_total_bytes)),
+        state_(*owned_) {}
   ~LocalBackend() override {
-    if (state_.total_bytes() >= kMostBytesFreedHere) destroy_elsewhere(std::move(owned_));
+    do_in_turns(io_, [state = std::move(owned_)] { return state->forget_some(); });
   }
 
   const Outcome& step(ConnectionId from, const Request& request, std::string_view) override {
@@ -78,6 +80,7 @@ class LocalBackend final : public Backend {
   std::size_t total_bytes() const override { return state_.total_bytes(); }
 
  private:
+  const boost::asio::any_io_executor io_;
   std::shared_ptr<StoreState> owned_;
   StoreState& state_;
 };
@@ -99,7 +102,9 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   // `backend`: null: a key space of its own.
   Impl(boost::asio::io_context& io, StoreServerOptions options, Backend* backend)
       : options_(std::move(options)),
-        local_(backend ? nullptr : std::make_unique<LocalBackend>(options_.max_total_bytes)),
+        local_(backend
+                   ? nullptr
+                   : std::make_unique<LocalBackend>(io.get_executor(), options_.max_total_bytes)),
         backend_(backend ? *backend : *local_),
         epoll_(io, make_epoll().release()),
         sweep_timer_(io),

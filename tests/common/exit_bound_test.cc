@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <future>
 #include <thread>
 
 #include "tests/support/catch.h"
@@ -20,15 +19,6 @@ namespace {
 void hang() {
   for (;;) ::pause();
 }
-
-struct GoesAfter {
-  std::shared_future<void> allowed;
-  std::promise<void>* gone;
-  ~GoesAfter() {
-    allowed.wait();
-    gone->set_value();
-  }
-};
 
 struct HangsWhenItGoes {
   ~HangsWhenItGoes() { hang(); }
@@ -100,11 +90,4 @@ TEST_CASE("bound_exit: a handler that came later has the limit of the next call"
     std::exit(7);
   });
   CHECK(end.status == 7);
-}
-
-TEST_CASE("destroy_elsewhere: nobody waits for a destructor that takes long") {
-  std::promise<void> allow, gone;
-  destroy_elsewhere(std::make_shared<GoesAfter>(allow.get_future().share(), &gone));
-  allow.set_value();
-  gone.get_future().wait();
 }

@@ -78,6 +78,15 @@ class Compat(unittest.TestCase):
         self.assertEqual(self.run_command(*launch, "a.py").count("sum 2 under ddprun: True"), 2)
         self.assertIn("FAILED", self.run_command(*launch, "b.py", status=7))
 
+    def test_torchruns_own_words_count(self):
+        self.write("a.py", "import os; print('one', 'DDPRUN_ROUND' in os.environ)")
+        for command in (["torchrun"], ["python", "-m", "torch.distributed.run"]):
+            compat = [sys.executable, "-m", "ddprun.compat"] if command == ["torchrun"] else []
+            said = self.run_command(*compat, *command, "--standalone", "--nproc-per-node=1", "--duplicate-stdout-filters=x,y",
+                                    "a.py", DDPRUN_NPROC_PER_NODE="3")
+            self.assertEqual(said.count("one"), 1)
+            self.assertEqual(said.count("one True"), 1 if compat else 0)
+
     def test_fabric_run(self):
         self.write("a.py", FABRIC)
         said = self.run_command(sys.executable, "-m", "ddprun.compat", "fabric", "run", "--accelerator=cpu", "--devices=2",

@@ -31,13 +31,16 @@ class Launch(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def start(self, functions, main, *flags):
-        with open(os.path.join(self.folder, "script.py"), "w", encoding="utf-8") as script:
-            script.write(HEAD + textwrap.dedent(functions) + MAIN + textwrap.indent(textwrap.dedent(main), "    "))
+    def environment(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
         environment.update(PYTHONPATH=os.path.join(SOURCE, "python"), DDPRUN_PROGRAM=os.path.join(BIN, "ddprun"),
                            TMPDIR=self.folder, PYTHONDONTWRITEBYTECODE="1")
-        script = subprocess.Popen([sys.executable, *flags, "script.py"], cwd=self.folder, env=environment, text=True,
+        return environment
+
+    def start(self, functions, main, *flags):
+        with open(os.path.join(self.folder, "script.py"), "w", encoding="utf-8") as script:
+            script.write(HEAD + textwrap.dedent(functions) + MAIN + textwrap.indent(textwrap.dedent(main), "    "))
+        script = subprocess.Popen([sys.executable, *flags, "script.py"], cwd=self.folder, env=self.environment(), text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.addCleanup(script.communicate)
         self.addCleanup(script.kill)
@@ -96,8 +99,71 @@ class Launch(unittest.TestCase):
             print(ddprun.launch(comes_back, nproc_per_node=1, flags=["--max-restarts=1"]))
             """)
         self.assertEqual(status, 0)
-        self.assertIn("LaunchError ddprun ended with exit code 137", out)
+        self.assertRegex(out, "LaunchError rank 0 .* was killed by SIGKILL")
         self.assertIn("['again']", out)
+
+    def test_the_last_round_counts_and_its_first_failure(self):
+        status, out, _ = self.run_script("""
+            import signal, pickle
+
+            def dies_later():
+                if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+                    raise ValueError("of another round")
+                os.kill(os.getpid(), 9)
+
+            def is_stopped():
+                def stop(*_):
+                    raise ValueError("only because of rank 0")
+                signal.signal(signal.SIGTERM, stop)
+                if os.environ["RANK"] == "1":
+                    print("ready", flush=True)
+                    time.sleep(600)
+                while os.environ["RANK"] == "0":
+                    os._exit(3)
+
+            def leaves():
+                sys.exit(0 if os.environ["RANK"] == "0" else "no licence")
+            """, """
+            for function, flag in ((dies_later, "--max-restarts=1"), (is_stopped, "--max-restarts=0"),
+                                   (leaves, "--max-restarts=0")):
+                try:
+                    ddprun.launch(function, nproc_per_node=2, flags=[flag])
+                except ddprun.LaunchError as error:
+                    again = pickle.loads(pickle.dumps(error))
+                    print(type(again).__name__, again.exit_code, str(again).splitlines()[-1])
+            """)
+        self.assertEqual(status, 0)
+        self.assertRegex(out, r"LaunchError 137 rank \d .* was killed by SIGKILL")
+        self.assertRegex(out, r"LaunchError 3 rank 0 .* failed with exit code 3")
+        self.assertIn("WorkerError 1 SystemExit: no licence", out)
+
+    def test_a_rank_without_a_result_is_named(self):
+        status, out, err = self.run_script("""
+            def leaves():
+                if os.environ["RANK"] == "0":
+                    sys.exit(0)
+                return 1
+            """, "ddprun.launch(leaves, nproc_per_node=2)")
+        self.assertEqual(status, 1)
+        self.assertIn("LaunchError: these ranks ended without a result: 0", err)
+
+    def test_a_main_module_without_a_guard_is_refused(self):
+        with open(os.path.join(self.folder, "bare.py"), "w", encoding="utf-8") as script:
+            script.write(HEAD + "def f(): pass\nddprun.launch(f, nproc_per_node=1)\n")
+        done = subprocess.run([sys.executable, "bare.py"], cwd=self.folder, env=self.environment(), text=True,
+                              capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("put the call under if __name__ == '__main__':", done.stderr)
+
+    def test_the_start_method_is_the_callers_and_the_workers_choice(self):
+        status, out, _ = self.run_script("""
+            import multiprocessing
+
+            def chooses():
+                multiprocessing.set_start_method("spawn")
+                return multiprocessing.get_start_method()
+            """, "print(ddprun.launch(chooses, nproc_per_node=1))\nmultiprocessing.set_start_method('spawn')")
+        self.assertEqual((status, out), (0, "['spawn']\n"))
 
     def test_what_cannot_be_sent_is_named(self):
         status, _, err = self.run_script("", "ddprun.launch(lambda: 1, nproc_per_node=1)")
@@ -141,16 +207,21 @@ class Launch(unittest.TestCase):
             import io
 
             def train():
-                print("in the worker", flush=True)
+                print("in the worker: \u00e9" + "x" * 200_000, flush=True)
             """, """
             shown, sys.stdout = sys.stdout, io.StringIO()
             ddprun.launch(train, nproc_per_node=1)
             text, sys.stdout = sys.stdout.getvalue(), shown
             print("shown:", repr(text))
+            sys.stdout = open("ascii.txt", "w", encoding="ascii")
+            ddprun.launch(train, nproc_per_node=1)  # nobody waits where it can't be shown
+            sys.stdout.close()
+            ddprun.launch(train, nproc_per_node=1)
+            sys.stdout = shown
             """)
         self.assertEqual(status, 0)
         self.assertIn("shown: ", out)
-        self.assertIn("in the worker", out)
+        self.assertIn("in the worker: \u00e9", out)
 
 
 if __name__ == "__main__":

@@ -432,7 +432,18 @@ TEST_CASE("StoreServer: nobody waits while the many keys of one that ends are fr
   io.run();
   client.join();
   REQUIRE(server->stats().num_keys >= kManyKeys);
-  CHECK(cpu_seconds_of([&] { server.reset(); }) < seconds_to_free_many_keys() / 4);
+  std::string large;
+  double longest = cpu_seconds_of([&] { server.reset(); });
+  int num_turns = 0;
+  for (bool goes_on = true; goes_on; ++num_turns) {
+    longest = std::max(longest, cpu_seconds_of([&] {
+                         io.restart();
+                         goes_on = io.poll_one() > 0;
+                         large = std::string(10'000, 'x');  // glibc joins what was freed
+                       }));
+  }
+  CHECK(num_turns >= kManyKeys / 1000);
+  CHECK(longest < seconds_to_free_many_keys() / 4);
 }
 
 TEST_CASE("StoreServer: raises the soft limit of descriptors to the hard one", "[net]") {
