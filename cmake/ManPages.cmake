@@ -33,12 +33,16 @@ function(ddprun_completions program)
   endforeach()
 endfunction()
 
-# FILE is what `PROGRAM FLAG` prints.
+# FILE is what `PROGRAM FLAG` prints. DDPRUN_PAGES_BY: the folder of a build's programs that run here, where these don't.
 function(ddprun_printed program flag file)
   get_filename_component(folder ${file} DIRECTORY)
+  set(printing $<TARGET_FILE:${program}>)
+  if(DDPRUN_PAGES_BY)
+    set(printing ${DDPRUN_PAGES_BY}/${program})
+  endif()
   add_custom_command(OUTPUT ${file}
                      COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
-                     COMMAND $<TARGET_FILE:${program}> ${flag} > ${file}
+                     COMMAND ${printing} ${flag} > ${file}
                      DEPENDS ${program} VERBATIM)
   string(MAKE_C_IDENTIFIER ${file} target)
   add_custom_target(${target} ALL DEPENDS ${file})

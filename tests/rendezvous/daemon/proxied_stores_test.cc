@@ -630,7 +630,7 @@ TEST_CASE("ProxiedStores: nobody waits while the many keys of a store that ends 
   some = nullptr;
   CHECK(stores.usage().stores == 0);
   CHECK(stores.usage().keys == 0);
-  CHECK(longest < seconds_to_free_many_keys() / 4);
+  CHECK(longest < seconds_to_free_many_keys() / 2);
 }
 
 TEST_CASE("store limits: names and units") {

@@ -7,12 +7,11 @@
 
 #include "rendezvous/store/store_state.h"
 #include "tests/rendezvous/store/all_requests.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/thread_cpu.h"
 
 namespace ddprun::store::testing {
 
-inline constexpr int kManyKeys = test::fewer_if_sanitized(400'000, 100'000);
+inline constexpr int kManyKeys = 100'000;
 
 template <typename Function>
 double cpu_seconds_of(Function function) {
