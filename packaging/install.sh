@@ -51,11 +51,8 @@ fi
 cd -- "$(dirname -- "$0")"
 mkdir -p "$prefix" && [ -w "$prefix" ] || { echo "install.sh: can't write to ${prefix:-/}: run it as root, or give --prefix" >&2; exit 1; }
 [ ! -e "$list" ] || remove  # files of another version that this one doesn't have
-new=$(mktemp)
-find bin lib libexec share ! -type d | sort >"$new"
 mkdir -p "$prefix/share/ddprun"
-cp "$new" "$list"  # first: an installation that breaks off can be removed
-rm -f "$new"
+find bin lib libexec share ! -type d | sort >"$list"  # first: an installation that breaks off can be removed
 while IFS= read -r file; do
   mkdir -p "$prefix/$(dirname "$file")"
   rm -f "$prefix/$file"  # a running program keeps its file

@@ -58,31 +58,28 @@ epoll_event make_event(std::uint32_t events, std::uint32_t generation, std::uint
 class LocalBackend final : public Backend {
  public:
   LocalBackend(boost::asio::any_io_executor io, std::size_t max_total_bytes)
-      : io_(std::move(io)),
-        owned_(std::make_shared<StoreState>(max_total_bytes)),
-        state_(*owned_) {}
+      : io_(std::move(io)), state_(std::make_shared<StoreState>(max_total_bytes)) {}
   ~LocalBackend() override {
-    do_in_turns(io_, [state = std::move(owned_)] { return state->forget_some(); });
+    do_in_turns(io_, [state = std::move(state_)] { return state->forget_some(); });
   }
 
   const Outcome& step(ConnectionId from, const Request& request, std::string_view) override {
-    return state_.step(from, request);
+    return state_->step(from, request);
   }
   std::size_t work_of(ConnectionId from, const Request& request) const override {
-    return state_.work_of(from, request);
+    return state_->work_of(from, request);
   }
   const Outcome& disconnect(ConnectionId connection) override {
-    return state_.disconnect(connection);
+    return state_->disconnect(connection);
   }
   bool has_room() const override { return true; }
-  std::size_t num_keys() const override { return state_.num_keys(); }
-  std::size_t content_bytes() const override { return state_.content_bytes(); }
-  std::size_t total_bytes() const override { return state_.total_bytes(); }
+  std::size_t num_keys() const override { return state_->num_keys(); }
+  std::size_t content_bytes() const override { return state_->content_bytes(); }
+  std::size_t total_bytes() const override { return state_->total_bytes(); }
 
  private:
   const boost::asio::any_io_executor io_;
-  std::shared_ptr<StoreState> owned_;
-  StoreState& state_;
+  std::shared_ptr<StoreState> state_;
 };
 
 // All sockets are in one level-triggered epoll set of the server's own, and only that set's
