@@ -118,17 +118,23 @@ await() {
   return "${ended[$1]}"
 }
 
+# The first line of log $1 that names an error, for the end of the run: a report may show only that.
+first_error() {
+  local line
+  line=$(grep -m 1 -aiE '(error|killed|no space left|timed out)' "$1" | cut -c 1-400) && printf ': %s' "$line"
+}
+
 await_wheels() {
   if [ $without_torch = yes ] || await wheels; then return 0; fi
   cat build/test-wheels.log
-  why+=("$1: the wheels could not be installed")
+  why+=("$1: the wheels could not be installed$(first_error build/test-wheels.log)")
   return 1
 }
 
 await_build() {
   if ! await "$1"; then
     tail -n 80 "build/test-$1.log"
-    why+=("$1: the build failed")
+    why+=("$1: the build failed$(first_error "build/test-$1.log")")
     return 1
   fi
   sed -n 's/^-- \(ddprun \|  \)/  \1/p' "build/test-$1.log"

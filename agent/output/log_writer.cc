@@ -17,8 +17,7 @@ constexpr std::chrono::seconds kPatience{5};
 }  // namespace
 
 LogWriter::LogWriter(boost::asio::io_context& io, std::function<void(const std::string&)> notice)
-    : io_(io),
-      notice_(std::move(notice)),
+    : notice_(std::move(notice)),
       queue_(std::make_shared<LogQueue>(
           [&io](LogQueue::Task task) { boost::asio::post(io, std::move(task)); })),
       patience_(io) {}

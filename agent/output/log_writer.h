@@ -103,7 +103,6 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   void end_waiting();
   void watch_progress();
 
-  boost::asio::io_context& io_;
   const std::function<void(const std::string&)> notice_;
   const std::shared_ptr<LogQueue> queue_;  // second owner: the thread, which may hang for ever
 

@@ -29,8 +29,8 @@ struct Asked {
 
 struct DirectorySpace {
   std::string path;
-  int error = 0;  // errno
-  std::uint64_t total_bytes = 0, free_bytes = 0;
+  int error = 0;                                  // errno
+  std::uint64_t total_bytes = 0, free_bytes = 0;  // without what is kept for root
   bool is_read_only = false;
 };
 

@@ -42,7 +42,8 @@ Probe::Fields look_at_directory(const std::string& path) {
   struct statvfs space;
   if (::statvfs(path.c_str(), &space) != 0) return {path, std::to_string(errno)};
   const auto bytes = [&](fsblkcnt_t blocks) { return std::to_string(blocks * space.f_frsize); };
-  return {path, "0", bytes(space.f_blocks), bytes(space.f_bavail),
+  // As df(1) counts it: blocks that only root may use are no part of the whole.
+  return {path, "0", bytes(space.f_blocks - space.f_bfree + space.f_bavail), bytes(space.f_bavail),
           (space.f_flag & ST_RDONLY) != 0 ? "1" : "0"};
 }
 

@@ -306,11 +306,21 @@ class Doctor(harness.Case):
         except OSError as missing:
             self.skipTest(f"a file system of our own: {missing}")
         self.addCleanup(silent.end)
-        out, took = self.doctor("--only=log_dir,tmp_dir", "--log-dir", folder, "--timeout=2", code=3)
+        limits = self.write(self.scratch(), "doctor.toml", "disk.fail = 0\ndisk.used_warn = 100\n")
+        out, took = self.doctor("--only=log_dir,tmp_dir", "--log-dir", folder, "--timeout=2", f"--thresholds={limits}",
+                                code=3)
         self.assertTrue(silent.asked.is_set())
         self.assertRegex(out, r"(?m)^unknown log_dir +--log-dir: no answer within the deadline$")
         self.assertRegex(out, r"(?m)^ok +1: tmp_dir$")
         self.assertLess(took, 20)
+
+    def test_a_disk_is_as_full_as_df_says(self):
+        limits = self.write(self.scratch(), "doctor.toml", "disk.fail = 0\ndisk.used_warn = 100\n")
+        folder = self.scratch()
+        seen = self.found("--only=log_dir", "--log-dir", folder, f"--thresholds={limits}", PATIENT, code=0)
+        says = subprocess.run(["df", "--output=pcent", folder], text=True, capture_output=True, check=True).stdout
+        used = int(re.search(r"(\d+) % used", seen["log_dir"]["seen"])[1])
+        self.assertLessEqual(abs(used - int(says.split()[1].rstrip("%"))), 2, says)  # df rounds up, others write
 
     def test_a_network_adapter_that_hides_its_speed_is_unknown(self):
         folder = self.scratch()

@@ -16,6 +16,7 @@
 #include "agent/hang/process_sampler.h"
 #include "agent/warden_process.h"
 #include "tests/agent/group_fixture.h"
+#include "tests/support/thread_cpu.h"
 
 namespace ddprun::agent {
 namespace {
