@@ -18,4 +18,5 @@ foreach(kind INCLUDE LIBRARY PACKAGE)
 endforeach()
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 set(Boost_NO_BOOST_CMAKE ON)
-set(DDPRUN_PLAIN_OPTIMISATION -Oz)  # four programs are in one download
+set(DDPRUN_PLAIN_OPTIMISATION -Oz)
+set(DDPRUN_ONE_PROGRAM ON)

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// All four programs in one, for the wheel: they share OpenSSL, SQLite, the C++ library and most of ddprun. The name
+// by which it is started says which one runs.
+#include <sys/prctl.h>
+
+#include <string_view>
+
+int ddprun_main(int argc, char** argv);
+int ddprun_agent_main(int argc, char** argv);
+int ddprunctl_main(int argc, char** argv);
+int ddprund_main(int argc, char** argv);
+
+int main(int argc, char** argv) {
+  struct Program {
+    const char* name;
+    int (*main)(int, char**);
+  };
+  constexpr Program kOthers[] = {
+      {"ddprun-agent", &ddprun_agent_main}, {"ddprunctl", &ddprunctl_main}, {"ddprund", &ddprund_main}};
+  const std::string_view path = argc > 0 ? argv[0] : "";
+  const std::string_view name = path.substr(path.rfind('/') + 1);
+  for (const Program& program : kOthers) {
+    if (name != program.name) continue;
+    ::prctl(PR_SET_NAME, program.name);  // for ps and pgrep: the file's name is ddprun
+    return program.main(argc, argv);
+  }
+  return ddprun_main(argc, argv);
+}
