@@ -79,8 +79,9 @@ class Commands(unittest.TestCase):
         self.assertEqual([p.returncode for p in running], [0, 0], "\n--\n".join(outputs))
 
     def test_every_block_is_tested(self):
+        """The one named pip is wheel_test.py's."""
         self.assertNotIn(None, blocks(), "a fenced block of README.md has no <!-- test: … --> line")
-        self.assertEqual(set(blocks()), {"demo", "demo's end", "run", "is what runs the tests", "two nodes",
+        self.assertEqual(set(blocks()), {"pip", "demo", "demo's end", "run", "is what runs the tests", "two nodes",
                                          "two nodes configured", "hosts", "daemon", "compiles", "builds"})
 
     def test_demo(self):

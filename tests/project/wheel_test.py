@@ -38,7 +38,12 @@ class Wheel(unittest.TestCase):
         cls.venv = os.path.join(cls.folder, "venv")
         cls.run_command(sys.executable, "-m", "venv", cls.venv)
         cls.before = files_below(cls.venv)
-        cls.run_command(cls.bin("pip"), "install", "--quiet", "--no-index", cls.wheel)
+        install, cls.first_job = "pip install --no-index " + cls.wheel, None
+        if not WHEEL:  # the two lines of README's first block
+            with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as page:
+                install, cls.first_job = page.read().split("<!-- test: pip -->\n```sh\n")[1].split("\n```")[0].splitlines()
+        cls.path = [f"PATH={cls.venv}/bin:{os.environ['PATH']}", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=" + os.path.dirname(cls.wheel)]
+        cls.run_command("env", *cls.path, *install.split())
 
     @classmethod
     def pack(cls, into):
@@ -60,6 +65,12 @@ class Wheel(unittest.TestCase):
     def bin(cls, name):
         return os.path.join(cls.venv, "bin", name)
 
+    def write(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
     def test_a_job_runs_and_its_workers_have_the_package(self):
         code = "import ddprun, os; ddprun.step(1); print('connected', ddprun.connected(), os.environ['RANK'])"
         for command in ([self.bin("ddprun")], [self.bin("python"), "-m", "ddprun"]):
@@ -68,9 +79,8 @@ class Wheel(unittest.TestCase):
             self.assertIn("connected True 1", said)
 
     def test_a_worker_that_fails_comes_back_and_two_nodes_meet(self):
-        with open(os.path.join(self.folder, "twice.py"), "w", encoding="utf-8") as program:
-            program.write("import os, sys\nprint('size', os.environ['WORLD_SIZE'])\n"
-                          "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
+        self.write("twice.py", "import os, sys\nprint('size', os.environ['WORLD_SIZE'])\n"
+                               "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
         command = [self.bin("ddprun"), "--nnodes=2", "--nproc_per_node=1", "--max_restarts=1", "--rdzv_id=j",
                    "--rdzv_endpoint=127.0.0.1:%d" % free_port(), "twice.py"]
         nodes = [subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE,
@@ -80,6 +90,27 @@ class Wheel(unittest.TestCase):
             print(said)
             self.assertEqual(node.returncode, 0)
             self.assertIn("size 2", said)
+
+    def test_readme_s_first_lines(self):
+        if WHEEL:
+            self.skipTest("a stand-in for GPUs comes with a build")
+        self.write("train.py", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'])\n")
+        gpus = ["DDPRUN_NVML_LIBRARY=" + os.path.join(BIN, "libddprun_fake_nvml.so"), "FAKE_NVML_LIST=" + self.write("list", ""),
+                "FAKE_NVML_STATE=" + self.write("state", "")]
+        said = self.run_command("env", *self.path, *gpus, *self.first_job.split())
+        self.assertIn("rank 0 of 2", said)
+        self.assertIn("rank 1 of 2", said)
+
+    def test_each_program_has_its_name(self):
+        for name in ("ddprun", "ddprund", "ddprunctl", "ddprun-agent"):
+            self.assertRegex(self.run_command(self.bin(name), "--version"), f"(?m)^{name} ")
+        daemon = subprocess.Popen([self.bin("ddprund"), "--listen=127.0.0.1:0"], env=self.environment,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(daemon.communicate)
+        self.addCleanup(daemon.terminate)
+        self.assertIn("127.0.0.1", daemon.stdout.readline())
+        with open(f"/proc/{daemon.pid}/comm", encoding="ascii") as comm:  # for pgrep and ps
+            self.assertEqual(comm.read(), "ddprund\n")
 
     def test_tls_the_status_page_and_doctor(self):
         self.run_command(self.bin("ddprunctl"), "make-certs", "certs", "127.0.0.1")
@@ -99,9 +130,8 @@ class Wheel(unittest.TestCase):
         self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
 
     def test_launch_needs_no_path(self):
-        with open(os.path.join(self.folder, "launch.py"), "w", encoding="utf-8") as program:
-            program.write("import ddprun\n\ndef f(x):\n    return x * 2\n\n"
-                          "if __name__ == '__main__':\n    print(ddprun.launch(f, 21, nproc_per_node=2))\n")
+        self.write("launch.py", "import ddprun\n\ndef f(x):\n    return x * 2\n\n"
+                                "if __name__ == '__main__':\n    print(ddprun.launch(f, 21, nproc_per_node=2))\n")
         self.assertIn("[42, 42]", self.run_command(self.bin("python"), "launch.py"))
 
     def test_compat_is_installed_where_it_is_asked_for_alone(self):

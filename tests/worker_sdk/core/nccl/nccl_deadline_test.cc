@@ -2,6 +2,7 @@
 // Deadlines and abort of the nccl communicator. Compiled twice: over the fake, and (label gpu) over
 // real NCCL.
 #include <atomic>
+#include <barrier>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,9 +84,11 @@ TEST_CASE("NcclCommunicator: an operation that a rank never joins times out and 
 TEST_CASE("NcclCommunicator: abort ends the others' operations with the rank's name") {
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
+  std::barrier both(2);  // an abort before the other's set-up has ended would end that
   rig.run_with(2, blocking, [&](NcclCommunicator& comm, Stream stream) {
     DeviceArray array(rig, stream, device_of(comm, rig), DType::kFloat32, 16);
     array.write(std::vector<double>(16, 1.0));
+    both.arrive_and_wait();
     if (comm.rank() == 1) {
       comm.abort("the data loader failed");
       comm.abort("a second time");

@@ -113,7 +113,9 @@ TEST_CASE("NcclCommunicator split: what NCCL refuses on one rank is heard by the
 
 TEST_CASE("NcclCommunicator split: an abort of the parent ends it, here and on the others") {
   Rig rig;
+  std::barrier all(3);  // an abort before another's set-up has ended would end that
   rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
+    all.arrive_and_wait();
     if (world.rank() == 2) {  // this rank never comes
       world.abort("enough");
       return;
