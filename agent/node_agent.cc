@@ -69,6 +69,7 @@ Say NodeAgent::say() {
 void NodeAgent::start(const std::string& unfit) {
   rounds_.set_unfit(unfit);
   reporter_.start();
+  rounds_.start_warm_helper();
   boost::asio::post(io_, [this, unfit] { handle(event::Start{unfit}); });
 }
 

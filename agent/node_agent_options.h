@@ -13,6 +13,7 @@
 #include "agent/link/agent_machine.h"
 #include "agent/output/log_tree.h"
 #include "agent/preflight/node_checks.h"
+#include "agent/warm/warm_helper.h"
 #include "agent/worker_environment.h"
 #include "agent/worker_group.h"
 #include "common/endpoint.h"
@@ -32,6 +33,7 @@ struct NodeAgentOptions {
   HangLimits hang_limits;      // of the ranks of this node
   std::string stacks_program;  // ddprun-stacks; empty: no stacks of workers that hang
   WorkerCommand command;
+  WarmOptions warm;
   // Checked before each round's workers are started: a node that is not fit asks to be left out.
   // nullopt: unchecked, there is no other node to take its place.
   std::optional<NodeNeeds> needs;

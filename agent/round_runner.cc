@@ -73,7 +73,7 @@ void RoundRunner::spawn(const membership::StartRound& round) {
   reporter_.round_began(round);
   workers_.begin_logs(round);
   open_gpus();
-  if (!parked_) return start_workers(round);
+  if (!parked_) return start_when_warm(round);
   if (place_parked(round)) return;
   spawn_later_ = round;
   parked_->dismiss();
@@ -107,7 +107,29 @@ void RoundRunner::open_gpus() {
 
 void RoundRunner::start_workers(const membership::StartRound& round) {
   reporter_.watch(round.round);
-  workers_.start(round);
+  workers_.start(round, warm_.get());
+  // One that could not be used is made anew, for the next round.
+  if (warm_ && warm_->is_lost()) start_warm_helper();
+}
+
+// ---- Workers that have imported modules before they start (docs/warm.md) ----
+
+void RoundRunner::start_warm_helper() {
+  if (options_.warm.modules.empty()) return;
+  warm_ = WarmHelper::start(io_, options_.warm, worker_arguments(options_.command, 0),
+                            parked_environment(options_.environment, 0, ""), tell_);
+}
+
+// One import for all workers of the node is faster than one by each.
+void RoundRunner::start_when_warm(const membership::StartRound& round) {
+  if (!warm_ || !warm_->is_loading()) return start_workers(round);
+  spawn_later_ = round;
+  warm_->when_loaded([this] { spawn_later(); });
+}
+
+void RoundRunner::leave() {
+  parked_.reset();
+  warm_.reset();
 }
 
 void RoundRunner::go_on(const membership::StartRound& round) {
@@ -143,6 +165,10 @@ void RoundRunner::parked_failed(const std::string& why) {
 // meantime have waited for this.
 void RoundRunner::parked_gone() {
   parked_.reset();
+  spawn_later();
+}
+
+void RoundRunner::spawn_later() {
   if (const auto round = std::exchange(spawn_later_, std::nullopt)) {
     start_workers(*round);
   } else if (std::exchange(stop_later_, false)) {
@@ -193,6 +219,7 @@ void RoundRunner::stop_workers(const action::StopWorkers& stop) {
     stop_later_ = true;
     return;
   }
+  spawn_later_.reset();
   if (!workers_.stop(stop)) say_(event::WorkersGone{talk_.round()});
 }
 

@@ -38,10 +38,12 @@ class RoundRunner {
   void ask_to_leave(const membership::agent_action::RequestStop& request);
   void stop_workers(const membership::agent_action::StopWorkers& stop);
 
+  // Begins to import what the workers will, if that is wanted.
+  void start_warm_helper();
   // Waits for GPU memory no more.
   void hurry();
   // No round comes any more: the warden of parked workers kills them.
-  void leave() { parked_.reset(); }
+  void leave();
   bool has_parked() const { return parked_ != nullptr; }
 
  private:
@@ -50,6 +52,8 @@ class RoundRunner {
   void refuse(const std::string& reason);
   void open_gpus();
   void start_workers(const membership::StartRound& round);
+  void start_when_warm(const membership::StartRound& round);
+  void spawn_later();
   bool place_parked(const membership::StartRound& round);
   void parked_failed(const std::string& why);
   void parked_gone();
@@ -66,8 +70,9 @@ class RoundRunner {
   const Tell tell_;
 
   KeptWorkers kept_;
-  std::unique_ptr<ParkedWorkers> parked_;              // set: a spare's, or being dismissed
-  std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone
+  std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's, or being dismissed
+  std::shared_ptr<WarmHelper> warm_;       // second owner: its waits. Null: none is wanted
+  std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone, or warm_ is ready
   bool stop_later_ = false;                            // likewise: WorkersGone is due
   std::shared_ptr<GpuMemory> gpus_;                    // null: no GPUs here, or no round yet
   std::string unfit_;                                  // as set_unfit() had it

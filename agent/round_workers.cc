@@ -46,12 +46,14 @@ void RoundWorkers::begin_logs(const membership::StartRound& round) {
   }
 }
 
-void RoundWorkers::start(const membership::StartRound& round) {
+void RoundWorkers::start(const membership::StartRound& round, WarmHelper* warm) {
   WorkerGroupOptions options = options_.workers;
   if (!options_.socket_parent.empty()) {
     options.socket_directory = AgentSocket::new_directory(options_.socket_parent);
   }
   options.log_directory = log_directory_;
+  options.warm = warm;
+  options.num_warm = options_.environment.num_workers;
   std::string problem;
   try {
     if (options_.cgroups) options.cgroup = options_.cgroups->begin_round();

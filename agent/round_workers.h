@@ -39,8 +39,9 @@ class RoundWorkers {
   // Makes the directory of its log files. If this fails, the round runs all the same, and its
   // output goes to the console.
   void begin_logs(const membership::StartRound& round);
-  // Starts the workers, or says the failure of one that could not be.
-  void start(const membership::StartRound& round);
+  // Starts the workers, or says the failure of one that could not be. `warm`: null, or it outlives
+  // them.
+  void start(const membership::StartRound& round, WarmHelper* warm);
 
   // Starts a spare's workers without a place. Throws Error.
   std::unique_ptr<ParkedWorkers> park(std::function<void(const std::string& why)> failed,

@@ -102,7 +102,8 @@ std::string WardenProcess::default_path() { return helper_program("ddprun-warden
 std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io,
                                                      const std::string& path,
                                                      const std::string& directory, Events events,
-                                                     const RoundCgroup* cgroup) {
+                                                     const RoundCgroup* cgroup, WarmHelper* warm,
+                                                     int num_warm) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
     throw_system_error("socketpair", errno);
@@ -114,12 +115,18 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
   // If the warden is killed, what the workers left comes to us (OrphanSweep).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));
-  process->child_ = start_warden(io, warden_command(path, directory, theirs.get(), cgroup),
-                                 [weak = std::weak_ptr(process)](int wait_status) {
-                                   if (const auto self = weak.lock()) {
-                                     self->on_process_end(wait_status);
-                                   }
-                                 });
+  const auto ended = [weak = std::weak_ptr(process)](int wait_status) {
+    if (const auto self = weak.lock()) self->on_process_end(wait_status);
+  };
+  std::optional<Child> child;
+  if (warm != nullptr) {
+    const std::string cgroup_name = cgroup == nullptr ? "" : cgroup->name();
+    child = warm->start_warden(path, {"ddprun-warden", directory, cgroup_name}, theirs.get(),
+                               cgroup == nullptr ? -1 : cgroup->fd(), num_warm);
+  }
+  process->child_ =
+      child ? WatchedChild::adopt(io, std::move(*child), ended)
+            : start_warden(io, warden_command(path, directory, theirs.get(), cgroup), ended);
   process->wait_for_stop();
   process->wait_readable();
   return process;

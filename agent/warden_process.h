@@ -18,6 +18,7 @@
 
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/warden/protocol.h"
+#include "agent/warm/warm_helper.h"
 #include "agent/watched_child.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
@@ -50,10 +51,12 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
 
   // Starts the process in a session of its own. At its end it removes `directory` with the workers'
   // socket in it (agent_socket.h), empty: nothing, and `cgroup`, which it kills (null: one that it
-  // makes for itself, where it may). Throws Error(kSystem) naming the file.
+  // makes for itself, where it may). With `warm`, its first `num_warm` workers have imported
+  // modules already, where that is possible. Throws Error(kSystem) naming the file.
   static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io, const std::string& path,
                                                const std::string& directory, Events events,
-                                               const RoundCgroup* cgroup = nullptr);
+                                               const RoundCgroup* cgroup = nullptr,
+                                               WarmHelper* warm = nullptr, int num_warm = 0);
   ~WardenProcess();
 
   pid_t pid() const { return child_->pid(); }

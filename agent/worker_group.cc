@@ -214,7 +214,7 @@ void WorkerGroup::Impl::launch_warden() {
   const std::string path =
       options_.warden_path.empty() ? WardenProcess::default_path() : options_.warden_path;
   warden_ = WardenProcess::launch(io_, path, options_.socket_directory, std::move(events),
-                                  options_.cgroup.get());
+                                  options_.cgroup.get(), options_.warm, options_.num_warm);
 }
 
 void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {

@@ -18,6 +18,7 @@
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/monitor/agent_metrics.h"
 #include "agent/output/output_options.h"
+#include "agent/warm/warm_helper.h"
 #include "agent/worker_output.h"
 #include "common/clock.h"
 #include "common/cpu_set.h"
@@ -46,6 +47,9 @@ struct WorkerGroupOptions {
   // The directory of the round's AgentSocket. The warden removes it when no worker is left. Empty:
   // none.
   std::string socket_directory;
+  // Has imported what they will, and starts so many of them faster; null: none. Outlives the group.
+  WarmHelper* warm = nullptr;
+  int num_warm = 0;
   // The workers' cgroup, a leaf for each; null: none. Second owners: readers of its counts.
   std::shared_ptr<RoundCgroup> cgroup;
   // Until processes are named that workers have left behind and that don't end.

@@ -340,6 +340,7 @@ class NodeJob {
       return daemon_ && daemon_->await_own(socket);
     };
     options.command = worker_command(plan_);
+    options.warm.modules = config.preload;
 
     membership::AgentOptions& machine = options.machine;
     machine.endpoints = plan_.rendezvous.endpoints();

@@ -105,6 +105,10 @@ struct LaunchConfig : membership::JobSettings {
   bool dry_run = false;
   bool json = false;  // as one JSON document
 
+  // Imported once on each node before its workers start (docs/warm.md); none: each worker imports
+  // for itself.
+  std::vector<std::string> preload;
+
   // The program.
   bool module = false;     // -m: PROGRAM is a Python module
   bool no_python = false;  // PROGRAM is executed as it is

@@ -10,6 +10,11 @@ namespace ddprun::agent::warden {
 
 inline constexpr int kSocketFd = 3;  // the warden's end, in the warden
 inline constexpr int kCgroupFd = 4;  // the workers' cgroup, locked, where its name is an argument
+// Further on, where the third argument lists them ("5:812,6:813", descriptor and pid): sockets to
+// children of the warden that wait to become workers (agent/warm). Each takes a Request of kSpawn
+// with its descriptors, stdin to stderr, then the pipe for a SpawnError, then its cgroup where it
+// has one.
+inline constexpr int kFirstWarmFd = 5;
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
 inline constexpr uint32_t kVersion = 10;        // differs after a half-done installation
@@ -63,6 +68,12 @@ enum class Stage : uint32_t {
   kRequest = 4,
   kCpus = 5,
   kCgroup = 6,  // its own could not be entered
+};
+
+// Into a new worker's pipe, which it closes otherwise when it runs.
+struct SpawnError {
+  int32_t error_number = 0;
+  Stage stage = Stage::kNone;
 };
 
 struct Report {

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -40,12 +41,6 @@ constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 
 // ---- One kSpawn request becomes a process that is about to exec. ----
 
-// The child writes this to its pipe when it could not exec.
-struct SpawnError {
-  int error_number;
-  Stage stage;
-};
-
 // The cgroup in which a worker begins.
 struct SpawnCgroup {
   int fd = -1;           // −1: in the warden's
@@ -55,7 +50,7 @@ struct SpawnCgroup {
 struct SpawnResult {
   pid_t pid = -1;    // −1: see `error`
   int exec_fd = -1;  // readable when the exec is decided: end of file = it runs, else a SpawnError
-  SpawnError error{0, Stage::kNone};
+  SpawnError error{};
 };
 
 // The payload, mapped, and the pointer arrays into it.
@@ -131,11 +126,13 @@ int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
   return 0;
 }
 
-// 0, or -1 with errno.
-int enter(int cgroup_fd) {
+// 0, or -1 with errno. `pid` 0: this process.
+int move_into(int cgroup_fd, pid_t pid) {
   const int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
   if (fd < 0) return -1;
-  const bool done = write(fd, "0", 1) == 1;  // who writes
+  char text[16];
+  const int size = snprintf(text, sizeof text, "%d", static_cast<int>(pid));
+  const bool done = write(fd, text, static_cast<size_t>(size)) == size;
   const int error = errno;
   close(fd);
   errno = error;
@@ -151,7 +148,7 @@ int enter(int cgroup_fd) {
   // nobody else. Kept over the exec. An error means nothing on other systems.
   prctl(PR_SET_PTRACER, static_cast<unsigned long>(agent));
   if (getppid() != warden) _exit(127);  // it died before the line above
-  if (cgroup_to_enter >= 0 && enter(cgroup_to_enter) != 0) fail(pipe_fd, Stage::kCgroup);
+  if (cgroup_to_enter >= 0 && move_into(cgroup_to_enter, 0) != 0) fail(pipe_fd, Stage::kCgroup);
   for (int target = 0; target < 3; ++target) dup2(fds[target + 1], target);
   limit_open_files(request.max_open_files);
   if (bind_to_cpus(request.cpus) != 0) fail(pipe_fd, Stage::kCpus);
@@ -248,7 +245,8 @@ class Warden {
  public:
   // `socket` is the agent's peer, `signal_fd` a signalfd for SIGCHLD and kPassedOn. `cgroup_name`:
   // of the workers' cgroup, which is descriptor kCgroupFd; null: the warden makes one where it may.
-  Warden(int socket, int signal_fd, const char* cgroup_name);
+  // `waiting`: kFirstWarmFd and so on, as protocol.h has it; null: none.
+  Warden(int socket, int signal_fd, const char* cgroup_name, const char* waiting);
   ~Warden();
   Warden(const Warden&) = delete;
   Warden& operator=(const Warden&) = delete;
@@ -263,11 +261,20 @@ class Warden {
     int exec_fd;     // −1 once the exec is decided
     int pid_fd;      // watched by deaths_fd_; −1: there was no descriptor for it
   };
+  // A child that waits to become a worker.
+  struct Waiting {
+    pid_t pid;
+    int fd;  // −1: it is one, or it has ended
+  };
   enum class Mode { kServing, kStopping, kKilling };
 
   void handle_requests();
   bool handle_request();  // false: there is none now
   void spawn(const Request& request, const int* fds, int own_cgroup_fd);
+  // To a child that waits. No pid: there is none.
+  SpawnResult hand_over(const Request& request, const int* fds, int own_cgroup_fd);
+  void read_waiting(const char* text);
+  void end_waiting();
   // A worker that signals its parent means the launcher.
   void pass_on(int signal_number, pid_t sender);
   void signal_workers(int signal_number);
@@ -311,6 +318,8 @@ class Warden {
   bool has_children_ = false;
   int64_t swept_at_ms_ = 0;
   Cgroup cgroup_;  // of the workers
+  Waiting* waiting_ = nullptr;
+  size_t num_waiting_ = 0;
   // Workers that were started and not reaped; grows, never shrinks.
   Worker* workers_ = nullptr;
   size_t num_workers_ = 0;
@@ -346,15 +355,41 @@ Visit Warden::choose_sender(pid_t pid, void* context) {
   return pid == warden.sender_ ? Visit::kAlone : Visit::kPass;
 }
 
-Warden::Warden(int socket, int signal_fd, const char* cgroup_name)
+Warden::Warden(int socket, int signal_fd, const char* cgroup_name, const char* waiting)
     : socket_(socket),
       signal_fd_(signal_fd),
       deaths_fd_(epoll_create1(EPOLL_CLOEXEC)),
-      cgroup_(cgroup_name ? Cgroup(kCgroupFd, cgroup_name) : Cgroup()) {}
+      cgroup_(cgroup_name ? Cgroup(kCgroupFd, cgroup_name) : Cgroup()) {
+  if (waiting) read_waiting(waiting);
+}
 
 Warden::~Warden() {
   close(deaths_fd_);
   free(workers_);
+  free(waiting_);
+}
+
+void Warden::read_waiting(const char* text) {
+  size_t count = 1;
+  for (const char* at = text; *at; ++at) count += *at == ',';
+  waiting_ = static_cast<Waiting*>(calloc(count, sizeof(Waiting)));
+  for (char* at = const_cast<char*>(text); waiting_ && *at; at += *at == ',') {
+    const int fd = static_cast<int>(strtol(at, &at, 10));
+    if (*at != ':') return;
+    const pid_t pid = static_cast<pid_t>(strtol(at + 1, &at, 10));
+    waiting_[num_waiting_++] = {pid, fd};
+    has_children_ = true;
+    move_into(cgroup_.fd(), pid);
+  }
+}
+
+void Warden::end_waiting() {
+  for (size_t i = 0; i < num_waiting_; ++i) {
+    if (waiting_[i].fd < 0) continue;
+    kill(waiting_[i].pid, SIGKILL);  // it is not reaped: finished() would have said so
+    close(waiting_[i].fd);
+    waiting_[i].fd = -1;
+  }
 }
 
 int Warden::run() {
@@ -479,6 +514,7 @@ bool Warden::handle_request() {
       break;
     case RequestType::kStop:
       empty_due_ = true;
+      end_waiting();
       if (mode_ == Mode::kStopping) stop_.ask_spared(true);
       if (mode_ != Mode::kServing) break;
       mode_ = Mode::kStopping;
@@ -510,8 +546,10 @@ void Warden::spawn(const Request& request, const int* fds, int own_cgroup_fd) {
   }
   const int four[kNumSpawnFds] = {fds[0], fds[1], fds[2], fds[3]};
   const bool has_own = own_cgroup_fd >= 0;
-  const SpawnResult result =
-      spawn_worker(request, four, {has_own ? own_cgroup_fd : cgroup_.fd(), has_own});
+  SpawnResult result = hand_over(request, fds, own_cgroup_fd);
+  if (result.pid < 0) {
+    result = spawn_worker(request, four, {has_own ? own_cgroup_fd : cgroup_.fd(), has_own});
+  }
   if (result.pid < 0) {
     return report_not_started(request.worker, result.error.error_number, result.error.stage);
   }
@@ -519,6 +557,41 @@ void Warden::spawn(const Request& request, const int* fds, int own_cgroup_fd) {
   Worker& worker = workers_[num_workers_++];
   worker = {result.pid, request.worker, result.exec_fd, -1};
   watch(worker.pid, &worker.pid_fd);
+}
+
+SpawnResult Warden::hand_over(const Request& request, const int* fds, int own_cgroup_fd) {
+  SpawnResult result;
+  for (size_t i = 0; i < num_waiting_ && result.pid < 0; ++i) {
+    if (waiting_[i].fd < 0) continue;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return result;
+    int handed[kMostSpawnFds + 1] = {fds[0], fds[1], fds[2], fds[3], ends[1], own_cgroup_fd};
+    const size_t size = (kNumSpawnFds + (own_cgroup_fd < 0 ? 1 : 2)) * sizeof(int);
+    iovec part{const_cast<Request*>(&request), sizeof request};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof handed)];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(size);
+    memcpy(CMSG_DATA(header), handed, size);
+    const ssize_t sent = sendmsg(waiting_[i].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    close(ends[1]);
+    close(waiting_[i].fd);
+    waiting_[i].fd = -1;
+    if (sent == static_cast<ssize_t>(sizeof request)) {
+      result.pid = waiting_[i].pid;
+      result.exec_fd = ends[0];
+    } else {
+      kill(waiting_[i].pid, SIGKILL);
+      close(ends[0]);
+    }
+  }
+  return result;
 }
 
 void Warden::watch(pid_t pid, int* pid_fd) const {
@@ -611,6 +684,11 @@ void Warden::reap() {
 }
 
 void Warden::finished(pid_t pid, int status, const rusage& usage, int64_t seen_ns) {
+  for (size_t i = 0; i < num_waiting_; ++i) {
+    if (waiting_[i].pid != pid || waiting_[i].fd < 0) continue;
+    close(waiting_[i].fd);
+    waiting_[i].fd = -1;
+  }
   for (size_t i = 0; i < num_workers_; ++i) {
     if (workers_[i].pid != pid) continue;
     const uint32_t index = workers_[i].index;
@@ -637,7 +715,7 @@ void Warden::decide_execs() {
 
 void Warden::decide_exec(size_t position) {
   Worker& worker = workers_[position];
-  SpawnError error{0, Stage::kNone};
+  SpawnError error{};
   ssize_t size;
   do {
     size = read(worker.exec_fd, &error, sizeof error);
@@ -716,8 +794,14 @@ int main(int argc, char** argv) {
         "ddprun-warden: this is a part of ddprun, which starts it by itself (docs/warden.md)\n";
     return write(STDERR_FILENO, kMessage, strlen(kMessage)) < 0 ? 1 : 2;
   }
-  const char* cgroup = argc > 2 ? argv[2] : nullptr;  // its name
-  tidy_descriptors(cgroup ? kCgroupFd : kSocketFd);
+  const char* cgroup = argc > 2 && *argv[2] ? argv[2] : nullptr;  // its name
+  const char* waiting = argc > 3 ? argv[3] : nullptr;
+  int last = cgroup ? kCgroupFd : kSocketFd;
+  if (waiting) {
+    last = kFirstWarmFd;
+    for (const char* at = waiting; *at; ++at) last += *at == ',';
+  }
+  tidy_descriptors(last);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Nobody but the agent, by closing the socket, or SIGKILL ends the warden.
   sigset_t all, heard;
@@ -728,7 +812,7 @@ int main(int argc, char** argv) {
   for (const int number : kPassedOn) sigaddset(&heard, number);
   const int signal_fd = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd < 0) return 1;
-  Warden warden(kSocketFd, signal_fd, cgroup);
+  Warden warden(kSocketFd, signal_fd, cgroup, waiting);
   const int status = warden.run();
   if (argc > 1 && *argv[1]) remove_directory(argv[1]);
   return status;

@@ -19,6 +19,19 @@ std::string set_preflight_doctor(const std::string& value, LaunchConfig& config)
   return {};
 }
 
+std::string set_preload(const std::string& value, LaunchConfig& config) {
+  config.preload.clear();
+  for (const std::string& name : split(value, ',')) {
+    const bool is_name =
+        !name.empty() && name.find_first_not_of(
+                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
+                             std::string::npos;
+    if (!is_name) return "must be names of Python modules: torch,torch._dynamo";
+    config.preload.push_back(name);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<Option> placement_options() {
@@ -73,6 +86,9 @@ std::vector<Option> program_options() {
        kRuns, set_preflight_doctor},
       {"preflight-timeout", "SECONDS", "60", "a preflight that takes longer has failed", kRuns,
        positive_seconds_to(&C::preflight_timeout)},
+      {"preload", "MODULE,…", "",
+       "import these Python modules once on each node, for all workers and restarts (docs/warm.md)",
+       kRuns, set_preload},
       {"module", "", "", "PROGRAM is a Python module: python -u -m PROGRAM", kRuns,
        switch_to(&C::module), 'm'},
       {"no-python", "", "", "execute PROGRAM as it is, never by python", kRuns,

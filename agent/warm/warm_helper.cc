@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/warm/warm_helper.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/json.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "agent/warden/protocol.h"
+#include "agent/warm/warm_helper_text.h"
+#include "common/error.h"
+#include "common/json.h"
+#include "common/signal_names.h"
+#include "common/text.h"
+
+namespace ddprun::agent {
+namespace {
+
+namespace json = boost::json;
+
+constexpr int kAnswerMs = 2'000;  // it forks, a few milliseconds for each worker
+constexpr std::size_t kMostBytes = 4'096;
+
+std::string text_of(const json::object& answer, const char* name) {
+  const json::value* value = answer.if_contains(name);
+  return value != nullptr && value->is_string() ? std::string(value->as_string()) : std::string();
+}
+
+// Python's flags with a value of their own.
+bool takes_value(const std::string& flag) {
+  return flag == "-W" || flag == "-X" || flag == "--check-hash-based-pycs";
+}
+
+}  // namespace
+
+std::optional<PythonCommand> python_command(const std::vector<std::string>& argv,
+                                            const std::string& directory) {
+  namespace fs = std::filesystem;
+  if (argv.empty() || !fs::path(argv[0]).filename().string().starts_with("python")) return {};
+  std::size_t at = 1;
+  while (at < argv.size() && argv[at].starts_with('-') && argv[at] != "-m") {
+    if (argv[at] == "-" || argv[at] == "-c" || argv[at] == "-i") return {};
+    at += takes_value(argv[at]) ? 2 : 1;
+  }
+  if (at >= argv.size()) return {};
+  PythonCommand python;
+  python.interpreter.assign(argv.begin(), argv.begin() + static_cast<std::ptrdiff_t>(at));
+  std::error_code error;
+  const fs::path here = directory.empty() ? fs::current_path(error) : fs::path(directory);
+  const fs::path script = argv[at] == "-m" ? here : fs::canonical(here / argv[at], error);
+  python.path = argv[at] == "-m" ? here.string() : script.parent_path().string();
+  return python;
+}
+
+std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
+                                              const WarmOptions& options,
+                                              const std::vector<std::string>& argv,
+                                              std::vector<std::string> environment, Tell tell) {
+  std::shared_ptr<WarmHelper> helper(new WarmHelper(io, std::move(tell)));
+  const auto python = python_command(argv, "");
+  if (!python) {
+    helper->lost("the workers run no Python script or module");
+    return helper;
+  }
+  try {
+    helper->launch(options, *python, std::move(environment));
+  } catch (const Error& error) {
+    helper->lost(error.what());
+  }
+  return helper;
+}
+
+WarmHelper::WarmHelper(boost::asio::io_context& io, Tell tell)
+    : tell_(std::move(tell)), socket_(io), limit_(io) {}
+
+WarmHelper::~WarmHelper() { close(); }
+
+void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
+                        std::vector<std::string> environment) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw_system_error("socketpair", errno);
+  }
+  socket_.assign(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  json::array modules(options.modules.begin(), options.modules.end());
+  ChildCommand command;
+  command.argv = python.interpreter;
+  command.argv.insert(
+      command.argv.end(),
+      {"-c", kWarmHelperText,
+       json::serialize(json::object{{"modules", std::move(modules)}, {"path", python.path}})});
+  command.environment = std::move(environment);
+  command.descriptors = {ChildCommand::kNothing, ChildCommand::kNothing, ChildCommand::kNothing,
+                         theirs.get()};
+  command.own_session = true;
+  command.dies_with_us = true;
+  // What it forks becomes a child of this process.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  auto& io = static_cast<boost::asio::io_context&>(socket_.get_executor().context());
+  child_ = WatchedChild::start(io, command, [weak = weak_from_this()](int wait_status) {
+    const auto self = weak.lock();
+    if (!self || self->state_ == State::kGone) return;
+    self->lost(WIFSIGNALED(wait_status)
+                   ? concat("the helper was ended by ", signal_name(WTERMSIG(wait_status)))
+                   : concat("the helper ended with status ", WEXITSTATUS(wait_status)));
+  });
+  limit_.expires_after(options.limit);
+  limit_.async_wait(
+      [weak = weak_from_this(), limit = options.limit](const boost::system::error_code& error) {
+        const auto self = weak.lock();
+        if (error || !self || self->state_ != State::kLoading) return;
+        self->lost(concat("the imports had not ended after ", limit.count() / 1000, " s"));
+      });
+  wait_for_answer();
+}
+
+void WarmHelper::wait_for_answer() {
+  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [weak = weak_from_this()](const boost::system::error_code& error) {
+                       const auto self = weak.lock();
+                       if (error || !self || self->state_ != State::kLoading) return;
+                       const auto text = self->receive();
+                       if (!text) return self->wait_for_answer();
+                       if (text->empty()) return;  // its end says more
+                       const auto answer = parse_object(*text, 2);
+                       if (answer && answer->contains("ready")) return self->loaded(State::kReady);
+                       self->lost(answer ? text_of(*answer, "cold") : *text);
+                     });
+}
+
+std::optional<std::string> WarmHelper::receive() {
+  std::string text(kMostBytes, '\0');
+  const ssize_t size = ::recv(socket_.native_handle(), text.data(), text.size(), MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  text.resize(size < 0 ? 0 : static_cast<std::size_t>(size));
+  return text;
+}
+
+void WarmHelper::when_loaded(std::function<void()> loaded) {
+  loaded_ = std::move(loaded);
+  if (!is_loading()) this->loaded(state_);
+}
+
+void WarmHelper::loaded(State state) {
+  state_ = state;
+  was_ready_ |= state == State::kReady;
+  limit_.cancel();
+  if (auto tell_it = std::exchange(loaded_, nullptr)) {
+    boost::asio::post(socket_.get_executor(), std::move(tell_it));
+  }
+}
+
+void WarmHelper::lost(const std::string& why) {
+  tell_(LogLevel::kWarning, concat("--preload: ", one_line(why), "; the workers start as ever"));
+  close();
+  loaded(State::kGone);
+}
+
+void WarmHelper::close() {
+  state_ = State::kGone;
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  limit_.cancel();
+  if (child_) child_->signal(SIGKILL);
+}
+
+std::optional<Child> WarmHelper::start_warden(const std::string& program,
+                                              const std::vector<std::string>& arguments, int socket,
+                                              int cgroup, int num_workers) {
+  if (state_ != State::kReady) return std::nullopt;
+  json::array words(arguments.begin(), arguments.end());
+  std::string order = json::serialize(json::object{
+      {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
+  const std::array<int, 2> handed = {socket, cgroup};
+  const std::size_t size = (cgroup < 0 ? 1 : 2) * sizeof(int);
+  iovec part{order.data(), order.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof handed)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(size);
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(size);
+  std::memcpy(CMSG_DATA(header), handed.data(), size);
+  pollfd answered{socket_.native_handle(), POLLIN, 0};
+  std::optional<std::string> text;
+  if (::sendmsg(answered.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 &&
+      ::poll(&answered, 1, kAnswerMs) > 0) {
+    text = receive();
+  }
+  const auto answer = text ? parse_object(*text, 2) : std::nullopt;
+  const json::value* pid = answer ? answer->if_contains("warden") : nullptr;
+  if (pid == nullptr || !pid->is_int64()) {
+    const std::string why = answer ? text_of(*answer, "cold") : "";
+    lost(why.empty() ? "the helper does not answer" : why);
+    return std::nullopt;
+  }
+  Child child;
+  child.pid = static_cast<pid_t>(pid->as_int64());
+  try {
+    child.pidfd = open_child_pidfd(child.pid, program);
+  } catch (const Error& error) {
+    lost(error.what());
+    return std::nullopt;
+  }
+  return child;
+}
+
+}  // namespace ddprun::agent

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// A node's warm helper (docs/warm.md): a Python that has imported what the workers will, and forks
+// them. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/watched_child.h"
+#include "common/log_level.h"
+
+namespace ddprun::agent {
+
+struct WarmOptions {
+  std::vector<std::string> modules;         // to import; empty: there is no helper
+  std::chrono::milliseconds limit{60'000};  // for the imports
+};
+
+// The parts of a Python's command line that its helper has, too.
+struct PythonCommand {
+  std::vector<std::string> interpreter;  // with its flags
+  std::string path;                      // sys.path[0]
+};
+
+// nullopt: `argv` runs no script or module by Python. `directory`: where the workers start.
+std::optional<PythonCommand> python_command(const std::vector<std::string>& argv,
+                                            const std::string& directory);
+
+class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
+ public:
+  using Tell = std::function<void(LogLevel, const std::string&)>;
+
+  // Begins to import. `argv`: the workers' command. If it is no Python, or can't be started, `tell`
+  // says so, and all goes on without a helper.
+  static std::shared_ptr<WarmHelper> start(boost::asio::io_context& io, const WarmOptions& options,
+                                           const std::vector<std::string>& argv,
+                                           std::vector<std::string> environment, Tell tell);
+  ~WarmHelper();
+
+  bool is_loading() const { return state_ == State::kLoading; }
+  bool is_lost() const { return state_ == State::kGone && was_ready_; }  // a new one may work
+  // Called once, from the io context: it is ready, or is none, which was told.
+  void when_loaded(std::function<void()> loaded);
+
+  // Starts the warden `program` with its descriptors, and below it `num_workers` children that wait
+  // to become workers (agent/warden/protocol.h). It is a child of this process. nullopt: they start
+  // as ever, which was told. `cgroup` −1: none.
+  std::optional<Child> start_warden(const std::string& program,
+                                    const std::vector<std::string>& arguments, int socket,
+                                    int cgroup, int num_workers);
+  // No event comes any more, and the process ends.
+  void close();
+
+ private:
+  enum class State { kLoading, kReady, kGone };
+
+  WarmHelper(boost::asio::io_context& io, Tell tell);
+  void launch(const WarmOptions& options, const PythonCommand& python,
+              std::vector<std::string> environment);
+  void wait_for_answer();
+  void loaded(State state);
+  void lost(const std::string& why);
+  std::optional<std::string> receive();  // nullopt: nothing now; empty: its end
+
+  const Tell tell_;
+  State state_ = State::kLoading;
+  bool was_ready_ = false;
+  std::shared_ptr<WatchedChild> child_;  // second owner: its wait under way
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::steady_timer limit_;
+  std::function<void()> loaded_;
+};
+
+}  // namespace ddprun::agent

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+# A node's warm helper (docs/warm.md): imports modules once, then forks workers that have them already.
+# ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON: "modules", and
+# "path", the sys.path[0] of the workers. Each message is one JSON object. From here come {"ready": N} or {"cold": WHY},
+# once, then an answer to each order. An order {"program", "arguments", "workers"} comes with the socket of a new
+# warden, and its cgroup where it has one. The answer is {"warden": PID}, or {"cold": WHY}.
+#
+# The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
+import array
+import builtins
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+
+AGENT, CGROUP, FIRST_WORKER = 3, 4, 5  # descriptors of the warden; 3 is the agent's here
+REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
+SPAWN_ERROR = struct.Struct("=iI")
+AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP = 2, 3, 5, 6  # protocol.h's Stage
+PDEATHSIG, SET_NAME, SET_PTRACER = 1, 15, 0x59616D61  # prctl(2)
+libc = ctypes.CDLL(None, use_errno=True)
+agent_pid = os.getppid()
+
+
+class Cold(Exception):
+    """Why no worker can be forked from this process."""
+
+
+# ---- Is a fork safe? ----
+
+
+def num_threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def pool_threads():
+    """Threads of OpenBLAS, which ends them before a fork and makes new ones after it."""
+    count = 0
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        libraries = {line.split(None, 5)[5].strip() for line in maps if "openblas" in line and len(line.split(None, 5)) == 6}
+    for path in libraries:
+        library = ctypes.CDLL(path)
+        for name in ("openblas_get_num_threads", "openblas_get_num_threads64_", "scipy_openblas_get_num_threads64_",
+                     "scipy_openblas_get_num_threads"):
+            if hasattr(library, name):
+                count += getattr(library, name)() - 1
+                break
+    return count
+
+
+def descriptors():
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink("/proc/self/fd/" + name)
+        except OSError:
+            pass  # the listing's own
+    return found
+
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return file.read().split()
+
+
+def module_files():
+    found = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue  # in an archive
+            found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return found
+
+
+# What these have begun doesn't survive a fork.
+UNSAFE = {"mpi4py.MPI": "MPI is initialised", "grpc._cython.cygrpc": "gRPC has threads", "tensorflow": "TensorFlow has threads"}
+
+
+def check_modules():
+    for name, why in UNSAFE.items():
+        if name in sys.modules:
+            raise Cold(f"{name} was imported: {why}")
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        raise Cold("a module initialised CUDA, which does not survive a fork")
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    if bridge is not None and getattr(bridge, "_backends", None):
+        raise Cold("a module started a backend of JAX, which does not survive a fork")
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        raise Cold("a debugger, profiler or coverage follows this Python")
+
+
+def check(before):
+    """`before`: the descriptors before the imports."""
+    check_modules()
+    if num_threads() > 1 + pool_threads():
+        raise Cold(f"an imported module has threads ({num_threads() - 1}), which do not survive a fork")
+    if children():
+        raise Cold(f"an imported module started a process (pid {children()[0]})")
+    for number, name in descriptors().items():
+        if number not in before and not name.startswith(("/dev/null", "/dev/urandom", "/dev/random")):
+            raise Cold(f"an imported module holds {name} open")
+
+
+# ---- The helper. ----
+
+
+def import_all(names):
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # also SystemExit
+            words = str(error).split("\n")[0][:300]
+            raise Cold(f"{name} can't be imported: {type(error).__name__}{': ' + words if words else ''}") from None
+
+
+def answer(agent, **what):
+    agent.send(json.dumps(what).encode())
+
+
+def receive(sock, size):
+    """(bytes, descriptors), which a new program doesn't get."""
+    numbers = array.array("i")
+    data, parts, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(16 * numbers.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in parts:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers.frombytes(content[:len(content) - len(content) % numbers.itemsize])
+    return data, list(numbers)
+
+
+def serve(agent):
+    """Returns in a worker: its arguments, and the descriptor to close when it runs."""
+    options = json.loads(sys.argv[1])
+    began_with = dict(os.environ)
+    before = descriptors()
+    if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
+        raise Cold("it needs CPython 3.9 or later")
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        sys.path[0] = options["path"]
+    import_all(options["modules"])
+    check(before)
+    files = module_files()
+    changed = {name: os.environ.get(name) for name in {*began_with, *os.environ}
+               if began_with.get(name) != os.environ.get(name)}
+    gc.collect()
+    gc.freeze()  # a collection would write to pages that the workers share
+    libc.prctl(SET_NAME, b"ddprun-warm", 0, 0, 0)
+    answer(agent, ready=len(sys.modules))
+    while True:
+        data, numbers = receive(agent, 1 << 16)
+        if not data:
+            os._exit(0)
+        try:
+            check(before | {number: "" for number in numbers})
+            if module_files() != files:
+                raise Cold("the file of an imported module has changed")
+            worker = start_warden(json.loads(data), numbers, agent)
+        except Cold as why:
+            answer(agent, cold=str(why))
+            os._exit(0)
+        finally:
+            for number in numbers:
+                os.close(number)
+        if worker is not None:
+            return become(worker, began_with, changed)
+
+
+def start_warden(order, numbers, agent):
+    """Forks the warden, which is nobody's child then and so the agent's, and tells its number. None; in a worker its
+    socket."""
+    reader, writer = os.pipe()
+    try:
+        between = os.fork()
+    except OSError as error:
+        raise Cold(f"no further process: {error.strerror}") from None
+    if between == 0:
+        try:
+            here = os.getpid()
+            warden = os.fork()
+        except OSError:
+            os._exit(1)
+        if warden != 0:
+            os.write(writer, struct.pack("=i", warden))
+            os._exit(0)
+        for number in (reader, writer, agent.detach()):
+            os.close(number)
+        return become_warden(order, numbers, here)
+    os.close(writer)
+    told = os.read(reader, 4)
+    os.close(reader)
+    os.waitpid(between, 0)
+    if len(told) != 4:
+        raise Cold("no further process could be started")
+    answer(agent, warden=struct.unpack("=i", told)[0])
+    return None
+
+
+def become_warden(order, numbers, between):
+    try:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        ends, pids = [], []
+        for _ in range(order["workers"]):
+            here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            pid = os.fork()
+            if pid == 0:
+                for number in (*ends, here.detach(), *numbers):
+                    os.close(number)
+                return there
+            there.close()
+            ends.append(here.detach())
+            pids.append(pid)
+        while os.getppid() == between:  # then it is the agent's child
+            try:
+                select.select([os.pidfd_open(between)], [], [])
+            except ProcessLookupError:
+                pass
+        null = os.open("/dev/null", os.O_RDWR)
+        wanted = [numbers[0], numbers[1] if len(numbers) > 1 else null, *ends]
+        above = AGENT + len(wanted)  # out of the way of the warden's own
+        for place, number in enumerate([fcntl.fcntl(number, fcntl.F_DUPFD, above) for number in wanted]):
+            os.dup2(number, AGENT + place)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(number, signal.SIG_DFL)
+        warm = ",".join(f"{FIRST_WORKER + place}:{pid}" for place, pid in enumerate(pids))
+        os.execv(order["program"], [*order["arguments"], warm])
+    except OSError:
+        pass
+    os._exit(1)
+
+
+# ---- A worker. ----
+
+
+class Failed(Exception):
+    """The worker can't run as it is told. `stage` is protocol.h's."""
+
+
+def step(stage, function, *arguments):
+    try:
+        return function(*arguments)
+    except OSError as error:
+        raise Failed(stage, error.errno) from None
+
+
+def enter(cgroup):
+    number = os.open("cgroup.procs", os.O_WRONLY | os.O_CLOEXEC, dir_fd=cgroup)
+    os.write(number, b"0")  # who writes
+    os.close(number)
+
+
+def become(warden, began_with, changed):
+    """Waits for the warden's order, and does what it does in a child (warden.cc, run_child)."""
+    libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    data, numbers = receive(warden, REQUEST.size)
+    if len(data) != REQUEST.size:
+        os._exit(127)  # the warden has gone
+    fields = REQUEST.unpack(data)
+    num_arguments, max_open_files, cpus = fields[4], fields[7], fields[8:24]
+    payload, streams, told, cgroup = numbers[0], numbers[1:4], numbers[4], numbers[5:]
+    try:
+        os.setsid()
+        libc.prctl(SET_PTRACER, ctypes.c_ulong(agent_pid), 0, 0, 0)
+        if cgroup:
+            step(AT_CGROUP, enter, cgroup[0])
+        with open(payload, "rb") as file:
+            directory, *strings = file.read().split(b"\0")[:-1]
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        for number in {*streams, *cgroup} - {0, 1, 2}:
+            os.close(number)
+        if max_open_files:
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            soft = max_open_files if hard == resource.RLIM_INFINITY else min(max_open_files, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        wanted = {64 * word + bit for word, bits in enumerate(cpus) for bit in range(64) if bits >> bit & 1}
+        if wanted:
+            step(AT_CPUS, os.sched_setaffinity, 0, wanted)
+        if directory:
+            step(AT_DIRECTORY, os.chdir, directory)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        arguments = strings[:num_arguments]
+        environment = dict(string.partition(b"=")[::2] for string in strings[num_arguments:])
+        if cannot_run(arguments, environment, began_with, changed):
+            step(AT_EXEC, os.execve, arguments[0], arguments, environment)  # `told` is closed by it
+        os.environb.clear()
+        os.environb.update(environment)
+        for name, value in changed.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+    except Failed as failed:
+        stage, number = failed.args
+        os.write(told, SPAWN_ERROR.pack(number, stage))
+        os._exit(127)
+    warden.close()
+    return [os.fsdecode(argument) for argument in arguments], told
+
+
+def program_at(arguments):
+    """Where the script's name stands, or -m."""
+    at = 1
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("-", "-m", "-c"):
+        at += 2 if arguments[at] in ("-W", "-X", "--check-hash-based-pycs") else 1
+    return at
+
+
+def cannot_run(arguments, environment, began_with, changed):
+    """Then the worker is a fresh Python."""
+    before = {os.fsencode(name): os.fsencode(value) for name, value in began_with.items()}
+    for name in {*before, *environment}:  # Python read these when it began
+        if name.startswith(b"PYTHON") and environment.get(name) != before.get(name):
+            return True
+    for name in map(os.fsencode, changed):  # an import set it: from another beginning it might set something else
+        if environment.get(name) != before.get(name):
+            return True
+    words = [os.fsdecode(argument) for argument in arguments]
+    at = program_at(words)
+    if at >= len(words) or words[at] in ("-", "-c"):
+        return True
+    if words[at] == "-m":
+        return at + 1 == len(words)
+    try:
+        with open(words[at], "rb") as file:
+            return b"\0" in file.read()  # compiled, or an archive
+    except OSError:
+        return True  # Python says what is wrong
+
+
+def reseed():
+    """`random` does so by itself after a fork."""
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed()
+
+
+def show_as(arguments):
+    """For ps: the command line, as far as it has room in this process' own, which is long."""
+    name = os.path.basename(arguments[0])
+    libc.prctl(SET_NAME, os.fsencode(name)[:15], 0, 0, 0)
+    with open("/proc/self/stat", "rb") as file:
+        begin, end = map(int, file.read().rsplit(b")", 1)[1].split()[45:47])
+    text = b"\0".join(map(os.fsencode, arguments))[:end - begin - 1]
+    ctypes.memmove(begin, text + bytes(end - begin - len(text)), end - begin)
+
+
+def run(arguments, told):
+    at = program_at(arguments)
+    for stream, number in ((sys.stdin, 0), (sys.stdout, 1)):
+        if stream is not None:
+            stream.reconfigure(line_buffering=os.isatty(number))
+    reseed()
+    show_as(arguments)
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = arguments
+    main = type(sys)("__main__")
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    is_module = arguments[at] == "-m"
+    sys.argv[:] = arguments[at + 1:] if is_module else arguments[at:]
+    os.close(told)
+    if is_module:
+        import runpy
+        return runpy._run_module_as_main(sys.argv[0])
+    script = sys.argv[0]
+    main.__dict__.update(__file__=script, __cached__=None, __annotations__={},
+                         __loader__=importlib.machinery.SourceFileLoader("__main__", script))
+    with open(script, "rb") as file:
+        source = file.read()
+    exec(compile(source, script, "exec", dont_inherit=True), main.__dict__)  # pylint: disable=exec-used
+
+
+def helped():
+    agent = socket.socket(fileno=AGENT)
+    agent.set_inheritable(False)
+    try:
+        worker = serve(agent)
+    except Cold as why:
+        answer(agent, cold=str(why))
+        os._exit(0)
+    try:
+        return run(*worker)
+    except SystemExit:
+        raise
+    except BaseException as error:  # as Python shows it: without the frames of this file
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_globals is globals():
+            trace = trace.tb_next
+        failed = error.with_traceback(trace)
+    sys.last_type, sys.last_value, sys.last_traceback = type(failed), failed, failed.__traceback__
+    sys.excepthook(type(failed), failed, failed.__traceback__)
+    if isinstance(failed, KeyboardInterrupt):
+        import atexit
+        import threading
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    raise SystemExit(1)
+
+
+helped()
