@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cctype>
+#include <sstream>
+
 #include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {
@@ -21,11 +25,11 @@ std::string set_preflight_doctor(const std::string& value, LaunchConfig& config)
 
 std::string set_preload(const std::string& value, LaunchConfig& config) {
   config.preload.clear();
-  for (const std::string& name : split(value, ',')) {
-    const bool is_name =
-        !name.empty() && name.find_first_not_of(
-                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
-                             std::string::npos;
+  std::istringstream rest(value + ",");  // "a," has an empty name
+  for (std::string name; std::getline(rest, name, ',');) {
+    const bool is_name = !name.empty() && std::ranges::all_of(name, [](char c) {
+      return c == '.' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+    });
     if (!is_name) return "must be names of Python modules: torch,torch._dynamo";
     config.preload.push_back(name);
   }
