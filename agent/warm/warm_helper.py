@@ -163,18 +163,17 @@ def serve(agent):
         if not data:
             os._exit(0)
         try:
-            check(before | {number: "" for number in numbers})
+            check({*before, *numbers})
             if module_files() != files:
                 raise Cold("the file of an imported module has changed")
             worker = start_warden(json.loads(data), numbers, agent)
         except Cold as why:
             answer(agent, cold=str(why))
             os._exit(0)
-        finally:
-            for number in numbers:
-                os.close(number)
         if worker is not None:
             return become(worker, began_with, changed)
+        for number in numbers:
+            os.close(number)
 
 
 def start_warden(order, numbers, agent):

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "launcher/options/option_table.h"
+
 #include <algorithm>
 #include <cctype>
 #include <sstream>
-
-#include "launcher/options/option_table.h"
 
 namespace ddprun::launcher {
 namespace {
