@@ -275,6 +275,7 @@ def become(warden, began_with, changed):
         if cgroup:
             step(AT_CGROUP, enter, cgroup[0])
         with open(payload, "rb") as file:
+            file.seek(0)  # the agent wrote it
             directory, *strings = file.read().split(b"\0")[:-1]
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
