@@ -11,7 +11,7 @@ import builtins
 import ctypes
 import fcntl
 import gc
-import importlib
+import importlib.machinery
 import json
 import os
 import resource
