@@ -340,7 +340,7 @@ class NodeJob {
       return daemon_ && daemon_->await_own(socket);
     };
     options.command = worker_command(plan_);
-    options.warm.modules = config.preload;
+    options.warm = {config.preload, config.preload_timeout};
 
     membership::AgentOptions& machine = options.machine;
     machine.endpoints = plan_.rendezvous.endpoints();

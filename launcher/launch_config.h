@@ -108,6 +108,7 @@ struct LaunchConfig : membership::JobSettings {
   // Imported once on each node before its workers start (docs/warm.md); none: each worker imports
   // for itself.
   std::vector<std::string> preload;
+  std::chrono::milliseconds preload_timeout{60'000};
 
   // The program.
   bool module = false;     // -m: PROGRAM is a Python module

@@ -133,6 +133,11 @@ class Printer {
            concat(word_text(config.preflight), ", before a node joins, ",
                   config.preflight_timeout.count() / 1000.0, " s at most: not run now"));
     }
+    if (!config.preload.empty()) {
+      std::string names;
+      for (const std::string& name : config.preload) names += (names.empty() ? "" : ", ") + name;
+      line("preload", names + ", once on each node (docs/warm.md): not imported now");
+    }
     line("limits", limits_text());
     say_worker_limits();
     if (!config.event_log.empty()) line("events", one_line(config.event_log));

@@ -93,6 +93,8 @@ std::vector<Option> program_options() {
       {"preload", "MODULE,…", "",
        "import these Python modules once on each node, for all workers and restarts (docs/warm.md)",
        kRuns, set_preload},
+      {"preload-timeout", "SECONDS", "60", "workers don't wait longer for that", kRuns,
+       positive_seconds_to(&C::preload_timeout)},
       {"module", "", "", "PROGRAM is a Python module: python -u -m PROGRAM", kRuns,
        switch_to(&C::module), 'm'},
       {"no-python", "", "", "execute PROGRAM as it is, never by python", kRuns,
