@@ -368,6 +368,8 @@ def run(arguments, told):
         sys.orig_argv[:] = arguments
     main = type(sys)("__main__")
     main.__builtins__ = builtins
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
     sys.modules["__main__"] = main
     is_module = arguments[at] == "-m"
     sys.argv[:] = arguments[at + 1:] if is_module else arguments[at:]
@@ -376,7 +378,7 @@ def run(arguments, told):
         import runpy
         return runpy._run_module_as_main(sys.argv[0])
     script = sys.argv[0]
-    main.__dict__.update(__file__=script, __cached__=None, __annotations__={},
+    main.__dict__.update(__file__=script, __cached__=None,
                          __loader__=importlib.machinery.SourceFileLoader("__main__", script))
     with open(script, "rb") as file:
         source = file.read()
