@@ -13,8 +13,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "agent/warden/protocol.h"
 #include "agent/warm/warm_helper_text.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/json.h"
 #include "common/signal_names.h"
@@ -25,7 +25,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr int kAnswerMs = 2'000;  // it forks, a few milliseconds for each worker
+constexpr std::chrono::milliseconds kAnswerTime{2'000};  // it forks, a few ms for each worker
 constexpr std::size_t kMostBytes = 4'096;
 
 std::string text_of(const json::object& answer, const char* name) {
@@ -193,11 +193,14 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(size);
   std::memcpy(CMSG_DATA(header), handed.data(), size);
-  pollfd answered{socket_.native_handle(), POLLIN, 0};
   std::optional<std::string> text;
-  if (::sendmsg(answered.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 &&
-      ::poll(&answered, 1, kAnswerMs) > 0) {
-    text = receive();
+  if (::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+    const Deadline deadline = Deadline::after(kAnswerTime);
+    while (!text && !deadline.expired()) {
+      pollfd answered{socket_.native_handle(), POLLIN, 0};
+      // A signal ends it early.
+      if (::poll(&answered, 1, deadline.poll_timeout_ms()) > 0) text = receive();
+    }
   }
   const auto answer = text ? parse_object(*text, 2) : std::nullopt;
   const json::value* pid = answer ? answer->if_contains("warden") : nullptr;

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that are forked from a Python which has imported their modules (docs/warm.md)."""
+import json
+import os
+import signal
+import sys
+
+import harness
+
+PYTHON = os.path.realpath(sys.executable)
+
+# What a process can say of itself. "warm": whether it was forked.
+FACTS = r'''
+import json, os, resource, signal, sys
+def text(path):
+    with open(path, "rb") as file:
+        return file.read().rstrip(b"\0").decode()
+status = dict(line.split(":\t", 1) for line in text("/proc/self/status").splitlines())
+main = sys.modules["__main__"]
+facts = {
+    "warm": "warm_probe" in sys.modules,
+    "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "path": sys.path, "flags": str(sys.flags),
+    "executable": sys.executable, "prefix": sys.prefix, "warnoptions": sys.warnoptions, "cwd": os.getcwd(),
+    "hooks": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
+    "main": {name: str(value).split(" at 0x")[0] for name, value in vars(main).items() if name.startswith("__")},
+    "streams": [(s.fileno(), s.encoding, s.errors, s.line_buffering, s.write_through) for s in (sys.stdin, sys.stdout, sys.stderr)],
+    "cmdline": text("/proc/self/cmdline"), "comm": text("/proc/self/comm"), "exe": os.readlink("/proc/self/exe"),
+    "environment": {k: v for k, v in os.environ.items() if k not in ("DDPRUN_AGENT_SOCKET", "TORCHELASTIC_ERROR_FILE", "MASTER_PORT",
+                    "TORCHELASTIC_RUN_ID", "DDPRUN_RUN_ID", "DDPRUN_PROGRESS", "DDPRUN_TIMER_FILE") and "/ddprun" not in v},
+    "signals": {name: status[name] for name in ("SigBlk", "SigIgn", "SigCgt")},
+    "threads": status["Threads"], "oom": text("/proc/self/oom_score_adj"), "nice": os.getpriority(os.PRIO_PROCESS, 0),
+    "policy": os.sched_getscheduler(0), "affinity": sorted(os.sched_getaffinity(0)), "umask": status["Umask"],
+    "limits": [resource.getrlimit(n) for n in range(16)], "no_new_privileges": status["NoNewPrivs"],
+    "leads": [os.getpid() == os.getsid(0), os.getpid() == os.getpgid(0)],
+    "descriptors": sorted(int(name) for name in os.listdir("/proc/self/fd") if int(name) < 3 or os.path.exists("/proc/self/fd/" + name)),
+    "parent": text(f"/proc/{os.getppid()}/comm").strip(),
+    "cgroup": text("/proc/self/cgroup").strip().rstrip("0123456789"),
+}
+print(json.dumps(facts), flush=True)
+'''
+PROBE = "import os\nwith open(os.environ['IMPORTS'], 'a') as file:\n    file.write(f'{os.getpid()}\\n')\n"
+
+
+class Warm(harness.Case):
+    def setUp(self):
+        self.folder = self.scratch()
+        self.write(self.folder, "warm_probe.py", PROBE)
+        self.imports = os.path.join(self.folder, "imports")
+
+    def run_warm(self, script, *flags, module="warm_probe", arguments=(), **more):
+        path = self.write(self.folder, "script.py", script)
+        flags = (*flags, f"--preload={module}") if module else flags
+        return self.ddprun("--standalone", *flags, "--no-python", PYTHON, "-u", path, *arguments, PYTHONPATH=self.folder,
+                           IMPORTS=self.imports, **more)
+
+    def num_imports(self):
+        with open(self.imports, encoding="ascii") as file:
+            return len(file.read().split())
+
+    def test_a_module_is_imported_once_for_all_workers_and_restarts(self):
+        script = ("import sys, os\nprint('there', 'warm_probe' in sys.modules, os.environ['RANK'])\n"
+                  "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '2' and os.environ['RANK'] == '1')\n")
+        done = self.run_warm(script, "--nproc-per-node=3", "--max-restarts=2")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertGreaterEqual(done.stdout.count("there True"), 3 + 2, done.text)  # others were stopped before
+        self.assertNotIn("there False", done.stdout)
+        self.assertEqual(self.num_imports(), 1)
+
+    def test_a_worker_is_as_a_fresh_one(self):
+        shown = [json.loads(self.run_warm(FACTS, module=module, arguments=("a", "--b")).stdout)
+                 for module in ("warm_probe", None)]
+        warm, fresh = shown
+        self.assertEqual((warm.pop("warm"), fresh.pop("warm")), (True, False))
+        self.assertEqual(warm, fresh)
+
+    def test_a_module_s_program_is_run_as_by_python(self):
+        self.write(self.folder, "program.py", FACTS)
+        lines = []
+        for preload in (["--preload=warm_probe"], []):
+            done = self.ddprun("--standalone", *preload, "--no-python", PYTHON, "-m", "program", "x", cwd=self.folder,
+                               IMPORTS=self.imports)
+            lines.append(json.loads(done.stdout))
+        self.assertEqual([facts.pop("warm") for facts in lines], [True, False])
+        self.assertEqual(*lines)
+
+    def test_ends_are_told_as_python_tells_them(self):
+        for script, says in (("import sys\nsys.exit(7)\n", "exit code 7"),
+                             ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "SIGSEGV"),
+                             ("raise KeyboardInterrupt\n", "SIGINT"),
+                             ("def f():\n    raise ValueError('here')\nf()\n", "ValueError: here"),
+                             ("def f(:\n", "SyntaxError")):
+            warm, fresh = (self.run_warm(script, module=module) for module in ("warm_probe", None))
+            with self.subTest(says):
+                self.assertEqual(warm.returncode, fresh.returncode)
+                self.assertIn(says, warm.stderr)
+                self.assertNotIn("<string>", warm.stderr)
+                self.assertEqual(warm.stderr.count("File "), fresh.stderr.count("File "), warm.text)
+
+    def test_a_spawned_pool_finds_the_script(self):
+        script = ("import multiprocessing\ndef twice(x):\n    return 2 * x\nif __name__ == '__main__':\n"
+                  "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n        print(pool.map(twice, [4]))\n")
+        self.assertIn("[8]", self.run_warm(script, module="warm_probe,multiprocessing").stdout)
+
+    def test_random_numbers_differ(self):
+        done = self.run_warm("import random\nprint(random.random())\n", "--nproc-per-node=4", module="random")
+        self.assertEqual(len({line.split()[-1] for line in done.stdout.splitlines()}), 4, done.text)
+
+    def test_what_can_not_be_forked_is_one_line_and_runs_all_the_same(self):
+        self.write(self.folder, "bad_exit.py", "raise SystemExit(3)\n")
+        self.write(self.folder, "bad_thread.py", "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n")
+        self.write(self.folder, "bad_fork.py", "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n")
+        self.write(self.folder, "bad_socket.py", "import socket\npair = socket.socketpair()\n")
+        self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
+        self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
+        for module, says in (("nowhere.at_all", "ModuleNotFoundError"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
+                             ("bad_thread", "an imported module has threads (1)"), ("bad_fork", "an imported module started a process"),
+                             ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
+                             ("bad_hang", "the imports had not ended after 1 s")):
+            done = self.run_warm("print('it ran')\n", "--preload-timeout=1" if "hang" in module else "--preload-timeout=30", module=module)
+            with self.subTest(module):
+                self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
+                self.assertEqual(done.stderr.count("--preload: "), 1, done.text)
+                self.assertIn(says, done.stderr)
+                self.assertIn("; the workers start as ever", done.stderr)
+
+    def test_a_program_that_is_no_python_is_one_line(self):
+        done = self.ddprun("--standalone", "--preload=json", "true")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("--preload: the workers run no Python script or module; the workers start as ever", done.stderr)
+        self.check_one_line(self.ddprun("--standalone", "--preload=a/b", "true"), "must be names of Python modules", code=2)
+
+    def test_a_module_whose_file_has_changed_is_imported_anew(self):
+        script = ("import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
+                  "if round == '0':\n    os.utime(os.path.join(os.path.dirname(__file__), 'warm_probe.py'), ns=(1, 1))\n"
+                  "sys.exit(round != '2')\n")
+        done = self.run_warm(script, "--max-restarts=2")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()], ["True", "False", "True"], done.text)
+        self.assertIn("the file of an imported module has changed", done.stderr)
+        self.assertEqual(self.num_imports(), 2)
+
+    def test_a_helper_that_is_killed_costs_the_warmth_alone(self):
+        script = ("import os, signal, subprocess, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+                  "print('there', 'warm_probe' in sys.modules)\nif round == '0':\n"
+                  "    with open(os.environ['IMPORTS']) as file:\n        os.kill(int(file.read()), signal.SIGKILL)\nsys.exit(round != '2')\n")
+        done = self.run_warm(script, "--max-restarts=2")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()], ["True", "False", "True"], done.text)
+        self.assertIn("the helper was ended by SIGKILL", done.stderr)
+
+    def test_nothing_is_left_when_it_ends_or_is_killed(self):
+        script = "import sys, time\nprint('runs', flush=True)\ntime.sleep(600)\n"
+        path = self.write(self.folder, "script.py", script)
+        for end in (signal.SIGTERM, signal.SIGKILL):
+            process = self.start("--standalone", "--nproc-per-node=2", "--preload=warm_probe", "--no-python", PYTHON, "-u", path,
+                                 PYTHONPATH=self.folder, IMPORTS=self.imports)
+            for _ in range(2):
+                self.await_line(process, "runs", stream="stdout")
+            process.send_signal(end)
+            self.finish(process)
+            harness.wait_until(lambda: not self.processes(), "all processes of the job have ended")
+
+    def processes(self):
+        """Those with this test's folder in their environment."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    if os.fsencode(self.imports) in file.read():
+                        found.append(pid)
+            except OSError:
+                pass
+        return found
+
+
+if __name__ == "__main__":
+    harness.runner.main()

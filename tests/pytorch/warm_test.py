@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's DDP in workers that are forked from a Python with its modules (docs/warm.md), over a crash."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
+import harness  # noqa: E402
+
+MODULES = "torch,torch._dynamo,torch.distributed.fsdp,torch.nn.parallel.distributed"
+
+# Trains from the last checkpoint on; rank 1 dies in the first round. Prints what a cold run prints, too.
+SCRIPT = r'''
+import os, sys
+was_there = "torch._dynamo" in sys.modules
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.manual_seed(3)
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+first, path = 0, os.path.join(os.path.dirname(__file__), "saved")
+if os.path.exists(path):
+    first, state = torch.load(path)
+    model.load_state_dict(state)
+for step in range(first, 6):
+    torch.manual_seed(100 * step + dist.get_rank())
+    loss = model(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        if dist.get_rank() == 0:
+            torch.save((step + 1, model.state_dict()), path)
+        dist.barrier()
+        if dist.get_rank() == 1:
+            os._exit(3)
+        dist.barrier()
+print("weights", was_there, torch.get_num_threads(), [round(w, 5) for w in model.module.weight[0].tolist()], flush=True)
+dist.destroy_process_group()
+'''
+
+
+class Warm(harness.Case):
+    def trained(self, *flags):
+        path = self.write(self.scratch(), "train.py", SCRIPT)
+        done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=1", *flags, "--no-python", sys.executable,
+                           "-u", path, timeout=200)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertNotIn("--preload:", done.stderr)
+        return {line.split("weights ")[1] for line in done.stdout.splitlines() if "weights" in line}
+
+    def test_a_job_that_crashed_trains_on_as_a_cold_one(self):
+        warm, cold = self.trained("--preload=" + MODULES), self.trained()
+        self.assertEqual(len(warm), 1)
+        self.assertEqual(cold, {line.replace("True", "False", 1) for line in warm})
+
+
+if __name__ == "__main__":
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        harness.runner.skip("PyTorch is not installed")
+    harness.runner.main()
