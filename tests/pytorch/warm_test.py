@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's DDP in workers that are forked from a Python with its modules (docs/warm.md), over a crash."""
+import importlib.util
 import os
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
 import harness  # noqa: E402
@@ -42,6 +44,11 @@ dist.destroy_process_group()
 
 
 class Warm(harness.Case):
+    @classmethod
+    def setUpClass(cls):
+        if not importlib.util.find_spec("torch"):
+            raise unittest.SkipTest("PyTorch is not installed")
+
     def trained(self, *flags):
         path = self.write(self.scratch(), "train.py", SCRIPT)
         done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=1", *flags, "--no-python", sys.executable,
@@ -57,8 +64,4 @@ class Warm(harness.Case):
 
 
 if __name__ == "__main__":
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        harness.runner.skip("PyTorch is not installed")
     harness.runner.main()
