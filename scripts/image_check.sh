@@ -17,7 +17,7 @@ case ${1:-} in
   *) echo "image_check: unknown argument '$1' (--no-build)" >&2; exit 2 ;;
 esac
 source scripts/roots.sh
-roots=$PWD/build/wheel/roots work=$PWD/build/image root=$PWD/build/wheel/roots/bookworm-amd64-minimal pid=""
+roots=$PWD/build/wheel/roots root=$roots/bookworm-amd64-minimal work=$PWD/build/image pid=""
 fail() { echo "image_check: $*" >&2; exit 1; }
 buildah=(timeout 600 buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs)
 clean_up() {
