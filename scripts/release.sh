@@ -32,15 +32,10 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 rm -rf dist build/wheel build/package  # nothing of an earlier version, flag or source
 
-# The same names, owners and times each time.
-pack() { tar --mode=u+rw,go+rX,go-w --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -C "$1" -c "$2" | gzip -9n >"$3"; }
 for architecture in x86_64 aarch64; do
   scripts/wheel.sh $architecture
   stage=$PWD/build/wheel/$architecture/stage
-  name=ddprun-$version-linux-$architecture
-  rm -rf "build/$name" && mkdir "build/$name"
-  cp -a "$stage/usr/." packaging/install.sh LICENSE README.md "build/$name"
-  pack build "$name" "dist/$name.tar.gz"
+  scripts/tarball.sh "$stage/usr" $architecture dist
   rpmbuild -bb --quiet --target $architecture packaging/ddprun.spec --define "ddprun_version $version" \
     --define "ddprun_tree $stage" --define "_topdir $PWD/build/rpm" --define "_rpmdir $PWD/dist" \
     --define "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" --define "_buildhost reproducible" \

@@ -9,7 +9,7 @@
 #     gpu       minimal and what scripts/gpu_check.sh needs: Catch2, PyTorch with all of its wheels
 #     full      also what scripts/test.sh needs: Catch2, clang, etcd, a Chromium, PyTorch with all of its wheels
 #     bench     full and what bench/run.py compares with: MPICH's mpiexec.hydra; a DNS server
-#     release   full and what scripts/release.sh and scripts/wheel_check.sh need: ARM64's qemu, rpm, debootstrap
+#     release   full and what release.sh, wheel_check.sh and image_check.sh need: ARM64's qemu, rpm, debootstrap, buildah
 #     --no-torch fetches no PyTorch: at minimal and gpu Debian packages only, then .venv is left alone
 #     --dry-run only says what is missing; exit status 1 if anything is
 #
@@ -26,7 +26,7 @@ packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld clang-format-14 clang-tidy-14 libclang-rt-dev
                dpkg-dev libfaketime lintian openssh-client openssh-server rpm strace systemd fish mandoc tmux user-mode-linux zsh)
 packages_bench=(mpich dnsmasq-base)
-packages_release=(debootstrap qemu-user qemu-user-static tcl)
+packages_release=(buildah debootstrap qemu-user qemu-user-static tcl)
 packages_browser=(chromium-headless-shell fonts-dejavu-core)  # of Debian; elsewhere tests with it skip
 # Unpacked into .cache for tests, not installed: no service is set up, and a kubectl that is here stays.
 packages_slurm=(slurmctld slurmd slurm-client slurm-wlm-basic-plugins libhwloc15 libnuma1)

@@ -8,7 +8,7 @@
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
-#                over all files, then scripts/soak.sh with its full counts and scripts/wheel_check.sh
+#                over all files, then scripts/soak.sh with its full counts, wheel_check.sh and image_check.sh
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -250,6 +250,7 @@ start_behind "${behind_steps[@]}"
 for part in "${parts[@]:1}"; do run_part "$part"; done
 if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
 if [ "$level" = nightly ] && ! { scripts/setup.sh release && scripts/wheel_check.sh; }; then failed+=(wheels); fi
+if [ "$level" = nightly ] && ! scripts/image_check.sh; then failed+=(image); fi
 
 printf '\n'
 printf 'test: %s\n' "${figures[@]}"

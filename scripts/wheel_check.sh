@@ -13,6 +13,7 @@ case ${1:-} in
   -h|--help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 [ $# -gt 0 ] || set -- bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
+source scripts/roots.sh
 source=$PWD
 roots=$PWD/build/wheel/roots
 mkdir -p "$roots"
@@ -43,12 +44,7 @@ for each in "$@"; do
   [[ $("$tools/bin/auditwheel" show "$wheel" | tr '\n' ' ') == *"platform tag: \"manylinux_2_17_$architecture\""* ]] ||
     { "$tools/bin/auditwheel" show "$wheel"; echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
   root=$roots/$release-${each#*/}
-  if [ ! -e "$root.done" ]; then
-    rm -rf "$root"
-    debootstrap --arch="${each#*/}" --variant=minbase --include=python3,python3-pip,python3-venv "$release" "$root" >"$root.log" 2>&1 ||
-      { tail -5 "$root.log"; exit 1; }
-    touch "$root.done"
-  fi
+  make_root "$each" "$root" python3,python3-pip,python3-venv
   echo "wheel_check: $each"
   # Mounts of its own, which end with it.
   unshare --mount --propagation private bash -euc '

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The cheap parts of a release: install.sh of the tarball with this build's programs, what
-release.sh refuses, an RPM, the workflows. scripts/wheel_check.sh tries the wheels."""
+release.sh refuses, an RPM, the workflows. scripts/wheel_check.sh tries the wheels, scripts/image_check.sh the
+container image and the conda package."""
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -115,6 +118,38 @@ class Release(unittest.TestCase):
         self.run_command(*git, "commit", "-qam", "section", cwd=tree)
         self.run_command(*git, "tag", "v9.9.9", cwd=tree)
         self.assertIn("v9.9.9 is tagged", problem())
+
+    def test_the_image_and_the_recipe_name_what_the_tarball_has(self):
+        self.install_below(self.folder + "/stage")
+        packed = self.run_command("env", "SOURCE_DATE_EPOCH=0", os.path.join(SOURCE, "scripts/tarball.sh"), self.folder + "/stage/usr",
+                                  "x86_64", self.folder)
+        self.assertEqual(packed.returncode, 0)
+        (tarball,) = (name for name in os.listdir(self.folder) if name.endswith(".tar.gz"))
+        version = tarball.split("-")[1]
+        with tarfile.open(os.path.join(self.folder, tarball)) as file:
+            members = {name.rstrip("/") for name in file.getnames()}
+        texts = []
+        for name in ("packaging/container/Containerfile", "packaging/conda/recipe.yaml", "configs/kubernetes/ddprund.yaml"):
+            with open(os.path.join(SOURCE, name), encoding="utf-8") as file:
+                texts.append(file.read())
+        image, recipe, manifest = texts
+        self.assertNotIn(version, image + recipe)  # CMakeLists.txt alone has it
+        image = image.replace("$VERSION", version).replace("$ARCHITECTURE", "x86_64")
+        self.assertEqual(re.findall("^ADD (.*) /$", image, re.M), [tarball])
+        copied = re.findall("^COPY --from=unpacked /(.*?)/? /", image, re.M)
+        self.assertEqual(len(copied), 3)
+        self.assertEqual(set(copied) - members, set())
+        (program,) = json.loads(re.search("^ENTRYPOINT (.*)", image, re.M)[1])
+        said = self.run_command(os.path.join(BIN, program), "--help").stdout
+        for flag in json.loads(re.search("^CMD (.*)", image, re.M)[1]):
+            self.assertIn(flag.split("=")[0], said)
+        user, group = re.search(r"^USER (\d+):(\d+)", image, re.M).groups()
+        self.assertIn("runAsUser: %s, runAsGroup: %s, fsGroup: %s}" % (user, group, group), manifest)
+        recipe = re.sub(r"\$\{\{ (version|architecture) \}\}", lambda found: {"version": version}.get(found[1], "x86_64"), recipe)
+        self.assertIn("path: ../../dist/%s\n" % tarball, recipe)
+        named = {"bin/" + name for name in re.search(r"bin: \[(.*)\]", recipe)[1].split(", ")}
+        named |= {re.search("license_file: (.*)", recipe)[1], re.search(r"script: \./(\S+) --prefix", recipe)[1]}
+        self.assertEqual({tarball.removesuffix(".tar.gz") + "/" + name for name in named} - members, set())
 
     def test_the_workflows_call_scripts_that_are_there(self):
         for workflow in (".github/workflows/ci.yml", ".gitlab-ci.yml"):
