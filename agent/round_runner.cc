@@ -124,7 +124,9 @@ void RoundRunner::start_warm_helper() {
 void RoundRunner::start_when_warm(const membership::StartRound& round) {
   if (!warm_ || !warm_->is_loading()) return start_workers(round);
   spawn_later_ = round;
-  warm_->when_loaded([this] { spawn_later(); });
+  warm_->when_loaded([this, weak = std::weak_ptr(warm_)] {
+    if (!weak.expired()) spawn_later();
+  });
 }
 
 void RoundRunner::leave() {

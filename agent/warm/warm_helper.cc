@@ -28,7 +28,7 @@ namespace json = boost::json;
 constexpr std::chrono::milliseconds kAnswerTime{2'000};  // it forks, a few ms for each worker
 constexpr std::size_t kMostBytes = 4'096;
 
-std::string text_of(const json::object& answer, const char* name) {
+std::string word_of(const json::object& answer, const char* name) {
   const json::value* value = answer.if_contains(name);
   return value != nullptr && value->is_string() ? std::string(value->as_string()) : std::string();
 }
@@ -102,7 +102,7 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                          theirs.get()};
   command.own_session = true;
   command.dies_with_us = true;
-  // What it forks becomes a child of this process.
+  // A warden that it forks becomes a child of this process.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto& io = static_cast<boost::asio::io_context&>(socket_.get_executor().context());
   child_ = WatchedChild::start(io, command, [weak = weak_from_this()](int wait_status) {
@@ -132,7 +132,7 @@ void WarmHelper::wait_for_answer() {
                        if (text->empty()) return;  // its end says more
                        const auto answer = parse_object(*text, 2);
                        if (answer && answer->contains("ready")) return self->loaded(State::kReady);
-                       self->lost(answer ? text_of(*answer, "cold") : *text);
+                       self->lost(answer ? word_of(*answer, "cold") : *text);
                      });
 }
 
@@ -205,7 +205,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
   const auto answer = text ? parse_object(*text, 2) : std::nullopt;
   const json::value* pid = answer ? answer->if_contains("warden") : nullptr;
   if (pid == nullptr || !pid->is_int64()) {
-    const std::string why = answer ? text_of(*answer, "cold") : "";
+    const std::string why = answer ? word_of(*answer, "cold") : "";
     lost(why.empty() ? "the helper does not answer" : why);
     return std::nullopt;
   }

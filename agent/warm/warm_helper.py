@@ -84,7 +84,7 @@ def module_files():
     return found
 
 
-# What these have begun doesn't survive a fork.
+# A fork ends what these have begun.
 UNSAFE = {"mpi4py.MPI": "MPI is initialised", "grpc._cython.cygrpc": "gRPC has threads", "tensorflow": "TensorFlow has threads"}
 
 
@@ -311,7 +311,7 @@ def become(warden, began_with, changed):
 
 
 def program_at(arguments):
-    """Where the script's name stands, or -m."""
+    """The place of the script's name, or of -m."""
     at = 1
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("-", "-m", "-c"):
         at += 2 if arguments[at] in ("-W", "-X", "--check-hash-based-pycs") else 1

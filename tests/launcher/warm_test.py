@@ -10,7 +10,7 @@ import harness
 
 PYTHON = os.path.realpath(sys.executable)
 
-# What a process can say of itself. "warm": whether it was forked.
+# A process' own facts. "warm": whether it was forked.
 FACTS = r'''
 import json, os, resource, signal, sys
 def text(path):
