@@ -115,7 +115,7 @@ void RoundRunner::start_workers(const membership::StartRound& round) {
 // ---- Workers that have imported modules before they start (docs/warm.md) ----
 
 void RoundRunner::start_warm_helper() {
-  if (options_.warm.modules.empty()) return;
+  if (!options_.warm.is_wanted()) return;
   warm_ = WarmHelper::start(io_, options_.warm, worker_arguments(options_.command, 0),
                             parked_environment(options_.environment, 0, ""), tell_);
 }

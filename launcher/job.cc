@@ -340,7 +340,8 @@ class NodeJob {
       return daemon_ && daemon_->await_own(socket);
     };
     options.command = worker_command(plan_);
-    options.warm = {config.preload, config.preload_timeout};
+    options.warm = {config.preload, config.preload_auto, config.preload_cache,
+                    config.preload_timeout};
 
     membership::AgentOptions& machine = options.machine;
     machine.endpoints = plan_.rendezvous.endpoints();

@@ -108,6 +108,8 @@ struct LaunchConfig : membership::JobSettings {
   // Imported once on each node before its workers start (docs/warm.md); none: each worker imports
   // for itself.
   std::vector<std::string> preload;
+  bool preload_auto = false;  // what the workers had imported by their first step
+  std::string preload_cache;  // a folder that keeps auto's list for the next job; empty: none
   std::chrono::milliseconds preload_timeout{60'000};
 
   // The program.

@@ -56,6 +56,8 @@ std::optional<PythonCommand> python_command(const std::vector<std::string>& argv
   const fs::path here = directory.empty() ? fs::current_path(error) : fs::path(directory);
   const fs::path script = argv[at] == "-m" ? here : fs::canonical(here / argv[at], error);
   python.path = argv[at] == "-m" ? here.string() : script.parent_path().string();
+  python.program = script.string();
+  if (argv[at] == "-m") python.program = at + 1 < argv.size() ? "-m " + argv[at + 1] : "-m";
   return python;
 }
 
@@ -119,21 +121,29 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
         if (error || !self || self->state_ != State::kLoading) return;
         self->lost(concat("the imports had not ended after ", limit.count() / 1000, " s"));
       });
-  wait_for_answer();
+  wait_for_message();
 }
 
-void WarmHelper::wait_for_answer() {
+void WarmHelper::wait_for_message() {
   socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                      [weak = weak_from_this()](const boost::system::error_code& error) {
                        const auto self = weak.lock();
-                       if (error || !self || self->state_ != State::kLoading) return;
+                       if (error || !self || self->state_ == State::kGone) return;
                        const auto text = self->receive();
-                       if (!text) return self->wait_for_answer();
-                       if (text->empty()) return;  // its end says more
-                       const auto answer = parse_object(*text, 2);
-                       if (answer && answer->contains("ready")) return self->loaded(State::kReady);
-                       self->lost(answer ? word_of(*answer, "cold") : *text);
+                       if (text && text->empty()) return;  // its end says more
+                       if (text) self->heard(*text);
+                       if (self->state_ != State::kGone) self->wait_for_message();
                      });
+}
+
+void WarmHelper::heard(const std::string& text) {
+  const auto message = parse_object(text, 2);
+  if (message && message->contains("ready")) return loaded(State::kReady);
+  if (message && message->contains("found")) {
+    if (send(R"({"import":true})", {})) state_ = State::kBusy;
+    return;
+  }
+  lost(message ? word_of(*message, "cold") : text);
 }
 
 std::optional<std::string> WarmHelper::receive() {
@@ -172,34 +182,47 @@ void WarmHelper::close() {
   if (child_) child_->signal(SIGKILL);
 }
 
+bool WarmHelper::send(const std::string& order, const std::vector<int>& descriptors) {
+  std::string text = order;
+  const std::size_t size = descriptors.size() * sizeof(int);
+  iovec part{text.data(), text.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (size > 0) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), descriptors.data(), size);
+  }
+  return ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+}
+
 std::optional<Child> WarmHelper::start_warden(const std::string& program,
                                               const std::vector<std::string>& arguments, int socket,
                                               int cgroup, int num_workers) {
   if (state_ != State::kReady) return std::nullopt;
   json::array words(arguments.begin(), arguments.end());
-  std::string order = json::serialize(json::object{
+  const std::string order = json::serialize(json::object{
       {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
-  const std::array<int, 2> handed = {socket, cgroup};
-  const std::size_t size = (cgroup < 0 ? 1 : 2) * sizeof(int);
-  iovec part{order.data(), order.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof handed)> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(size);
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(size);
-  std::memcpy(CMSG_DATA(header), handed.data(), size);
   std::optional<std::string> text;
-  if (::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+  if (send(order, cgroup < 0 ? std::vector{socket} : std::vector{socket, cgroup})) {
     const Deadline deadline = Deadline::after(kAnswerTime);
     while (!text && !deadline.expired()) {
       pollfd answered{socket_.native_handle(), POLLIN, 0};
       // A signal ends it early.
-      if (::poll(&answered, 1, deadline.poll_timeout_ms()) > 0) text = receive();
+      if (::poll(&answered, 1, deadline.poll_timeout_ms()) <= 0) continue;
+      text = receive();
+      // It has asked to import more. The order comes first.
+      const auto other = text ? parse_object(*text, 2) : std::nullopt;
+      if (other && other->contains("found")) {
+        has_found_ = true;
+        text.reset();
+      }
     }
   }
   const auto answer = text ? parse_object(*text, 2) : std::nullopt;
@@ -217,6 +240,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
     lost(error.what());
     return std::nullopt;
   }
+  if (std::exchange(has_found_, false)) heard(R"({"found":1})");
   return child;
 }
 

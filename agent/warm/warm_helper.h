@@ -19,14 +19,19 @@
 namespace ddprun::agent {
 
 struct WarmOptions {
-  std::vector<std::string> modules;         // to import; empty: there is no helper
-  std::chrono::milliseconds limit{60'000};  // for the imports
+  std::vector<std::string> modules;  // to import
+  bool is_auto = false;              // what the workers had imported by their first step, too
+  std::string cache;                 // a folder where that is kept; empty: it isn't
+  std::chrono::milliseconds limit{60'000};  // for the imports before the first round
+
+  bool is_wanted() const { return is_auto || !modules.empty(); }
 };
 
 // The parts of a Python's command line that its helper has, too.
 struct PythonCommand {
   std::vector<std::string> interpreter;  // with its flags
   std::string path;                      // sys.path[0]
+  std::string program;                   // the script's path, or "-m MODULE"
 };
 
 // nullopt: `argv` runs no script or module by Python. `directory`: where the workers start.
@@ -59,12 +64,14 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   void close();
 
  private:
-  enum class State { kLoading, kReady, kGone };
+  enum class State { kLoading, kReady, kBusy, kGone };  // kBusy: imports more while workers run
 
   WarmHelper(boost::asio::io_context& io, Tell tell);
   void launch(const WarmOptions& options, const PythonCommand& python,
               std::vector<std::string> environment);
-  void wait_for_answer();
+  void wait_for_message();
+  void heard(const std::string& text);
+  bool send(const std::string& order, const std::vector<int>& descriptors);
   void loaded(State state);
   void lost(const std::string& why);
   std::optional<std::string> receive();  // nullopt: nothing now; empty: its end
@@ -72,6 +79,7 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   const Tell tell_;
   State state_ = State::kLoading;
   bool was_ready_ = false;
+  bool has_found_ = false;  // it wants to import more, and was not told yet that it may
   std::shared_ptr<WatchedChild> child_;  // second owner: its wait under way
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer limit_;

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # A node's warm helper (docs/warm.md): imports modules once, then forks workers that have them already.
-# ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON: "modules", and
-# "path", the sys.path[0] of the workers. Each message is one JSON object. From here come {"ready": N} or {"cold": WHY},
-# once, then an answer to each order. An order {"program", "arguments", "workers"} comes with the socket of a new
-# warden, and its cgroup where it has one. The answer is {"warden": PID}, or {"cold": WHY}.
+# ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON: "modules"; "path", the
+# sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step; "program" and
+# "cache", a folder where that is kept. Each message is one JSON object. From here come {"ready": N} or {"cold": WHY}, which
+# is the last. An order {"program", "arguments", "workers"} comes with the socket of a new warden, and its cgroup where
+# it has one. The answer is {"warden": PID}, or {"cold": WHY}. {"found": N} asks for the order {"import": true}, until
+# whose {"ready": N} no other order comes.
 #
 # The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
 import array
@@ -11,7 +13,9 @@ import builtins
 import ctypes
 import fcntl
 import gc
+import hashlib
 import importlib.machinery
+import importlib.util
 import json
 import os
 import resource
@@ -20,6 +24,8 @@ import signal
 import socket
 import struct
 import sys
+import sysconfig
+import time
 
 AGENT, CGROUP, FIRST_WORKER = 3, 4, 5  # descriptors of the warden; 3 is the agent's here
 REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
@@ -126,6 +132,123 @@ def import_all(names):
             raise Cold(f"{name} can't be imported: {type(error).__name__}{': ' + words if words else ''}") from None
 
 
+def import_what_is_there(names, in_a_hurry):
+    """Leaves out those that can't be imported by themselves. Works a third of the time, while workers train."""
+    for name in names:
+        begun = time.monotonic()
+        try:
+            importlib.import_module(name)
+        except Exception:
+            pass
+        if not in_a_hurry:
+            time.sleep(2 * (time.monotonic() - begun))
+
+
+def installed_modules():
+    """Names of imported modules, in the order of their imports. Only of the Python's own folders: others may be edited."""
+    folders = {os.path.join(os.path.realpath(folder), "") for folder in sysconfig.get_paths().values()}
+    found = []
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if getattr(module, "__spec__", None) is not None and name != "__main__" and (
+                path is None or os.path.realpath(path).startswith(tuple(folders))):
+            found.append(name)
+    return found
+
+
+class Notes:
+    """Modules that a worker had imported by its first step, over a socket, and in a file for the next job."""
+
+    def __init__(self, options):
+        self.reader, self.writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.reader.setblocking(False)
+        program = "\0".join((sys.executable, sys.version, options["program"]))
+        self.file = os.path.join(options["cache"], hashlib.sha256(program.encode()).hexdigest()[:32] + ".json")
+        self.is_kept = bool(options["cache"])
+
+    def load(self):
+        """The names of an earlier job, or none."""
+        if not self.is_kept:
+            return []
+        try:
+            with open(self.file, encoding="utf-8") as file:
+                if os.fstat(file.fileno()).st_uid != os.getuid():
+                    return []  # somebody else's: its modules would run here
+                names = json.load(file)
+            return [name for name in names if isinstance(name, str)]
+        except (OSError, ValueError, TypeError):
+            return []
+
+    def save(self, names):
+        if not self.is_kept:
+            return
+        new = f"{self.file}.{os.getpid()}"
+        try:
+            with open(new, "w", encoding="utf-8") as file:
+                json.dump(names, file)
+            os.replace(new, self.file)
+        except OSError:
+            pass  # the next job finds out by itself
+
+    def receive(self):
+        """None: there is nothing new."""
+        try:
+            _, (number,) = receive(self.reader, 1)
+        except (BlockingIOError, ValueError):
+            return None
+        with open(number, encoding="utf-8") as file:
+            file.seek(0)
+            return json.load(file)
+
+    def send(self):
+        """Once, in a worker."""
+        if self.writer is None:
+            return
+        number = os.memfd_create("ddprun-modules")
+        with open(number, "w", encoding="utf-8", closefd=False) as file:
+            json.dump(installed_modules(), file)
+        try:
+            self.writer.sendmsg([b"m"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))], socket.MSG_DONTWAIT)
+        except OSError:
+            pass  # another worker has told it
+        os.close(number)
+        self.writer.close()
+        self.writer = None
+
+    def watch(self):
+        """In a worker: tells at the first step of any of PyTorch's optimizers, else at the end."""
+        import atexit
+        atexit.register(self.send)
+        sys.meta_path.insert(0, StepFinder(self))
+
+
+class StepFinder:
+    """Waits for PyTorch's optimizers to be imported."""
+    MODULE = "torch.optim.optimizer"
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def load_and_watch(module):
+            load(module)
+            handle = None
+
+            def stepped(*_):
+                handle.remove()
+                self.notes.send()
+            if hasattr(module, "register_optimizer_step_post_hook"):
+                handle = module.register_optimizer_step_post_hook(stepped)
+        spec.loader.exec_module = load_and_watch
+        return spec
+
+
 def answer(agent, **what):
     agent.send(json.dumps(what).encode())
 
@@ -140,40 +263,76 @@ def receive(sock, size):
     return data, list(numbers)
 
 
-def serve(agent):
-    """Returns in a worker: its arguments, and the descriptor to close when it runs."""
-    options = json.loads(sys.argv[1])
-    began_with = dict(os.environ)
-    before = descriptors()
-    if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
-        raise Cold("it needs CPython 3.9 or later")
-    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-        sys.path[0] = options["path"]
-    import_all(options["modules"])
-    check(before)
-    files = module_files()
-    changed = {name: os.environ.get(name) for name in {*began_with, *os.environ}
-               if began_with.get(name) != os.environ.get(name)}
-    gc.collect()
-    gc.freeze()  # a collection would write to pages that the workers share
-    libc.prctl(SET_NAME, b"ddprun-warm", 0, 0, 0)
-    answer(agent, ready=len(sys.modules))
-    while True:
-        data, numbers = receive(agent, 1 << 16)
-        if not data:
-            os._exit(0)
-        try:
-            check({*before, *numbers})
-            if module_files() != files:
+class Helper:
+    """This process, before it forks and after."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.options = json.loads(sys.argv[1])
+        self.began_with = dict(os.environ)
+        self.is_allowed = set()  # descriptors
+        self.files = {}          # of modules
+        self.changed = {}        # variables that an import has set
+        if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
+            raise Cold("it needs CPython 3.9 or later")
+        if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+            sys.path[0] = self.options["path"]
+        self.notes = Notes(self.options) if self.options["auto"] else None
+        self.names = self.notes.load() if self.notes else []
+        self.is_noted = bool(self.names)
+
+    def load(self):
+        """Imports, by order of ddprun."""
+        import_all(self.options["modules"])
+        import_what_is_there(self.names, in_a_hurry=not self.files)
+        check(self.is_allowed)
+        self.files = module_files()
+        self.changed = {name: os.environ.get(name) for name in {*self.began_with, *os.environ}
+                        if self.began_with.get(name) != os.environ.get(name)}
+        gc.collect()
+        gc.freeze()  # a collection would write to pages that the workers share
+        show_as([f"ddprun-warm: {len(sys.modules)} modules"])
+        answer(self.agent, ready=len(sys.modules))
+
+    def serve(self):
+        """Returns in a worker: its arguments, and the descriptor to close when it runs."""
+        self.is_allowed = set(descriptors())
+        self.load()
+        while True:
+            reading = [self.agent] if self.is_noted or not self.notes else [self.agent, self.notes.reader]
+            ready, _, _ = select.select(reading, [], [])
+            if self.agent not in ready:
+                names = self.notes.receive()
+                if names is not None:
+                    self.names, self.is_noted = names, True
+                    self.notes.save(names)
+                    answer(self.agent, found=len(names))
+                continue
+            data, numbers = receive(self.agent, 1 << 16)
+            if not data:
+                os._exit(0)
+            order = json.loads(data)
+            if "import" in order:
+                self.load()
+                continue
+            check({*self.is_allowed, *numbers})
+            if module_files() != self.files:
                 raise Cold("the file of an imported module has changed")
-            worker = start_warden(json.loads(data), numbers, agent)
-        except Cold as why:
-            answer(agent, cold=str(why))
-            os._exit(0)
-        if worker is not None:
-            return become(worker, began_with, changed)
-        for number in numbers:
-            os.close(number)
+            worker = start_warden(order, numbers, self.agent)
+            if worker is not None:
+                return self.become(worker)
+            for number in numbers:
+                os.close(number)
+
+    def become(self, warden):
+        """In a worker."""
+        if self.notes:
+            self.notes.reader.close()
+            if self.is_noted:
+                self.notes.writer.close()
+            else:
+                self.notes.watch()
+        return become(warden, self.began_with, self.changed)
 
 
 def start_warden(order, numbers, agent):
@@ -389,7 +548,7 @@ def helped():
     agent = socket.socket(fileno=AGENT)
     agent.set_inheritable(False)
     try:
-        worker = serve(agent)
+        worker = Helper(agent).serve()
     except Cold as why:
         answer(agent, cold=str(why))
         os._exit(0)

@@ -126,7 +126,7 @@ std::string to_json(const DryRun& run) {
   object["preflight_doctor"] = or_null(gate == DoctorGate::kOff    ? std::string()
                                        : gate == DoctorGate::kFail ? "fail"
                                                                    : "warn");
-  object["preload"] = list(run.config.preload);
+  object["preload"] = run.config.preload_auto ? json::value("auto") : list(run.config.preload);
   json::object limits;
   for (const auto& [option, value, is_time] : limits_of(run.config)) {
     limits[option] =

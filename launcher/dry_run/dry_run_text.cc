@@ -133,7 +133,10 @@ class Printer {
            concat(word_text(config.preflight), ", before a node joins, ",
                   config.preflight_timeout.count() / 1000.0, " s at most: not run now"));
     }
-    if (!config.preload.empty()) {
+    if (config.preload_auto) {
+      line("preload",
+           "what the workers had imported by their first step, for restarts (docs/warm.md)");
+    } else if (!config.preload.empty()) {
       std::string names;
       for (const std::string& name : config.preload) names += (names.empty() ? "" : ", ") + name;
       line("preload", names + ", once on each node (docs/warm.md): not imported now");

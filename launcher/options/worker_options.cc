@@ -25,12 +25,14 @@ std::string set_preflight_doctor(const std::string& value, LaunchConfig& config)
 
 std::string set_preload(const std::string& value, LaunchConfig& config) {
   config.preload.clear();
+  config.preload_auto = value == "auto";
+  if (config.preload_auto) return {};
   std::istringstream rest(value + ",");  // "a," has an empty name
   for (std::string name; std::getline(rest, name, ',');) {
     const bool is_name = !name.empty() && std::ranges::all_of(name, [](char c) {
       return c == '.' || c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
     });
-    if (!is_name) return "must be names of Python modules: torch,torch._dynamo";
+    if (!is_name) return "must be auto, or names of Python modules: torch,torch._dynamo";
     config.preload.push_back(name);
   }
   return {};
@@ -90,10 +92,14 @@ std::vector<Option> program_options() {
        kRuns, set_preflight_doctor},
       {"preflight-timeout", "SECONDS", "60", "a preflight that takes longer has failed", kRuns,
        positive_seconds_to(&C::preflight_timeout)},
-      {"preload", "MODULE,…", "",
-       "import these Python modules once on each node, for all workers and restarts (docs/warm.md)",
+      {"preload", "auto|MODULE,…", "",
+       "import these Python modules once on each node, for all workers and restarts; auto: those "
+       "that the workers "
+       "have imported by their first step (docs/warm.md)",
        kRuns, set_preload},
-      {"preload-timeout", "SECONDS", "60", "workers don't wait longer for that", kRuns,
+      {"preload-cache", "DIR", "", "keep auto's list there, for the next job of this program",
+       kRuns, text_to(&C::preload_cache)},
+      {"preload-timeout", "SECONDS", "60", "workers don't wait longer for the imports", kRuns,
        positive_seconds_to(&C::preload_timeout)},
       {"module", "", "", "PROGRAM is a Python module: python -u -m PROGRAM", kRuns,
        switch_to(&C::module), 'm'},

@@ -140,6 +140,43 @@ class Warm(harness.Case):
         self.assertIn("the file of an imported module has changed", done.stderr)
         self.assertEqual(self.num_imports(), 2)
 
+    def test_auto_imports_what_the_workers_had_and_keeps_the_list(self):
+        """The first round's worker ends, the second one's waits until the helper has imported more, the third is warm."""
+        script = r'''
+import os, re, sys
+warm = "json.tool" in sys.modules
+import json.tool
+round = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print("there", round, warm, flush=True)
+def helper():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment:
+                found = re.match(r"ddprun-warm: (\d+) modules", title.read())
+                if found and os.environ["IMPORTS"] in environment.read():
+                    return found[1]
+        except OSError:
+            pass
+if round == 0:
+    with open(os.environ["IMPORTS"], "w") as file:
+        file.write(helper())
+if round == 1:
+    with open(os.environ["IMPORTS"]) as file:
+        before = file.read()
+    while not warm and helper() == before:
+        pass
+sys.exit(round != 2)
+'''
+        cache = self.scratch()
+        for first in ("False", "True"):
+            done = self.run_warm(script, "--max-restarts=2", f"--preload-cache={cache}", module="auto")
+            self.assertEqual(done.returncode, 0, done.text)
+            shown = dict(line.split()[1:3] for line in done.stdout.splitlines())
+            self.assertEqual((shown["0"], shown["2"]), (first, "True"), done.text)
+        for name in os.listdir(cache):
+            os.chown(os.path.join(cache, name), 65534, 65534)
+        self.assertIn("there 0 False", self.run_warm(script, f"--preload-cache={cache}", module="auto").stdout)
+
     def test_a_helper_that_is_killed_costs_the_warmth_alone(self):
         script = ("import os, signal, subprocess, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
                   "print('there', 'warm_probe' in sys.modules)\nif round == '0':\n"

@@ -58,7 +58,8 @@ class Warm(harness.Case):
         return {line.split("weights ")[1] for line in done.stdout.splitlines() if "weights" in line}
 
     def test_a_job_that_crashed_trains_on_as_a_cold_one(self):
-        warm, cold = self.trained("--preload=" + MODULES), self.trained()
+        cache = self.scratch()
+        warm, cold = self.trained("--preload=auto", f"--preload-cache={cache}"), self.trained("--preload=" + MODULES)
         self.assertEqual(len(warm), 1)
         self.assertEqual(cold, {line.replace("True", "False", 1) for line in warm})
 
