@@ -547,10 +547,13 @@ def run(arguments, told):
 def helped():
     agent = socket.socket(fileno=AGENT)
     agent.set_inheritable(False)
+    helper_pid = os.getpid()
     try:
         worker = Helper(agent).serve()
-    except Cold as why:
-        answer(agent, cold=str(why))
+    except Exception as why:
+        if os.getpid() != helper_pid:
+            raise
+        answer(agent, cold=str(why) if isinstance(why, Cold) else f"the helper failed: {type(why).__name__}: {why}")
         os._exit(0)
     try:
         return run(*worker)
