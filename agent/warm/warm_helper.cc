@@ -95,10 +95,13 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
   json::array modules(options.modules.begin(), options.modules.end());
   ChildCommand command;
   command.argv = python.interpreter;
-  command.argv.insert(
-      command.argv.end(),
-      {"-c", kWarmHelperText,
-       json::serialize(json::object{{"modules", std::move(modules)}, {"path", python.path}})});
+  command.argv.insert(command.argv.end(),
+                      {"-c", kWarmHelperText,
+                       json::serialize(json::object{{"modules", std::move(modules)},
+                                                    {"path", python.path},
+                                                    {"program", python.program},
+                                                    {"auto", options.is_auto},
+                                                    {"cache", options.cache}})});
   command.environment = std::move(environment);
   command.descriptors = {ChildCommand::kNothing, ChildCommand::kNothing, ChildCommand::kNothing,
                          theirs.get()};
