@@ -128,7 +128,7 @@ class Warm(harness.Case):
         done = self.ddprun("--standalone", "--preload=json", "true")
         self.assertEqual(done.returncode, 0)
         self.assertIn("--preload: the workers run no Python script or module; the workers start as ever", done.stderr)
-        self.check_one_line(self.ddprun("--standalone", "--preload=a/b", "true"), "must be names of Python modules", code=2)
+        self.check_one_line(self.ddprun("--standalone", "--preload=a/b", "true"), "must be auto, or names of Python modules", code=2)
 
     def test_a_module_whose_file_has_changed_is_imported_anew(self):
         script = ("import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"

@@ -47,8 +47,7 @@ class Warm(harness.Case):
         if not importlib.util.find_spec("torch"):
             raise unittest.SkipTest("PyTorch is not installed")
 
-    def trained(self, *flags):
-        path = self.write(self.scratch(), "train.py", SCRIPT)
+    def trained(self, path, *flags):
         done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=1", *flags, "--no-python", sys.executable,
                            "-u", path, timeout=200)
         self.assertEqual(done.returncode, 0, done.text)
@@ -57,8 +56,11 @@ class Warm(harness.Case):
 
     def test_a_job_that_crashed_trains_on_as_a_cold_one(self):
         """The second job begins with what the first one's workers had imported by their first step."""
-        flags = ("--preload=auto", f"--preload-cache={self.scratch()}")
-        first, warm = self.trained(*flags), self.trained(*flags)
+        folder = self.scratch()
+        arguments = (self.write(folder, "train.py", SCRIPT), "--preload=auto", f"--preload-cache={self.scratch()}")
+        first = self.trained(*arguments)
+        os.remove(os.path.join(folder, "saved"))
+        warm = self.trained(*arguments)
         self.assertEqual(len(warm), 1)
         self.assertTrue(next(iter(warm)).startswith("True 1 "), warm)  # with one thread, as OMP_NUM_THREADS says
         self.assertEqual({line.split(" ", 1)[1] for line in first}, {line.split(" ", 1)[1] for line in warm})
