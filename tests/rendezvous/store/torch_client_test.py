@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's own clients against our server: `torch_client_test.py SERVER_PROGRAM [CASE…]`."""
+import contextlib
 import datetime
 import os
 import subprocess
@@ -27,8 +28,9 @@ def needs(method):
 
 class StoreCalls(unittest.TestCase):
     def setUp(self):
-        port = self.enterContext(serving(SERVER.split()))
-        self.port = port
+        server = contextlib.ExitStack()  # enterContext() is Python 3.11's
+        self.addCleanup(server.close)
+        self.port = server.enter_context(serving(SERVER.split()))
         self.store = self.connect()
 
     def connect(self):
