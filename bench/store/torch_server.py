@@ -13,11 +13,20 @@ import sys
 
 from torch.distributed import TCPStore
 
-if "--ipv4" in sys.argv:
+
+
+def serve_ipv4():
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     port = listener.getsockname()[1]
-    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False,
-                     master_listen_fd=listener.detach())
+    try:
+        return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False,
+                        master_listen_fd=listener.detach())
+    except NotImplementedError:  # PyTorch 2.4's takes no socket
+        return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+if "--ipv4" in sys.argv:
+    store = serve_ipv4()
 else:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 print(store.port, flush=True)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A worker's environment and arguments under torchrun and under ddprun, side by side."""
+import importlib.metadata
 import os
 import sys
 import unittest
@@ -16,6 +17,7 @@ OURS_TO_CHOOSE = {
     "MASTER_ADDR",               # an address, never a name that the user did not give
     "MASTER_PORT",
 }
+OF_LATER_VERSIONS = {"TORCHELASTIC_SIGNALS_TO_HANDLE"}  # workers of an older PyTorch get them, too
 NOT_THE_LAUNCHERS = {"_", "SHLVL", "PWD", "OLDPWD", "LD_LIBRARY_PATH", "SHOW_DIRECTORY"}
 
 
@@ -28,6 +30,9 @@ class Environment(harness.Job):
             return harness.shown(directory)
 
     def compare(self, *flags):
+        ours_to_choose = set(OURS_TO_CHOOSE)
+        if importlib.metadata.version("torch").startswith("2.4."):  # there rank 0 serves the store
+            ours_to_choose.add("TORCHELASTIC_USE_AGENT_STORE")
         theirs = self.given((sys.executable, TORCHRUN), *flags)
         ours = self.given((harness.DDPRUN,), *flags)
         self.assertEqual(sorted(ours), sorted(theirs))
@@ -37,9 +42,9 @@ class Environment(harness.Job):
             their_env, our_env = theirs[rank]["environment"], ours[rank]["environment"]
             for name in sorted(set(their_env) - NOT_THE_LAUNCHERS):
                 self.assertIn(name, our_env, f"rank {rank}: torchrun sets {name}={their_env[name]}")
-                if name not in OURS_TO_CHOOSE:
+                if name not in ours_to_choose:
                     self.assertEqual(our_env[name], their_env[name], f"rank {rank}: {name}")
-            added = set(our_env) - set(their_env) - NOT_THE_LAUNCHERS
+            added = set(our_env) - set(their_env) - NOT_THE_LAUNCHERS - OF_LATER_VERSIONS
             self.assertEqual({n for n in added if not n.startswith("DDPRUN_")}, set())
 
     def test_two_workers(self):

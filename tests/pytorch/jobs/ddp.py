@@ -21,9 +21,12 @@ def batches(world_size):
                torch.randn(world_size * 4, 4, generator=generator, dtype=torch.double))
 
 
-def train(net, take, world_size):
+def train(net, take, world_size, begin=0, before_step=lambda step: None):
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
-    for x, y in batches(world_size):
+    for step, (x, y) in enumerate(batches(world_size)):
+        if step < begin:
+            continue
+        before_step(step)
         optimiser.zero_grad()
         nn.functional.mse_loss(net(x[take]), y[take]).backward()
         optimiser.step()

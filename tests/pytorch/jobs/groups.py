@@ -43,9 +43,9 @@ def check_store(rank, world_size):
     assert store.compare_set(f"cas/{rank}", "", "first") == b"first"
     assert store.compare_set(f"cas/{rank}", "other", "second") == b"first"
     assert store.delete_key(f"cas/{rank}") and not store.delete_key(f"cas/{rank}")
-    copy = store.clone()
-    copy.set(f"clone/{rank}", "c")
-    assert store.get(f"clone/{rank}") == b"c"
+    if hasattr(store, "clone"):  # PyTorch 2.6 has none
+        store.clone().set(f"clone/{rank}", "c")
+        assert store.get(f"clone/{rank}") == b"c"
     assert store.num_keys() > 0
     try:
         store.wait(["never"], datetime.timedelta(milliseconds=100))

@@ -14,8 +14,10 @@ def compute():
 
 
 dist.init_process_group("gloo")
+# PyTorch 2.4 may hang in destroy_process_group() for ever if one of gloo's threads is a tensor's last owner.
+ones = torch.ones(1)
 for pause in (lambda: None, lambda: time.sleep(SECONDS), compute):
     if dist.get_rank() == 1:
         pause()
-    dist.all_reduce(torch.ones(1))
+    dist.all_reduce(ones)
 dist.destroy_process_group()
