@@ -8,7 +8,8 @@
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
-#                over all files, then scripts/soak.sh with its full counts and scripts/wheel_check.sh
+#                over all files, then scripts/soak.sh with its full counts, scripts/wheel_check.sh
+#                and scripts/debian_packages.sh --check
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -28,7 +29,7 @@ parts=(demo checks asan release tsan fuzz tidy)
 declare -A budget=([demo]=1200 [checks]=60 [asan]=2200 [release]=4600 [tsan]=900 [fuzz]=300 [tidy]=1200)
 level=default only="" skip="" jobs=$(nproc)
 
-usage() { sed -n '3,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '3,26s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --only=*|--skip=*|--jobs=*) flag=${1%%=*} value=${1#*=}; shift ;;
@@ -250,6 +251,7 @@ start_behind "${behind_steps[@]}"
 for part in "${parts[@]:1}"; do run_part "$part"; done
 if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
 if [ "$level" = nightly ] && ! { scripts/setup.sh release && scripts/wheel_check.sh; }; then failed+=(wheels); fi
+if [ "$level" = nightly ] && ! { scripts/setup.sh release && scripts/debian_packages.sh --check; }; then failed+=(packages); fi
 
 printf '\n'
 printf 'test: %s\n' "${figures[@]}"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All four programs in one, for the wheel: they share OpenSSL, SQLite, the C++ library and most of ddprun. The name
-// by which it is started says which one runs.
+// All four programs in one, for the wheel: they share OpenSSL, SQLite, the C++ library and most of
+// ddprun. The name by which it is started says which one runs.
 #include <sys/prctl.h>
 
 #include <string_view>
@@ -15,8 +15,9 @@ int main(int argc, char** argv) {
     const char* name;
     int (*main)(int, char**);
   };
-  constexpr Program kOthers[] = {
-      {"ddprun-agent", &ddprun_agent_main}, {"ddprunctl", &ddprunctl_main}, {"ddprund", &ddprund_main}};
+  constexpr Program kOthers[] = {{"ddprun-agent", &ddprun_agent_main},
+                                 {"ddprunctl", &ddprunctl_main},
+                                 {"ddprund", &ddprund_main}};
   const std::string_view path = argc > 0 ? argv[0] : "";
   const std::string_view name = path.substr(path.rfind('/') + 1);
   for (const Program& program : kOthers) {
