@@ -3,6 +3,9 @@
 
 find_package(Threads REQUIRED)
 set(Boost_USE_STATIC_LIBS ON)
+if(POLICY CMP0167)
+  cmake_policy(SET CMP0167 OLD)  # FindBoost also finds a Boost that has no package of CMake's (scripts/wheel.sh)
+endif()
 find_package(Boost 1.81 REQUIRED COMPONENTS json)
 find_package(OpenSSL 3 REQUIRED)
 find_package(CLI11 REQUIRED)

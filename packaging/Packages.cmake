@@ -13,6 +13,15 @@ set(CPACK_PACKAGE_VENDOR ddprun)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "launcher for distributed data-parallel training")
 # Nobody is reached there: who makes packages for others gives the own name, docs/packages.md.
 set(CPACK_PACKAGE_CONTACT "The ddprun authors <maintainers@ddprun.invalid>")
+# `~` sorts before the end of a version: 1~deb12u1 < 1~deb13u1 < 1. A machine that goes to Debian 13 gets the package for
+# it at the next update. One that Debian itself makes replaces both.
+cmake_host_system_information(RESULT distribution QUERY DISTRIB_INFO)
+set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+set(CPACK_DEBIAN_CHANGELOG_DISTRIBUTION unstable)
+if(distribution_ID STREQUAL debian AND distribution_VERSION_ID)
+  set(CPACK_DEBIAN_PACKAGE_RELEASE 1~deb${distribution_VERSION_ID}u1)
+  set(CPACK_DEBIAN_CHANGELOG_DISTRIBUTION ${distribution_VERSION_CODENAME})
+endif()
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_GENERATOR DEB)
@@ -50,7 +59,12 @@ list(APPEND CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_EXTRA ${CMAKE_BINARY_DIR}/debian
 
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_NAME libddprun-dev)
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_DEPENDS "libstdc++-12-dev | libstdc++-dev")
+# The C++ library of the compiler that made the static libraries.
+string(REGEX MATCH "^[0-9]+" compiler_major ${CMAKE_CXX_COMPILER_VERSION})
+set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_DEPENDS "libstdc++-dev")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  string(PREPEND CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_DEPENDS "libstdc++-${compiler_major}-dev | ")
+endif()
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_PACKAGE_RECOMMENDS "ddprun, cmake")
 set(CPACK_DEBIAN_LIBDDPRUN-DEV_DESCRIPTION "The worker SDK for C++ programs: communicators over NCCL or shared memory and
 sockets, data parallelism, data loaders and checkpoints, as static libraries

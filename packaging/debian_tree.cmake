@@ -12,13 +12,11 @@ foreach(root IN LISTS packages)
   endif()
   set(doc ${root}/usr/share/doc/${package})
   file(COPY ${CMAKE_CURRENT_LIST_DIR}/debian/copyright DESTINATION ${doc})
-  string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
-  file(WRITE ${doc}/changelog "ddprun (${CPACK_PACKAGE_VERSION}) unstable; urgency=low
-
-  * First release.
-
- -- ${CPACK_PACKAGE_CONTACT}  ${date}
-")
+  file(COPY_FILE ${CMAKE_CURRENT_LIST_DIR}/../CHANGELOG.md ${doc}/changelog)
+  execute_process(COMMAND python3 -B ${CMAKE_CURRENT_LIST_DIR}/debian_changelog.py
+                          ${CPACK_PACKAGE_VERSION} ${CPACK_DEBIAN_PACKAGE_RELEASE}
+                          ${CPACK_DEBIAN_CHANGELOG_DISTRIBUTION} ${CPACK_PACKAGE_CONTACT}
+                  OUTPUT_FILE ${doc}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/debian/${package}.lintian-overrides)
     file(COPY ${CMAKE_CURRENT_LIST_DIR}/debian/${package}.lintian-overrides
          DESTINATION ${root}/usr/share/lintian/overrides)
@@ -26,5 +24,5 @@ foreach(root IN LISTS packages)
          ${root}/usr/share/lintian/overrides/${package})
   endif()
   file(GLOB pages ${root}/usr/share/man/man*/*.[0-9])
-  execute_process(COMMAND gzip -9nf ${pages} ${doc}/changelog COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND gzip -9nf ${pages} ${doc}/changelog ${doc}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
 endforeach()

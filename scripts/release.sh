@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes all files of a release in dist/ and tags the commit. They are wheels, tarballs and RPMs for x86-64 and ARM64, Debian
-# packages for the release of Debian here, the source, a bill of materials (SPDX) and SHA256SUMS. Publishes nothing.
+# Makes all files of a release in dist/ and tags the commit. They are wheels, tarballs and RPMs for x86-64 and ARM64, packages
+# for Debian 12 and 13, the source, a bill of materials (SPDX) and SHA256SUMS. Publishes nothing.
 #
 #   scripts/release.sh [--no-tag]      --no-tag: makes the files only, also of a tree with changes
 #
@@ -23,14 +23,15 @@ if [ $tag = yes ]; then
   [ -z "$(git status --porcelain)" ] || refuse "the tree has changes: commit them first"
   grep -q "^## \[$version\] - 20..-..-..$" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## [$version] - DATE\""
   ! git rev-parse -q --verify "refs/tags/v$version" >/dev/null || refuse "v$version is tagged: set a new version in CMakeLists.txt"
+  [ -n "${DEBEMAIL:-}" ] || refuse "DEBEMAIL is not set: Debian packages name their maintainer (docs/packages.md)"
 fi
-for program in qemu-aarch64-static rpmbuild dpkg-shlibdeps tclsh tic; do
+for program in qemu-aarch64-static rpmbuild debootstrap dpkg-shlibdeps tclsh tic; do
   command -v "$program" >/dev/null || refuse "no $program here: scripts/setup.sh release"
 done
 commit=$(git rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-rm -rf dist build/wheel build/package  # nothing of an earlier version, flag or source
+rm -rf dist build/wheel build/debian build/package-*  # nothing of an earlier version, flag or source
 
 for architecture in x86_64 aarch64; do
   scripts/wheel.sh $architecture
@@ -42,11 +43,7 @@ for architecture in x86_64 aarch64; do
     --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1"
 done
 
-cmake --preset release -B build/package -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF \
-  -DDDPRUN_WITH_TORCH=OFF >build/package.log
-cmake --build build/package
-(cd build/package && cpack -G DEB >>../package.log)
-cp build/package/packages/*.deb dist/
+scripts/debian_packages.sh
 
 PYTHONPATH=packaging python3 -B -c 'import pack_wheel; pack_wheel.build_sdist("dist")'
 packaging/sbom.py "$version" build/wheel/x86_64/dependencies >"dist/ddprun-$version.spdx.json"

@@ -8,8 +8,8 @@
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
 #     --ci       all parts: what a change must pass
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
-#                over all files, then scripts/soak.sh with its full counts, wheel_check.sh, image_check.sh and
-#                torch_versions.sh
+#                over all files, scripts/soak.sh with its full counts, then wheel_check.sh, debian_packages.sh,
+#                image_check.sh and torch_versions.sh
 #   Parts:
 #     demo     in a new clone scripts/demo.sh, as a newcomer runs it, before anything else is installed
 #     checks   arrows, names, formatting (seconds; installs clang-format only)
@@ -250,9 +250,13 @@ fi
 start_behind "${behind_steps[@]}"
 for part in "${parts[@]:1}"; do run_part "$part"; done
 if [ "$level" = nightly ] && ! scripts/soak.sh; then failed+=(soak); fi
-if [ "$level" = nightly ] && ! { scripts/setup.sh release && scripts/wheel_check.sh; }; then failed+=(wheels); fi
-if [ "$level" = nightly ] && ! scripts/image_check.sh; then failed+=(image); fi
-if [ "$level" = nightly ] && ! scripts/torch_versions.sh; then failed+=("PyTorch versions"); fi
+if [ "$level" = nightly ]; then
+  scripts/setup.sh release || failed+=("set-up of the packages")
+  for check in wheel_check.sh "debian_packages.sh --check" image_check.sh torch_versions.sh; do
+    # shellcheck disable=SC2086  # its arguments
+    scripts/$check || failed+=("$check")
+  done
+fi
 
 printf '\n'
 printf 'test: %s\n' "${figures[@]}"

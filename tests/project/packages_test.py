@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages (docs/packages.md): cpack makes them, lintian looks at them. They are installed, run and removed
-in a copy of this machine's file system, an overlay in a mount name space, which is thrown away."""
+in a copy of this machine's file system, an overlay in a mount name space, which is thrown away.
+
+    packages_test.py [FOLDER]      the packages there, for this release of Debian (scripts/debian_packages.sh --check)
+"""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +19,9 @@ BUILD = os.path.dirname(os.path.realpath(BIN))
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import files  # noqa: E402
 import runner  # noqa: E402
+from ports import free_port  # noqa: E402
 
+FOLDER = os.path.abspath(sys.argv.pop()) if len(sys.argv) > 1 and os.path.isdir(sys.argv[-1]) else None
 TIMEOUT = 250
 NEEDED = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-warden")
 # Files of the package ddprun at Debian's places.
@@ -30,7 +36,17 @@ PLACES = ("/usr/bin/ddprun", "/usr/bin/ddprund", "/usr/bin/ddprunctl", "/usr/bin
           "/usr/share/bash-completion/completions/ddprunctl")
 
 MAINTAINER = "Ada Lovelace <ada@example.org>"
-# $1: a folder of the test's, $2: the packages' folder. The script for the new root comes on stdin.
+# The version that CMakeLists.txt has, as Debian's of this release.
+VERSION = r"{}-1(~deb\d+u1)?"
+# Before an update: the package as it was made earlier, with another default in the conffile and a page that is gone.
+MAKE_EARLIER = """
+dpkg-deb -R /packages/ddprun_*.deb /earlier
+sed -i 's/^Version: .*/Version: 0.0.1-1/' /earlier/DEBIAN/control
+echo '# an earlier comment' >>/earlier/etc/ddprun/ddprun.toml
+touch /earlier/usr/share/doc/ddprun/docs/earlier.md
+dpkg-deb -Znone -b /earlier /earlier.deb >/dev/null
+"""
+# $1: a folder of the test's, $2: the packages' folder, $3: the source, $4: the script for the new root.
 IN_OVERLAY = """set -e
 mount -t tmpfs none "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
@@ -38,9 +54,10 @@ mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/r
 mount --rbind /proc "$1/root/proc"
 mount --rbind /dev "$1/root/dev"
 rm -f "$1/root/var/lib/man-db/auto-update"  # an index of all manual pages takes half of the test's time
-mkdir -p "$1/root/packages"
+mkdir -p "$1/root/packages" "$1/root$3"
+mount --bind "$3" "$1/root$3"  # a mount of its own in a root of debootstrap's
 cp "$2"/*.deb "$1/root/packages"
-exec chroot "$1/root" sh -e
+exec chroot "$1/root" sh -ec "$4"
 """
 
 
@@ -51,6 +68,10 @@ def run(argv, **more):
 class Packages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if FOLDER:
+            cls.folder = FOLDER
+            cls.packages = sorted(name for name in os.listdir(FOLDER) if name.endswith(".deb"))
+            return
         for tool in ("cpack", "dpkg-shlibdeps"):
             if not shutil.which(tool):
                 raise unittest.SkipTest(f"{tool} is missing")
@@ -74,8 +95,8 @@ class Packages(unittest.TestCase):
     def in_overlay(self, script):
         """The output of `script`, run as root in a copy of this file system."""
         place = files.scratch(self)
-        done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, self.folder],
-                   input=script)
+        done = run(["unshare", "--mount", "--propagation=private", "sh", "-c", IN_OVERLAY, "sh", place, self.folder, SOURCE, script],
+                   stdin=subprocess.DEVNULL)
         if done.returncode == 77 or "unshare:" in done.stdout:
             self.skipTest(f"no overlay in a mount name space: {done.stdout.strip()}")
         self.assertEqual(done.returncode, 0, done.stdout)
@@ -83,13 +104,18 @@ class Packages(unittest.TestCase):
 
     def test_there_are_two(self):
         self.assertEqual([name.split("_")[0] for name in self.packages], ["ddprun", "libddprun-dev"])
+        with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
+            ours = re.search(r"project\(ddprun VERSION ([0-9.]+)", file.read())[1]
         for name in ("ddprun", "libddprun-dev"):
-            version = run(["dpkg-deb", "--field", self.package(name), "Version"]).stdout.strip()
-            self.assertEqual(run([os.path.join(BIN, "ddprun"), "--version"]).stdout.split()[1], version)
-            self.assertEqual(run(["dpkg-deb", "--field", self.package(name), "Maintainer"]).stdout.strip(), MAINTAINER)
+            fields = run(["dpkg-deb", "--field", self.package(name)]).stdout
+            self.assertRegex(fields, f"(?m)^Version: {VERSION.format(re.escape(ours))}$")
+            maintainer = re.search(r"(?m)^Maintainer: (\S.* <\S+@\S+>)$", fields)[1]
+            if not FOLDER:
+                self.assertEqual(maintainer, MAINTAINER)
             changelog = run(["sh", "-c", f"dpkg-deb --fsys-tarfile {self.package(name)} | "
-                                         f"tar -xO ./usr/share/doc/{name}/changelog.gz | gzip -d"]).stdout
-            self.assertIn(f" -- {MAINTAINER}  ", changelog)
+                                         f"tar -xO ./usr/share/doc/{name}/changelog.Debian.gz | gzip -d"]).stdout
+            self.assertIn(f" -- {maintainer}  ", changelog)
+            self.assertIn("  * The launcher `ddprun`", changelog)  # a line of CHANGELOG.md
 
     def test_lintian_finds_no_error(self):
         if not shutil.which("lintian"):
@@ -98,39 +124,75 @@ class Packages(unittest.TestCase):
                     *(os.path.join(self.folder, each) for each in self.packages)])
         self.assertEqual(done.returncode, 0, done.stdout)
 
-    def test_installed_run_and_removed(self):
+    def test_installed_run_updated_and_removed(self):
         present = " ".join(PLACES)
+        at = f"127.0.0.1:{free_port()}"
         said = self.in_overlay(f"""
-            dpkg --install /packages/ddprun_*.deb >/dev/null
-            for each in {present}; do test -e $each || echo "missing: $each"; done
+            {MAKE_EARLIER}
             cd /
-            ddprun --standalone --nproc_per_node=2 sh -c 'echo worker' 2>/dev/null
+            apt-get satisfy -qq -y --no-install-recommends "$(dpkg-deb --field /earlier.deb Depends)" >/dev/null
+            files() {{ find / -xdev -print | sort >"/$1"; }}
+            : >/before && : >/after
+            files before
+            apt-get install -qq -y --no-install-recommends /earlier.deb >/dev/null
+            for each in {present}; do test -e $each || echo "missing: $each"; done
+            for each in "1 ddprun" "8 ddprund" "1 ddprunctl" "8 ddprun-agent" "5 ddprun.toml"; do
+              man -w $each >/dev/null || echo "missing: page $each"
+            done
+            DDPRUN_BIN_DIR= PYTHONPATH={SOURCE}/tests/project python3 -B -c '
+import install_test
+assert install_test.named_pages_are_there("/usr")'
+            ddprun --standalone --nproc_per_node=2 --no-python sh -c 'echo worker' 2>/dev/null
             echo "daemon: $(ddprund --version)"
             echo "units: $(grep -h ^ExecStart= /usr/lib/systemd/system/ddprund.service)"
             command -v systemd-analyze >/dev/null || echo "missing: systemd-analyze"
             systemd-analyze verify --man=no /usr/lib/systemd/system/ddprund.service /usr/lib/systemd/system/ddprund.socket 2>&1 |
               grep ddprund || true
             echo 'max_restarts = 3' >>/etc/ddprun/ddprun.toml
-            dpkg --install /packages/ddprun_*.deb >/dev/null  # an update leaves what was changed
+            # As the unit's StateDirectory= is.
+            mkdir -p -m 700 /var/lib/private /var/lib/private/ddprun
+            serve() {{
+              ddprund --listen={at} --state-dir=/var/lib/private/ddprun 2>/dev/null &
+              daemon=$!
+              trap 'kill $daemon' EXIT
+              ddprun --rdzv_endpoint={at} --rdzv_conf=is_host=0 --rdzv_id="$1" --no-python true 2>/dev/null
+            }}
+            end() {{ trap - EXIT; kill $daemon; wait $daemon || true; }}
+            serve first
+            end
+            apt-get install -qq -y --no-install-recommends -o DPkg::Options::=--force-confdef \
+              -o DPkg::Options::=--force-confold /packages/ddprun_*.deb >/dev/null
             echo "kept: $(tail -n 1 /etc/ddprun/ddprun.toml)"
-            mkdir -p /var/lib/private/ddprun
-            dpkg --remove ddprun >/dev/null
-            for each in {present}; do test ! -e $each || echo "left: $each"; done
-            dpkg --purge ddprun >/dev/null
-            for each in {present} /etc/ddprun /var/lib/private/ddprun; do test ! -e $each || echo "purged, but left: $each"; done
+            test ! -e /usr/share/doc/ddprun/docs/earlier.md || echo "left: earlier.md"
+            serve second
+            ddprunctl jobs --rdzv-endpoint={at} | sed 's/^/jobs: /'
+            end
+            apt-get remove -qq -y ddprun >/dev/null
+            for each in {present} /var/lib/private/ddprun; do test ! -e $each || echo "left: $each"; done
+            apt-get purge -qq -y ddprun >/dev/null
+            files after
+            comm -13 /before /after | sed 's/^/new: /'
+            comm -23 /before /after | sed 's/^/gone: /'
         """)
         lines = said.splitlines()
-        self.assertEqual([line for line in lines if "missing" in line], [], said)
+        self.assertEqual([line for line in lines if "missing: " in line and line != "missing: []"], [], said)
         self.assertEqual(sum(line.endswith("] worker") or line == "worker" for line in lines), 2, said)
         self.assertIn("units: ExecStart=/usr/bin/ddprund ", said)
         self.assertIn("kept: max_restarts = 3", lines)
-        self.assertEqual([line for line in lines if "left" in line], ["left: /etc/ddprun/ddprun.toml"], said)
+        self.assertRegex(said, r"jobs: first +ended")
+        self.assertRegex(said, r"jobs: second +ended")
+        self.assertEqual([line for line in lines if "left: " in line],
+                         ["left: /etc/ddprun/ddprun.toml", "left: /var/lib/private/ddprun"], said)
+        # systemctl leaves one, when it disables a unit, until the next boot.
+        self.assertEqual([line for line in lines if line.startswith(("new: ", "gone: "))
+                          and line != "new: /run/systemd/systemd-units-load"], [], said)
         self.assertNotIn("ddprund.service:", said)  # systemd-analyze would name these units
         self.assertNotIn("ddprund.socket:", said)
 
     def test_a_service_manager_is_asked_for_what_an_update_and_a_removal_need_and_no_more(self):
         """The directory /run/systemd/system stands for a running systemd. A fake systemctl keeps its arguments."""
         said = self.in_overlay("""
+            apt-get satisfy -qq -y --no-install-recommends "$(dpkg-deb --field /packages/ddprun_*.deb Depends)" >/dev/null
             mkdir -p /run/systemd/system
             mv /usr/bin/systemctl /usr/bin/systemctl.real
             cat >/usr/bin/systemctl <<'END'
@@ -178,7 +240,8 @@ END
 
     def test_a_program_is_built_with_the_sdk(self):
         said = self.in_overlay(f"""
-            dpkg --install /packages/*.deb >/dev/null
+            apt-get install -qq -y --no-install-recommends /packages/*.deb >/dev/null
+            command -v cmake >/dev/null || apt-get install -qq -y --no-install-recommends cmake g++ make >/dev/null
             cp -r '{SOURCE}/tests/project/outside' /outside
             cat >/outside/CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.22)
