@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -19,6 +20,7 @@
 #include "common/error.h"
 #include "common/memory.h"
 #include "common/process_facts.h"
+#include "common/send_descriptors.h"
 #include "common/text.h"
 #include "rendezvous/store_server/file_limit.h"
 
@@ -218,26 +220,12 @@ void WardenProcess::send_queued() {
 
 // False: no room now.
 bool WardenProcess::send_now(const Outgoing& outgoing) {
-  iovec part{const_cast<warden::Request*>(&outgoing.request), sizeof outgoing.request};
-  alignas(cmsghdr) char control[CMSG_SPACE(warden::kMostSpawnFds * sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (!outgoing.fds.empty()) {
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(outgoing.fds.size() * sizeof(int));
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(outgoing.fds.size() * sizeof(int));
-    for (std::size_t i = 0; i < outgoing.fds.size(); ++i) {
-      const int fd = outgoing.fds[i].get();
-      std::memcpy(CMSG_DATA(header) + i * sizeof(int), &fd, sizeof fd);
-    }
-  }
+  std::array<int, warden::kMostSpawnFds> fds{};
+  for (std::size_t i = 0; i < outgoing.fds.size(); ++i) fds.at(i) = outgoing.fds[i].get();
   ssize_t size;
   do {
-    size = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    size = send_descriptors(socket_.native_handle(), &outgoing.request, sizeof outgoing.request,
+                            fds.data(), outgoing.fds.size());
   } while (size < 0 && errno == EINTR);
   // Any other error means that the warden is gone, and its pidfd says so.
   return size >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK);

@@ -21,6 +21,7 @@
 #include "common/error.h"
 #include "common/interfaces.h"
 #include "common/quiet_thread.h"
+#include "common/send_descriptors.h"
 #include "common/text.h"
 
 namespace ddprun {
@@ -360,21 +361,7 @@ NameLookup look_up(const Endpoint& endpoint, Deadline deadline) {
 }
 
 long send_with_fd(int socket, std::string_view bytes, int fd) {
-  iovec part{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
-  Control control;
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control.bytes.data();
-    message.msg_controllen = control.bytes.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return send_descriptors(socket, bytes.data(), bytes.size(), &fd, fd < 0 ? 0 : 1);
 }
 
 FdMessage receive_with_fd(int socket, char* buffer, std::size_t size) {

@@ -31,6 +31,7 @@
 #include "agent/warden/protocol.h"
 #include "agent/warden/stop_order.h"
 #include "common/process_stat.h"
+#include "common/send_descriptors.h"
 
 namespace ddprun::agent::warden {
 namespace {
@@ -565,21 +566,9 @@ SpawnResult Warden::hand_over(const Request& request, const int* fds, int own_cg
     if (waiting_[i].fd < 0) continue;
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return result;
-    int handed[kMostSpawnFds + 1] = {fds[0], fds[1], fds[2], fds[3], ends[1], own_cgroup_fd};
-    const size_t size = (kNumSpawnFds + (own_cgroup_fd < 0 ? 1 : 2)) * sizeof(int);
-    iovec part{const_cast<Request*>(&request), sizeof request};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof handed)];
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(size);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(size);
-    memcpy(CMSG_DATA(header), handed, size);
-    const ssize_t sent = sendmsg(waiting_[i].fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const int handed[kMostSpawnFds + 1] = {fds[0], fds[1], fds[2], fds[3], ends[1], own_cgroup_fd};
+    const ssize_t sent = send_descriptors(waiting_[i].fd, &request, sizeof request, handed,
+                                          kNumSpawnFds + (own_cgroup_fd < 0 ? 1 : 2));
     close(ends[1]);
     close(waiting_[i].fd);
     waiting_[i].fd = -1;

@@ -9,7 +9,6 @@
 #include <array>
 #include <boost/json.hpp>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/json.h"
+#include "common/send_descriptors.h"
 #include "common/signal_names.h"
 #include "common/text.h"
 
@@ -186,23 +186,8 @@ void WarmHelper::close() {
 }
 
 bool WarmHelper::send(const std::string& order, const std::vector<int>& descriptors) {
-  std::string text = order;
-  const std::size_t size = descriptors.size() * sizeof(int);
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (size > 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = CMSG_SPACE(size);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(size);
-    std::memcpy(CMSG_DATA(header), descriptors.data(), size);
-  }
-  return ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
+  return send_descriptors(socket_.native_handle(), order.data(), order.size(), descriptors.data(),
+                          descriptors.size()) >= 0;
 }
 
 std::optional<Child> WarmHelper::start_warden(const std::string& program,
