@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <boost/asio/post.hpp>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <filesystem>
