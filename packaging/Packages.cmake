@@ -43,6 +43,7 @@ set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS OFF)
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_NAME ddprun)
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_DDPRUN_PACKAGE_DEPENDS procps)  # /bin/kill, with which units reload
 set(CPACK_DEBIAN_DDPRUN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_DDPRUN_DESCRIPTION "Starts one worker process for each GPU of each node, restarts a job whose
 worker or node failed, and says what went wrong first. PyTorch programs run

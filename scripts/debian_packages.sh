@@ -20,7 +20,7 @@ esac
 [ $# -gt 0 ] || set -- bookworm trixie
 here=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export SOURCE_DATE_EPOCH DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
+export SOURCE_DATE_EPOCH DEBIAN_FRONTEND=noninteractive
 
 make_packages() {  # RELEASE, which is the one here
   local build=build/package-$1 log=$PWD/build/package-$1.log contact=()
@@ -61,7 +61,7 @@ in_root() {
       mkdir -p usr/local/cuda
       mount --bind /usr/local/cuda usr/local/cuda
     fi
-    exec chroot . env --chdir=/source "$@"
+    exec chroot . env --chdir=/source LC_ALL=C.UTF-8 "$@"  # the only locale there
   ' bash "$@"
 }
 
