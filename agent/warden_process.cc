@@ -106,26 +106,31 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
                                                      const std::string& directory, Events events,
                                                      const RoundCgroup* cgroup, WarmHelper* warm,
                                                      int num_warm) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
-    throw_system_error("socketpair", errno);
-  }
-  UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  // The warden's reports wait for a slow agent; it polls before it reads.
-  ::fcntl(theirs.get(), F_SETFL, 0);
+  UniqueFd ours, theirs;
+  const auto make_pair = [&] {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+      throw_system_error("socketpair", errno);
+    }
+    ours.reset(ends[0]);
+    theirs.reset(ends[1]);
+    // The warden's reports wait for a slow agent; it polls before it reads.
+    ::fcntl(theirs.get(), F_SETFL, 0);
+  };
+  make_pair();
   // If the warden is killed, what the workers left comes to us (OrphanSweep).
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));
-  const auto ended = [weak = std::weak_ptr(process)](int wait_status) {
-    if (const auto self = weak.lock()) self->on_process_end(wait_status);
-  };
   std::optional<Child> child;
   if (warm != nullptr) {
     const std::string cgroup_name = cgroup == nullptr ? "" : cgroup->name();
     child = warm->start_warden(path, {"ddprun-warden", directory, cgroup_name}, theirs.get(),
                                cgroup == nullptr ? -1 : cgroup->fd(), num_warm);
+    if (!child) make_pair();  // a warden that comes too late finds its peer gone, and ends
   }
+  std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));
+  const auto ended = [weak = std::weak_ptr(process)](int wait_status) {
+    if (const auto self = weak.lock()) self->on_process_end(wait_status);
+  };
   process->child_ =
       child ? WatchedChild::adopt(io, std::move(*child), ended)
             : start_warden(io, warden_command(path, directory, theirs.get(), cgroup), ended);

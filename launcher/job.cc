@@ -340,8 +340,10 @@ class NodeJob {
       return daemon_ && daemon_->await_own(socket);
     };
     options.command = worker_command(plan_);
+    // Neither wait may look like a node's end.
     options.warm = {config.preload, config.preload_auto, config.preload_cache,
-                    config.preload_timeout};
+                    std::min(config.preload_timeout, config.timeouts.start / 2),
+                    std::min<milliseconds>(milliseconds{2'000}, config.timeouts.keep_alive / 3)};
 
     membership::AgentOptions& machine = options.machine;
     machine.endpoints = plan_.rendezvous.endpoints();

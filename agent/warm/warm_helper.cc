@@ -5,12 +5,15 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
 #include <boost/json.hpp>
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "agent/warm/warm_helper_text.h"
@@ -26,7 +29,6 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::chrono::milliseconds kAnswerTime{2'000};  // it forks, a few ms for each worker
 constexpr std::size_t kMostBytes = 4'096;
 
 std::string word_of(const json::object& answer, const char* name) {
@@ -34,31 +36,52 @@ std::string word_of(const json::object& answer, const char* name) {
   return value != nullptr && value->is_string() ? std::string(value->as_string()) : std::string();
 }
 
-// Python's flags with a value of their own.
-bool takes_value(const std::string& flag) {
-  return flag == "-W" || flag == "-X" || flag == "--check-hash-based-pycs";
+// "python", "python3", "python3.13t": other programs may begin so, too.
+bool is_python(const std::string& name) {
+  constexpr std::string_view kPython = "python";
+  if (!name.starts_with(kPython)) return false;
+  std::string_view rest(name);
+  rest.remove_prefix(kPython.size());
+  rest.remove_prefix(std::min(rest.find_first_not_of("0123456789."), rest.size()));
+  return rest.empty() || (rest.size() == 1 && rest[0] >= 'a' && rest[0] <= 'z');
+}
+
+// So many words is this flag of Python long; 0: with it there may be no script, or another one.
+std::size_t words_of(std::string_view flag) {
+  if (flag == "--check-hash-based-pycs") return 2;
+  if (flag.starts_with("--") || flag.size() < 2) return 0;
+  for (std::size_t i = 1; i < flag.size(); ++i) {
+    if (flag[i] == 'W' || flag[i] == 'X')
+      return i + 1 == flag.size() ? 2 : 1;  // the rest is its value
+    if (std::string_view("bBdEIOPqRsSuv").find(flag[i]) == std::string_view::npos) return 0;
+  }
+  return 1;
 }
 
 }  // namespace
 
-std::optional<PythonCommand> python_command(const std::vector<std::string>& argv,
-                                            const std::string& directory) {
+std::optional<PythonCommand> python_command(const std::vector<std::string>& argv) {
   namespace fs = std::filesystem;
-  if (argv.empty() || !fs::path(argv[0]).filename().string().starts_with("python")) return {};
+  if (argv.empty() || !is_python(fs::path(argv[0]).filename().string())) return {};
   std::size_t at = 1;
   while (at < argv.size() && argv[at].starts_with('-') && argv[at] != "-m") {
-    if (argv[at] == "-" || argv[at] == "-c" || argv[at] == "-i") return {};
-    at += takes_value(argv[at]) ? 2 : 1;
+    const std::size_t num_words = words_of(argv[at]);
+    if (num_words == 0) return {};
+    at += num_words;
   }
   if (at >= argv.size()) return {};
   PythonCommand python;
   python.interpreter.assign(argv.begin(), argv.begin() + static_cast<std::ptrdiff_t>(at));
   std::error_code error;
-  const fs::path here = directory.empty() ? fs::current_path(error) : fs::path(directory);
-  const fs::path script = argv[at] == "-m" ? here : fs::canonical(here / argv[at], error);
-  python.path = argv[at] == "-m" ? here.string() : script.parent_path().string();
-  python.program = script.string();
-  if (argv[at] == "-m") python.program = at + 1 < argv.size() ? "-m " + argv[at + 1] : "-m";
+  const fs::path here = fs::current_path(error);
+  if (argv[at] == "-m") {
+    python.path = here.string();
+    python.program = at + 1 < argv.size() ? "-m " + argv[at + 1] : "-m";
+  } else {
+    const fs::path script = fs::canonical(argv[at], error);
+    python.path = script.parent_path().string();
+    python.program = script.string();
+  }
   return python;
 }
 
@@ -66,8 +89,8 @@ std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
                                               const WarmOptions& options,
                                               const std::vector<std::string>& argv,
                                               std::vector<std::string> environment, Tell tell) {
-  std::shared_ptr<WarmHelper> helper(new WarmHelper(io, std::move(tell)));
-  const auto python = python_command(argv, "");
+  std::shared_ptr<WarmHelper> helper(new WarmHelper(io, options.answer_limit, std::move(tell)));
+  const auto python = python_command(argv);
   if (!python) {
     helper->lost("the workers run no Python script or module");
     return helper;
@@ -80,8 +103,9 @@ std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
   return helper;
 }
 
-WarmHelper::WarmHelper(boost::asio::io_context& io, Tell tell)
-    : tell_(std::move(tell)), socket_(io), limit_(io) {}
+WarmHelper::WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit,
+                       Tell tell)
+    : tell_(std::move(tell)), answer_limit_(answer_limit), socket_(io), limit_(io) {}
 
 WarmHelper::~WarmHelper() { close(); }
 
@@ -104,8 +128,8 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
                                                     {"auto", options.is_auto},
                                                     {"cache", options.cache}})});
   command.environment = std::move(environment);
-  command.descriptors = {ChildCommand::kNothing, ChildCommand::kNothing, ChildCommand::kNothing,
-                         theirs.get()};
+  // A module's output at its import is shown once.
+  command.descriptors = {ChildCommand::kNothing, STDERR_FILENO, STDERR_FILENO, theirs.get()};
   command.own_session = true;
   command.dies_with_us = true;
   // A warden that it forks becomes a child of this process.
@@ -144,6 +168,9 @@ void WarmHelper::heard(const std::string& text) {
   const auto message = parse_object(text, 2);
   if (message && message->contains("ready")) return loaded(State::kReady);
   if (message && message->contains("found")) {
+    if (const std::string problem = word_of(*message, "problem"); !problem.empty()) {
+      tell_(LogLevel::kWarning, concat("--preload-cache: ", one_line(problem)));
+    }
     if (send(R"({"import":true})", {})) state_ = State::kBusy;
     return;
   }
@@ -200,7 +227,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
       {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
   std::optional<std::string> text;
   if (send(order, cgroup < 0 ? std::vector{socket} : std::vector{socket, cgroup})) {
-    const Deadline deadline = Deadline::after(kAnswerTime);
+    const Deadline deadline = Deadline::after(answer_limit_);
     while (!text && !deadline.expired()) {
       pollfd answered{socket_.native_handle(), POLLIN, 0};
       // A signal ends it early.

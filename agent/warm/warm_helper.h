@@ -22,7 +22,8 @@ struct WarmOptions {
   std::vector<std::string> modules;  // to import
   bool is_auto = false;              // what the workers had imported by their first step, too
   std::string cache;                 // a folder where that is kept; empty: it isn't
-  std::chrono::milliseconds limit{60'000};  // for the imports before the first round
+  std::chrono::milliseconds limit{60'000};        // for the imports before the first round
+  std::chrono::milliseconds answer_limit{2'000};  // for its forks, while this process waits
 
   bool is_wanted() const { return is_auto || !modules.empty(); }
 };
@@ -34,9 +35,9 @@ struct PythonCommand {
   std::string program;                   // the script's path, or "-m MODULE"
 };
 
-// nullopt: `argv` runs no script or module by Python. `directory`: where the workers start.
-std::optional<PythonCommand> python_command(const std::vector<std::string>& argv,
-                                            const std::string& directory);
+// nullopt: `argv` runs no script or module by Python, or with a flag that changes what a script is.
+// Relative paths start in the current directory.
+std::optional<PythonCommand> python_command(const std::vector<std::string>& argv);
 
 class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
  public:
@@ -66,7 +67,7 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
  private:
   enum class State { kLoading, kReady, kBusy, kGone };  // kBusy: imports more while workers run
 
-  WarmHelper(boost::asio::io_context& io, Tell tell);
+  WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit, Tell tell);
   void launch(const WarmOptions& options, const PythonCommand& python,
               std::vector<std::string> environment);
   void wait_for_message();
@@ -77,6 +78,7 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   std::optional<std::string> receive();  // nullopt: nothing now; empty: its end
 
   const Tell tell_;
+  const std::chrono::milliseconds answer_limit_;
   State state_ = State::kLoading;
   bool was_ready_ = false;
   bool has_found_ = false;  // it wants to import more, and was not told yet that it may

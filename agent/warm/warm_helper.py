@@ -22,6 +22,7 @@ import resource
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 import sysconfig
@@ -31,7 +32,7 @@ AGENT, CGROUP, FIRST_WORKER = 3, 4, 5  # descriptors of the warden; 3 is the age
 REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
 SPAWN_ERROR = struct.Struct("=iI")
 AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP = 2, 3, 5, 6  # protocol.h's Stage
-PDEATHSIG, SET_NAME, SET_PTRACER = 1, 15, 0x59616D61  # prctl(2)
+PDEATHSIG, SET_NAME, SET_PTRACER, SET_MM, SET_MM_ARG_END = 1, 15, 0x59616D61, 35, 9  # prctl(2)
 libc = ctypes.CDLL(None, use_errno=True)
 agent_pid = os.getppid()
 
@@ -79,16 +80,21 @@ def children():
 
 def module_files():
     found = {}
+    begun = time.monotonic()
     for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None)
-        if isinstance(path, str):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue  # in an archive
+        try:
+            path = getattr(module, "__file__", None)
+            status = os.stat(path) if isinstance(path, str) else None
+        except Exception:
+            continue  # in an archive, or a lazy module
+        if status is not None:
             found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    if time.monotonic() - begun > MOST_SECONDS:
+        raise Cold(f"it takes {time.monotonic() - begun:.1f} s to look at the files of its {len(found)} modules")
     return found
 
+
+MOST_SECONDS = 0.5  # ddprun waits for it
 
 # A fork ends what these have begun.
 UNSAFE = {"mpi4py.MPI": "MPI is initialised", "grpc._cython.cygrpc": "gRPC has threads", "tensorflow": "TensorFlow has threads"}
@@ -135,10 +141,13 @@ def import_all(names):
 def import_what_is_there(names, in_a_hurry):
     """Leaves out those that can't be imported by themselves. Works a third of the time, while workers train."""
     for name in names:
+        if name in UNSAFE:
+            raise Cold(f"the workers import {name}: {UNSAFE[name]}")
+    for name in names:
         begun = time.monotonic()
         try:
             importlib.import_module(name)
-        except Exception:
+        except BaseException:  # also SystemExit
             pass
         if not in_a_hurry:
             time.sleep(2 * (time.monotonic() - begun))
@@ -146,12 +155,20 @@ def import_what_is_there(names, in_a_hurry):
 
 def installed_modules():
     """Names of imported modules, in the order of their imports. Only of the Python's own folders: others may be edited."""
-    folders = {os.path.join(os.path.realpath(folder), "") for folder in sysconfig.get_paths().values()}
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    site = sys.modules.get("site")
+    if site is not None:
+        folders |= {*site.getsitepackages(), site.getusersitepackages()}
+    folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
     found = []
     for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if getattr(module, "__spec__", None) is not None and name != "__main__" and (
-                path is None or os.path.realpath(path).startswith(tuple(folders))):
+        try:
+            path = getattr(module, "__file__", None)
+            has_spec = getattr(module, "__spec__", None) is not None
+        except Exception:
+            continue  # a lazy one
+        if has_spec and name != "__main__" and (path is None or isinstance(path, str) and os.path.realpath(path).startswith(folders)):
             found.append(name)
     return found
 
@@ -162,8 +179,8 @@ class Notes:
     def __init__(self, options):
         self.reader, self.writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.reader.setblocking(False)
-        program = "\0".join((sys.executable, sys.version, options["program"]))
-        self.file = os.path.join(options["cache"], hashlib.sha256(program.encode()).hexdigest()[:32] + ".json")
+        program = os.fsencode("\0".join((sys.executable, sys.version, options["program"])))
+        self.file = os.path.join(options["cache"], hashlib.sha256(program).hexdigest()[:32] + ".json")
         self.is_kept = bool(options["cache"])
 
     def load(self):
@@ -171,24 +188,38 @@ class Notes:
         if not self.is_kept:
             return []
         try:
-            with open(self.file, encoding="utf-8") as file:
-                if os.fstat(file.fileno()).st_uid != os.getuid():
-                    return []  # somebody else's: its modules would run here
+            number = os.open(self.file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(number, encoding="utf-8") as file:
+                status = os.fstat(number)
+                if status.st_uid != os.getuid() or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
+                    return []  # somebody else may have written it: its modules would run here
                 names = json.load(file)
             return [name for name in names if isinstance(name, str)]
-        except (OSError, ValueError, TypeError):
+        except Exception:
             return []
 
     def save(self, names):
+        """Empty, or why it could not."""
         if not self.is_kept:
-            return
+            return ""
         new = f"{self.file}.{os.getpid()}"
         try:
-            with open(new, "w", encoding="utf-8") as file:
+            os.makedirs(os.path.dirname(self.file), mode=0o700, exist_ok=True)
+            number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(number, "w", encoding="utf-8") as file:
                 json.dump(names, file)
             os.replace(new, self.file)
-        except OSError:
-            pass  # the next job finds out by itself
+            return ""
+        except OSError as error:
+            return f"{error.filename or new}: {error.strerror}"
+
+    def forget(self):
+        """The list can't be used."""
+        if self.is_kept:
+            try:
+                os.remove(self.file)
+            except OSError:
+                pass
 
     def receive(self):
         """None: there is nothing new."""
@@ -202,18 +233,18 @@ class Notes:
 
     def send(self):
         """Once, in a worker."""
-        if self.writer is None:
+        writer, self.writer = self.writer, None
+        if writer is None:
             return
-        number = os.memfd_create("ddprun-modules")
-        with open(number, "w", encoding="utf-8", closefd=False) as file:
-            json.dump(installed_modules(), file)
         try:
-            self.writer.sendmsg([b"m"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))], socket.MSG_DONTWAIT)
-        except OSError:
-            pass  # another worker has told it
-        os.close(number)
-        self.writer.close()
-        self.writer = None
+            number = os.memfd_create("ddprun-modules")
+            with open(number, "w", encoding="utf-8") as file:
+                json.dump(installed_modules(), file)
+                file.flush()
+                writer.sendmsg([b"m"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [number]))], socket.MSG_DONTWAIT)
+        except Exception:
+            pass  # the training is what counts; or another worker has told it
+        writer.close()
 
     def watch(self):
         """In a worker: tells at the first step of any of PyTorch's optimizers, else at the end."""
@@ -238,13 +269,8 @@ class StepFinder:
 
         def load_and_watch(module):
             load(module)
-            handle = None
-
-            def stepped(*_):
-                handle.remove()
-                self.notes.send()
-            if hasattr(module, "register_optimizer_step_post_hook"):
-                handle = module.register_optimizer_step_post_hook(stepped)
+            if hasattr(module, "register_optimizer_step_post_hook"):  # it stays: it can't be removed while it is called
+                module.register_optimizer_step_post_hook(lambda *_: self.notes.send())
         spec.loader.exec_module = load_and_watch
         return spec
 
@@ -273,6 +299,7 @@ class Helper:
         self.is_allowed = set()  # descriptors
         self.files = {}          # of modules
         self.changed = {}        # variables that an import has set
+        self.folder = os.getcwd()
         if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
             raise Cold("it needs CPython 3.9 or later")
         if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
@@ -284,9 +311,14 @@ class Helper:
     def load(self):
         """Imports, by order of ddprun."""
         import_all(self.options["modules"])
-        import_what_is_there(self.names, in_a_hurry=not self.files)
-        check(self.is_allowed)
-        self.files = module_files()
+        try:
+            import_what_is_there(self.names, in_a_hurry=not self.files)
+            check(self.is_allowed)
+            self.files = module_files()
+        except Cold:
+            if self.names:
+                self.notes.forget()
+            raise
         self.changed = {name: os.environ.get(name) for name in {*self.began_with, *os.environ}
                         if self.began_with.get(name) != os.environ.get(name)}
         gc.collect()
@@ -305,8 +337,7 @@ class Helper:
                 names = self.notes.receive()
                 if names is not None:
                     self.names, self.is_noted = names, True
-                    self.notes.save(names)
-                    answer(self.agent, found=len(names))
+                    answer(self.agent, found=len(names), problem=self.notes.save(names))
                 continue
             data, numbers = receive(self.agent, 1 << 16)
             if not data:
@@ -332,6 +363,7 @@ class Helper:
                 self.notes.writer.close()
             else:
                 self.notes.watch()
+        os.chdir(self.folder)  # a module may have left it
         return become(warden, self.began_with, self.changed)
 
 
@@ -350,23 +382,23 @@ def start_warden(order, numbers, agent):
         except OSError:
             os._exit(1)
         if warden != 0:
-            os.write(writer, struct.pack("=i", warden))
             os._exit(0)
-        for number in (reader, writer, agent.detach()):
-            os.close(number)
-        return become_warden(order, numbers, here)
+        os.close(reader)
+        os.close(agent.detach())
+        return become_warden(order, numbers, here, writer)
     os.close(writer)
     told = os.read(reader, 4)
     os.close(reader)
     os.waitpid(between, 0)
     if len(told) != 4:
-        raise Cold("no further process could be started")
+        raise Cold("no further processes could be started")
     answer(agent, warden=struct.unpack("=i", told)[0])
     return None
 
 
-def become_warden(order, numbers, between):
+def become_warden(order, numbers, between, writer):
     try:
+        here_pid = os.getpid()
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         ends, pids = [], []
@@ -374,7 +406,10 @@ def become_warden(order, numbers, between):
             here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             pid = os.fork()
             if pid == 0:
-                for number in (*ends, here.detach(), *numbers):
+                libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                if os.getppid() != here_pid:
+                    os._exit(127)  # it died before the line above
+                for number in (*ends, here.detach(), *numbers, writer):
                     os.close(number)
                 return there
             there.close()
@@ -385,6 +420,7 @@ def become_warden(order, numbers, between):
                 select.select([os.pidfd_open(between)], [], [])
             except ProcessLookupError:
                 pass
+        os.write(writer, struct.pack("=i", here_pid))  # all are there
         null = os.open("/dev/null", os.O_RDWR)
         wanted = [numbers[0], numbers[1] if len(numbers) > 1 else null, *ends]
         above = AGENT + len(wanted)  # out of the way of the warden's own
@@ -421,7 +457,6 @@ def enter(cgroup):
 
 def become(warden, began_with, changed):
     """Waits for the warden's order, and does what it does in a child (warden.cc, run_child)."""
-    libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     data, numbers = receive(warden, REQUEST.size)
     if len(data) != REQUEST.size:
         os._exit(127)  # the warden has gone
@@ -445,6 +480,7 @@ def become(warden, began_with, changed):
             soft = max_open_files if hard == resource.RLIM_INFINITY else min(max_open_files, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         wanted = {64 * word + bit for word, bits in enumerate(cpus) for bit in range(64) if bits >> bit & 1}
+        is_bound = bool(wanted) and wanted != os.sched_getaffinity(0)
         if wanted:
             step(AT_CPUS, os.sched_setaffinity, 0, wanted)
         if directory:
@@ -452,7 +488,10 @@ def become(warden, began_with, changed):
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         arguments = strings[:num_arguments]
         environment = dict(string.partition(b"=")[::2] for string in strings[num_arguments:])
-        if cannot_run(arguments, environment, began_with, changed):
+        # A library that is imported already has counted other CPUs.
+        counts = is_bound and not environment.get(b"OMP_NUM_THREADS")
+        source = None if counts else source_of(arguments, environment, began_with, changed)
+        if source is None:
             step(AT_EXEC, os.execve, arguments[0], arguments, environment)  # `told` is closed by it
         os.environb.clear()
         os.environb.update(environment)
@@ -466,37 +505,42 @@ def become(warden, began_with, changed):
         os.write(told, SPAWN_ERROR.pack(number, stage))
         os._exit(127)
     warden.close()
-    return [os.fsdecode(argument) for argument in arguments], told
+    return [os.fsdecode(argument) for argument in arguments], source, told
 
 
 def program_at(arguments):
-    """The place of the script's name, or of -m."""
+    """The place of the script's name, or of -m. ddprun has looked at the flags (warm_helper.cc)."""
     at = 1
-    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("-", "-m", "-c"):
-        at += 2 if arguments[at] in ("-W", "-X", "--check-hash-based-pycs") else 1
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-m":
+        word = arguments[at]
+        has_value = word == "--check-hash-based-pycs" or word[-1] in "WX" and not {"W", "X"} & set(word[:-1])
+        at += 2 if has_value else 1
     return at
 
 
-def cannot_run(arguments, environment, began_with, changed):
-    """Then the worker is a fresh Python."""
+def source_of(arguments, environment, began_with, changed):
+    """The script's text, or nothing for a module. None: the worker is to be a fresh Python."""
     before = {os.fsencode(name): os.fsencode(value) for name, value in began_with.items()}
     for name in {*before, *environment}:  # Python read these when it began
         if name.startswith(b"PYTHON") and environment.get(name) != before.get(name):
-            return True
+            return None
     for name in map(os.fsencode, changed):  # an import set it: from another beginning it might set something else
         if environment.get(name) != before.get(name):
-            return True
+            return None
     words = [os.fsdecode(argument) for argument in arguments]
     at = program_at(words)
-    if at >= len(words) or words[at] in ("-", "-c"):
-        return True
+    if at >= len(words):
+        return None
     if words[at] == "-m":
-        return at + 1 == len(words)
+        return b"" if at + 1 < len(words) else None
     try:
+        if not stat.S_ISREG(os.stat(words[at]).st_mode):
+            return None  # a pipe can be read once
         with open(words[at], "rb") as file:
-            return b"\0" in file.read()  # compiled, or an archive
+            source = file.read()
+        return None if b"\0" in source else source  # compiled, or an archive
     except OSError:
-        return True  # Python says what is wrong
+        return None  # Python says what is wrong
 
 
 def reseed():
@@ -514,13 +558,14 @@ def show_as(arguments):
         begin, end = map(int, file.read().rsplit(b")", 1)[1].split()[45:47])
     text = b"\0".join(map(os.fsencode, arguments))[:end - begin - 1]
     ctypes.memmove(begin, text + bytes(end - begin - len(text)), end - begin)
+    libc.prctl(SET_MM, SET_MM_ARG_END, ctypes.c_ulong(begin + len(text) + 1), 0, 0)  # root alone may; else zeros follow
 
 
-def run(arguments, told):
+def run(arguments, source, told):
     at = program_at(arguments)
     for stream, number in ((sys.stdin, 0), (sys.stdout, 1)):
         if stream is not None:
-            stream.reconfigure(line_buffering=os.isatty(number))
+            stream.reconfigure(line_buffering=os.isatty(number) and not stream.write_through)
     reseed()
     show_as(arguments)
     if hasattr(sys, "orig_argv"):
@@ -536,11 +581,9 @@ def run(arguments, told):
     if is_module:
         import runpy
         return runpy._run_module_as_main(sys.argv[0])
-    script = sys.argv[0]
+    script = os.path.abspath(sys.argv[0])
     main.__dict__.update(__file__=script, __cached__=None,
                          __loader__=importlib.machinery.SourceFileLoader("__main__", script))
-    with open(script, "rb") as file:
-        source = file.read()
     exec(compile(source, script, "exec", dont_inherit=True), main.__dict__)  # pylint: disable=exec-used
 
 
@@ -564,6 +607,7 @@ def helped():
         while trace is not None and trace.tb_frame.f_globals is globals():
             trace = trace.tb_next
         failed = error.with_traceback(trace)
+    sys.last_exc = failed
     sys.last_type, sys.last_value, sys.last_traceback = type(failed), failed, failed.__traceback__
     sys.excepthook(type(failed), failed, failed.__traceback__)
     if isinstance(failed, KeyboardInterrupt):

@@ -113,10 +113,12 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_socket.py", "import socket\npair = socket.socketpair()\n")
         self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
         self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
+        self.write(self.folder, "bad_fork_time.py", "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(4))\n")
         for module, says in (("nowhere.at_all", "ModuleNotFoundError"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
                              ("bad_thread", "an imported module has threads (1)"), ("bad_fork", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
-                             ("bad_hang", "the imports had not ended after 1 s")):
+                             ("bad_hang", "the imports had not ended after 1 s"),
+                             ("bad_fork_time", "the helper does not answer")):
             done = self.run_warm("print('it ran')\n", "--preload-timeout=1" if "hang" in module else "--preload-timeout=30", module=module)
             with self.subTest(module):
                 self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
@@ -129,6 +131,33 @@ class Warm(harness.Case):
         self.assertEqual(done.returncode, 0)
         self.assertIn("--preload: the workers run no Python script or module; the workers start as ever", done.stderr)
         self.check_one_line(self.ddprun("--standalone", "--preload=a/b", "true"), "must be auto, or names of Python modules", code=2)
+
+    def test_only_python_s_own_scripts_and_modules_are_forked(self):
+        """Others run once, by themselves."""
+        wrapper = self.write(self.folder, "python_train", f'#!/bin/sh\necho ran "$@" >>{self.imports}\n')
+        os.chmod(wrapper, 0o755)
+        code = "import os; print('rank', os.environ['RANK'])"
+        for command in ([wrapper, "data"], [PYTHON, "-c", code], [PYTHON, "-uc" + code], [PYTHON, "-umjson.tool", "--help"]):
+            done = self.ddprun("--standalone", "--preload=json", "--no-python", *command)
+            with self.subTest(command):
+                self.assertEqual(done.returncode, 0, done.text)
+                self.assertIn("the workers run no Python script or module", done.stderr)
+        with open(self.imports, encoding="ascii") as file:
+            self.assertEqual(file.read(), "ran data\n")
+
+    def test_a_script_that_can_be_read_once_is_read_once(self):
+        path = os.path.join(self.folder, "pipe")
+        os.mkfifo(path)
+        process = self.start("--standalone", "--preload=json", "--no-python", PYTHON, path)
+        with open(path, "w", encoding="ascii") as file:
+            file.write("print('from a pipe')\n")
+        self.assertEqual(self.finish(process).stdout, "from a pipe\n")
+
+    def test_a_relative_path_is_as_for_python(self):
+        self.write(self.folder, "script.py", "import os\nos.chdir('/')\nprint(os.path.exists(__file__), __import__('sys').argv)\n")
+        for preload in (["--preload=json"], []):
+            done = self.ddprun("--standalone", *preload, "--no-python", PYTHON, "script.py", cwd=self.folder)
+            self.assertEqual(done.stdout, "True ['script.py']\n", done.text)
 
     def test_a_module_whose_file_has_changed_is_imported_anew(self):
         script = ("import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
@@ -173,9 +202,10 @@ sys.exit(round != 2)
             self.assertEqual(done.returncode, 0, done.text)
             shown = dict(line.split()[1:3] for line in done.stdout.splitlines())
             self.assertEqual((shown["0"], shown["2"]), (first, "True"), done.text)
-        for name in os.listdir(cache):
-            os.chown(os.path.join(cache, name), 65534, 65534)
-        self.assertIn("there 0 False", self.run_warm(script, f"--preload-cache={cache}", module="auto").stdout)
+        for spoil in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
+            for name in os.listdir(cache):
+                spoil(os.path.join(cache, name))
+            self.assertIn("there 0 False", self.run_warm(script, f"--preload-cache={cache}", module="auto").stdout)
 
     def test_a_helper_that_is_killed_costs_the_warmth_alone(self):
         script = ("import os, signal, subprocess, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
