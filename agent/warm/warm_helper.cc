@@ -47,7 +47,7 @@ bool is_python(const std::string& name) {
 }
 
 // So many words is this flag of Python long; 0: with it there may be no script, or another one.
-std::size_t words_of(std::string_view flag) {
+std::size_t num_words_of(std::string_view flag) {
   if (flag == "--check-hash-based-pycs") return 2;
   if (flag.starts_with("--") || flag.size() < 2) return 0;
   for (std::size_t i = 1; i < flag.size(); ++i) {
@@ -65,7 +65,7 @@ std::optional<PythonCommand> python_command(const std::vector<std::string>& argv
   if (argv.empty() || !is_python(fs::path(argv[0]).filename().string())) return {};
   std::size_t at = 1;
   while (at < argv.size() && argv[at].starts_with('-') && argv[at] != "-m") {
-    const std::size_t num_words = words_of(argv[at]);
+    const std::size_t num_words = num_words_of(argv[at]);
     if (num_words == 0) return {};
     at += num_words;
   }
