@@ -20,7 +20,7 @@ def sides(flags, measured):
         for attempt in range(TRIES):
             try:
                 return measured([*torchrun(), "--standalone", *flags, WORKER])
-            except RuntimeError:
+            except (RuntimeError, subprocess.TimeoutExpired):
                 if attempt + 1 == TRIES:
                     raise
     ours = [program("ddprun"), "--standalone", *flags]
@@ -36,7 +36,7 @@ def run(argv, *more):
         begun = time.monotonic_ns()
         argv = [*argv, directory, *more]
         done = subprocess.run(argv, env=measure.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, timeout=300)
+                              stderr=subprocess.PIPE, text=True, timeout=100)
         measure.check(argv, done.returncode, done.stderr)
         said = {}
         for name in os.listdir(directory):
