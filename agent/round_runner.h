@@ -73,7 +73,7 @@ class RoundRunner {
   KeptWorkers kept_;
   std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's, or being dismissed
   std::shared_ptr<WarmHelper> warm_;       // second owner: its waits. Null: none is wanted
-  std::shared_ptr<OrphanSweep> sweep_;     // second owner: its wait. Of a helper that has ended
+  std::shared_ptr<OrphanSweep> sweep_;     // second owner: its wait
   std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone, or warm_ is ready
   bool stop_later_ = false;                            // likewise: WorkersGone is due
   std::shared_ptr<GpuMemory> gpus_;                    // null: no GPUs here, or no round yet
