@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every file that a page of documentation names exists, and every test that tests/CLAIMS.md names."""
+"""Every file and heading that a page of documentation links to exists, and every test that tests/CLAIMS.md names."""
+import collections
+import functools
 import glob
 import os
 import re
@@ -19,6 +21,21 @@ def pages():
         os.path.relpath(page, SOURCE) for page in glob.glob(f"{SOURCE}/docs/**/*.md", recursive=True))
 
 
+@functools.lru_cache
+def anchors(page):
+    """Of its headings, as GitHub makes them."""
+    with open(page, encoding="utf-8") as f:
+        prose = re.sub(r"^```.*?^```", "", f.read(), flags=re.S | re.M)
+    found = collections.Counter()
+    for heading in re.findall(r"^#+ (.*)$", prose, re.M):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().replace("`", "").lower()
+        slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        found[slug] += 1
+        if found[slug] > 1:
+            found[f"{slug}-{found[slug] - 1}"] += 1
+    return set(found)
+
+
 def missing(page):
     with open(os.path.join(SOURCE, page), encoding="utf-8") as f:
         text = f.read()
@@ -26,6 +43,10 @@ def missing(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", prose):
         if "://" not in target and not os.path.exists(os.path.join(SOURCE, os.path.dirname(page), target)):
             yield f"{page}: the link to {target} leads nowhere"
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", prose):
+        path = os.path.join(SOURCE, os.path.dirname(page), target) if target else os.path.join(SOURCE, page)
+        if path.endswith(".md") and "://" not in target and os.path.exists(path) and anchor not in anchors(os.path.normpath(path)):
+            yield f"{page}: {target or 'this page'} has no heading #{anchor}"
     for target in TREE.findall(text):
         if not os.path.exists(os.path.join(SOURCE, target)):
             yield f"{page}: there is no {target}"
