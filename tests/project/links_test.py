@@ -23,7 +23,7 @@ def pages():
 
 @functools.lru_cache
 def anchors(page):
-    """Of its headings, as GitHub makes them."""
+    """Those of the page's headings, as GitHub makes them."""
     with open(page, encoding="utf-8") as f:
         prose = re.sub(r"^```.*?^```", "", f.read(), flags=re.S | re.M)
     found = collections.Counter()
