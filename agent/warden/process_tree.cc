@@ -303,6 +303,18 @@ bool run_same_program(pid_t one, pid_t other) {
   return files[0].st_dev == files[1].st_dev && files[0].st_ino == files[1].st_ino;
 }
 
+int move_into(int cgroup_fd, pid_t pid) {
+  const int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  char text[16];
+  const int size = snprintf(text, sizeof text, "%d", static_cast<int>(pid));
+  const bool done = write(fd, text, static_cast<size_t>(size)) == size;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return done ? 0 : -1;
+}
+
 bool own_cgroup_path(const char* cgroup_text, char* path, size_t size) {
   const char* line = strncmp(cgroup_text, "0::", 3) == 0 ? cgroup_text : nullptr;
   if (!line) {

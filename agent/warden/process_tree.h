@@ -58,6 +58,9 @@ class Cgroup {
   char name_[64] = {};
 };
 
+// Writes `pid` (0: this process) to the cgroup's list. 0, or -1 with errno.
+int move_into(int cgroup_fd, pid_t pid);
+
 // The path of this process below its cgroup v2's root, as /proc/self/cgroup has it; pure. False
 // where there is none or `size` is too small.
 bool own_cgroup_path(const char* cgroup_text, char* path, size_t size);

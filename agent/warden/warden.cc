@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -30,8 +29,8 @@
 #include "agent/warden/process_tree.h"
 #include "agent/warden/protocol.h"
 #include "agent/warden/stop_order.h"
+#include "agent/warden/waiting_workers.h"
 #include "common/process_stat.h"
-#include "common/send_descriptors.h"
 
 namespace ddprun::agent::warden {
 namespace {
@@ -125,19 +124,6 @@ int bind_to_cpus(const uint64_t (&cpus)[kCpuWords]) {
     return static_cast<int>(syscall(SYS_sched_setaffinity, 0, sizeof cpus, cpus));
   }
   return 0;
-}
-
-// 0, or -1 with errno. `pid` 0: this process.
-int move_into(int cgroup_fd, pid_t pid) {
-  const int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  char text[16];
-  const int size = snprintf(text, sizeof text, "%d", static_cast<int>(pid));
-  const bool done = write(fd, text, static_cast<size_t>(size)) == size;
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return done ? 0 : -1;
 }
 
 [[noreturn]] void run_child(const Command& command, const Request& request,
@@ -262,20 +248,11 @@ class Warden {
     int exec_fd;     // −1 once the exec is decided
     int pid_fd;      // watched by deaths_fd_; −1: there was no descriptor for it
   };
-  // A child that waits to become a worker.
-  struct Waiting {
-    pid_t pid;
-    int fd;  // −1: it is one, or it has ended
-  };
   enum class Mode { kServing, kStopping, kKilling };
 
   void handle_requests();
   bool handle_request();  // false: there is none now
   void spawn(const Request& request, const int* fds, int own_cgroup_fd);
-  // To a child that waits. No pid: there is none.
-  SpawnResult hand_over(const Request& request, const int* fds, int own_cgroup_fd);
-  void read_waiting(const char* text);
-  void end_waiting();
   // A worker that signals its parent means the launcher.
   void pass_on(int signal_number, pid_t sender);
   void signal_workers(int signal_number);
@@ -319,8 +296,7 @@ class Warden {
   bool has_children_ = false;
   int64_t swept_at_ms_ = 0;
   Cgroup cgroup_;  // of the workers
-  Waiting* waiting_ = nullptr;
-  size_t num_waiting_ = 0;
+  WaitingWorkers waiting_;
   // Workers that were started and not reaped; grows, never shrinks.
   Worker* workers_ = nullptr;
   size_t num_workers_ = 0;
@@ -360,37 +336,15 @@ Warden::Warden(int socket, int signal_fd, const char* cgroup_name, const char* w
     : socket_(socket),
       signal_fd_(signal_fd),
       deaths_fd_(epoll_create1(EPOLL_CLOEXEC)),
-      cgroup_(cgroup_name ? Cgroup(kCgroupFd, cgroup_name) : Cgroup()) {
-  if (waiting) read_waiting(waiting);
+      cgroup_(cgroup_name ? Cgroup(kCgroupFd, cgroup_name) : Cgroup()),
+      waiting_(waiting) {
+  has_children_ = waiting_.are_there();
+  waiting_.enter(cgroup_.fd());
 }
 
 Warden::~Warden() {
   close(deaths_fd_);
   free(workers_);
-  free(waiting_);
-}
-
-void Warden::read_waiting(const char* text) {
-  size_t count = 1;
-  for (const char* at = text; *at; ++at) count += *at == ',';
-  waiting_ = static_cast<Waiting*>(calloc(count, sizeof(Waiting)));
-  for (char* at = const_cast<char*>(text); waiting_ && *at; at += *at == ',') {
-    const int fd = static_cast<int>(strtol(at, &at, 10));
-    if (*at != ':') return;
-    const pid_t pid = static_cast<pid_t>(strtol(at + 1, &at, 10));
-    waiting_[num_waiting_++] = {pid, fd};
-    has_children_ = true;
-    move_into(cgroup_.fd(), pid);
-  }
-}
-
-void Warden::end_waiting() {
-  for (size_t i = 0; i < num_waiting_; ++i) {
-    if (waiting_[i].fd < 0) continue;
-    kill(waiting_[i].pid, SIGKILL);  // it is not reaped: finished() would have said so
-    close(waiting_[i].fd);
-    waiting_[i].fd = -1;
-  }
 }
 
 int Warden::run() {
@@ -515,7 +469,7 @@ bool Warden::handle_request() {
       break;
     case RequestType::kStop:
       empty_due_ = true;
-      end_waiting();
+      waiting_.end();
       if (mode_ == Mode::kStopping) stop_.ask_spared(true);
       if (mode_ != Mode::kServing) break;
       mode_ = Mode::kStopping;
@@ -547,7 +501,8 @@ void Warden::spawn(const Request& request, const int* fds, int own_cgroup_fd) {
   }
   const int four[kNumSpawnFds] = {fds[0], fds[1], fds[2], fds[3]};
   const bool has_own = own_cgroup_fd >= 0;
-  SpawnResult result = hand_over(request, fds, own_cgroup_fd);
+  SpawnResult result;
+  result.pid = waiting_.hand_over(request, fds, own_cgroup_fd, &result.exec_fd);
   if (result.pid < 0) {
     result = spawn_worker(request, four, {has_own ? own_cgroup_fd : cgroup_.fd(), has_own});
   }
@@ -558,29 +513,6 @@ void Warden::spawn(const Request& request, const int* fds, int own_cgroup_fd) {
   Worker& worker = workers_[num_workers_++];
   worker = {result.pid, request.worker, result.exec_fd, -1};
   watch(worker.pid, &worker.pid_fd);
-}
-
-SpawnResult Warden::hand_over(const Request& request, const int* fds, int own_cgroup_fd) {
-  SpawnResult result;
-  for (size_t i = 0; i < num_waiting_ && result.pid < 0; ++i) {
-    if (waiting_[i].fd < 0) continue;
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return result;
-    const int handed[kMostSpawnFds + 1] = {fds[0], fds[1], fds[2], fds[3], ends[1], own_cgroup_fd};
-    const ssize_t sent = send_descriptors(waiting_[i].fd, &request, sizeof request, handed,
-                                          kNumSpawnFds + (own_cgroup_fd < 0 ? 1 : 2));
-    close(ends[1]);
-    close(waiting_[i].fd);
-    waiting_[i].fd = -1;
-    if (sent == static_cast<ssize_t>(sizeof request)) {
-      result.pid = waiting_[i].pid;
-      result.exec_fd = ends[0];
-    } else {
-      kill(waiting_[i].pid, SIGKILL);
-      close(ends[0]);
-    }
-  }
-  return result;
 }
 
 void Warden::watch(pid_t pid, int* pid_fd) const {
@@ -673,11 +605,7 @@ void Warden::reap() {
 }
 
 void Warden::finished(pid_t pid, int status, const rusage& usage, int64_t seen_ns) {
-  for (size_t i = 0; i < num_waiting_; ++i) {
-    if (waiting_[i].pid != pid || waiting_[i].fd < 0) continue;
-    close(waiting_[i].fd);
-    waiting_[i].fd = -1;
-  }
+  waiting_.forget(pid);
   for (size_t i = 0; i < num_workers_; ++i) {
     if (workers_[i].pid != pid) continue;
     const uint32_t index = workers_[i].index;
@@ -786,10 +714,7 @@ int main(int argc, char** argv) {
   const char* cgroup = argc > 2 && *argv[2] ? argv[2] : nullptr;  // its name
   const char* waiting = argc > 3 ? argv[3] : nullptr;
   int last = cgroup ? kCgroupFd : kSocketFd;
-  if (waiting) {
-    last = kFirstWarmFd;
-    for (const char* at = waiting; *at; ++at) last += *at == ',';
-  }
+  if (waiting) last = kFirstWarmFd + WaitingWorkers::count(waiting) - 1;
   tidy_descriptors(last);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Nobody but the agent, by closing the socket, or SIGKILL ends the warden.

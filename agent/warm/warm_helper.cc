@@ -193,10 +193,7 @@ std::optional<std::string> WarmHelper::receive() {
   return text;
 }
 
-void WarmHelper::when_loaded(std::function<void()> loaded) {
-  loaded_ = std::move(loaded);
-  if (!is_loading()) this->loaded(state_);
-}
+void WarmHelper::when_loaded(std::function<void()> loaded) { loaded_ = std::move(loaded); }
 
 void WarmHelper::loaded(State state) {
   state_ = state;
@@ -233,23 +230,23 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
   json::array words(arguments.begin(), arguments.end());
   const std::string order = json::serialize(json::object{
       {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
-  std::optional<std::string> text;
+  std::optional<json::object> answer;
+  std::string found;  // it has asked to import more: after the order
   if (send(order, cgroup < 0 ? std::vector{socket} : std::vector{socket, cgroup})) {
     const Deadline deadline = Deadline::after(answer_limit_);
-    while (!text && !deadline.expired()) {
+    while (!answer && !deadline.expired()) {
       pollfd answered{socket_.native_handle(), POLLIN, 0};
       // A signal ends it early.
       if (::poll(&answered, 1, deadline.poll_timeout_ms()) <= 0) continue;
-      text = receive();
-      // It has asked to import more. The order comes first.
-      const auto other = text ? parse_object(*text, 2) : std::nullopt;
-      if (other && other->contains("found")) {
-        has_found_ = true;
-        text.reset();
+      const auto text = receive();
+      if (text && text->empty()) break;  // its end
+      if (text) answer = parse_object(*text, 2);
+      if (answer && answer->contains("found")) {
+        found = *text;
+        answer.reset();
       }
     }
   }
-  const auto answer = text ? parse_object(*text, 2) : std::nullopt;
   const json::value* pid = answer ? answer->if_contains("warden") : nullptr;
   if (pid == nullptr || !pid->is_int64()) {
     const std::string why = answer ? word_of(*answer, "cold") : "";
@@ -264,7 +261,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
     lost(error.what());
     return std::nullopt;
   }
-  if (std::exchange(has_found_, false)) heard(R"({"found":1})");
+  if (!found.empty()) heard(found);
   return child;
 }
 

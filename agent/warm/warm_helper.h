@@ -54,7 +54,8 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
 
   bool is_loading() const { return state_ == State::kLoading; }
   bool is_lost() const { return state_ == State::kGone && was_ready_; }  // a new one may work
-  // Called once, from the io context: it is ready, or is none, which was told.
+  // While it is loading: called once, from the io context. It is ready then, or is none, which was
+  // told.
   void when_loaded(std::function<void()> loaded);
 
   // Starts the warden `program` with its descriptors, and below it `num_workers` children that wait
@@ -85,7 +86,6 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   const std::chrono::milliseconds answer_limit_;
   State state_ = State::kLoading;
   bool was_ready_ = false;
-  bool has_found_ = false;  // it wants to import more, and was not told yet that it may
   std::shared_ptr<WatchedChild> child_;  // second owner: its wait under way
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer limit_;

@@ -28,7 +28,7 @@ import sys
 import sysconfig
 import time
 
-AGENT, CGROUP, FIRST_WORKER = 3, 4, 5  # descriptors of the warden; 3 is the agent's here
+AGENT, FIRST_WORKER = 3, 5  # descriptors of the warden, whose cgroup is 4; 3 is the agent's here
 REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
 SPAWN_ERROR = struct.Struct("=iI")
 AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP = 2, 3, 5, 6  # protocol.h's Stage
@@ -42,10 +42,6 @@ class Cold(Exception):
 
 
 # ---- Is a fork safe? ----
-
-
-def num_threads():
-    return len(os.listdir("/proc/self/task"))
 
 
 def pool_threads():
@@ -117,8 +113,9 @@ def check_modules():
 def check(before):
     """`before`: the descriptors before the imports."""
     check_modules()
-    if num_threads() > 1 + pool_threads():
-        raise Cold(f"an imported module has threads ({num_threads() - 1}), which do not survive a fork")
+    others = len(os.listdir("/proc/self/task")) - 1
+    if others and others > pool_threads():
+        raise Cold(f"an imported module has threads ({others}), which do not survive a fork")
     if children():
         raise Cold(f"an imported module started a process (pid {children()[0]})")
     for number, name in descriptors().items():

@@ -58,6 +58,13 @@ class Warm(harness.Case):
         with open(self.imports, encoding="ascii") as file:
             return len(file.read().split())
 
+    def check_second_round_is_cold(self, script):
+        """The worker of each of three rounds says whether it is warm."""
+        done = self.run_warm(script, "--max-restarts=2")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()], ["True", "False", "True"], done.text)
+        return done
+
     def test_a_module_is_imported_once_for_all_workers_and_restarts(self):
         script = ("import sys, os\nprint('there', 'warm_probe' in sys.modules, os.environ['RANK'])\n"
                   "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '2' and os.environ['RANK'] == '1')\n")
@@ -163,9 +170,7 @@ class Warm(harness.Case):
         script = ("import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
                   "if round == '0':\n    os.utime(os.path.join(os.path.dirname(__file__), 'warm_probe.py'), ns=(1, 1))\n"
                   "sys.exit(round != '2')\n")
-        done = self.run_warm(script, "--max-restarts=2")
-        self.assertEqual(done.returncode, 0, done.text)
-        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()], ["True", "False", "True"], done.text)
+        done = self.check_second_round_is_cold(script)
         self.assertIn("the file of an imported module has changed", done.stderr)
         self.assertEqual(self.num_imports(), 2)
 
@@ -211,9 +216,7 @@ sys.exit(round != 2)
         script = ("import os, signal, subprocess, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
                   "print('there', 'warm_probe' in sys.modules)\nif round == '0':\n"
                   "    with open(os.environ['IMPORTS']) as file:\n        os.kill(int(file.read()), signal.SIGKILL)\nsys.exit(round != '2')\n")
-        done = self.run_warm(script, "--max-restarts=2")
-        self.assertEqual(done.returncode, 0, done.text)
-        self.assertEqual([line.split()[-1] for line in done.stdout.splitlines()], ["True", "False", "True"], done.text)
+        done = self.check_second_round_is_cold(script)
         self.assertIn("the helper was ended by SIGKILL", done.stderr)
 
     def test_nothing_is_left_when_it_ends_or_is_killed(self):

@@ -16,11 +16,8 @@ import unittest
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
 import runner  # noqa: E402
-
-
-def files_below(folder):
-    return {os.path.relpath(os.path.join(path, name), folder) for path, _, names in os.walk(folder) for name in names}
 
 
 class Release(unittest.TestCase):
@@ -62,7 +59,7 @@ class Release(unittest.TestCase):
             self.assertIn("max_restarts = 3", file.read())
         self.assertFalse(os.path.exists(root + "/usr/share/doc/ddprun/docs/top.md"))
         self.assertEqual(self.run_command(*rpm, "-e", "ddprun").returncode, 0)
-        left = {name for name in files_below(root) if not name.startswith("database/")}
+        left = {name for name in files.below(root) if not name.startswith("database/")}
         self.assertEqual(left, {"etc/ddprun/ddprun.toml.rpmsave"})
 
     def test_install_sh_installs_updates_and_removes(self):
@@ -83,9 +80,9 @@ class Release(unittest.TestCase):
         # Another version has no such page.
         os.unlink(os.path.join(tree, "share/doc/ddprun/docs/top.md"))
         self.assertEqual(self.run_command(install, "--prefix=" + prefix).returncode, 0)
-        self.assertNotIn("share/doc/ddprun/docs/top.md", files_below(prefix))
+        self.assertNotIn("share/doc/ddprun/docs/top.md", files.below(prefix))
         self.assertEqual(self.run_command(install, "--uninstall", "--prefix", prefix).returncode, 0)
-        self.assertEqual(files_below(prefix), {"mine"})
+        self.assertEqual(files.below(prefix), {"mine"})
         self.assertEqual(os.listdir(prefix), ["mine"])
         again = self.run_command(install, "--uninstall", "--prefix", prefix)
         self.assertEqual(again.returncode, 1)

@@ -15,15 +15,12 @@ import urllib.request
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import files  # noqa: E402
 import runner  # noqa: E402
 from ports import free_port  # noqa: E402
 
 WHEEL = sys.argv.pop() if sys.argv[-1].endswith(".whl") else None
 PACK = os.path.join(SOURCE, "packaging/pack_wheel.py")
-
-
-def files_below(folder):
-    return {os.path.join(path, name) for path, _, names in os.walk(folder) for name in names}
 
 
 class Wheel(unittest.TestCase):
@@ -37,7 +34,7 @@ class Wheel(unittest.TestCase):
         cls.wheel = WHEEL or cls.pack("dist")
         cls.venv = os.path.join(cls.folder, "venv")
         cls.run_command(sys.executable, "-m", "venv", cls.venv)
-        cls.before = files_below(cls.venv)
+        cls.before = files.below(cls.venv)
         install, cls.first_job = "pip install --no-index " + cls.wheel, None
         if not WHEEL:  # the two lines of README's first block
             with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as page:
@@ -150,7 +147,7 @@ class Wheel(unittest.TestCase):
 
     def test_zz_its_removal_leaves_nothing(self):
         self.run_command(self.bin("pip"), "uninstall", "--quiet", "--yes", "ddprun")
-        left = {name for name in files_below(self.venv) - self.before if "__pycache__" not in name}
+        left = {name for name in files.below(self.venv) - self.before if "__pycache__" not in name}
         self.assertEqual(left, set())
 
 

@@ -26,3 +26,8 @@ def write(folder, name, text, mode=0o644):
         f.write(text)
     os.chmod(path, mode)
     return path
+
+
+def below(folder):
+    """The paths of all files in `folder` and below, relative to it."""
+    return {os.path.relpath(os.path.join(path, name), folder) for path, _, names in os.walk(folder) for name in names}
