@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the wheels and tries each as a new user would, in clean roots that have Python and pip alone: a job, a restart, two nodes,
 # TLS, the status page, `ddprunctl doctor`, and their removal (tests/project/wheel_test.py). ARM64 runs under qemu-user.
+# With PyTorch, Accelerate, Lightning and Jupyter of .venv there, too, in a root of the same Debian as here: the example, on
+# one node and on two, `ddprun.launch()`, notebooks and the other launchers (tests/python).
 #
 #   scripts/wheel_check.sh [RELEASE/ARCHITECTURE…]     default: bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
 #
@@ -10,12 +12,13 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case ${1:-} in
-  -h|--help) sed -n '3,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h|--help) sed -n '3,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 [ $# -gt 0 ] || set -- bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
 source scripts/roots.sh
 source=$PWD
 roots=$PWD/build/wheel/roots
+this_release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)/$(dpkg --print-architecture)
 mkdir -p "$roots"
 tools=$roots/tools
 python3 -m venv "$tools"
@@ -46,17 +49,35 @@ for each in "$@"; do
   root=$roots/$release-${each#*/}
   make_root "$each" "$root" python3,python3-pip,python3-venv
   echo "wheel_check: $each"
-  # Mounts of its own, which end with it.
-  unshare --mount --propagation private bash -euc '
+  venv=""
+  [ "$each" != "$this_release" ] || venv=$PWD/.venv
+  # Mounts and a network of its own, which end with it. .venv is at its own path, since its scripts name it; what is installed into it is gone
+  # afterwards.
+  unshare --mount --net --propagation private bash -euc '
+    source=$2 wheel=$3 venv=$4
+    ip link set lo up
     cd "$1"
     mount -t proc proc proc
     mount --rbind /dev dev
     mount -t tmpfs tmp tmp
     mkdir tmp/source
-    cp -r "$2/tests" tmp/source
-    cp "$2/$3" tmp
-    chroot . env DDPRUN_SOURCE_DIR=/tmp/source python3 -B /tmp/source/tests/project/wheel_test.py "/tmp/${3##*/}"
-  ' bash "$root" "$source" "$wheel" || failed=1
+    cp -r "$source/tests" tmp/source
+    cp "$source/$wheel" tmp
+    wheel=/tmp/${wheel##*/}
+    inside() { chroot . env -u DDPRUN_BIN_DIR DDPRUN_SOURCE_DIR=/tmp/source PYTHONDONTWRITEBYTECODE=1 "$@"; }
+    inside python3 /tmp/source/tests/project/wheel_test.py "$wheel"
+    [ -n "$venv" ] || exit 0
+    mkdir -p ".$venv" tmp/upper tmp/work
+    mount -t overlay -o "lowerdir=$venv,upperdir=$PWD/tmp/upper,workdir=$PWD/tmp/work" overlay ".$venv"
+    inside "$venv/bin/pip" install --quiet --no-index "$wheel"
+    inside "$venv/bin/python" -m ddprun.examples.digits
+    for node in 0 1; do
+      inside "$venv/bin/ddprun" --nnodes=2 --nproc_per_node=1 --rdzv-endpoint=localhost:29400 -m ddprun.examples.digits &
+    done
+    wait -n
+    wait -n
+    for test in launch compat; do inside "$venv/bin/python" /tmp/source/tests/python/${test}_test.py; done
+  ' bash "$root" "$source" "$wheel" "$venv" || failed=1
 done
 [ $failed = 0 ] && echo "wheel_check: all passed"
 exit $failed

@@ -243,6 +243,7 @@ void ProxiedStore::disconnect(Proxy& proxy, std::uint32_t connection, Turn& turn
   clients_.erase(gone);
   const Outcome& outcome = state_.disconnect(gone);
   turn.work += outcome.work;
+  if (outcome.work >= kLargeWork) turn.large_work += outcome.work;
   deliver(outcome);
 }
 

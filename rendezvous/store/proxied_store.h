@@ -54,7 +54,7 @@ class ProxiedStore {
     Refusals refusals;
     std::size_t num_requests = 0;
     std::size_t work = 0;        // of all of them
-    std::size_t large_work = 0;  // that large ones asked for (rate.h)
+    std::size_t large_work = 0;  // of large ones, and of large ends of connections (rate.h)
     std::string trouble;  // not empty: what came next makes no sense, and so will all that follows
   };
   // Carries out at most `max_requests` of what waits, kTurnWork but for the last one, and while the

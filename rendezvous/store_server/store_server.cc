@@ -270,7 +270,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     }
   }
 
-  // Taking their waits out of the lists of all waits is work, so some connections close later.
+  // Taking their waits out of the lists of all waits is work, so some connections close later. It
+  // counts as a large request's: a client that comes again and again would have it done for free.
   void close_marked() {
     std::size_t work = 0;
     while (!marked_.empty() && work < kTurnWork) {
@@ -282,6 +283,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       --num_connections_;
       const Outcome& outcome = backend_.disconnect(static_cast<ConnectionId>(fd));
       work += outcome.work;
+      if (outcome.work >= kLargeWork) large_rate_.spend(outcome.work, Clock::now());
       deliver(outcome, nullptr);
     }
     if (!marked_.empty()) go_on_later();

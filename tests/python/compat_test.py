@@ -9,8 +9,8 @@ import tempfile
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "../..")
-BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import package  # noqa: E402
 import runner  # noqa: E402
 
 SCRIPTS = os.path.dirname(sys.executable)
@@ -55,9 +55,8 @@ class Compat(unittest.TestCase):
         self.folder = folder.name
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
         self.environment.update(
-            PATH=SCRIPTS + ":" + os.environ["PATH"], PYTHONPATH=os.path.join(SOURCE, "python"), HOME=self.folder,
-            DDPRUN_PROGRAM=os.path.join(BIN, "ddprun"), PYTHONDONTWRITEBYTECODE="1", CUDA_VISIBLE_DEVICES="",
-            ACCELERATE_USE_CPU="true")
+            package.VARIABLES, PATH=SCRIPTS + ":" + os.environ["PATH"], HOME=self.folder, PYTHONDONTWRITEBYTECODE="1",
+            CUDA_VISIBLE_DEVICES="", ACCELERATE_USE_CPU="true")
 
     def run_command(self, *command, status=0, **more):
         done = subprocess.run(command, cwd=self.folder, env={**self.environment, **more}, text=True, timeout=100,

@@ -10,8 +10,8 @@ import textwrap
 import unittest
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "../..")
-BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
+import package  # noqa: E402
 import runner  # noqa: E402
 
 # As a user writes it who has no cloudpickle: the workers import this script for its functions.
@@ -33,8 +33,7 @@ class Launch(unittest.TestCase):
 
     def environment(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DDPRUN_")}
-        environment.update(PYTHONPATH=os.path.join(SOURCE, "python"), DDPRUN_PROGRAM=os.path.join(BIN, "ddprun"),
-                           TMPDIR=self.folder, PYTHONDONTWRITEBYTECODE="1")
+        environment.update(package.VARIABLES, TMPDIR=self.folder, PYTHONDONTWRITEBYTECODE="1")
         return environment
 
     def start(self, functions, main, *flags):
@@ -170,7 +169,7 @@ class Launch(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertRegex(err.splitlines()[-1], "TypeError: can't send <function <lambda> .*pip install cloudpickle")
         with subprocess.Popen([sys.executable, "-c", "import ddprun, sys\nsys.modules['cloudpickle'] = None\ndef f(): pass\nddprun.launch(f)"], text=True,
-                              env={"PYTHONPATH": os.path.join(SOURCE, "python")}, stderr=subprocess.PIPE) as shell:
+                              env=package.VARIABLES, stderr=subprocess.PIPE) as shell:
             self.assertIn("is defined in a notebook or a shell", shell.communicate(timeout=60)[1])
 
     def test_ctrl_c_stops_the_job(self):

@@ -65,6 +65,11 @@ class Node {
     append_item_head({connection, ItemKind::kData, bytes.size()}, &head);
     out_.write(head + bytes);
   }
+  void close(std::uint32_t connection) {
+    std::string head;
+    append_item_head({connection, ItemKind::kClose, 0}, &head);
+    out_.write(head);
+  }
   bool all_heard() const { return out_.unacknowledged_bytes() == 0; }
 
   std::map<std::uint32_t, std::string> replies, refusals;  // by connection
@@ -503,6 +508,17 @@ TEST_CASE("ProxiedStores: a node's large requests wait, and no other node's requ
   CHECK(nodes[1].replies[1].size() == 3);
   say(1, kNow + std::chrono::seconds(2));
   CHECK(nodes[1].replies[1].size() == 5);
+
+  // A connection that goes with many waits counts as one of its node's large requests.
+  say(3, kNow);
+  for (std::size_t i = 0; i < names.size(); i += 5'000) {
+    const auto first = names.begin() + static_cast<std::ptrdiff_t>(i);
+    nodes[3].ask(1, request_of_keys(Opcode::kWait, {first, first + 5'000}));
+  }
+  nodes[3].close(1);
+  for (int i = 0; i < 5; ++i) nodes[3].ask(2, large);
+  say(3, kNow);
+  CHECK(nodes[3].replies[2].size() == 2);
 }
 
 TEST_CASE("ProxiedStores: where a limit is reached a number may count, also after a restart") {

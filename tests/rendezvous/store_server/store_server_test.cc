@@ -202,6 +202,30 @@ TEST_CASE("StoreServer: large requests wait, and nobody else does", "[net]") {
   CHECK(Clock::now() - begin > 1s);
 }
 
+TEST_CASE("StoreServer: to forget many waits at once counts as a large request", "[net]") {
+  ServerThread server;
+  std::vector<std::string> names;
+  for (int i = 0; i < 20'000; ++i) names.push_back("/" + std::to_string(i));
+  const std::vector<std::string_view> keys(names.begin(), names.end());
+  {
+    RawClient waits(server.endpoint());
+    waits.say({validate_request()});
+    for (std::size_t i = 0; i < keys.size(); i += 5'000) {  // none of them is large
+      const auto first = keys.begin() + static_cast<std::ptrdiff_t>(i);
+      waits.say({request_of_keys(Opcode::kWait, {first, first + 5'000})});
+    }
+    waits.say({ping_request(1)});
+    waits.hear(4);
+  }
+  TcpStore store(server.endpoint(), ten_seconds());
+  store.ping();
+  RawClient asks(server.endpoint());
+  const Clock::time_point begin = Clock::now();
+  asks.say({validate_request(), request_of_keys(Opcode::kCheck, keys)});
+  asks.hear(1);
+  CHECK(Clock::now() - begin > 1s);
+}
+
 TEST_CASE("StoreServer: a client that never reads is closed, with the others served", "[net]") {
   LogLines log;
   StoreServerOptions options;
