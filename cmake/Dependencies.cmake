@@ -23,12 +23,12 @@ target_include_directories(ddprun_ncursesw SYSTEM INTERFACE ${CURSES_INCLUDE_DIR
 # Its macros have names as short as "move" and "clear".
 target_compile_definitions(ddprun_ncursesw INTERFACE NCURSES_NOMACROS)
 target_link_libraries(ddprun_ncursesw INTERFACE ${CURSES_LIBRARIES})
-# Native stacks of workers that hang; without it ddprun names their system call only.
+# Native stacks of workers that hang; without it ddprun names their system call only. libdw is reached
+# by dlopen.
 find_path(DDPRUN_LIBDW_DIR elfutils/libdwfl.h)
-find_library(DDPRUN_LIBDW dw)
 # Registers are copied in a way that is written for these.
-if(NOT DDPRUN_LIBDW_DIR OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
-  set(DDPRUN_LIBDW "")
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
+  set(DDPRUN_LIBDW_DIR "")
 endif()
 if(DDPRUN_BUILD_TESTS)
   find_package(Catch2 REQUIRED)
@@ -82,8 +82,8 @@ function(ddprun_print_summary)
   endif()
   get_target_property(ncursesw ddprun_ncursesw INTERFACE_LINK_LIBRARIES)
   message(STATUS "  ncursesw     ${ncursesw}")
-  if(DDPRUN_LIBDW)
-    message(STATUS "  libdw        ${DDPRUN_LIBDW}")
+  if(DDPRUN_LIBDW_DIR)
+    message(STATUS "  libdw        ${DDPRUN_LIBDW_DIR} (headers)")
   else()
     message(STATUS "  libdw        off: not found, so no native stacks of workers that hang")
   endif()

@@ -119,6 +119,7 @@ build_ncurses() {
 build_headers() {
   local include=$dependencies/include
   for folder in boost CLI spdlog fmt toml++; do ln -sfn "/usr/include/$folder" "$include/$folder"; done
+  for header in elfutils libelf.h gelf.h; do ln -sfn "/usr/include/$header" "$include/$header"; done  # libdw, by dlopen
   mkdir -p "$dependencies/usr/local"
   ln -sfn /usr/local/cuda "$dependencies/usr/local/cuda"  # for ddprun-check, which loads NCCL where there is one
   printf '#include <boost/json/src.hpp>\n' >"$build/json.cc"

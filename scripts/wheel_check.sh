@@ -47,10 +47,10 @@ for each in "$@"; do
   [[ $("$tools/bin/auditwheel" show "$wheel" | tr '\n' ' ') == *"platform tag: \"manylinux_2_17_$architecture\""* ]] ||
     { "$tools/bin/auditwheel" show "$wheel"; echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
   root=$roots/$release-${each#*/}
-  make_root "$each" "$root" python3,python3-pip,python3-venv
+  venv="" more=""
+  [ "$each" != "$this_release" ] || venv=$PWD/.venv more=,libdw1  # the others have no native stacks
+  make_root "$each" "$root" python3,python3-pip,python3-venv$more
   echo "wheel_check: $each"
-  venv=""
-  [ "$each" != "$this_release" ] || venv=$PWD/.venv
   # Mounts and a network of its own, which end with it. .venv is at its own path, since its scripts name it; what is installed into it is gone
   # afterwards.
   unshare --mount --net --propagation private bash -euc '

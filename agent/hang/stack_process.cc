@@ -83,8 +83,7 @@ void StackProcess::spawn(const std::string& program) {
 
 void StackProcess::ended(int wait_status) {
   const bool missing = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kNotFound;
-  problem_ = missing ? "ddprun-stacks can't run (is libdw installed?)"
-                     : "no stack: ddprun-stacks has ended";
+  problem_ = missing ? "no stack: ddprun-stacks can't run" : "no stack: ddprun-stacks has ended";
   requests_.reset();
   if (is_busy() && text_.empty()) finish();
 }

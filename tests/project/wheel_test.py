@@ -5,7 +5,9 @@
     wheel_test.py [WHEEL]      another wheel, with the Python of this script
 """
 import os
+import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -108,6 +110,28 @@ class Wheel(unittest.TestCase):
         self.assertIn("127.0.0.1", daemon.stdout.readline())
         with open(f"/proc/{daemon.pid}/comm", encoding="ascii") as comm:  # for pgrep and ps
             self.assertEqual(comm.read(), "ddprund\n")
+
+    def test_native_stacks_where_the_machine_has_libdw(self):
+        stacks = next(name for name in files.below(self.venv) if name.endswith("/ddprun-stacks"))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        read, write = os.pipe()
+        sleeper = subprocess.Popen(["sleep", "600"])
+        helper = subprocess.Popen([os.path.join(self.venv, stacks)], stdin=theirs)
+        try:
+            socket.send_fds(ours, [struct.pack("i", sleeper.pid)], [write])
+            os.close(write)
+            with open(read, encoding="utf-8") as answer:
+                said = answer.read()
+        finally:
+            for process in (helper, sleeper):
+                process.kill()
+                process.wait()
+            ours.close()
+            theirs.close()
+        print(said)
+        self.assertIn(f"pid {sleeper.pid}\n", said)
+        has_libdw = subprocess.run([sys.executable, "-c", "import ctypes; ctypes.CDLL('libdw.so.1')"], stderr=subprocess.DEVNULL)
+        self.assertRegex(said, "native .*nanosleep" if has_libdw.returncode == 0 else "note no native stack: libdw is not installed")
 
     def test_tls_the_status_page_and_doctor(self):
         self.run_command(self.bin("ddprunctl"), "make-certs", "certs", "127.0.0.1")

@@ -65,6 +65,7 @@ void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,
 int main() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the children: one may be stuck
+  ddprun::agent::load_native_stacks();
   // Keeps the program in memory, as far as allowed: its file server may be gone when it is needed.
   ::mlockall(MCL_CURRENT);
   const pid_t self = ::getpid();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unwinding by elfutils' libdw, with what the program files themselves say: no separate debug
-// files are looked for, on disk or elsewhere.
+// files are looked for, on disk or elsewhere. It is loaded when the program starts, because a wheel
+// runs on machines that don't have it.
 #include "agent/hang/stacks/stacks.h"
 
 #include <cxxabi.h>
+#include <dlfcn.h>
 #include <elf.h>
 #include <elfutils/libdwfl.h>
 #include <signal.h>
@@ -26,6 +28,7 @@
 #include <memory>
 #include <new>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace ddprun::agent {
@@ -172,6 +175,54 @@ StackSnapshot snapshot(const Slot& slot) {
   return result;
 }
 
+// The functions of libdw that are used here; all are null before load(), or where it isn't there.
+struct Libdw {
+  decltype(&::dwfl_begin) begin = nullptr;
+  decltype(&::dwfl_end) end = nullptr;
+  decltype(&::dwfl_errmsg) errmsg = nullptr;
+  decltype(&::dwfl_linux_proc_find_elf) linux_proc_find_elf = nullptr;
+  decltype(&::dwfl_linux_proc_report) linux_proc_report = nullptr;
+  decltype(&::dwfl_report_end) report_end = nullptr;
+  decltype(&::dwfl_addrmodule) addrmodule = nullptr;
+  decltype(&::dwfl_module_addrname) module_addrname = nullptr;
+  decltype(&::dwfl_module_info) module_info = nullptr;
+  decltype(&::dwfl_pid) pid = nullptr;
+  decltype(&::dwfl_attach_state) attach_state = nullptr;
+  decltype(&::dwfl_getthread_frames) getthread_frames = nullptr;
+  decltype(&::dwfl_frame_pc) frame_pc = nullptr;
+  decltype(&::dwfl_thread_state_register_pc) thread_state_register_pc = nullptr;
+  decltype(&::dwfl_thread_state_registers) thread_state_registers = nullptr;
+
+  void load() {
+    void* const library = ::dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return;
+    bool all = true;
+    const auto find = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(library, name));
+      all = all && function != nullptr;
+    };
+    find(begin, "dwfl_begin");
+    find(end, "dwfl_end");
+    find(errmsg, "dwfl_errmsg");
+    find(linux_proc_find_elf, "dwfl_linux_proc_find_elf");
+    find(linux_proc_report, "dwfl_linux_proc_report");
+    find(report_end, "dwfl_report_end");
+    find(addrmodule, "dwfl_addrmodule");
+    find(module_addrname, "dwfl_module_addrname");
+    find(module_info, "dwfl_module_info");
+    find(pid, "dwfl_pid");
+    find(attach_state, "dwfl_attach_state");
+    find(getthread_frames, "dwfl_getthread_frames");
+    find(frame_pc, "dwfl_frame_pc");
+    find(thread_state_register_pc, "dwfl_thread_state_register_pc");
+    find(thread_state_registers, "dwfl_thread_state_registers");
+    if (!all) *this = {};
+  }
+};
+
+Libdw libdw;
+
 int no_debug_files(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, const char*,
                    GElf_Word, char**) {
   return -1;
@@ -191,13 +242,13 @@ std::string demangled(const char* name) {
 }
 
 std::string describe(Dwfl* dwfl, Dwarf_Addr pc, pid_t pid) {
-  Dwfl_Module* module = dwfl_addrmodule(dwfl, pc);
-  const char* symbol = module != nullptr ? dwfl_module_addrname(module, pc) : nullptr;
+  Dwfl_Module* module = libdw.addrmodule(dwfl, pc);
+  const char* symbol = module != nullptr ? libdw.module_addrname(module, pc) : nullptr;
   char address[32];
   std::snprintf(address, sizeof address, "0x%llx", static_cast<unsigned long long>(pc));
   std::string text = symbol != nullptr ? demangled(symbol) : address;
-  const char* file = module != nullptr ? dwfl_module_info(module, nullptr, nullptr, nullptr,
-                                                          nullptr, nullptr, nullptr, nullptr)
+  const char* file = module != nullptr ? libdw.module_info(module, nullptr, nullptr, nullptr,
+                                                           nullptr, nullptr, nullptr, nullptr)
                                        : nullptr;
   if (file == nullptr) return text;
   char program[4096];
@@ -220,7 +271,7 @@ struct Walk {
 pid_t next_thread(Dwfl* dwfl, void* walk, void** thread_argument) {
   const bool is_first = *thread_argument == nullptr;
   *thread_argument = walk;
-  return is_first ? dwfl_pid(dwfl) : 0;
+  return is_first ? libdw.pid(dwfl) : 0;
 }
 
 bool read_memory(Dwfl*, Dwarf_Addr address, Dwarf_Word* result, void* walk) {
@@ -236,16 +287,16 @@ bool read_memory(Dwfl*, Dwarf_Addr address, Dwarf_Word* result, void* walk) {
 bool set_registers(Dwfl_Thread* thread, void* walk) {
   const StackSnapshot& snapshot = *static_cast<Walk*>(walk)->snapshot;
   const std::vector<Dwarf_Word> registers(snapshot.registers.begin(), snapshot.registers.end());
-  dwfl_thread_state_register_pc(thread, snapshot.pc);
-  return dwfl_thread_state_registers(thread, 0, static_cast<unsigned>(registers.size()),
-                                     registers.data());
+  libdw.thread_state_register_pc(thread, snapshot.pc);
+  return libdw.thread_state_registers(thread, 0, static_cast<unsigned>(registers.size()),
+                                      registers.data());
 }
 
 int add_frame(Dwfl_Frame* frame, void* argument) {
   auto& walk = *static_cast<Walk*>(argument);
   Dwarf_Addr pc = 0;
   bool is_activation = false;
-  if (!dwfl_frame_pc(frame, &pc, &is_activation)) return DWARF_CB_ABORT;
+  if (!libdw.frame_pc(frame, &pc, &is_activation)) return DWARF_CB_ABORT;
   if (pc == 0) return DWARF_CB_ABORT;
   // A return address may already belong to the next function.
   walk.frames.push_back(describe(walk.dwfl, is_activation ? pc : pc - 1, walk.pid));
@@ -255,19 +306,24 @@ int add_frame(Dwfl_Frame* frame, void* argument) {
 NativeStack unwind(pid_t pid, const StackSnapshot& snapshot, std::size_t max_frames) {
   NativeStack stack{{}, snapshot.note};
   if (!stack.note.empty()) return stack;
-  static const Dwfl_Callbacks callbacks{dwfl_linux_proc_find_elf, no_debug_files, nullptr, nullptr};
+  if (libdw.begin == nullptr) {
+    stack.note = "no native stack: libdw is not installed (package libdw1 or elfutils-libs)";
+    return stack;
+  }
+  static const Dwfl_Callbacks callbacks{libdw.linux_proc_find_elf, no_debug_files, nullptr,
+                                        nullptr};
   static const Dwfl_Thread_Callbacks threads{next_thread,   nullptr, read_memory,
                                              set_registers, nullptr, nullptr};
-  const std::unique_ptr<Dwfl, void (*)(Dwfl*)> dwfl(dwfl_begin(&callbacks), dwfl_end);
-  if (!dwfl || dwfl_linux_proc_report(dwfl.get(), pid) != 0 ||
-      dwfl_report_end(dwfl.get(), nullptr, nullptr) != 0) {
+  const std::unique_ptr<Dwfl, void (*)(Dwfl*)> dwfl(libdw.begin(&callbacks), libdw.end);
+  if (!dwfl || libdw.linux_proc_report(dwfl.get(), pid) != 0 ||
+      libdw.report_end(dwfl.get(), nullptr, nullptr) != 0) {
     stack.note = "its program files can't be read";
     return stack;
   }
   Walk walk{dwfl.get(), pid, &snapshot, max_frames, {}};
-  if (!dwfl_attach_state(dwfl.get(), nullptr, pid, &threads, &walk) ||
-      (dwfl_getthread_frames(dwfl.get(), pid, add_frame, &walk) < 0 && walk.frames.empty())) {
-    stack.note = std::string("can't be unwound: ") + dwfl_errmsg(-1);
+  if (!libdw.attach_state(dwfl.get(), nullptr, pid, &threads, &walk) ||
+      (libdw.getthread_frames(dwfl.get(), pid, add_frame, &walk) < 0 && walk.frames.empty())) {
+    stack.note = std::string("can't be unwound: ") + libdw.errmsg(-1);
   }
   stack.frames = std::move(walk.frames);
   return stack;
@@ -298,6 +354,8 @@ std::vector<StackSnapshot> take_snapshots(const std::vector<pid_t>& pids) {
   for (std::size_t i = 0; i < pids.size(); ++i) snapshots[i] = snapshot(slots[i]);
   return snapshots;
 }
+
+void load_native_stacks() { libdw.load(); }
 
 void native_stacks(const std::vector<pid_t>& pids, std::size_t max_frames,
                    const std::function<void(pid_t, const NativeStack&)>& found) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a build without libdw.
+// For a build without libdw's headers.
 #include "agent/hang/stacks/stacks.h"
 
 namespace ddprun::agent {
+
+void load_native_stacks() {}
 
 void native_stacks(const std::vector<pid_t>& pids, std::size_t,
                    const std::function<void(pid_t, const NativeStack&)>& found) {

@@ -39,6 +39,9 @@ struct NativeStack {
   std::string note;                 // why there are none, or not all
 };
 
+// Loads libdw, for native_stacks(): when ranks hang its file may be out of reach.
+void load_native_stacks();
+
 // Calls `found` for each of `pids`, in their order, as soon as it is known; at most `max_frames`
 // each. May get stuck where a program's files can't be read. Needs SIGCHLD blocked, and its default
 // action. One thread of this process at a time.

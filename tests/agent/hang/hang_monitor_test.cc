@@ -112,9 +112,7 @@ std::string frames(const RankReport& report) {
   return all;
 }
 
-bool has_stacks(const RankReport& report) {
-  return report.note.find("without libdw") == std::string::npos;
-}
+bool has_stacks(const RankReport& report) { return report.note.find("libdw") == std::string::npos; }
 
 TEST_CASE("HangMonitor: a worker stuck in read(), one in sleep, one that spins", "[proc]") {
   const TemporaryDirectory directory;
