@@ -76,6 +76,21 @@ class TwoHosts(harness.HostsCase):
                 self.assertEqual([each.returncode for each in done], [6, 6], self.transcript)
                 self.assertEqual(done[1].stdout, "store to the end\n" * (1 + len(more)), self.transcript)
 
+    def test_a_node_that_stood_still_is_named_and_not_its_victims(self):
+        nodes = [self.start(*self.flags("--rdzv-conf=keep_alive_timeout=1"), "sh", "-c", "echo up; exec sleep 600", host=host)
+                 for host in self.hosts]
+        for node in nodes:
+            self.await_line(node, "up", stream="stdout")
+        nodes[1].send_signal(signal.SIGSTOP)
+        ends = [self.finish(nodes[0])]
+        nodes[1].send_signal(signal.SIGCONT)
+        ends.append(self.finish(nodes[1]))
+        self.assertEqual([each.returncode for each in ends], [75, 75])
+        self.assertRegex(ends[0].stderr, r"(?m)^ddprun: node 1 \(\S+, \S+\) was lost: nothing was heard of it for 1000 ms")
+        self.assertIn("nothing was heard of the rendezvous for its keep-alive time", ends[1].stderr)
+        for each in ends:
+            self.assertNotRegex(each.stderr, r"(?m)^ddprun: rank")
+
     def test_nodes_with_different_numbers_of_workers(self):
         done = self.on_hosts(self.hosts, lambda h: [*self.flags(f"--nproc_per_node={1 + 2 * h.index}"),
                                                     "sh", "-c", harness.SHOW])

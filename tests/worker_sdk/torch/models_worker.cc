@@ -505,6 +505,15 @@ void check_late_parameters(Communicator& communicator) {
                   "parameter late was added or replaced since the model was wrapped");
 }
 
+void check_resized_parameters(Communicator& communicator) {
+  const Model model{.name = "resized", .build = one([] { return matrix(); }, times)};
+  const std::shared_ptr<Net> net = make_net(model, 1);
+  DistributedDataParallel ddp(*net, communicator);
+  net->parameters().front().set_data(torch::ones({kWidth, 2 * kWidth}));
+  expect_contains(error_of([&] { ddp(input(model, 0, 0), 0); }),
+                  "[8, 16] on cpu now, it was wrapped as Float [8, 8]");
+}
+
 }  // namespace
 
 int program(int, char**) {
@@ -513,6 +522,7 @@ int program(int, char**) {
     const std::vector<Model> models = all_models();
     for (const Model& model : models) check(model, communicator);
     check_late_parameters(communicator);
+    check_resized_parameters(communicator);
     std::cout << models.size() << " models\n";
     return true;
   });

@@ -63,15 +63,22 @@ TEST_CASE("ReduceKernels: every version gives the same bits for each type, opera
 }
 
 TEST_CASE("ReduceKernels: a minimum and a maximum pass NaN over, from whichever side") {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto dtype =
+      GENERATE(DType::kFloat32, DType::kFloat64);  // shorter ones are made float32 before
+  const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const ReduceKernels* kernels : available_reduce_kernels()) {
-    const std::vector<float> a{1, nan, nan}, b{nan, 1, nan};
+    INFO(kernels->name << " " << to_string(dtype));
+    const double values[2][3] = {{1, nan, nan}, {nan, 1, nan}};
+    std::byte a[24], b[24], out[24];
+    for (std::size_t i = 0; i < 3; ++i) {
+      test::store_element(a, i, dtype, values[0][i]);
+      test::store_element(b, i, dtype, values[1][i]);
+    }
     for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
-      std::vector<float> out(3);
-      kernels->combine(out.data(), a.data(), b.data(), 3, DType::kFloat32, op);
-      CHECK(out[0] == 1);
-      CHECK(out[1] == 1);
-      CHECK(std::isnan(out[2]));
+      kernels->combine(out, a, b, 3, dtype, op);
+      CHECK(test::load_element(out, 0, dtype) == 1);
+      CHECK(test::load_element(out, 1, dtype) == 1);
+      CHECK(std::isnan(static_cast<double>(test::load_element(out, 2, dtype))));
     }
   }
 }
