@@ -207,6 +207,7 @@ class NcclCommunicator : public Communicator {
   WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("send", buffer);
     check_peer("send", peer);
+    check_no_tag(options);
     return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer), options,
                       [=, this](Comm comm, Stream stream) {
                         return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
@@ -217,6 +218,7 @@ class NcclCommunicator : public Communicator {
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("recv", buffer);
     check_peer("recv", peer);
+    check_no_tag(options);
     return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer), options,
                       [=, this](Comm comm, Stream stream) {
                         return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
@@ -556,6 +558,11 @@ class NcclCommunicator : public Communicator {
     if (peer == options_.rank && !is_grouping_) {
       throw refused(operation, "the peer is this rank itself, which only a group can have");
     }
+  }
+
+  static void check_no_tag(const CallOptions& options) {
+    if (options.tag == 0) return;
+    throw Error(ErrorCode::kUnsupported, "NCCL's messages have no tags: leave CallOptions::tag 0");
   }
 
   // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
