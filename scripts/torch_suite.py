@@ -6,7 +6,8 @@
 
 They are torch.testing._internal.distributed.distributed_test, which the wheel brings along: PyTorch's
 test/distributed/test_distributed_spawn.py. Prints a row of a table for each group of cases, and the cases that differ.
-Needs a release build, and PyTorch with all its dependencies. Half an hour. Output: build/torch_suite.json.
+Needs a release build, PyTorch with all its dependencies, and PyPI's expecttest, which it fetches. Half an hour.
+Output: build/torch_suite.json.
 """
 import argparse
 import fnmatch
@@ -20,22 +21,28 @@ import time
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
-OUTCOMES = ("passes", "fails", "skips")
+PACKAGES = os.path.join(ROOT, "build/torch_suite")
 
 
 def case_class(replace):
     """The test class; its processes are forked from this one, which has PyTorch imported."""
+    sys.path.append(PACKAGES)
     import torch
     import torch.distributed as dist
-    from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend
+    from torch.testing._internal.distributed import distributed_test
     torch.set_num_threads(1)
     if replace:
         sys.path.insert(0, os.path.join(ROOT, "python"))
         os.environ.setdefault("DDPRUN_PROGRAM", os.path.join(ROOT, "build/release/bin/ddprun"))
         import ddprun.torch
+        dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
         dist.Backend._plugins["GLOO"] = dist.Backend._BackendPlugin(ddprun.torch._make, False)
 
-    class Suite(TestDistBackend, DistributedTest._DistTestBase):
+        # The profiler shows c10d's events, and none of ours beside them.
+        distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
+        distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
+
+    class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
@@ -94,6 +101,9 @@ def main():
             names = [name for name in unittest.defaultTestLoader.getTestCaseNames(case_class(False))
                      if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
             return run_one_side(options.side == "ddprun", names, options.path)
+        if not os.path.exists(PACKAGES):
+            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", PACKAGES,
+                            "expecttest==0.3.0"], check=True)
         sides = {}
         for side in ("ddprun", "gloo"):
             path = os.path.join(folder, side)

@@ -11,10 +11,11 @@ SOURCE = os.path.join(harness.HERE, "../..")
 ENTRY_POINTS = "[torch.distributed.backends]\nddprun = ddprun.torch:register\n"
 
 
-class Backend(harness.Job):
+class Installed(harness.Job):
+    """Python finds the package as if pip had installed it."""
+
     @classmethod
     def setUpClass(cls):
-        """Python finds the package as if it had been installed."""
         cls.folder = harness.scratch()
         cls.addClassCleanup(cls.folder.cleanup)
         os.symlink(os.path.abspath(os.path.join(SOURCE, "python/ddprun")), os.path.join(cls.folder.name, "ddprun"))
@@ -24,9 +25,24 @@ class Backend(harness.Job):
             with open(os.path.join(information, name), "w") as file:
                 file.write(text)
 
+        cls.variables = {"PYTHONPATH": cls.folder.name, "DDPRUN_PROGRAM": harness.DDPRUN, "OMP_NUM_THREADS": "1"}
+
+
+class Hosts(Installed):
+    def test_each_call_gives_what_gloo_gives_on_two_hosts(self):
+        hosts = harness.netns.Hosts(2, own_name_is_loopback=True)
+        self.addCleanup(hosts.close)
+        codes, outputs = self.run_on_hosts(
+            hosts, lambda host: ["--nnodes=2", "--nproc-per-node=%d" % (2 - host.index), "--node-rank=%d" % host.index,
+                                 "--master-addr=" + hosts[0].address, "--master-port=29500", harness.job("backend_calls")],
+            GLOO_SOCKET_IFNAME=hosts[0].interface, **self.variables)
+        self.assertEqual(codes, [0, 0], self.transcript)
+
+
+class Backend(Installed):
     def run_ranks(self, name, num_ranks, *flags, **more):
         return self.run_job("--standalone", "--nproc-per-node=%d" % num_ranks, *flags, harness.job(name), timeout=100,
-                            PYTHONPATH=self.folder.name, DDPRUN_PROGRAM=harness.DDPRUN, OMP_NUM_THREADS="1", **more)
+                            **self.variables, **more)
 
     def test_each_call_gives_what_gloo_gives(self):
         done = self.run_ranks("backend_calls", 3)

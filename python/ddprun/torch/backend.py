@@ -16,11 +16,12 @@ from functools import partial, reduce
 from typing import Any, Callable, Optional
 
 import torch
+import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import DistBackendError, ReduceOp
 
 from . import _c
-from .work import Completer, Work
+from .work import Completer, Work, backend_error
 
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 3, torch.int8: 4, torch.uint8: 5,
            torch.int32: 6, torch.int64: 7, torch.bool: 8, torch.float8_e4m3fn: 9, torch.float8_e5m2: 10}
@@ -31,6 +32,7 @@ _LOCAL_OPS: dict[Any, Callable[[Any, Any], Any]] = {
     ReduceOp.PRODUCT: torch.mul, ReduceOp.BAND: torch.bitwise_and, ReduceOp.BOR: torch.bitwise_or,
     ReduceOp.BXOR: torch.bitwise_xor}
 _BITWISE = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+_KEPT: set[Backend] = set()  # PyTorch's wrapper under TORCH_DISTRIBUTED_DEBUG=DETAIL holds their C++ part alone
 _NO_MORE = timedelta(milliseconds=-1)  # c10d's "not given"
 
 
@@ -47,8 +49,7 @@ def _elements_of(tensor: Any) -> _c.Buffer:
 
 
 def _op_of(options: Any) -> Any:
-    op = options.reduceOp
-    return getattr(op, "op", op)
+    return options.reduceOp.op
 
 
 def _reduce_into(target: Any, op: Any, tensors: Sequence[Any]) -> None:
@@ -86,7 +87,7 @@ class Backend(c10d.Backend):
             self._comm = _c.Communicator(store, "ddprun/%d/" % number, rank, size,
                                          _milliseconds(timeout))
         except _c.Error as error:
-            raise DistBackendError(str(error)) from None
+            raise backend_error(error) from None
         self._lock = threading.Lock()  # of the communicator, which one thread at a time may call
         # Operations under way: their buffers live though nobody may hold them.
         self._collectives: deque[Work] = deque()
@@ -94,23 +95,24 @@ class Backend(c10d.Backend):
         self._sequence = 0
         self._default_ms = 0  # the communicator's
         self._completer = Completer()  # of collectives, which end in their order
+        if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+            _KEPT.add(self)
         self._close = weakref.finalize(self, _close, self._comm, self._collectives, self._messages, self._completer)
 
     # How operations are run.
 
-    def _call(self, options: Any, tag: int = 0) -> Optional[_c.Call]:
-        timeout = getattr(options, "timeout", _NO_MORE)
+    def _call(self, timeout: timedelta, tag: int = 0) -> Optional[_c.Call]:
         milliseconds = self._default_ms if timeout == _NO_MORE else _milliseconds(timeout)
         return _c.Call(milliseconds, tag) if milliseconds or tag else None
 
     def _run(self, options: Any, calls: Sequence[tuple[Any, ...]], tensors: Any,
              finish: Optional[Callable[[], object]] = None, kept: Any = None) -> Work:
         """Runs the communicator's functions `calls` (name, arguments), then `finish`."""
-        call = self._call(options)
+        call = self._call(options.timeout)
         try:
             with self._lock:
                 self._sequence += 1
-                if getattr(options, "asyncOp", True):
+                if options.asyncOp:
                     work = Work([self._comm.start(*each, call=call) for each in calls], tensors, finish, (tensors, kept),
                                 self._completer)
                     done = []
@@ -124,7 +126,7 @@ class Backend(c10d.Backend):
                     if finish:
                         finish()
         except _c.Error as error:
-            raise DistBackendError(str(error)) from None
+            raise backend_error(error) from None
         for each_done in done:  # callbacks of their futures may call this group
             each_done.end()
         return work
@@ -154,9 +156,13 @@ class Backend(c10d.Backend):
         return self._run(options, calls, tensors, _all(finishes), kept)
 
     def allreduce(self, tensors: Sequence[Any], options: Any) -> Work:
-        if tensors[0].is_sparse:
-            return self._sparse_allreduce(_check_one(tensors), options)
-        return self._reduction([_check_one(tensors)], options, "all_reduce")
+        tensor = _check_one(tensors)
+        if tensor.is_sparse:
+            return self._sparse_allreduce(tensor, options)
+        op, dtype = _OPS.get(_op_of(options)), _DTYPES.get(tensor.dtype)
+        if options.asyncOp or op is None or dtype is None or not tensor.is_contiguous():
+            return self._reduction(tensors, options, "all_reduce")
+        return self._run(options, [("all_reduce", _c.Buffer(tensor.data_ptr(), tensor.numel(), dtype), op)], tensors)
 
     def allreduce_coalesced(self, tensors: Sequence[Any], options: Any) -> Work:
         return self._reduction(tensors, options, "all_reduce")
@@ -351,13 +357,13 @@ class Backend(c10d.Backend):
         source = more[0] if name == "recv_any" else None
         try:
             with self._lock:
-                native = self._comm.start(name, _bytes_of(flat), *more, call=self._call(None, tag))
+                native = self._comm.start(name, _bytes_of(flat), *more, call=self._call(_NO_MORE, tag))
                 work = Work([native], [tensor], finish, flat, Completer(is_for_one=True), source)
                 done = {each for each in self._messages if each.is_done()}
                 self._messages -= done
                 self._messages.add(work)
         except _c.Error as error:
-            raise DistBackendError(str(error)) from None
+            raise backend_error(error) from None
         for each in done:
             each.end()
         return work
@@ -380,19 +386,23 @@ class Backend(c10d.Backend):
         return self._run(options, [("all_reduce", _elements_of(token), _c.MAX)], [], None, token)
 
     def monitored_barrier(self, options: Any, wait_all_ranks: bool = False) -> None:
+        """Errors have gloo's words, and ours."""
         timeout = options.timeout if options.timeout != _NO_MORE else self._timeout
+        if timeout <= timedelta(0):
+            raise DistBackendError("Rank %d timed out in monitoredBarrier after 0 ms" % self._rank)
         milliseconds = _milliseconds(timeout)
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 self._comm.barrier(_c.Call(milliseconds, 0))
-            except _c.Error as error:
-                text = "Rank %d reached monitoredBarrier, others did not: %s" % (self._rank, error)
-                missing = re.search(r"waiting for ranks? ([0-9, ]+)$", str(error))
-                if error.status == _c.TIMEOUT and missing:
-                    several = "," in missing[1]
-                    text = "[Rank %d]: Rank%s %s failed to pass monitoredBarrier in %d ms" % (
-                        self._rank, "s" if several else "", missing[1], milliseconds)
-                raise DistBackendError(text) from None
+        except _c.Error as error:
+            text = ("Rank %d successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+                    "rank 0: %s" % (self._rank, error))
+            missing = re.search(r"waiting for ranks? ([0-9, ]+)$", str(error))
+            if self._rank == 0 and missing:
+                names = missing[1] if wait_all_ranks else missing[1].split(",")[0]
+                text = "Rank%s %s failed to pass monitoredBarrier in %d ms" % ("s" if "," in names else "", names,
+                                                                              milliseconds)
+            raise DistBackendError("[Rank %d]: %s" % (self._rank, text)) from None
 
     def split(self, store: Any, ranks: Sequence[int], options: Any) -> Optional[Backend]:
         if self._rank not in ranks:
@@ -419,6 +429,7 @@ class Backend(c10d.Backend):
 
     def shutdown(self) -> None:
         self._close()
+        _KEPT.discard(self)
 
 
 def _close(comm: _c.Communicator, collectives: deque[Work], messages: set[Work], completer: Completer) -> None:

@@ -14,6 +14,11 @@ from torch.distributed import Work as _TorchWork
 from . import _c
 
 
+def backend_error(error: _c.Error) -> DistBackendError:
+    """Programs look for the word in gloo's texts."""
+    return DistBackendError(("at the timeout of the call: %s" if error.status == _c.TIMEOUT else "%s") % error)
+
+
 class Completer:
     """Ends works in their order, in a thread of its own, which the first one starts. Any thread.
 
@@ -54,17 +59,26 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
 
     It keeps `tensors`, the results, and `kept`, what the operations use, alive. `source`: who sent a message."""
 
+    # Of a work that has ended already; many do, and attributes take time.
+    _natives: Sequence[_c.Work] = ()
+    _finish: Optional[Callable[[], object]] = None
+    _kept: Any = None
+    _completer: Optional[Completer] = None
+    _source: Optional[Any] = None
+    _error: Optional[BaseException] = None
+    _future: Optional[Any] = None
+    _end_of_future: Optional[Any] = None  # its completion completes the future
+    _ended: Optional[threading.Event] = None
+    _is_over = True
+    _lock = threading.Lock()
+
     def __init__(self, natives: Sequence[_c.Work], tensors: Any, finish: Optional[Callable[[], object]] = None,
                  kept: Any = None, completer: Optional[Completer] = None, source: Optional[Any] = None) -> None:
         super().__init__()
         self.tensors = tensors
-        self._natives, self._finish, self._kept, self._completer, self._source = natives, finish, kept, completer, source
-        self._error: Optional[BaseException] = None
-        self._lock = threading.Lock()
-        self._future: Optional[Any] = None
-        self._end_of_future: Optional[Any] = None  # its completion completes the future
-        self._ended: Optional[threading.Event] = None
-        self._is_over = not natives and finish is None
+        if natives:
+            self._natives, self._finish, self._kept, self._completer = natives, finish, kept, completer
+            self._source, self._lock, self._is_over = source, threading.Lock(), False
 
     def wait(self, timeout: Any = None) -> bool:
         if timeout and timeout.total_seconds() > 0 and not self._is_over:
@@ -83,7 +97,7 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
             for native in self._natives:
                 native.wait()
         except _c.Error as error:
-            self._close(DistBackendError(str(error)))
+            self._close(backend_error(error))
         else:
             self._close(None)
 
