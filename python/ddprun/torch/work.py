@@ -59,7 +59,7 @@ class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
 
     It keeps `tensors`, the results, and `kept`, what the operations use, alive. `source`: who sent a message."""
 
-    # Of a work that has ended already; many do, and attributes take time.
+    # These are of a work that has ended already. Many have, and attributes take time.
     _natives: Sequence[_c.Work] = ()
     _finish: Optional[Callable[[], object]] = None
     _kept: Any = None
