@@ -13,6 +13,7 @@ dist.init_process_group("cpu:ddprun,cuda:gloo", timeout=timedelta(seconds=20))  
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo = dist.new_group(backend="gloo")
 OURS = None  # the default group
+from ddprun.torch.backend import _elements_of  # noqa: E402
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
@@ -256,6 +257,27 @@ def works():
     dist.monitored_barrier(timeout=timedelta(seconds=20))
 
 
+def other_threads():
+    """Rank 1 comes to the sum once another thread of rank 0 has told it so. That thread runs while rank 0 waits."""
+    comm = dist.group.WORLD._get_backend(torch.device("cpu"))._comm
+    tensor, word = torch.ones(3), torch.ones(1)
+    buffer = _elements_of(tensor)
+    if rank == 0:
+        gate, interval = threading.Lock(), sys.getswitchinterval()
+        gate.acquire()
+        thread = threading.Thread(target=lambda: (gate.acquire(), dist.send(word, 1, group=gloo)))
+        thread.start()
+        sys.setswitchinterval(100)  # from here on only who waits lets others run
+        gate.release()
+    elif rank == 1:
+        dist.recv(word, 0, group=gloo)
+    comm.run("all_reduce", buffer, 0)
+    if rank == 0:
+        sys.setswitchinterval(interval)
+        thread.join()
+    expect(tensor[0] == size, "the sum")
+
+
 def messages():
     if rank == 0:
         for tag in (5, 3):
@@ -313,14 +335,18 @@ def unequal():
     call = dist.all_reduce if rank == 0 else lambda tensor, group: dist.broadcast(tensor, 1, group=group)
     group = dist.new_group(backend="ddprun")
     raises(lambda: call(torch.ones(3), group=group), "different calls", "all_reduce", "broadcast")
-    group = dist.new_group(backend="ddprun")
+    group, aborted = dist.new_group(backend="ddprun"), dist.new_group(backend="ddprun")
+    if rank == 0:
+        aborted.abort()
+    else:
+        raises(lambda: dist.all_reduce(torch.ones(1), group=aborted), "rank 0 aborted")
     if rank == 0:
         raises(lambda: dist.monitored_barrier(group, timedelta(milliseconds=300), wait_all_ranks=True),
                "Ranks 1, 2 failed to pass monitoredBarrier in 300 ms")
     dist.barrier(gloo)
 
 
-for part in (reductions, what_gloo_lacks, movement, layouts, works, messages, groups, wrapped, unequal):
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, messages, groups, wrapped, unequal):
     part()
 dist.barrier(gloo)
 if rank == 0:
