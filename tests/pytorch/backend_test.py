@@ -52,7 +52,7 @@ class Backend(Installed):
     def test_what_pytorch_builds_on_it_trains_to_the_weights_of_gloo(self):
         done = self.run_ranks("backend_models", 2)
         self.assertEqual(done.returncode, 0, self.transcript)
-        self.assertEqual(done.stdout.count("equal:"), 6, self.transcript)
+        self.assertEqual(done.stdout.count("equal:"), 7, self.transcript)
 
     def test_a_killed_rank_is_named_on_every_rank_within_a_second(self):
         with harness.scratch() as folder:

@@ -6,6 +6,7 @@ int16 and has no bitwise operations: these are gathered, and reduced by PyTorch 
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import threading
 import weakref
@@ -77,10 +78,12 @@ class Backend(c10d.Backend):
     supports_splitting = True
     # PyTorch 2.15 asks without end where they aren't here.
     supports_coalescing = supports_time_estimate = supports_shrinking = supports_reconfigure = supports_window = False
+    options: Any = None
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self._rank, self._size, self._timeout = rank, size, timeout
+        self.options = c10d.Backend.Options("ddprun", timeout)
         # A second group of the same name in this store has keys of its own.
         number = store.add("ddprun/%d" % rank, 1)
         try:
@@ -97,7 +100,8 @@ class Backend(c10d.Backend):
         self._completer = Completer()  # of collectives, which end in their order
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
             _KEPT.add(self)
-        self._close = weakref.finalize(self, _close, self._comm, self._collectives, self._messages, self._completer)
+        self._close = weakref.finalize(self, _close, self._comm, self._collectives, self._messages, self._completer,
+                                       os.getpid())
 
     # How operations are run.
 
@@ -410,6 +414,9 @@ class Backend(c10d.Backend):
         timeout = getattr(options, "_timeout", self._timeout)
         return Backend(store, list(ranks).index(self._rank), len(ranks), timeout)
 
+    def perform_nocolor_split(self, device: Any) -> None:
+        """The ranks of a group meet without the others."""
+
     def getBackendName(self) -> str:
         return "ddprun"
 
@@ -432,8 +439,11 @@ class Backend(c10d.Backend):
         _KEPT.discard(self)
 
 
-def _close(comm: _c.Communicator, collectives: deque[Work], messages: set[Work], completer: Completer) -> None:
-    """Ends what is under way. The communicator goes when nobody waits for it."""
+def _close(comm: _c.Communicator, collectives: deque[Work], messages: set[Work], completer: Completer,
+           process: int) -> None:
+    """Ends what is under way. The communicator goes when nobody waits for it. A process forked from ours has none."""
+    if os.getpid() != process:
+        return
     works = [*collectives, *messages]
     if not all(work.is_done() for work in works):
         comm.abort("the process group was destroyed with operations under way")

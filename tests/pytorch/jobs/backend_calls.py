@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each call of torch.distributed on the backend "ddprun" and on gloo, in one job: the same results."""
 import gc
+import os
 import sys
 import threading
 from datetime import timedelta
@@ -246,6 +247,7 @@ def works():
     if rank == 0:
         work = dist.irecv(late, 1)
         expect(not work.is_completed(), "nothing was sent")
+        raises(lambda: work.wait(timedelta(milliseconds=50)), "has not ended within")
         dist.barrier()
         work.wait()
         expect(work.is_completed() and late[2] == 7, "a message")
@@ -276,6 +278,16 @@ def other_threads():
         sys.setswitchinterval(interval)
         thread.join()
     expect(tensor[0] == size, "the sum")
+
+
+def forked():
+    """A process forked from a rank, a data loader's, takes nothing along when it goes."""
+    child = os.fork()
+    if child == 0:
+        dist.group.WORLD._get_backend(torch.device("cpu"))._close()
+        os._exit(0)
+    expect(os.waitpid(child, 0)[1] == 0, "its end")
+    dist.barrier()
 
 
 def messages():
@@ -312,6 +324,11 @@ def groups():
             dist.all_reduce(tensor, group=group)
             expect(tensor[0] == 2, "a sub-group")
             expect(group._get_backend(torch.device("cpu")).name() == "ddprun", "its backend")
+    halves = dist.split_group(split_ranks=[[0], list(range(1, size))])
+    if rank > 0:
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=halves)
+        expect(tensor[0] == size - 1, "split_group")
     part = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     expect(part.name() == "ddprun" and part.supports_splitting, "the backend itself")
     from torch.distributed import _functional_collectives as functional
@@ -346,7 +363,7 @@ def unequal():
     dist.barrier(gloo)
 
 
-for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, messages, groups, wrapped, unequal):
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, forked, messages, groups, wrapped, unequal):
     part()
 dist.barrier(gloo)
 if rank == 0:

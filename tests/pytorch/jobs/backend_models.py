@@ -10,6 +10,7 @@ from torch.distributed import checkpoint
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -88,6 +89,19 @@ def zero(group):
     return weights(plain)
 
 
+def pipeline(group):
+    part = [model()[:2], model()[2:]][rank]
+    schedule = Schedule1F1B(PipelineStage(part, rank, size, torch.device("cpu"), group=group), n_microbatches=4,
+                            loss_fn=torch.nn.functional.mse_loss)
+    torch.manual_seed(7)
+    rows, wanted = torch.randn(8, 8), torch.randn(8, 4)
+    if rank == 0:
+        schedule.step(rows)
+    else:
+        schedule.step(target=wanted)
+    return [parameter.grad for parameter in part.parameters()]
+
+
 def distributed_checkpoint(group):
     folder = [tempfile.mkdtemp() if rank == 0 else None]
     dist.broadcast_object_list(folder, 0, group=group)
@@ -105,7 +119,7 @@ def distributed_checkpoint(group):
     return after
 
 
-for call in (ddp, ddp_with_unused_and_sparse, fsdp, tensor_parallel, zero, distributed_checkpoint):
+for call in (ddp, ddp_with_unused_and_sparse, fsdp, tensor_parallel, zero, pipeline, distributed_checkpoint):
     ours, theirs = call(dist.group.WORLD), call(gloo)
     for one, other in zip(ours, theirs):
         if not torch.allclose(one, other, rtol=1e-5, atol=1e-6):
