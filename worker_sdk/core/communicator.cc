@@ -17,7 +17,7 @@ const char* to_string(ReduceOp op) { return op_name(static_cast<std::uint8_t>(op
 
 WorkPtr Communicator::recv_any(TensorView /*buffer*/, int* /*source*/,
                                const CallOptions& /*options*/) {
-  throw Error(ErrorCode::kUnsupported,
+  throw Error(ErrorCode::kInvalidArgument,
               concat("the ", backend(), " backend can't receive from any rank: name one"));
 }
 

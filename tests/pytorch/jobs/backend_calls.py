@@ -14,7 +14,7 @@ dist.init_process_group("cpu:ddprun,cuda:gloo", timeout=timedelta(seconds=20))  
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo = dist.new_group(backend="gloo")
 OURS = None  # the default group
-from ddprun.torch.backend import _elements_of  # noqa: E402
+from ddprun.torch.backend import Backend, _elements_of  # noqa: E402
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
@@ -280,6 +280,32 @@ def other_threads():
     expect(tensor[0] == size, "the sum")
 
 
+def stores():
+    """Groups of threads over a store of this process, and over one that was written in Python."""
+    class Own(dist.Store):
+        def __init__(self):
+            super().__init__()
+            self.inner = dist.HashStore()
+            for name in ("set", "get", "add", "compare_set", "check", "wait"):
+                setattr(self, name, getattr(self.inner, name))
+
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    for store in (dist.HashStore(), Own()):
+        tensors = [torch.ones(3), torch.ones(3)]
+
+        def run(place):
+            Backend(store, place, 2, timedelta(seconds=20)).allreduce([tensors[place]], options)
+
+        threads = [threading.Thread(target=run, args=(place,)) for place in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(tensors[0][0] == 2 and tensors[1][0] == 2, "a sum of threads")
+    raises(lambda: Backend(dist.HashStore(), 0, 3, timedelta(milliseconds=200)), "timeout", "did not come: 1, 2")
+
+
 def forked():
     """A process forked from a rank, a data loader's, takes nothing along when it goes."""
     child = os.fork()
@@ -363,7 +389,7 @@ def unequal():
     dist.barrier(gloo)
 
 
-for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, forked, messages, groups, wrapped, unequal):
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, stores, forked, messages, groups, wrapped, unequal):
     part()
 dist.barrier(gloo)
 if rank == 0:

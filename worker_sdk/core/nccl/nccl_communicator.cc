@@ -206,8 +206,8 @@ class NcclCommunicator : public Communicator {
 
   WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("send", buffer);
+    check_no_tag("send", options);
     check_peer("send", peer);
-    check_no_tag(options);
     return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer), options,
                       [=, this](Comm comm, Stream stream) {
                         return nccl_->send(buffer.data, buffer.count, buffer.dtype, peer, comm,
@@ -217,8 +217,8 @@ class NcclCommunicator : public Communicator {
 
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("recv", buffer);
+    check_no_tag("recv", options);
     check_peer("recv", peer);
-    check_no_tag(options);
     return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer), options,
                       [=, this](Comm comm, Stream stream) {
                         return nccl_->recv(buffer.data, buffer.count, buffer.dtype, peer, comm,
@@ -560,9 +560,8 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  static void check_no_tag(const CallOptions& options) {
-    if (options.tag == 0) return;
-    throw Error(ErrorCode::kUnsupported, "NCCL's messages have no tags: leave CallOptions::tag 0");
+  void check_no_tag(const char* operation, const CallOptions& options) const {
+    if (options.tag != 0) throw refused(operation, "NCCL's messages have no tags");
   }
 
   // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
