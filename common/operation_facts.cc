@@ -94,7 +94,9 @@ std::string text_of(const OperationFacts& facts) {
       if (has_op(facts.kind)) text += concat(", ", op_name(facts.op));
       if (has_root(facts.kind)) text += concat(", root ", facts.root);
       if (facts.kind == CollectiveKind::kSend) text += concat(" to rank ", facts.root);
-      if (facts.kind == CollectiveKind::kRecv) text += concat(" from rank ", facts.root);
+      if (facts.kind == CollectiveKind::kRecv) {
+        text += facts.root < 0 ? " from any rank" : concat(" from rank ", facts.root);
+      }
       text += ")";
   }
   return concat(text, " of communicator ", facts.communicator);

@@ -16,7 +16,7 @@ struct OperationFacts {
   CollectiveKind kind = CollectiveKind::kNone;
   std::uint8_t op = 0;             // a ReduceOp's number; where has_op(kind)
   std::uint8_t dtype = 0;          // a DType's number
-  std::int32_t root = -1;          // the root, of send and recv the peer; −1: none
+  std::int32_t root = -1;          // the root, of send and recv the peer; −1: none, of recv any
   std::uint64_t count = 0;         // elements of the caller's smaller buffer; allocate: bytes
   std::uint32_t communicator = 0;  // in the order in which the process made them, from 0
   std::uint64_t sequence = 0;      // on its communicator, from 1

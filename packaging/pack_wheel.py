@@ -35,6 +35,8 @@ Classifier: Typing :: Typed
 Description-Content-Type: text/markdown
 
 %s"""
+# PyTorch looks here for a backend by its name.
+ENTRY_POINTS = b"[torch.distributed.backends]\nddprun = ddprun.torch:register\n"
 LEFT_OUT = ("libexec/ddprun/alias/",  # a link, and wheels have none
             "lib/", "include/", "share/ddprun/python/", "share/ddprun/digits/",
             "bin/train")
@@ -106,6 +108,7 @@ def pack(prefix, tag, folder):
         wheel.add_file("%s.data/%s" % (name, scheme), whole)
     wheel.add(wheel.info + "/METADATA", (METADATA % (version, read("README.md"))).encode())
     wheel.add(wheel.info + "/licenses/LICENSE", read("LICENSE").encode())
+    wheel.add(wheel.info + "/entry_points.txt", ENTRY_POINTS)
     tags = "".join("Tag: %s-%s-%s\n" % (python, abi, platform) for platform in platforms.split("."))
     wheel.add(wheel.info + "/WHEEL",
               ("Wheel-Version: 1.0\nGenerator: ddprun\nRoot-Is-Purelib: false\n" + tags).encode())

@@ -37,6 +37,7 @@ ALLOWED = {
     "launcher": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/pages", "rendezvous/daemon", "agent"],
     "ctl": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/pages", "agent/gpu"],
     "worker_sdk/core": STORE,
+    "worker_sdk/c": STORE + ["worker_sdk/core"],
     "worker_sdk/check": STORE + ["worker_sdk/core"],
     "worker_sdk/ddp": STORE + ["worker_sdk/core"],
     "worker_sdk/torch": STORE + ["worker_sdk/core", "worker_sdk/ddp", "worker_sdk/parallel"],

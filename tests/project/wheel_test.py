@@ -4,12 +4,14 @@
 
     wheel_test.py [WHEEL]      another wheel, with the Python of this script
 """
+import importlib.util
 import os
 import socket
 import ssl
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
 import urllib.request
@@ -76,6 +78,14 @@ class Wheel(unittest.TestCase):
             said = self.run_command(*command, "--standalone", "--nproc_per_node=2", "--no-python", self.bin("python"), "-c", code)
             self.assertIn("connected True 0", said)
             self.assertIn("connected True 1", said)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch (scripts/setup.sh full)")
+    def test_pytorch_finds_the_backend(self):
+        code = ("import torch, torch.distributed as dist; dist.init_process_group('ddprun'); tensor = torch.ones(1);"
+                "dist.all_reduce(tensor); print('sum', tensor.item())")
+        said = self.run_command("env", "PYTHONPATH=" + sysconfig.get_path("purelib"), self.bin("ddprun"), "--standalone",
+                                "--nproc_per_node=2", "--no-python", self.bin("python"), "-c", code)
+        self.assertEqual(said.count("sum 2.0"), 2, said)
 
     def test_a_worker_that_fails_comes_back_and_two_nodes_meet(self):
         self.write("twice.py", "import os, sys\nprint('size', os.environ['WORLD_SIZE'])\n"

@@ -3,7 +3,9 @@
 // common/operation_facts.cc has their names.
 #include "worker_sdk/core/communicator.h"
 
+#include "common/error.h"
 #include "common/operation_facts.h"
+#include "common/text.h"
 
 namespace ddprun {
 
@@ -12,6 +14,12 @@ static_assert(static_cast<int>(DType::kFloat32) == 0 && static_cast<int>(DType::
 static_assert(static_cast<std::size_t>(DType::kFloat8E5M2) + 1 == kNumDTypes);
 
 const char* to_string(ReduceOp op) { return op_name(static_cast<std::uint8_t>(op)); }
+
+WorkPtr Communicator::recv_any(TensorView /*buffer*/, int* /*source*/,
+                               const CallOptions& /*options*/) {
+  throw Error(ErrorCode::kInvalidArgument,
+              concat("the ", backend(), " backend can't receive from any rank: name one"));
+}
 
 const char* to_string(DType dtype) { return dtype_name(static_cast<std::uint8_t>(dtype)); }
 

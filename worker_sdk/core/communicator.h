@@ -53,6 +53,7 @@ struct CallOptions {
   // all_reduce of float32 (sum, average) where narrows(): elements travel as float16 or bfloat16,
   // are added as float32, and the results are such numbers. An average is divided first.
   std::optional<DType> wire{};
+  int tag = 0;  // send and recv, host backend alone: a message goes to a receive of its tag
 };
 
 struct SplitOptions {
@@ -129,9 +130,13 @@ class Communicator {
   virtual WorkPtr reduce_scatter(TensorView input, TensorView output, ReduceOp op,
                                  const CallOptions& options = {}) = 0;
 
-  // Point to point; matched with the peer's call by order per pair of ranks.
+  // Point to point; matched with the peer's call by order per pair of ranks and tag.
   virtual WorkPtr send(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
   virtual WorkPtr recv(TensorView buffer, int peer, const CallOptions& options = {}) = 0;
+
+  // Host backend alone, not in a group: the next message of this tag, whoever sends it. `*source`
+  // is the sender once the operation has ended; it lives as long as the buffer.
+  virtual WorkPtr recv_any(TensorView buffer, int* source, const CallOptions& options = {});
 
   // Starts what `calls` asks of this communicator together, once `calls` has returned: operations
   // above, none inside another group. Messages don't wait for one another: ranks may send to each

@@ -20,7 +20,9 @@ std::string describe(const CallHeader& header) {
   if (is_reduction) text += concat(", ", ddprun::to_string(static_cast<ReduceOp>(header.op)));
   if (has_root(header.kind)) text += concat(", root ", header.root);
   if (header.kind == CollectiveKind::kSend) text += concat(" to rank ", header.root);
-  if (header.kind == CollectiveKind::kRecv) text += concat(" from rank ", header.root);
+  if (header.kind == CollectiveKind::kRecv) {
+    text += header.root < 0 ? " from any rank" : concat(" from rank ", header.root);
+  }
   return text + ")";
 }
 

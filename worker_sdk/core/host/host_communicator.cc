@@ -21,6 +21,7 @@
 #include "worker_sdk/core/call_group.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/host/host_node.h"
+#include "worker_sdk/core/host/inbox.h"
 #include "worker_sdk/core/one_caller.h"
 #include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"
@@ -160,6 +161,44 @@ class OrderedExecutor {
   std::thread thread_;  // constructor, submit() and destructor only
 };
 
+// A receive, which completes whoever reads the message. wait() only tells how it ended.
+class ReceiveWork final : public Work {
+ public:
+  // `is_gone`: the communicator was destroyed.
+  ReceiveWork(std::shared_ptr<Inbox::Receive> receive, Inbox& inbox,
+              std::shared_ptr<std::atomic<bool>> is_gone, std::function<void()> operation)
+      : receive_(std::move(receive)),
+        inbox_(inbox),
+        is_gone_(std::move(is_gone)),
+        operation_(std::move(operation)) {}
+
+  bool is_completed() override { return is_gone_->load() || inbox_.is_over(*receive_); }
+
+  void wait() override {
+    const std::lock_guard lock(mutex_);
+    if (!operation_) return error_ ? std::rethrow_exception(error_) : void();
+    const auto operation = std::exchange(operation_, nullptr);
+    try {
+      if (!is_gone_->load()) return operation();
+      if (!receive_->is_done) {
+        throw Error(ErrorCode::kAborted, "the communicator was destroyed before this message came");
+      }
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+ private:
+  const std::shared_ptr<Inbox::Receive> receive_;  // second owner: the inbox
+  Inbox& inbox_;
+  const std::shared_ptr<std::atomic<bool>> is_gone_;  // first owner: the communicator
+
+  std::mutex mutex_;
+  std::function<void()> operation_;  // guarded by mutex_; null: it has ended
+  std::exception_ptr error_;         // guarded by mutex_
+};
+
 // A world of one has little to move.
 class SoloCollectives final : public Collectives {
  public:
@@ -185,6 +224,7 @@ class HostCommunicator final : public Communicator {
         collectives_queue_("ddprun-comm") {
     if (options_.size > 1) {
       node_ = std::make_unique<HostNode>(store, options_);
+      inbox_ = std::make_unique<Inbox>(*node_, options_.rank, options_.size, options_.timeout);
     } else {
       solo_arena_ = std::make_unique<Arena>(0, 1);
     }
@@ -192,7 +232,10 @@ class HostCommunicator final : public Communicator {
 
   // Operations still under way end with an error first: nothing may touch the memory afterwards.
   ~HostCommunicator() override {
-    if (num_open_.load() > 0) abort("the communicator was destroyed with operations under way");
+    if (num_open_.load() > 0 || (inbox_ && inbox_->has_open_receives())) {
+      abort("the communicator was destroyed with operations under way");
+    }
+    is_gone_->store(true);
   }
 
   int rank() const override { return options_.rank; }
@@ -266,6 +309,14 @@ class HostCommunicator final : public Communicator {
   }
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     return message(CollectiveKind::kRecv, buffer, peer, options);
+  }
+  WorkPtr recv_any(TensorView buffer, int* source, const CallOptions& options) override {
+    refuse_in_group("recv_any");
+    check(buffer, "buffer");
+    if (!inbox_) refuse("there is no other rank to receive from");
+    const OneCaller::Inside inside(caller_);
+    return receive(header(CollectiveKind::kRecv, buffer, ReduceOp::kSum, Inbox::kAnyRank), buffer,
+                   options, source);
   }
 
   WorkPtr group(const std::function<void()>& calls, bool async) override {
@@ -371,17 +422,35 @@ class HostCommunicator final : public Communicator {
     }
     if (peer == rank()) refuse("rank ", peer, " can send to itself in a group only");
     const OneCaller::Inside inside(caller_);
-    MessageQueue& entry = message_queues_[{peer, kind}];
-    if (!entry.queue) {
-      entry.queue = std::make_unique<OrderedExecutor>(
-          kind == CollectiveKind::kSend ? "ddprun-send" : "ddprun-recv");
-    }
     CallHeader what = header(kind, buffer, ReduceOp::kSum, peer);
+    if (kind == CollectiveKind::kRecv) return receive(what, buffer, options, nullptr);
+    SendQueue& entry = send_queues_[peer];
+    if (!entry.queue) entry.queue = std::make_unique<OrderedExecutor>("ddprun-send");
     what.sequence = ++entry.num_messages;
-    return start(*entry.queue, what, options, [this, kind, buffer, peer](const Call& call) {
-      kind == CollectiveKind::kSend ? node_->send(call, buffer, peer)
-                                    : node_->recv(call, buffer, peer);
+    return start(*entry.queue, what, options,
+                 [this, buffer, peer, tag = options.tag](const Call& call) {
+                   node_->send(call, buffer, peer, tag);
+                 });
+  }
+
+  WorkPtr receive(CallHeader what, const TensorView& buffer, const CallOptions& options,
+                  int* source) {
+    what.sequence = ++num_received_[what.root];
+    std::shared_ptr<Inbox::Receive> receive;
+    try {
+      receive = inbox_->post(buffer, what.root, options.tag, options.async);
+    } catch (const Error& error) {
+      end_with(error);
+    }
+    auto operation = operation_of(what, options, [this, receive, source](const Call& call) {
+      inbox_->wait(*receive, call);
+      if (source != nullptr) *source = receive->sender;
     });
+    if (!options.async) {
+      operation();
+      return completed_work();
+    }
+    return std::make_shared<ReceiveWork>(receive, *inbox_, is_gone_, std::move(operation));
   }
 
   void add_message(CollectiveKind kind, const TensorView& buffer, int peer,
@@ -400,14 +469,11 @@ class HostCommunicator final : public Communicator {
   // The deadline counts from when the operation begins to execute.
   WorkPtr start(OrderedExecutor& queue, const CallHeader& what, const CallOptions& options,
                 Body body) {
-    const std::chrono::milliseconds timeout = options.timeout.value_or(options_.timeout);
-    num_open_.fetch_add(1);
-    const FlightRecorder::Ticket ticket =
-        progress() != nullptr ? progress()->recorder().schedule(facts(what)) : 0;
-    auto operation = [this, what, timeout, ticket, body = std::move(body)] {
-      const Call call{.header = what, .deadline = Deadline::after(timeout), .timeout = timeout};
-      execute(call, body, ticket);
+    auto operation = [this, run = operation_of(what, options, std::move(body))] {
+      const Closing closing{num_open_};
+      run();
     };
+    num_open_.fetch_add(1);
     if (!options.async) {
       queue.run(operation);
       return completed_work();
@@ -420,8 +486,18 @@ class HostCommunicator final : public Communicator {
     }
   }
 
+  std::function<void()> operation_of(const CallHeader& what, const CallOptions& options,
+                                     Body body) {
+    const std::chrono::milliseconds timeout = options.timeout.value_or(options_.timeout);
+    const FlightRecorder::Ticket ticket =
+        progress() != nullptr ? progress()->recorder().schedule(facts(what)) : 0;
+    return [this, what, timeout, ticket, body = std::move(body)] {
+      const Call call{.header = what, .deadline = Deadline::after(timeout), .timeout = timeout};
+      execute(call, body, ticket);
+    };
+  }
+
   void execute(const Call& call, const Body& body, FlightRecorder::Ticket ticket) {
-    const Closing closing{num_open_};
     CollectiveScope scope(progress(), call.header.kind, ticket);
     if (failed_.load(std::memory_order_acquire)) rethrow_failure(call);
     const Clock::time_point begun = Clock::now();
@@ -530,7 +606,7 @@ class HostCommunicator final : public Communicator {
     std::atomic<int>& num_open;
     ~Closing() { num_open.fetch_sub(1); }
   };
-  struct MessageQueue {
+  struct SendQueue {  // to one rank
     std::unique_ptr<OrderedExecutor> queue;
     std::uint32_t num_messages = 0;
   };
@@ -541,11 +617,15 @@ class HostCommunicator final : public Communicator {
   SoloCollectives solo_;
   std::unique_ptr<Arena> solo_arena_;  // size() == 1
   std::unique_ptr<HostNode> node_;     // size() > 1
+  std::unique_ptr<Inbox> inbox_;       // likewise
+  // Second owners: receives that may outlive this.
+  const std::shared_ptr<std::atomic<bool>> is_gone_ = std::make_shared<std::atomic<bool>>(false);
 
   OneCaller caller_;
   // Caller's thread only.
   std::uint32_t num_collectives_ = 0;
-  std::map<std::string, int> num_splits_;  // by name
+  std::map<std::string, int> num_splits_;      // by name
+  std::map<int, std::uint32_t> num_received_;  // by rank
   CallGroup group_;
 
   std::atomic<int> num_open_{0};  // issued and not ended
@@ -555,7 +635,7 @@ class HostCommunicator final : public Communicator {
   std::exception_ptr failure_;  // guarded by failure_mutex_
 
   // Last: their threads end before what they use.
-  std::map<std::pair<int, CollectiveKind>, MessageQueue> message_queues_;  // caller's thread only
+  std::map<int, SendQueue> send_queues_;  // by rank; caller's thread only
   OrderedExecutor collectives_queue_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -42,19 +43,8 @@ std::vector<PeerWatcher::Neighbour> first_ranks_beside(const Topology& topology,
   return neighbours;
 }
 
-struct MessageHeader {
-  std::uint64_t size_bytes = 0;
-  std::uint32_t sequence = 0;
-  DType dtype = DType::kUInt8;
-  std::uint8_t reserved[3] = {};
-};
-static_assert(sizeof(MessageHeader) == 16);
-
-std::string mismatch_text(const Call& call, std::uint64_t message_bytes, DType message_dtype,
-                          int sender) {
-  return concat(call.text(), ": rank ", sender, " sent ", message_bytes, " bytes of ",
-                ddprun::to_string(message_dtype), "; sends and receives must match in order");
-}
+// It is sent over TCP before a message.
+static_assert(sizeof(MessageFront) == 16 && std::is_trivially_copyable_v<MessageFront>);
 
 }  // namespace
 
@@ -68,7 +58,7 @@ class Mailboxes {
         received_(static_cast<std::size_t>(group.num_local())) {}
 
   // Returns when the receiver has taken all but the last kMailboxSlots pieces; the buffer is free.
-  void send(const Call& call, const TensorView& buffer, int local_peer) {
+  void send(const Call& call, const TensorView& buffer, int local_peer, int tag) {
     Mailbox& box = group_.mailbox(group_.local_index(), local_peer);
     std::uint32_t& sent = sent_[static_cast<std::size_t>(local_peer)];
     const auto* from = static_cast<const std::byte*>(buffer.data);
@@ -80,6 +70,7 @@ class Mailboxes {
       const std::size_t piece = std::min(kMailboxSlotBytes, total - offset);
       slot.message_bytes = total;
       slot.piece_bytes = piece;
+      slot.tag = tag;
       slot.dtype = buffer.dtype;
       copy_bytes(slot.data, from + offset, piece);
       offset += piece;
@@ -87,23 +78,26 @@ class Mailboxes {
     } while (offset < total);
   }
 
-  // Throws Error(kProtocol) when the message has another size or dtype than `buffer`.
-  void recv(const Call& call, const TensorView& buffer, int local_peer) {
+  // As HostNode's of the same names.
+  std::optional<MessageFront> await(const Call& call, int local_peer) {
+    Mailbox& box = group_.mailbox(local_peer, group_.local_index());
+    const std::uint32_t received = received_[static_cast<std::size_t>(local_peer)];
+    if (!group_.wait_briefly(box.filled, received + 1, local_peer, call)) return std::nullopt;
+    const MailboxSlot& slot = box.slots[received % kMailboxSlots];
+    return MessageFront{.size_bytes = slot.message_bytes, .tag = slot.tag, .dtype = slot.dtype};
+  }
+
+  void take(const Call& call, void* to, int local_peer) {
     Mailbox& box = group_.mailbox(local_peer, group_.local_index());
     std::uint32_t& received = received_[static_cast<std::size_t>(local_peer)];
-    auto* to = static_cast<std::byte*>(buffer.data);
-    const std::size_t total = buffer.size_bytes();
-    std::size_t offset = 0;
+    std::size_t offset = 0, total = 0;
     do {
       group_.wait_for(box.filled, received + 1, local_peer, call);
       const MailboxSlot& slot = box.slots[received % kMailboxSlots];
-      if (slot.message_bytes != total || slot.dtype != buffer.dtype ||
-          slot.piece_bytes > total - offset) {
-        throw Error(ErrorCode::kProtocol, mismatch_text(call, slot.message_bytes, slot.dtype,
-                                                        group_.rank_of(local_peer)));
-      }
-      copy_bytes(to + offset, slot.data, slot.piece_bytes);
-      offset += slot.piece_bytes;
+      if (offset == 0) total = slot.message_bytes;
+      const std::size_t piece = std::min<std::size_t>(slot.piece_bytes, total - offset);
+      copy_bytes(static_cast<std::byte*>(to) + offset, slot.data, piece);
+      offset += piece;
       group_.publish(box.emptied, ++received);
     } while (offset < total);
   }
@@ -119,50 +113,63 @@ class Mailboxes {
 // (the lower rank connects).
 class MessageLinks {
  public:
+  // `look` is asked in each wait, and throws what else ends it.
   MessageLinks(NodeGroup& group, ArrivalBook& arrivals, const Token& token,
-               std::vector<Endpoint> endpoint_of)
-      : group_(group), arrivals_(arrivals), token_(token), endpoint_of_(std::move(endpoint_of)) {}
+               std::vector<Endpoint> endpoint_of, std::function<void()> look)
+      : group_(group),
+        arrivals_(arrivals),
+        token_(token),
+        endpoint_of_(std::move(endpoint_of)),
+        look_(std::move(look)) {}
 
   // Returns when the kernel has taken the data; the buffer is free.
-  void send(const Call& call, const TensorView& buffer, int peer) {
-    OperationIo io(group_);
-    const int fd = socket_of(peer, call);
-    const MessageHeader header{
-        .size_bytes = buffer.size_bytes(), .sequence = call.header.sequence, .dtype = buffer.dtype};
-    io.send_all(fd, &header, sizeof header, peer, call);
+  void send(const Call& call, const TensorView& buffer, int peer, int tag) {
+    OperationIo io(group_, look_);
+    const int fd = link_to(peer, call).fd.get();
+    const MessageFront front{.size_bytes = buffer.size_bytes(), .tag = tag, .dtype = buffer.dtype};
+    io.send_all(fd, &front, sizeof front, peer, call);
     io.send_all(fd, buffer.data, buffer.size_bytes(), peer, call);
   }
 
-  // Throws Error(kProtocol) when the message has another size or dtype than `buffer`.
-  void recv(const Call& call, const TensorView& buffer, int peer) {
-    OperationIo io(group_);
-    const int fd = socket_of(peer, call);
-    MessageHeader header;
-    io.receive_all(fd, &header, sizeof header, peer, call);
-    if (header.size_bytes != buffer.size_bytes() || header.dtype != buffer.dtype) {
-      throw Error(ErrorCode::kProtocol, mismatch_text(call, header.size_bytes, header.dtype, peer));
-    }
-    io.receive_all(fd, buffer.data, buffer.size_bytes(), peer, call);
+  // As HostNode's of the same names.
+  std::optional<MessageFront> await(const Call& call, int peer) {
+    OperationIo io(group_, look_);
+    Link& link = link_to(peer, call);
+    if (link.front) return link.front;
+    std::vector<pollfd> polls{{.fd = link.fd.get(), .events = POLLIN, .revents = 0}};
+    io.wait(polls, peer, call);
+    if (polls.front().revents == 0) return std::nullopt;
+    MessageFront front;
+    io.receive_all(link.fd.get(), &front, sizeof front, peer, call);
+    return link.front = front;
+  }
+
+  void take(const Call& call, void* to, int peer) {
+    OperationIo io(group_, look_);
+    Link& link = link_to(peer, call);
+    io.receive_all(link.fd.get(), to, link.front->size_bytes, peer, call);
+    link.front.reset();
   }
 
  private:
   struct Link {
     UniqueFd fd;
     bool being_made = false;
+    std::optional<MessageFront> front;  // the receiver's: of a message that is not taken
   };
 
   // A send and a recv may need the connection at once: one makes it, the other waits for it, each
   // to its own deadline.
-  int socket_of(int peer, const Call& call) {
+  Link& link_to(int peer, const Call& call) {
     std::unique_lock lock(mutex_);
     Link& link = links_[peer];
     while (link.being_made) {
       if (made_.wait_until(lock, Clock::now() + kLook, [&] { return !link.being_made; })) break;
       lock.unlock();
-      OperationIo(group_).check(peer, call);
+      OperationIo(group_, look_).check(peer, call);
       lock.lock();
     }
-    if (link.fd) return link.fd.get();
+    if (link.fd) return link;
     link.being_made = true;
     lock.unlock();
     UniqueFd fd;
@@ -177,11 +184,11 @@ class MessageLinks {
     made_.notify_all();
     if (error) std::rethrow_exception(error);
     link.fd = std::move(fd);
-    return link.fd.get();
+    return link;
   }
 
   UniqueFd connect(int peer, const Call& call) {
-    OperationIo io(group_);
+    OperationIo io(group_, look_);
     const int self = group_.topology().rank();
     if (self > peer) return io.take(arrivals_, peer, Purpose::kMessage, 0, call);
     const Hello hello{.token = token_, .from = self, .to = peer, .purpose = Purpose::kMessage};
@@ -193,10 +200,11 @@ class MessageLinks {
   ArrivalBook& arrivals_;
   const Token token_;
   const std::vector<Endpoint> endpoint_of_;
+  const std::function<void()> look_;
 
   std::mutex mutex_;
   std::condition_variable made_;
-  std::map<int, Link> links_;  // guarded by mutex_; entries stay where they are
+  std::map<int, Link> links_;  // guarded by mutex_, but for `front`; entries stay where they are
 };
 
 HostNode::HostNode(store::Store& store, const HostCommunicatorOptions& options) {
@@ -250,7 +258,8 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
   std::vector<Endpoint> endpoint_of;
   for (const PeerRecord& record : records) endpoint_of.push_back(record.endpoint);
   watcher_->set_neighbours(token, first_ranks_beside(topology, records));
-  links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of));
+  links_ = std::make_unique<MessageLinks>(*group_, arrivals_, token, std::move(endpoint_of),
+                                          [this] { throw_if_receiving_stops(); });
   collectives_ =
       make_cluster_collectives(*group_, *steps_, join_rings(records, options, watch, start));
   // Until here a neighbouring node may break down without telling this one why: whoever is still
@@ -399,16 +408,27 @@ UniqueFd HostNode::share_memory(const Call& call, std::size_t size_bytes) {
   }
 }
 
-void HostNode::send(const Call& call, const TensorView& buffer, int peer) {
+void HostNode::send(const Call& call, const TensorView& buffer, int peer, int tag) {
   const Topology& topology = group_->topology();
-  if (!topology.same_node(peer)) return links_->send(call, buffer, peer);
-  mailboxes_->send(call, buffer, topology.local_index_of(peer));
+  if (!topology.same_node(peer)) return links_->send(call, buffer, peer, tag);
+  mailboxes_->send(call, buffer, topology.local_index_of(peer), tag);
 }
 
-void HostNode::recv(const Call& call, const TensorView& buffer, int peer) {
+std::optional<MessageFront> HostNode::await_message(const Call& call, int peer) {
   const Topology& topology = group_->topology();
-  if (!topology.same_node(peer)) return links_->recv(call, buffer, peer);
-  mailboxes_->recv(call, buffer, topology.local_index_of(peer));
+  throw_if_receiving_stops();
+  if (!topology.same_node(peer)) return links_->await(call, peer);
+  return mailboxes_->await(call, topology.local_index_of(peer));
+}
+
+void HostNode::take_message(const Call& call, void* to, int peer) {
+  const Topology& topology = group_->topology();
+  if (!topology.same_node(peer)) return links_->take(call, to, peer);
+  mailboxes_->take(call, to, topology.local_index_of(peer));
+}
+
+void HostNode::throw_if_receiving_stops() const {
+  if (stops_receiving_.load()) throw Error(ErrorCode::kAborted, "the communicator was destroyed");
 }
 
 }  // namespace ddprun::host

@@ -3,7 +3,9 @@
 // through the store, the node's memory, the watcher, TCP between nodes. Destroyed in the reverse.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
 
 #include "rendezvous/store/store.h"
 #include "worker_sdk/core/host/bootstrap.h"
@@ -19,6 +21,13 @@ namespace ddprun::host {
 
 class Mailboxes;
 class MessageLinks;
+
+// A message that waits to be taken.
+struct MessageFront {
+  std::uint64_t size_bytes = 0;
+  std::int32_t tag = 0;
+  DType dtype = DType::kUInt8;
+};
 
 class HostNode {
  public:
@@ -37,13 +46,19 @@ class HostNode {
     return group_->topology().num_nodes() > 1 && group_->topology().max_ranks_per_node() == 1;
   }
 
-  // The communicator's operations that are no Collectives; blocking. One send and one recv per peer
-  // at a time; different peers and directions from different threads.
+  // The communicator's operations that are no Collectives; blocking. One send and one receiver per
+  // peer at a time; different peers and directions from different threads.
   std::unique_ptr<CommBuffer> allocate(const Call& call, std::size_t size_bytes);
-  void send(const Call& call, const TensorView& buffer, int peer);
-  void recv(const Call& call, const TensorView& buffer, int peer);
+  void send(const Call& call, const TensorView& buffer, int peer, int tag);
+  // The next message of `peer`; nullopt: none has come in a short while. It stays until it is
+  // taken: `size_bytes` of it land at `to`.
+  std::optional<MessageFront> await_message(const Call& call, int peer);
+  void take_message(const Call& call, void* to, int peer);
+  // Ends the waits for messages with kAborted; their threads are about to be joined.
+  void stop_receiving() { stops_receiving_.store(true); }
 
  private:
+  void throw_if_receiving_stops() const;
   void begin(store::Store& store, const HostCommunicatorOptions& options, StartWatch& watch,
              const Call& start);
   void join_node(const std::vector<PeerRecord>& records, int rank, UniqueFd unix_listener,
@@ -57,6 +72,7 @@ class HostNode {
                                    const HostCommunicatorOptions& options, StartWatch& watch,
                                    const Call& start);
 
+  std::atomic<bool> stops_receiving_{false};
   UniqueFd tcp_listener_;  // until there is a greeter
   ArrivalBook arrivals_;
   NodeConnections connections_;

@@ -100,21 +100,25 @@ void NodeGroup::sleep_on(Flag& flag, std::uint32_t seen, Clock::duration at_most
 }
 
 void NodeGroup::wait_for(Flag& flag, std::uint32_t value, int local, const Call& call) {
-  if (reached(flag, value)) return;
+  while (!wait_briefly(flag, value, local, call)) {
+  }
+}
+
+bool NodeGroup::wait_briefly(Flag& flag, std::uint32_t value, int local, const Call& call) {
+  if (reached(flag, value)) return true;
   const Clock::time_point spin_until = Clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 16; ++i) {
-      if (reached(flag, value)) return;
+      if (reached(flag, value)) return true;
       cpu_relax();
     }
   } while (Clock::now() < spin_until);
   for (int i = 0; i < kYields; ++i) {
     ::sched_yield();
-    if (reached(flag, value)) return;
+    if (reached(flag, value)) return true;
     if (failed()) break;
   }
-  while (!wait_a_while(flag, value, local, call)) {
-  }
+  return wait_a_while(flag, value, local, call);
 }
 
 // One look at everything that can end a wait, then a sleep. True: reached.

@@ -166,6 +166,7 @@ struct NodeControl {
 struct MailboxSlot {
   std::uint64_t message_bytes;
   std::uint64_t piece_bytes;
+  std::int32_t tag;
   DType dtype;
   alignas(64) std::byte data[kMailboxSlotBytes];
 };
@@ -253,6 +254,8 @@ class NodeGroup {
   // Throws Error(kTimeout) naming who is behind, kPeerLost, kAborted.
   void wait_for(Flag& flag, std::uint32_t value, int local, const Call& call);
   void wait_for_all(FlagMember which, std::uint32_t value, const Call& call);
+  // The same, but returns false where it hasn't come after a short while.
+  bool wait_briefly(Flag& flag, std::uint32_t value, int local, const Call& call);
 
   // First one wins on this node; wakes every sleeper. Any thread; never blocks for long.
   void post_failure(FailureKind kind, int rank, std::string_view text);

@@ -206,6 +206,7 @@ class NcclCommunicator : public Communicator {
 
   WorkPtr send(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("send", buffer);
+    check_no_tag("send", options);
     check_peer("send", peer);
     return start_work(facts(CollectiveKind::kSend, buffer, ReduceOp::kSum, peer), options,
                       [=, this](Comm comm, Stream stream) {
@@ -216,6 +217,7 @@ class NcclCommunicator : public Communicator {
 
   WorkPtr recv(TensorView buffer, int peer, const CallOptions& options) override {
     check_buffer("recv", buffer);
+    check_no_tag("recv", options);
     check_peer("recv", peer);
     return start_work(facts(CollectiveKind::kRecv, buffer, ReduceOp::kSum, peer), options,
                       [=, this](Comm comm, Stream stream) {
@@ -556,6 +558,10 @@ class NcclCommunicator : public Communicator {
     if (peer == options_.rank && !is_grouping_) {
       throw refused(operation, "the peer is this rank itself, which only a group can have");
     }
+  }
+
+  void check_no_tag(const char* operation, const CallOptions& options) const {
+    if (options.tag != 0) throw refused(operation, "NCCL's messages have no tags");
   }
 
   // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.

@@ -329,6 +329,8 @@ TEST_CASE("NcclCommunicator: a bad argument is named, and the communicator stays
         {"root -1 is not a rank below 1", [&] { comm.broadcast(array.view(), -1, {}); }},
         {"peer 3 is not a rank below 1", [&] { comm.send(array.view(), 3, {}); }},
         {"the peer is this rank itself", [&] { comm.recv(array.view(), 0, {}); }},
+        {"NCCL's messages have no tags", [&] { comm.send(array.view(), 0, {.tag = 1}); }},
+        {"can't receive from any rank", [&] { comm.recv_any(array.view(), nullptr, {}); }},
         {"differ in type", [&] { comm.all_gather(array.view(), ints.view(), {}); }},
         {"8 elements are not 1 times 4",
          [&] { comm.all_gather(ints.part(0, 4), ints.view(), {}); }},

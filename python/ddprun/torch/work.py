@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations under way, as torch.distributed sees them."""
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any, Callable, Optional
+
+import torch
+from torch.distributed import DistBackendError
+from torch.distributed import Work as _TorchWork
+
+from . import _c
+
+
+def backend_error(error: _c.Error) -> DistBackendError:
+    """Programs look for the word in gloo's texts."""
+    return DistBackendError(("at the timeout of the call: %s" if error.status == _c.TIMEOUT else "%s") % error)
+
+
+class Completer:
+    """Ends works in their order, in a thread of its own, which the first one starts. Any thread.
+
+    `is_for_one`: the thread ends with that work."""
+
+    def __init__(self, is_for_one: bool = False) -> None:
+        self._is_for_one = is_for_one
+        self._works: queue.SimpleQueue[Optional[Work]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: Optional[threading.Thread] = None
+
+    def add(self, work: Work) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, args=(self._works,), name="ddprun-future", daemon=True)
+                self._thread.start()
+        self._works.put(work)
+        if self._is_for_one:
+            self._works.put(None)
+
+    def stop(self) -> None:
+        """Returns when all works have ended."""
+        if self._thread is not None:
+            self._works.put(None)
+            self._thread.join()
+
+    @staticmethod
+    def _run(works: queue.SimpleQueue[Optional[Work]]) -> None:
+        while True:
+            work = works.get()
+            if work is None:
+                return
+            work.end()
+
+
+class Work(_TorchWork):  # type: ignore[misc]  # PyTorch may have no types here
+    """`natives` are what it waits for, `finish` is done after them, once, by whoever sees their end first.
+
+    It keeps `tensors`, the results, and `kept`, what the operations use, alive. `source`: who sent a message."""
+
+    # These are of a work that has ended already. Many have, and attributes take time.
+    _natives: Sequence[_c.Work] = ()
+    _finish: Optional[Callable[[], object]] = None
+    _kept: Any = None
+    _completer: Optional[Completer] = None
+    _source: Optional[Any] = None
+    _error: Optional[BaseException] = None
+    _future: Optional[Any] = None
+    _end_of_future: Optional[Any] = None  # its completion completes the future
+    _ended: Optional[threading.Event] = None
+    _is_over = True
+    _lock = threading.Lock()
+
+    def __init__(self, natives: Sequence[_c.Work], tensors: Any, finish: Optional[Callable[[], object]] = None,
+                 kept: Any = None, completer: Optional[Completer] = None, source: Optional[Any] = None) -> None:
+        super().__init__()
+        self.tensors = tensors
+        if natives:
+            self._natives, self._finish, self._kept, self._completer = natives, finish, kept, completer
+            self._source, self._lock, self._is_over = source, threading.Lock(), False
+
+    def wait(self, timeout: Any = None) -> bool:
+        if timeout and timeout.total_seconds() > 0 and not self._is_over:
+            if not self._end_in_background().wait(timeout.total_seconds()):
+                raise DistBackendError("the operation has not ended within %s" % timeout)
+        self.end()
+        if self._error:
+            raise self._error
+        return True
+
+    def end(self) -> None:
+        """Returns when the operation has ended, well or badly."""
+        if self._is_over:
+            return
+        try:
+            for native in self._natives:
+                native.wait()
+        except _c.Error as error:
+            self._close(backend_error(error))
+        else:
+            self._close(None)
+
+    def _close(self, error: Optional[BaseException]) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            try:
+                if self._finish and not error:
+                    self._finish()
+            except Exception as failure:
+                error = failure
+            self._error = error
+            self._natives, self._finish, self._kept = (), None, None
+            self._is_over = True
+        if self._ended:
+            self._ended.set()
+        if self._end_of_future:
+            self._end_of_future.set_result(None)
+
+    def _end_in_background(self) -> threading.Event:
+        with self._lock:
+            if self._ended is None:
+                self._ended = threading.Event()
+                assert self._completer is not None
+                self._completer.add(self)
+            return self._ended
+
+    def stop(self) -> None:
+        """Returns when the operation has ended, and no thread waits for it."""
+        self.end()
+        if self._ended:
+            self._ended.wait()
+
+    def is_done(self) -> bool:
+        """end() doesn't wait."""
+        return self._is_over or all(native.is_done() for native in self._natives)
+
+    def is_completed(self) -> bool:
+        if self.is_done():
+            self.end()
+        return self._is_over
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Optional[BaseException]:
+        return self._error
+
+    def result(self) -> Any:
+        return self.tensors
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def source_rank(self) -> int:
+        if self._source is None:
+            raise RuntimeError("source_rank() is for receives")
+        self.end()
+        return int(self._source.value)
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        if _asked.is_looking:
+            _asked.found = self
+            return _NOTHING
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            end = torch.futures.Future()
+            # Not set_exception(): PyTorch's C++ would take an exception that Python sets for a value.
+            self._future = end.then(lambda _: self._outcome())
+            is_over = self._is_over
+            if not is_over:
+                self._end_of_future = end
+        if is_over:
+            end.set_result(None)
+        else:
+            self._end_in_background()
+        return self._future
+
+    def _outcome(self) -> Any:
+        if self._error:
+            raise self._error
+        return self.tensors
+
+
+# PyTorch hands out a holder of a Work that was written in Python. The holder passes on wait() and get_future() alone
+# (PyTorch 2.15: PyProcessGroup.hpp). The rest of what it is asked goes to our Work by way of get_future().
+
+_NOTHING = torch.futures.Future()
+
+
+class _Asked(threading.local):
+    is_looking = False
+    found: Optional[Work] = None
+
+
+_asked = _Asked()
+
+
+def _work_behind(holder: Any) -> Optional[Work]:
+    _asked.is_looking, _asked.found = True, None
+    try:
+        holder.get_future()
+    except RuntimeError:  # another backend's
+        pass
+    finally:
+        _asked.is_looking = False
+    return _asked.found
+
+
+def _pass_on(name: str) -> None:
+    original = getattr(_TorchWork, name)
+
+    def ask(self: Any) -> Any:
+        work = _work_behind(self)
+        return getattr(work, name)() if work else original(self)
+
+    setattr(_TorchWork, name, ask)
+
+
+for _name in ("is_completed", "is_success", "exception", "result", "source_rank", "_source_rank"):
+    _pass_on(_name)

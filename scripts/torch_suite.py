@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs PyTorch's own tests for gloo on gloo, and again with the backend "ddprun" in gloo's place.
+
+    scripts/torch_suite.py [-k PATTERN]... [--world-size N] [--limit SECONDS]
+
+They are torch.testing._internal.distributed.distributed_test, which the wheel brings along: PyTorch's
+test/distributed/test_distributed_spawn.py. Prints a row of a table for each group of cases, and the cases that differ.
+Needs a release build, PyTorch with all its dependencies, and PyPI's expecttest, which it fetches. Half an hour.
+Output: build/torch_suite.json.
+"""
+import argparse
+import fnmatch
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+PACKAGES = os.path.join(ROOT, "build/torch_suite")
+
+
+def case_class(replace):
+    """The test class; its processes are forked from this one, which has PyTorch imported."""
+    sys.path.append(PACKAGES)
+    import torch
+    import torch.distributed as dist
+    from torch.testing._internal.distributed import distributed_test
+    torch.set_num_threads(1)
+    if replace:
+        sys.path.insert(0, os.path.join(ROOT, "python"))
+        os.environ.setdefault("DDPRUN_PROGRAM", os.path.join(ROOT, "build/release/bin/ddprun"))
+        import ddprun.torch
+        dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
+        dist.Backend._plugins["GLOO"] = dist.Backend._BackendPlugin(ddprun.torch._make, False)
+
+        # The profiler shows c10d's events, and none of ours beside them.
+        distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
+        distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
+
+    class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+        def setUp(self):
+            super().setUp()
+            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    return Suite
+
+
+def run_one_side(replace, names, path):
+    """Writes {case: [outcome, last line of its error]} to `path`, again after each case."""
+    suite, found = case_class(replace), {}
+    for name in names:
+        result = unittest.TestResult()
+        start = time.monotonic()
+        suite(name).run(result)
+        problem = [text for _, text in result.failures + result.errors]
+        outcome = "fails" if problem else "skips" if result.skipped else "passes"
+        errors = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning): .*", "\n".join(problem), re.M)
+        found[name] = [outcome, errors[-1][:300] if errors else "", round(time.monotonic() - start, 1)]
+        print("%-7s %5.1f s  %s  %s" % (*found[name][::2], name, found[name][1][:100]), flush=True)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+
+
+def group_of(name):
+    found = re.match(r"test_(all_gather|all_reduce|all_to_all|barrier|broadcast|ddp|DistributedDataParallel|gather|isend|"
+                     r"monitored_barrier|new_subgroups|reduce_scatter|reduce|scatter|send_recv|sparse_all_reduce)", name)
+    return found[1].replace("DistributedDataParallel", "ddp") if found else "others"
+
+
+def print_table(ours, gloos):
+    print("\n| cases | gloo passes | ddprun passes | of |\n|---|---|---|---|")
+    ran = [name for name in gloos if gloos[name][0] != "skips"]
+    for group in sorted({group_of(name) for name in ran}) + [""]:
+        names = [name for name in ran if group in ("", group_of(name))]
+        counts = [sum(side.get(name, [""])[0] == "passes" for name in names) for side in (gloos, ours)]
+        print("| %s | %d | %d | %d |" % (group or "all", *counts, len(names)))
+    for name in ran:
+        if ours.get(name, [""])[0] != gloos[name][0]:
+            print("%s: ddprun %s, gloo %s: %s" % (name, ours.get(name, ["?"])[0], gloos[name][0],
+                                                  (ours.get(name, ["", ""])[1] or gloos[name][1])))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-k", dest="patterns", action="append", help="cases: a part of a name, or with * and ?")
+    parser.add_argument("--world-size", default=3, type=int)
+    parser.add_argument("--limit", default=60, type=int, help="seconds for one case")
+    parser.add_argument("--side", choices=("ddprun", "gloo"), help=argparse.SUPPRESS)
+    parser.add_argument("--path", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(BACKEND="gloo", WORLD_SIZE=str(options.world_size), TEMP_DIR=folder, OMP_NUM_THREADS="1",
+                          DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(options.limit), MASTER_ADDR="127.0.0.1")
+        if options.side:
+            patterns = [each if set(each) & set("*?") else "*%s*" % each for each in options.patterns or ["*"]]
+            names = [name for name in unittest.defaultTestLoader.getTestCaseNames(case_class(False))
+                     if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+            return run_one_side(options.side == "ddprun", names, options.path)
+        if not os.path.exists(PACKAGES):
+            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", PACKAGES,
+                            "expecttest==0.3.0"], check=True)
+        sides = {}
+        for side in ("ddprun", "gloo"):
+            path = os.path.join(folder, side)
+            print("-- " + side, flush=True)
+            subprocess.run([sys.executable, "-B", __file__, *sys.argv[1:], "--side=" + side, "--path=" + path], check=True)
+            with open(path, encoding="utf-8") as file:
+                sides[side] = json.load(file)
+        with open(os.path.join(ROOT, "build/torch_suite.json"), "w", encoding="utf-8") as file:
+            json.dump(sides, file, indent=1)
+        print_table(sides["ddprun"], sides["gloo"])
+
+
+if __name__ == "__main__":
+    main()

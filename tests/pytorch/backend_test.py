@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dist.init_process_group("ddprun"): what it computes, and what is built on it, beside gloo (docs/torch-backend.md)."""
+import os
+import re
+import unittest
+
+import harness
+
+SOURCE = os.path.join(harness.HERE, "../..")
+ENTRY_POINTS = "[torch.distributed.backends]\nddprun = ddprun.torch:register\n"
+
+
+class Installed(harness.Job):
+    """Python finds the package as if pip had installed it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = harness.scratch()
+        cls.addClassCleanup(cls.folder.cleanup)
+        os.symlink(os.path.abspath(os.path.join(SOURCE, "python/ddprun")), os.path.join(cls.folder.name, "ddprun"))
+        information = os.path.join(cls.folder.name, "ddprun-0.dist-info")
+        os.mkdir(information)
+        for name, text in (("entry_points.txt", ENTRY_POINTS), ("METADATA", "Metadata-Version: 2.1\nName: ddprun\n")):
+            with open(os.path.join(information, name), "w") as file:
+                file.write(text)
+
+        cls.variables = {"PYTHONPATH": cls.folder.name, "DDPRUN_PROGRAM": harness.DDPRUN, "OMP_NUM_THREADS": "1"}
+
+
+class Hosts(Installed):
+    def test_each_call_gives_what_gloo_gives_on_two_hosts(self):
+        hosts = harness.netns.Hosts(2, own_name_is_loopback=True)
+        self.addCleanup(hosts.close)
+        codes, outputs = self.run_on_hosts(
+            hosts, lambda host: ["--nnodes=2", "--nproc-per-node=%d" % (2 - host.index), "--node-rank=%d" % host.index,
+                                 "--master-addr=" + hosts[0].address, "--master-port=29500", harness.job("backend_calls")],
+            GLOO_SOCKET_IFNAME=hosts[0].interface, **self.variables)
+        self.assertEqual(codes, [0, 0], self.transcript)
+
+
+class Backend(Installed):
+    def run_ranks(self, name, num_ranks, *flags, **more):
+        return self.run_job("--standalone", "--nproc-per-node=%d" % num_ranks, *flags, harness.job(name), timeout=100,
+                            **self.variables, **more)
+
+    def test_each_call_gives_what_gloo_gives(self):
+        done = self.run_ranks("backend_calls", 3)
+        self.assertEqual(done.returncode, 0, self.transcript)
+        self.assertGreater(int(re.search(r"compared (\d+)", done.stdout)[1]), 300)
+
+    def test_what_pytorch_builds_on_it_trains_to_the_weights_of_gloo(self):
+        done = self.run_ranks("backend_models", 2)
+        self.assertEqual(done.returncode, 0, self.transcript)
+        self.assertEqual(done.stdout.count("equal:"), 7, self.transcript)
+
+    def test_a_killed_rank_is_named_on_every_rank_within_a_second(self):
+        with harness.scratch() as folder:
+            done = self.run_ranks("backend_death", 3, "--shutdown-timeout=10", DEATH=os.path.join(folder, "died"))
+        told = re.findall(r"told after ([\d.]+) s: (.*)", done.stdout)
+        self.assertEqual(len(told), 2, self.transcript)
+        for seconds, text in told:
+            self.assertIn("rank 1 was lost", text)
+            self.assertLess(float(seconds), 1)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each call of torch.distributed on the backend "ddprun" and on gloo, in one job: the same results."""
+import gc
+import os
+import sys
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+dist.init_process_group("cpu:ddprun,cuda:gloo", timeout=timedelta(seconds=20))  # no import of ddprun's before
+rank, size = dist.get_rank(), dist.get_world_size()
+gloo = dist.new_group(backend="gloo")
+OURS = None  # the default group
+from ddprun.torch.backend import Backend, _elements_of  # noqa: E402
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int8, torch.uint8, torch.int32, torch.int64]
+NOT_GLOOS = [torch.int16, torch.bool, torch.complex64, torch.float8_e4m3fn]
+SIZES = [1, 1000, 40_007]
+num_compared = 0
+
+
+def values(dtype, shape, seed=0):
+    """Small whole numbers: sums and products of three ranks are exact in each dtype."""
+    generator = torch.Generator().manual_seed(100 * seed + rank)
+    numbers = torch.randint(0, 3, shape if isinstance(shape, tuple) else (shape,), generator=generator)
+    return numbers.bool() if dtype is torch.bool else numbers.to(dtype)
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit("rank %d: wrong: %s" % (rank, what))
+
+
+def same(ours, theirs, what):
+    global num_compared
+    num_compared += 1
+    for one, other in zip(ours, theirs):
+        expect(one.dtype == other.dtype and one.shape == other.shape and
+               torch.equal(one.view(torch.uint8) if one.dtype == torch.float8_e4m3fn else one,
+                           other.view(torch.uint8) if one.dtype == torch.float8_e4m3fn else other),
+               "%s: %s, not %s" % (what, one.reshape(-1)[:8], other.reshape(-1)[:8]))
+
+
+def compared(what, call):
+    """call(group) returns tensors."""
+    same(call(OURS), call(gloo), what)
+
+
+def raises(call, *texts):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        for text in texts:
+            expect(text in str(error), "%r not in %r" % (text, str(error)))
+    else:
+        sys.exit("no error: " + texts[0])
+
+
+# -- reductions
+def reductions():
+    for dtype in FLOATS + INTEGERS:
+        ops = [ReduceOp.SUM, ReduceOp.PRODUCT, ReduceOp.MIN, ReduceOp.MAX]
+        ops += [] if dtype.is_floating_point else [ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR]
+        for op in ops:
+            for count in SIZES:
+                def all_reduce(group):
+                    tensor = values(dtype, count)
+                    dist.all_reduce(tensor, op, group=group)
+                    return [tensor]
+
+                def reduce(group):
+                    tensor = values(dtype, count)
+                    dist.reduce(tensor, 1, op, group=group)
+                    return [tensor] if rank == 1 else []
+
+                compared("all_reduce %s %s %d" % (dtype, op, count), all_reduce)
+                compared("reduce %s %s %d" % (dtype, op, count), reduce)
+    for count in SIZES:
+        def reduce_scatter(group):
+            output = torch.empty(count)
+            dist.reduce_scatter_tensor(output, values(torch.float32, size * count), group=group)
+            return [output]
+        compared("reduce_scatter_tensor", reduce_scatter)
+    tensor = values(torch.float32, 7)
+    mean = sum(torch.randint(0, 3, (7,), generator=torch.Generator().manual_seed(r)) for r in range(size)) / size
+    dist.all_reduce(tensor, ReduceOp.AVG)
+    expect(torch.equal(tensor, mean), "average")
+    raises(lambda: dist.all_reduce(torch.ones(1), ReduceOp.BAND), "BAND with non-integral dtype")
+    raises(lambda: dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0)), "PREMUL_SUM")
+
+
+def what_gloo_lacks():
+    for dtype in (torch.int16, torch.complex64, torch.complex128):
+        for op in (ReduceOp.SUM,) if dtype.is_complex else (ReduceOp.SUM, ReduceOp.PRODUCT):
+            parts = [torch.full((3,), r + 2).to(dtype) * (1j if dtype.is_complex else 1) for r in range(size)]
+            tensor = parts[rank].clone()
+            dist.all_reduce(tensor, op)
+            wanted = parts[0].clone()
+            for part in parts[1:]:
+                wanted = wanted + part if op == ReduceOp.SUM else wanted * part
+            expect(torch.equal(tensor, wanted), "all_reduce %s %s" % (dtype, op))
+    flags = torch.tensor([rank == 1, False, True])
+    dist.all_reduce(flags)
+    expect(flags.tolist() == [True, False, True], "a sum of bool is any")
+    outputs = torch.empty(2, dtype=torch.int16)
+    dist.reduce_scatter_tensor(outputs, torch.arange(2 * size, dtype=torch.int16), op=ReduceOp.BOR)
+    expect(outputs.tolist() == [2 * rank, 2 * rank + 1], "reduce_scatter of int16")
+    parts = [torch.full((2,), float(r)) for r in range(size)]
+    output = torch.empty(2)
+    dist.reduce_scatter(output, parts)
+    expect(output.tolist() == [float(rank * size)] * 2, "reduce_scatter of a list")
+
+
+# -- movement
+def movement():
+    for dtype in FLOATS + INTEGERS + NOT_GLOOS:
+        for count in SIZES:
+            own = values(dtype, count)
+
+            def broadcast(group):
+                tensor = own.clone()
+                dist.broadcast(tensor, 2, group=group)
+                return [tensor]
+
+            def all_gather(group):
+                parts = [torch.empty_like(own) for _ in range(size)]
+                dist.all_gather(parts, own, group=group)
+                return parts
+
+            def into_one(group):
+                whole = torch.empty(size * count, dtype=dtype)
+                dist.all_gather_into_tensor(whole, own, group=group)
+                return [whole]
+
+            def gather(group):
+                parts = [torch.empty_like(own) for _ in range(size)] if rank == 1 else None
+                dist.gather(own, parts, dst=1, group=group)
+                return parts or []
+
+            def scatter(group):
+                part = torch.empty_like(own)
+                parts = [own + r if dtype not in (torch.bool, torch.float8_e4m3fn) else own for r in range(size)]
+                dist.scatter(part, parts if rank == 1 else None, src=1, group=group)
+                return [part]
+
+            for call in (broadcast, all_gather, into_one, gather, scatter):
+                if dtype in NOT_GLOOS:
+                    check_alone(call, own)
+                else:
+                    compared("%s %s %d" % (call.__name__, dtype, count), call)
+
+    def uneven(group):
+        rows = values(torch.float32, (size * 2 + 1, 3), 1)
+        sent = [1] * (size - 1) + [size + 2]
+        got = [1] * size if rank != size - 1 else [size + 2] * size
+        whole = torch.empty(sum(got), 3)
+        dist.all_to_all_single(whole, rows, got, sent, group=group)
+        return [whole]
+
+    def even(group):
+        whole = torch.empty(2 * size, 3)
+        dist.all_to_all_single(whole, values(torch.float32, (2 * size, 3), 2), group=group)
+        return [whole]
+
+    def listed(group):
+        outputs = [torch.empty(r + rank + 1) for r in range(size)]
+        dist.all_to_all(outputs, [values(torch.float32, r + rank + 1, 3) for r in range(size)], group=group)
+        return outputs
+
+    compared("all_to_all_single, uneven", uneven)
+    compared("all_to_all_single", even)
+    same(listed(OURS), [torch.randint(0, 3, (r + rank + 1,), generator=torch.Generator().manual_seed(300 + r)).float()
+                        for r in range(size)], "all_to_all")
+
+    def objects(group):
+        found = [None] * size
+        dist.all_gather_object(found, {"rank": rank, "text": "x" * rank}, group=group)
+        expect([each["rank"] for each in found] == list(range(size)), "all_gather_object")
+        return []
+    compared("objects", objects)
+
+
+def check_alone(call, own):
+    """Dtypes that gloo hasn't: rank 1's or 2's bytes have come."""
+    found = call(OURS)
+    everyone = [torch.empty_like(own).view(torch.uint8) for _ in range(size)]
+    dist.all_gather(everyone, own.view(torch.uint8), group=gloo)
+    bytes_of = [each.contiguous().view(torch.uint8).reshape(-1) for each in found]
+    if call.__name__ == "broadcast":
+        expect(torch.equal(bytes_of[0], everyone[2].reshape(-1)), "broadcast %s" % own.dtype)
+    elif call.__name__ in ("all_gather", "into_one", "gather") and found:
+        expect(torch.equal(torch.cat(bytes_of), torch.cat(everyone).reshape(-1)), "%s %s" % (call.__name__, own.dtype))
+
+
+def layouts():
+    """Tensors that are not contiguous, and several at once."""
+    def transposed(group):
+        tensor = values(torch.float32, (4, 6)).t()
+        dist.all_reduce(tensor, group=group)
+        columns = values(torch.float32, (4, 6))[:, ::2]
+        dist.broadcast(columns, 0, group=group)
+        return [tensor, columns]
+    found = transposed(OURS)
+    wanted = [torch.empty(0), torch.empty(0)]
+    dist.all_reduce(contiguous := values(torch.float32, (4, 6)).t().contiguous(), group=gloo)
+    dist.broadcast(columns := values(torch.float32, (4, 6))[:, ::2].contiguous(), 0, group=gloo)
+    wanted = [contiguous, columns]
+    same(found, wanted, "not contiguous")
+    whole = torch.zeros(size, 4)
+    dist.all_gather(list(whole.split(1)), values(torch.float32, (1, 4)))
+    expect(torch.equal(whole[rank], values(torch.float32, 4)), "all_gather into rows of one tensor")
+
+    def coalesced(group):
+        tensors = [values(torch.float32, 5), values(torch.int64, 3), values(torch.float32, 40_001)]
+        floats = [tensors[0], tensors[2]]
+        with dist._coalescing_manager(group=group, async_ops=True) as manager:
+            for tensor in floats:
+                dist.all_reduce(tensor, group=group)
+        manager.wait()
+        return floats
+    compared("coalesced", coalesced)
+
+    def sparse(group):
+        indices = torch.tensor([[rank, 3]])
+        tensor = torch.sparse_coo_tensor(indices, torch.ones(2, 2) * (rank + 1), (5, 2))
+        dist.all_reduce(tensor, group=group)
+        return [tensor.to_dense()]
+    compared("sparse", sparse)
+
+
+# -- work, messages, groups
+def works():
+    first, second = torch.full((40_000,), 1.0), torch.full((10,), 2.0)
+    work, later = dist.all_reduce(first, async_op=True), dist.all_reduce(second, async_op=True)
+    expect(later.wait() and work.is_completed() and work.is_success(), "works end in order")
+    expect(first[-1] == size and second[-1] == 2 * size, "their results")
+    expect(work.result()[0] is first or torch.equal(work.result()[0], first), "the result")
+    seen = threading.Event()
+    future = dist.all_reduce(torch.ones(5), async_op=True).get_future()
+    future.then(lambda done: seen.set() if done.value()[0][0] == size else None)
+    expect(torch.equal(future.wait()[0], torch.full((5,), float(size))) and seen.wait(10), "a future")
+    late = torch.zeros(3)
+    if rank == 0:
+        work = dist.irecv(late, 1)
+        expect(not work.is_completed(), "nothing was sent")
+        raises(lambda: work.wait(timedelta(milliseconds=50)), "has not ended within")
+        dist.barrier()
+        work.wait()
+        expect(work.is_completed() and late[2] == 7, "a message")
+    else:
+        dist.barrier()
+        if rank == 1:
+            dist.send(torch.full((3,), 7.0), 0)
+    dist.barrier(async_op=True).wait()
+    dist.monitored_barrier(timeout=timedelta(seconds=20))
+
+
+def other_threads():
+    """Rank 1 comes to the sum once another thread of rank 0 has told it so. That thread runs while rank 0 waits."""
+    comm = dist.group.WORLD._get_backend(torch.device("cpu"))._comm
+    tensor, word = torch.ones(3), torch.ones(1)
+    buffer = _elements_of(tensor)
+    if rank == 0:
+        gate, interval = threading.Lock(), sys.getswitchinterval()
+        gate.acquire()
+        thread = threading.Thread(target=lambda: (gate.acquire(), dist.send(word, 1, group=gloo)))
+        thread.start()
+        sys.setswitchinterval(100)  # from here on only who waits lets others run
+        gate.release()
+    elif rank == 1:
+        dist.recv(word, 0, group=gloo)
+    comm.run("all_reduce", buffer, 0)
+    if rank == 0:
+        sys.setswitchinterval(interval)
+        thread.join()
+    expect(tensor[0] == size, "the sum")
+
+
+def stores():
+    """Groups of threads over a store of this process, and over one that was written in Python."""
+    class Own(dist.Store):
+        def __init__(self):
+            super().__init__()
+            self.inner = dist.HashStore()
+            for name in ("set", "get", "add", "compare_set", "check", "wait"):
+                setattr(self, name, getattr(self.inner, name))
+
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    for store in (dist.HashStore(), Own()):
+        tensors = [torch.ones(3), torch.ones(3)]
+
+        def run(place):
+            Backend(store, place, 2, timedelta(seconds=20)).allreduce([tensors[place]], options)
+
+        threads = [threading.Thread(target=run, args=(place,)) for place in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect(tensors[0][0] == 2 and tensors[1][0] == 2, "a sum of threads")
+    raises(lambda: Backend(dist.HashStore(), 0, 3, timedelta(milliseconds=200)), "timeout", "did not come: 1, 2")
+
+
+def forked():
+    """A process forked from a rank, a data loader's, takes nothing along when it goes."""
+    child = os.fork()
+    if child == 0:
+        dist.group.WORLD._get_backend(torch.device("cpu"))._close()
+        os._exit(0)
+    expect(os.waitpid(child, 0)[1] == 0, "its end")
+    dist.barrier()
+
+
+def messages():
+    if rank == 0:
+        for tag in (5, 3):
+            dist.send(torch.full((30_000,), float(tag)), 1, tag=tag)
+        total = 0
+        for _ in range(size - 1):
+            tensor = torch.zeros(4)
+            source = dist.recv(tensor, tag=9)
+            expect(tensor[3] == source, "who sent it")
+            total += source
+        expect(total == size * (size - 1) // 2, "a message of each")
+    elif rank == 1:
+        tensor = torch.empty(30_000)
+        for tag in (3, 5):
+            dist.recv(tensor, 0, tag=tag)
+            expect(tensor[-1] == tag, "a message of its tag")
+    if rank != 0:
+        dist.send(torch.full((4,), float(rank)), 0, tag=9)
+    sent, received = torch.full((60_000,), float(rank)), torch.empty(60_000)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, (rank + 1) % size),
+                                        dist.P2POp(dist.irecv, received, (rank - 1) % size)]):
+        work.wait()
+    expect(received[-1] == (rank - 1) % size, "batch_isend_irecv")
+
+
+def groups():
+    pair = dist.new_group([0, 2])
+    other = dist.new_group([1, 2], backend="ddprun")
+    for members, group in (([0, 2], pair), ([1, 2], other)):
+        if rank in members:
+            tensor = torch.ones(3)
+            dist.all_reduce(tensor, group=group)
+            expect(tensor[0] == 2, "a sub-group")
+            expect(group._get_backend(torch.device("cpu")).name() == "ddprun", "its backend")
+    halves = dist.split_group(split_ranks=[[0], list(range(1, size))])
+    if rank > 0:
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=halves)
+        expect(tensor[0] == size - 1, "split_group")
+    part = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    expect(part.name() == "ddprun" and part.supports_splitting, "the backend itself")
+    from torch.distributed import _functional_collectives as functional
+    expect(functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD)[0] == size, "functional collectives")
+
+
+def wrapped():
+    """PyTorch's wrapper compares the ranks' calls first, and tells how they differ."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    group = dist.new_group(backend="ddprun")
+    dist.set_debug_level(dist.DebugLevel.OFF)
+    gc.collect()
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    expect(tensor[0] == size, "a sum under DETAIL")
+    raises(lambda: dist.all_reduce(torch.ones(3 + rank), group=group), "mismatch", "allreduce".upper())
+
+
+def unequal():
+    """Ranks that call different things hear of it, and the group is over."""
+    call = dist.all_reduce if rank == 0 else lambda tensor, group: dist.broadcast(tensor, 1, group=group)
+    group = dist.new_group(backend="ddprun")
+    raises(lambda: call(torch.ones(3), group=group), "different calls", "all_reduce", "broadcast")
+    group, aborted = dist.new_group(backend="ddprun"), dist.new_group(backend="ddprun")
+    if rank == 0:
+        aborted.abort()
+    else:
+        raises(lambda: dist.all_reduce(torch.ones(1), group=aborted), "rank 0 aborted")
+    if rank == 0:
+        raises(lambda: dist.monitored_barrier(group, timedelta(milliseconds=300), wait_all_ranks=True),
+               "Ranks 1, 2 failed to pass monitoredBarrier in 300 ms")
+    dist.barrier(gloo)
+
+
+for part in (reductions, what_gloo_lacks, movement, layouts, works, other_threads, stores, forked, messages, groups, wrapped, unequal):
+    part()
+dist.barrier(gloo)
+if rank == 0:
+    print("compared", num_compared, flush=True)
+dist.destroy_process_group()
