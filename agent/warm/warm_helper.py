@@ -31,7 +31,8 @@ import time
 AGENT, FIRST_WORKER = 3, 5  # descriptors of the warden, whose cgroup is 4; 3 is the agent's here
 REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
 SPAWN_ERROR = struct.Struct("=iI")
-AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP = 2, 3, 5, 6  # protocol.h's Stage
+AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP, FRESH = 2, 3, 5, 6, 7  # protocol.h's Stage
+OTHER_CPUS, OTHER_PYTHON_VARIABLES, OTHER_VARIABLES, NO_SOURCE = 1, 2, 3, 4  # protocol.h's Fresh
 PDEATHSIG, SET_NAME, SET_PTRACER, SET_MM, SET_MM_ARG_END = 1, 15, 0x59616D61, 35, 9  # prctl(2)
 libc = ctypes.CDLL(None, use_errno=True)
 agent_pid = os.getppid()
@@ -321,7 +322,7 @@ class Helper:
         gc.collect()
         gc.freeze()  # a collection would write to pages that the workers share
         show_as([f"ddprun-warm: {len(sys.modules)} modules"])
-        answer(self.agent, ready=len(sys.modules))
+        answer(self.agent, ready=len(sys.modules), of=len(self.options["modules"]) + len(self.names))
 
     def serve(self):
         """Returns in a worker: its arguments, and the descriptor to close when it runs."""
@@ -439,6 +440,10 @@ class Failed(Exception):
     """The worker can't run as it is told. `stage` is protocol.h's."""
 
 
+class Fresh(Exception):
+    """The worker is to be a fresh Python. Its argument is protocol.h's."""
+
+
 def step(stage, function, *arguments):
     try:
         return function(*arguments)
@@ -485,10 +490,12 @@ def become(warden, began_with, changed):
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         arguments = strings[:num_arguments]
         environment = dict(string.partition(b"=")[::2] for string in strings[num_arguments:])
-        # A library that is imported already has counted other CPUs.
-        counts = is_bound and not environment.get(b"OMP_NUM_THREADS")
-        source = None if counts else source_of(arguments, environment, began_with, changed)
-        if source is None:
+        try:
+            if is_bound and not environment.get(b"OMP_NUM_THREADS"):
+                raise Fresh(OTHER_CPUS)  # a library that is imported already has counted them
+            source = source_of(arguments, environment, began_with, changed)
+        except Fresh as why:
+            os.write(told, SPAWN_ERROR.pack(why.args[0], FRESH))
             step(AT_EXEC, os.execve, arguments[0], arguments, environment)  # `told` is closed by it
         os.environb.clear()
         os.environb.update(environment)
@@ -516,28 +523,27 @@ def program_at(arguments):
 
 
 def source_of(arguments, environment, began_with, changed):
-    """The script's text, or nothing for a module. None: the worker is to be a fresh Python."""
+    """The script's text, or nothing for a module. Raises Fresh."""
     before = {os.fsencode(name): os.fsencode(value) for name, value in began_with.items()}
     for name in {*before, *environment}:  # Python read these when it began
         if name.startswith(b"PYTHON") and environment.get(name) != before.get(name):
-            return None
+            raise Fresh(OTHER_PYTHON_VARIABLES)
     for name in map(os.fsencode, changed):  # an import set it: from another beginning it might set something else
         if environment.get(name) != before.get(name):
-            return None
+            raise Fresh(OTHER_VARIABLES)
     words = [os.fsdecode(argument) for argument in arguments]
     at = program_at(words)
-    if at >= len(words):
-        return None
-    if words[at] == "-m":
-        return b"" if at + 1 < len(words) else None
+    if words[at:at + 1] == ["-m"] and at + 1 < len(words):
+        return b""
     try:
-        if not stat.S_ISREG(os.stat(words[at]).st_mode):
-            return None  # a pipe can be read once
-        with open(words[at], "rb") as file:
-            source = file.read()
-        return None if b"\0" in source else source  # compiled, or an archive
+        if at < len(words) and stat.S_ISREG(os.stat(words[at]).st_mode):  # a pipe can be read once
+            with open(words[at], "rb") as file:
+                source = file.read()
+            if b"\0" not in source:  # compiled, or an archive
+                return source
     except OSError:
-        return None  # Python says what is wrong
+        pass  # Python says what is wrong
+    raise Fresh(NO_SOURCE)
 
 
 def reseed():
