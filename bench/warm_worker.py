@@ -21,6 +21,7 @@ def first_step_done(folder, *crash):
     restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
     say(f"{restarts}.{dist.get_rank()}")
     if crash and restarts == "0":
+        time.sleep(3)  # ranks that crash have trained for longer than that
         dist.barrier()
         if dist.get_rank() == 1:
             say("death")

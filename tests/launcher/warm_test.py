@@ -60,6 +60,29 @@ else:
         print(json.dumps({"said": [f"{attempt} {warm}", other], **family.use()}), file=file)
     sys.exit(attempt < last)
 '''
+# Each of three rounds waits until the next one's workers are there. The first one of two ends them, the second one not.
+AHEAD = r'''
+import os, signal, sys
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+def waiting():
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment, open(f"/proc/{pid}/stat") as stat:
+                if title.read().startswith("ddprun-warm: waits") and os.environ["IMPORTS"] in environment.read():
+                    found[int(pid)] = int(stat.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass
+    return found
+while len(found := waiting()) < 3 and attempt < 2:
+    pass
+print("round", attempt, "warm_probe" in sys.modules, os.getpid(), *found, flush=True)
+if attempt == 0:
+    between, = [pid for pid, parent in found.items() if parent not in found]
+    warden, = [pid for pid, parent in found.items() if parent == between]
+    os.kill(warden, signal.SIGKILL)
+sys.exit(attempt < 2)
+'''
 PROBE = "import os\nwith open(os.environ['IMPORTS'], 'a') as file:\n    file.write(f'{os.getpid()}\\n')\n"
 
 
@@ -261,6 +284,15 @@ sys.exit(round != 2)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
             found = re.search(r"^ddprun_warm_helper_resident_memory_bytes (\d+)$", page.read().decode(), re.M)
         self.assertGreater(int(found[1]), 1_000_000)
+
+    def test_the_next_round_s_workers_are_there_before_it(self):
+        done = self.run_warm(AHEAD, "--max-restarts=2", "--max-restart-delay=0")
+        self.assertEqual((done.returncode, done.text.count("--preload:")), (0, 0), done.text)
+        rounds = [line.split()[1:] for line in done.stdout.splitlines()]
+        self.assertEqual([words[:2] for words in rounds], [["0", "True"], ["1", "True"], ["2", "True"]])
+        self.assertNotIn(rounds[1][2], rounds[0][3:])
+        self.assertIn(rounds[2][2], rounds[1][3:])
+        harness.wait_until(lambda: not self.processes(), "all processes of the job have ended")
 
     def test_how_workers_began_is_told(self):
         script = ("import os, sys\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
