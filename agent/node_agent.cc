@@ -90,6 +90,7 @@ void NodeAgent::warn(membership::Preempted warning) { handle(event::Warned{std::
 AgentMetrics NodeAgent::metrics() {
   AgentMetrics all = reporter_.metrics();
   all.connected = linked_;
+  all.warm_helper_bytes = rounds_.warm_helper_bytes();
   if (rounds_.has_parked()) {
     all.num_parked = static_cast<std::size_t>(options_.environment.num_workers);
   }

@@ -68,6 +68,7 @@ WorkerGroupEvents RoundRunner::group_events() {
 
 void RoundRunner::spawn(const membership::StartRound& round) {
   workers_.begin(round);
+  warming_ = {};
   reporter_.count_round(false);
   if (const std::string why = why_unfit(); !why.empty()) return refuse(why);
   reporter_.round_began(round);
@@ -125,9 +126,16 @@ void RoundRunner::start_warm_helper() {
 void RoundRunner::start_when_warm(const membership::StartRound& round) {
   if (!warm_ || !warm_->is_loading()) return start_workers(round);
   spawn_later_ = round;
-  warm_->when_loaded([this, weak = std::weak_ptr(warm_)] {
-    if (!weak.expired()) spawn_later();
+  warm_->when_loaded([this, weak = std::weak_ptr(warm_), since = Clock::now()] {
+    if (weak.expired()) return;
+    warming_ = Clock::now() - since;
+    spawn_later();
   });
+}
+
+std::optional<std::size_t> RoundRunner::warm_helper_bytes() const {
+  const pid_t pid = warm_ ? warm_->pid() : 0;
+  return pid != 0 ? resident_bytes(pid) : std::nullopt;
 }
 
 void RoundRunner::leave() {
@@ -137,6 +145,7 @@ void RoundRunner::leave() {
 }
 
 void RoundRunner::go_on(const membership::StartRound& round) {
+  warming_ = {};
   reporter_.count_round(true);
   reporter_.round_began(round);
   if (const auto failure = workers_.go_on(round, kept_.go_on())) {
@@ -194,7 +203,14 @@ bool RoundRunner::place_parked(const membership::StartRound& round) {
 void RoundRunner::all_run() {
   talk_.workers_run(workers_.pids());
   reporter_.workers_run(workers_.started());
-  say_(event::WorkersRunning{talk_.round()});
+  membership::WorkersRunning running{talk_.round()};
+  running.warming_us = std::chrono::duration_cast<std::chrono::microseconds>(warming_).count();
+  for (const auto& why : workers_.why_cold()) {
+    if (!why) continue;
+    running.num_warm += why->empty();
+    if (running.cold.empty()) running.cold = *why;
+  }
+  say_(running);
 }
 
 void RoundRunner::worker_failed(membership::WorkerFailure failure, Clock::time_point at) {

@@ -46,6 +46,8 @@ class RoundRunner {
   // No round comes any more: the warden of parked workers kills them.
   void leave();
   bool has_parked() const { return parked_ != nullptr; }
+  // In RAM; nullopt: there is none.
+  std::optional<std::size_t> warm_helper_bytes() const;
 
  private:
   WorkerGroupEvents group_events();
@@ -73,6 +75,7 @@ class RoundRunner {
   KeptWorkers kept_;
   std::unique_ptr<ParkedWorkers> parked_;  // set: a spare's, or being dismissed
   std::shared_ptr<WarmHelper> warm_;       // second owner: its waits. Null: none is wanted
+  Clock::duration warming_{};              // the round's workers waited so long for it
   std::shared_ptr<OrphanSweep> sweep_;     // second owner: its wait
   std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone, or warm_ is ready
   bool stop_later_ = false;                            // likewise: WorkersGone is due

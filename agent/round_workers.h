@@ -68,6 +68,7 @@ class RoundWorkers {
   bool any_ended_well() const { return group_ && group_->any_ended_well(); }
   std::vector<pid_t> pids() const;
   std::vector<pid_t> started() const { return group_->started(); }  // there are some
+  std::vector<std::optional<std::string>> why_cold() const { return group_->why_cold(); }
   bool look(std::uint64_t round, int global_rank,
             const std::function<void(LastOutput)>& done) const;
 

@@ -76,6 +76,22 @@ void explain_start_failure(const warden::Report& report, const WorkerSpec& worke
   }
 }
 
+// For a worker that the helper has forked; empty: it is warm.
+std::string why_fresh(const warden::Report& report) {
+  if (report.stage != warden::Stage::kFresh) return "";
+  switch (static_cast<warden::Fresh>(report.error_number)) {
+    case warden::Fresh::kCpus:
+      return "it is bound to CPUs, and OMP_NUM_THREADS is not set";
+    case warden::Fresh::kPythonVariables:
+      return "its PYTHON… variables are not the helper's";
+    case warden::Fresh::kVariables:
+      return "a variable that an import has set differs";
+    case warden::Fresh::kProgram:
+      return "its program is no source text";
+  }
+  return "it is a fresh Python";
+}
+
 using warden::Report;
 using warden::ReportType;
 using warden::RequestType;
@@ -93,6 +109,7 @@ struct Worker {
   WorkerSpec spec;
   WorkerState state = WorkerState::kWaiting;
   pid_t pid = 0;
+  std::optional<std::string> why_cold;   // as WorkerGroup::why_cold() has it
   std::shared_ptr<WorkerOutput> output;  // second owner: its reads under way
 };
 
@@ -130,6 +147,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
   std::vector<pid_t> pids() const;
   std::vector<pid_t> started() const;
+  std::vector<std::optional<std::string>> why_cold() const;
   void signal(int signal_number);
   void ask_to_leave(int signal_number);
   void close();
@@ -144,7 +162,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
     return {worker.spec.local_rank, worker.spec.global_rank, node_rank_};
   }
   void on_report(const Report& report);
-  void on_started(Worker& worker, pid_t pid);
+  void on_started(Worker& worker, const Report& report);
   void on_not_started(Worker& worker, const Report& report);
   void on_exited(Worker& worker, int wait_status, Clock::time_point at);
   void on_warden_gone(int wait_status);
@@ -172,6 +190,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::shared_ptr<RoundLogs> logs_;        // null: no files. Second owners: the workers' outputs
   std::shared_ptr<WardenProcess> warden_;  // second owner: its waits under way
   std::shared_ptr<OrphanSweep> orphan_sweep_;  // likewise
+  std::string why_cold_;                       // all workers; empty: each says it by itself
   UniqueFd null_fd_;
   boost::asio::steady_timer spare_timer_;  // of those whose parents are to end them
   boost::asio::steady_timer grace_timer_;
@@ -215,6 +234,7 @@ void WorkerGroup::Impl::launch_warden() {
       options_.warden_path.empty() ? WardenProcess::default_path() : options_.warden_path;
   warden_ = WardenProcess::launch(io_, path, options_.socket_directory, std::move(events),
                                   options_.cgroup.get(), options_.warm, options_.num_warm);
+  if (options_.warm != nullptr) why_cold_ = options_.warm->why_cold();
 }
 
 void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
@@ -400,6 +420,14 @@ std::vector<pid_t> WorkerGroup::Impl::started() const {
   return pids;
 }
 
+std::vector<std::optional<std::string>> WorkerGroup::Impl::why_cold() const {
+  std::vector<std::optional<std::string>> all;
+  for (const Worker& worker : workers_) {
+    all.push_back(worker.pid == 0 ? std::nullopt : worker.why_cold);
+  }
+  return all;
+}
+
 void WorkerGroup::Impl::close() {
   closed_ = true;
   spare_timer_.cancel();
@@ -431,7 +459,7 @@ void WorkerGroup::Impl::on_report(const Report& report) {
   Worker& worker = workers_[report.worker];
   switch (report.type) {
     case ReportType::kStarted:
-      return on_started(worker, report.pid);
+      return on_started(worker, report);
     case ReportType::kNotStarted:
       return on_not_started(worker, report);
     case ReportType::kExited:
@@ -443,8 +471,11 @@ void WorkerGroup::Impl::on_report(const Report& report) {
   }
 }
 
-void WorkerGroup::Impl::on_started(Worker& worker, pid_t pid) {
-  worker.pid = pid;
+void WorkerGroup::Impl::on_started(Worker& worker, const Report& report) {
+  worker.pid = report.pid;
+  if (options_.warm != nullptr) {
+    worker.why_cold = why_cold_.empty() ? why_fresh(report) : why_cold_;
+  }
   worker.state = WorkerState::kRunning;
   --num_unanswered_;
   ++num_running_;
@@ -496,6 +527,7 @@ membership::WorkerFailure WorkerGroup::Impl::describe(const Worker& worker) cons
   failure.node_rank = node_rank_;
   failure.host = host_name();
   failure.pid = worker.pid;
+  if (const auto& why = worker.why_cold) failure.start = why->empty() ? "warm" : "cold: " + *why;
   if (worker.output) failure.last_lines = worker.output->last_lines();
   return failure;
 }
@@ -668,6 +700,7 @@ bool WorkerGroup::look(int global_rank, const std::function<void(LastOutput)>& d
 }
 std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
 std::vector<pid_t> WorkerGroup::started() const { return impl_->started(); }
+std::vector<std::optional<std::string>> WorkerGroup::why_cold() const { return impl_->why_cold(); }
 void WorkerGroup::ask_to_leave(int signal_number) { impl_->ask_to_leave(signal_number); }
 void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 

@@ -145,6 +145,10 @@ class WorkerGroup {
   // The same with workers that have ended in this round; 0: not started in it.
   std::vector<pid_t> started() const;
 
+  // By local rank: why it began without its imports (docs/warm.md); empty: it has them. nullopt:
+  // it has not begun in this round, or nobody asked for that.
+  std::vector<std::optional<std::string>> why_cold() const;
+
   // The workers are asked to leave: from now on one that exits with 75 has left in order, no
   // failure. The first call sends the signal to those that have a handler for it (docs/warden.md).
   void ask_to_leave(int signal_number);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows about workers that begin with their imports done (docs/warm.md)."""
+import functools
 import os
 import subprocess
 import tempfile
@@ -9,45 +10,69 @@ import measure
 from measure import program, torchrun
 from row import OURS, Goal, Row
 
-WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "warm_worker.py")
+WORKER, FRAMEWORKS = (os.path.join(measure.HERE, name) for name in ("warm_worker.py", "warm_frameworks.py"))
 TRIES = 10
-PRELOAD = "--preload=torch,torch._dynamo,torch.distributed.fsdp,torch.nn.parallel.distributed"
+PRELOAD = ["--preload=torch,torch._dynamo,torch.distributed.fsdp,torch.nn.parallel.distributed"]
+CRASH = ["--nproc_per_node=2", "--max-restarts=1"]
+PORT = 29400
 
 
-def sides(flags, measured):
+def sides(flags, measured, script=(WORKER,), preload=lambda: PRELOAD):
     """torchrun's jobs come back from a restart in some tries only (docs/torchrun.md): a try that fails is not measured."""
     def theirs():
         for attempt in range(TRIES):
             try:
-                return measured([*torchrun(), "--standalone", *flags, WORKER])
+                return measured([*torchrun(), *flags, *script])
             except (RuntimeError, subprocess.TimeoutExpired):
                 if attempt + 1 == TRIES:
                     raise
-    ours = [program("ddprun"), "--standalone", *flags]
-    python = ["--no-python", measure.PYTHON, "-u", WORKER]
-    return {OURS: lambda: measured([*ours, PRELOAD, *python]),
+    ours = [program("ddprun"), *flags]
+    python = ["--no-python", measure.PYTHON, "-u", *script]
+    return {OURS: lambda: measured([*ours, *preload(), *python]),
             "without --preload": lambda: measured([*ours, *python]),
             "torchrun": theirs}
 
 
+def said_in(directory):
+    """The times that workers have said, in nanoseconds."""
+    said = {}
+    for name in os.listdir(directory):
+        with open(os.path.join(directory, name), encoding="ascii") as file:
+            said[name] = int(file.read())
+    return said
+
+
 def run(argv, *more):
-    """A function that reads a time that a worker has said, in nanoseconds."""
     with tempfile.TemporaryDirectory() as directory:
         begun = time.monotonic_ns()
         argv = [*argv, directory, *more]
         done = subprocess.run(argv, env=measure.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True, timeout=100)
         measure.check(argv, done.returncode, done.stderr)
-        said = {}
-        for name in os.listdir(directory):
-            with open(os.path.join(directory, name), encoding="ascii") as file:
-                said[name] = int(file.read())
-        return begun, said
+        return begun, said_in(directory)
+
+
+def again_ms(said):
+    return {"ms": (max(at for name, at in said.items() if name.startswith("1.")) - said["death"]) / 1e6}
 
 
 def crash_to_step(argv):
-    _, said = run(argv, "crash")
-    return {"ms": (max(said["1.0"], said["1.1"]) - said["death"]) / 1e6}
+    return again_ms(run(argv, "crash")[1])
+
+
+def hosts_crash_to_step(argv):
+    """`argv` on each of two hosts."""
+    import netns
+    with netns.Hosts(2) as hosts, tempfile.TemporaryDirectory() as directory:
+        launchers = []
+        for host in hosts:
+            own = [word.format(first=hosts[0].address, own=host.address, is_host=int(host.index == 0)) for word in argv]
+            launchers.append(host.popen([*own, directory, "crash"], env=measure.environment(), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        for launcher in launchers:
+            error = launcher.communicate(timeout=100)[1]
+            measure.check(argv, launcher.returncode, error)
+        return again_ms(said_in(directory))
 
 
 def start_to_step(argv):
@@ -55,11 +80,32 @@ def start_to_step(argv):
     return {"ms": (max(said.values()) - begun) / 1e6}
 
 
+def framework_row(name):
+    script = (FRAMEWORKS, name)
+    kept = tempfile.TemporaryDirectory()  # until this process ends
+
+    @functools.cache
+    def preload():
+        """The list of a job before."""
+        flags = ["--preload=auto", f"--preload-cache={kept.name}"]
+        run([program("ddprun"), "--standalone", *CRASH, *flags, "--no-python", measure.PYTHON, "-u", *script])
+        return flags
+    return Row(f"warm-{name}", f"crash → first step of a script that trains with {name.capitalize()}, 2 ranks over gloo",
+               sides(["--standalone", *CRASH], crash_to_step, script, preload), [Goal("ms", 0.3, "without --preload")], repeats=3,
+               note="the modules are those that `--preload=auto` has found in a job before")
+
+
 def rows():
+    hosts = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=bench", f"--rdzv-endpoint={{first}}:{PORT}", "--local-addr={own}",
+             "--rdzv-conf=is_host={is_host},last_call_timeout=1"]
     return [
-        Row("warm", "crash → first DDP step, 2 ranks over gloo", sides(["--nproc_per_node=2", "--max-restarts=1"], crash_to_step),
+        Row("warm", "crash → first DDP step, 2 ranks over gloo", sides(["--standalone", *CRASH], crash_to_step),
             [Goal("ms", 200)], repeats=5,
             note="death of a rank → all ranks of the next round have done a step. The modules are those of docs/warm.md"),
-        Row("warm8", "start of 8 ranks → first DDP step", sides(["--nproc_per_node=8"], start_to_step),
+        Row("warm-hosts", "crash → first DDP step, 2 hosts × 2 ranks over gloo", sides([*hosts, *CRASH], hosts_crash_to_step),
+            [Goal("ms", 250)], repeats=5, note="as warm; hosts are network namespaces, which share the processor"),
+        Row("warm8", "start of 8 ranks → first DDP step", sides(["--standalone", "--nproc_per_node=8"], start_to_step),
             [Goal("ms", 0.3, "torchrun")], repeats=3, note="from the start of the launcher to the last rank's first step"),
+        framework_row("accelerate"),
+        framework_row("lightning"),
     ]

@@ -4,6 +4,7 @@
     warm_worker.py FOLDER [crash]
 """
 import os
+import signal
 import sys
 import time
 
@@ -12,22 +13,31 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def say(name):
-    with open(os.path.join(sys.argv[1], name), "w", encoding="ascii") as file:
-        file.write(str(time.monotonic_ns()))
+def first_step_done(folder, *crash):
+    def say(name):
+        with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+            file.write(str(time.monotonic_ns()))
+
+    restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    say(f"{restarts}.{dist.get_rank()}")
+    if crash and restarts == "0":
+        time.sleep(3)  # ranks that crash have trained for longer than that
+        dist.barrier()
+        if dist.get_rank() == 1:
+            say("death")
+            os._exit(1)
+        signal.pause()  # the others are stopped
 
 
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(16, 16))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model(torch.randn(4, 16)).sum().backward()
-optimizer.step()
-restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
-say(f"{restarts}.{dist.get_rank()}")
-if restarts == "0" and sys.argv[2:] == ["crash"]:
-    dist.barrier()
-    if dist.get_rank() == 1:
-        say("death")
-        os._exit(1)
-    time.sleep(600)  # the others are stopped
-dist.destroy_process_group()
+def main():
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(16, 16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 16)).sum().backward()
+    optimizer.step()
+    first_step_done(*sys.argv[1:])
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

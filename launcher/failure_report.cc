@@ -168,6 +168,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     line("rank", rank + " (local rank " + std::to_string(failure->local_rank) + ")");
     if (failure->pid > 0) line("pid", std::to_string(failure->pid));
     if (failure->ended_at > 0) line("time", utc(failure->ended_at));
+    if (!failure->start.empty()) line("start", failure->start);
     line("ended by", how_it_ended(*failure));
     if (!failure->note.empty()) line("note", failure->note);
     if (!failure->operation.empty()) line("operation", failure->operation);

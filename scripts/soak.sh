@@ -10,7 +10,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 only="" scale=100 write=no
-names=(restarts fuzz kills faults inplace quiet leaders gang-worlds journal-kills memory train worlds repeat)
+names=(restarts warm fuzz kills faults inplace quiet leaders gang-worlds journal-kills memory train worlds repeat)
 while [ $# -gt 0 ]; do
   case $1 in
     --only) only=${2:?--only needs a name}; shift 2 ;;
@@ -54,6 +54,9 @@ row() {
 n=$(count 100)
 row restarts "a gloo job of 2 ranks survives $n restarts in a row" $((120 + 20 * n)) \
   "$python" -B tests/pytorch/restarts_test.py "$n"
+n=$(count 1000)
+row warm "a gloo job of 2 ranks is restarted warm $n times in a row: each result is right, no process or memory is left" \
+  $((120 + 5 * n)) "$python" -B tests/pytorch/warm_restarts_test.py "$n"
 n=$(count 480)
 runs=$(count 10000000)
 row fuzz "each fuzzer for $n s, $runs runs in all or more" $((n * 10 + 600)) scripts/fuzz.sh "$n" 0 "$runs"

@@ -43,6 +43,9 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
+// Until ddprun-stacks is started: for that this process stands still, which is felt while workers
+// begin and ask its store.
+constexpr int kLooksBeforeStacks = 20;
 
 // kNone: "collective", of a kind that this version doesn't know.
 std::string collective_name(CollectiveKind kind) {
@@ -194,7 +197,8 @@ void HangMonitor::look_at_pages() {
 void HangMonitor::look() {
   const std::vector<pid_t> pids = events_.pids();
   std::vector<std::optional<RankSample>> samples(processes_.size());
-  if (!stacks_ && std::count(pids.begin(), pids.end(), 0) == 0) start_stacks();
+  const bool may_start_stacks = !stacks_ && looks_ >= kLooksBeforeStacks;
+  if (may_start_stacks && std::count(pids.begin(), pids.end(), 0) == 0) start_stacks();
   OutsideWork::Families families(processes_.size());
   const bool family_look = looks_++ % kLooksPerFamilyLook == 0;
   for (std::size_t i = 0; i < processes_.size(); ++i) {

@@ -54,6 +54,11 @@ void write_workers(TextWriter& out, const AgentMetrics& all) {
   out.sample({{"state", "running"}}, std::uint64_t{all.num_running});
   out.sample({{"state", "stopping"}}, std::uint64_t{all.num_stopping});
   out.sample({{"state", "parked"}}, std::uint64_t{all.num_parked});
+  if (all.warm_helper_bytes) {
+    out.single("ddprun_warm_helper_resident_memory_bytes", Type::kGauge,
+               "Memory of the warm helper that is in RAM; each warm worker counts it, too.",
+               *all.warm_helper_bytes);
+  }
   out.family("ddprun_worker_exits_total", Type::kCounter, "Workers that ended, by how.");
   constexpr std::array kKinds = {"success", "error", "signal", "out_of_memory", "stopped"};
   static_assert(kKinds.size() == kNumExitKinds);

@@ -86,6 +86,7 @@ struct AgentMetrics {
   int node_rank = -1;      // −1: it has had none yet
   std::uint64_t round = 0;
   std::size_t num_running = 0, num_stopping = 0, num_parked = 0;  // workers
+  std::optional<std::uint64_t> warm_helper_bytes;                 // in RAM; nullopt: there is none
   AgentCounts counts;
   NodeReading node;
   std::vector<std::optional<WorkerUse>> uses;       // by local rank

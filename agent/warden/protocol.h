@@ -17,7 +17,7 @@ inline constexpr int kCgroupFd = 4;  // the workers' cgroup, locked, where its n
 inline constexpr int kFirstWarmFd = 5;
 // The one file in the directory that is the warden's argument, if any: both go when it ends.
 inline constexpr char kSocketName[] = "agent.sock";
-inline constexpr uint32_t kVersion = 10;        // differs after a half-done installation
+inline constexpr uint32_t kVersion = 11;        // differs after a half-done installation
 inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 
 enum class RequestType : uint32_t {
@@ -53,7 +53,7 @@ inline constexpr int kMostSpawnFds = 5;
 
 enum class ReportType : uint32_t {
   kReady = 1,       // the warden is up: pid = its own
-  kStarted = 2,     // exec succeeded: worker, pid
+  kStarted = 2,     // exec succeeded: worker, pid; stage and error_number of kFresh
   kNotStarted = 3,  // worker, error_number, stage; nothing runs
   kExited = 4,      // worker, pid, wait_status; after kStarted
   kEmpty = 5,       // after kStop or kKill: no descendant is left
@@ -68,9 +68,18 @@ enum class Stage : uint32_t {
   kRequest = 4,
   kCpus = 5,
   kCgroup = 6,  // its own could not be entered
+  kFresh = 7,   // no error: a waiting child becomes a fresh program; error_number is a Fresh
 };
 
-// Into a new worker's pipe, which it closes otherwise when it runs.
+// Why a child that has imported modules does not run the worker itself.
+enum class Fresh : int32_t {
+  kCpus = 1,             // bound to CPUs without OMP_NUM_THREADS: libraries have counted others
+  kPythonVariables = 2,  // Python read others when it began
+  kVariables = 3,        // an import has set one that differs
+  kProgram = 4,          // no source text
+};
+
+// Into a new worker's pipe, which it closes otherwise when it runs. kFresh may come before that.
 struct SpawnError {
   int32_t error_number = 0;
   Stage stage = Stage::kNone;

@@ -244,9 +244,10 @@ class Warden {
  private:
   struct Worker {
     pid_t pid;
-    uint32_t index;  // the agent's
-    int exec_fd;     // −1 once the exec is decided
-    int pid_fd;      // watched by deaths_fd_; −1: there was no descriptor for it
+    uint32_t index;    // the agent's
+    int exec_fd;       // −1 once the exec is decided
+    int pid_fd;        // watched by deaths_fd_; −1: there was no descriptor for it
+    SpawnError fresh;  // as it said, with kFresh
   };
   enum class Mode { kServing, kStopping, kKilling };
 
@@ -511,7 +512,7 @@ void Warden::spawn(const Request& request, const int* fds, int own_cgroup_fd) {
   }
   has_children_ = true;
   Worker& worker = workers_[num_workers_++];
-  worker = {result.pid, request.worker, result.exec_fd, -1};
+  worker = {result.pid, request.worker, result.exec_fd, -1, {}};
   watch(worker.pid, &worker.pid_fd);
 }
 
@@ -633,18 +634,30 @@ void Warden::decide_execs() {
 void Warden::decide_exec(size_t position) {
   Worker& worker = workers_[position];
   SpawnError error{};
-  ssize_t size;
+  bool is_answer;
   do {
-    size = read(worker.exec_fd, &error, sizeof error);
-  } while (size < 0 && errno == EINTR);
+    ssize_t size;
+    do {
+      size = read(worker.exec_fd, &error, sizeof error);
+    } while (size < 0 && errno == EINTR);
+    is_answer = size == static_cast<ssize_t>(sizeof error);
+    if (!is_answer || error.stage != Stage::kFresh) break;
+    worker.fresh = error;
+    pollfd more{worker.exec_fd, POLLIN, 0};
+    if (poll(&more, 1, 0) <= 0) return;
+  } while (true);
   close(worker.exec_fd);
   worker.exec_fd = -1;
   const uint32_t index = worker.index;
-  if (size == static_cast<ssize_t>(sizeof error)) {
+  if (is_answer) {
     remove(position);  // its death is that of any other child
     report_not_started(index, error.error_number, error.stage);
   } else {
-    report({.type = ReportType::kStarted, .worker = index, .pid = worker.pid});
+    report({.type = ReportType::kStarted,
+            .worker = index,
+            .pid = worker.pid,
+            .error_number = worker.fresh.error_number,
+            .stage = worker.fresh.stage});
   }
 }
 

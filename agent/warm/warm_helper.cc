@@ -174,7 +174,11 @@ void WarmHelper::wait_for_message() {
 
 void WarmHelper::heard(const std::string& text) {
   const auto message = parse_object(text, 2);
-  if (message && message->contains("ready")) return loaded(State::kReady);
+  if (message && message->contains("ready")) {
+    const json::value* of = message->if_contains("of");
+    is_empty_ = of != nullptr && of->is_int64() && of->as_int64() == 0;
+    return loaded(State::kReady);
+  }
   if (message && message->contains("found")) {
     if (const std::string problem = word_of(*message, "problem"); !problem.empty()) {
       tell_(LogLevel::kWarning, concat("--preload-cache: ", one_line(problem)));
@@ -193,6 +197,8 @@ std::optional<std::string> WarmHelper::receive() {
   return text;
 }
 
+pid_t WarmHelper::pid() const { return child_ && child_->is_running() ? child_->pid() : 0; }
+
 void WarmHelper::when_loaded(std::function<void()> loaded) { loaded_ = std::move(loaded); }
 
 void WarmHelper::loaded(State state) {
@@ -205,7 +211,8 @@ void WarmHelper::loaded(State state) {
 }
 
 void WarmHelper::lost(const std::string& why) {
-  tell_(LogLevel::kWarning, concat("--preload: ", one_line(why), "; the workers start as ever"));
+  why_cold_ = one_line(why);
+  tell_(LogLevel::kWarning, concat("--preload: ", why_cold_, "; the workers start as ever"));
   close();
   loaded(State::kGone);
 }
@@ -226,6 +233,7 @@ bool WarmHelper::send(const std::string& order, const std::vector<int>& descript
 std::optional<Child> WarmHelper::start_warden(const std::string& program,
                                               const std::vector<std::string>& arguments, int socket,
                                               int cgroup, int num_workers) {
+  if (state_ == State::kBusy) why_cold_ = "the helper still imports what the workers had";
   if (state_ != State::kReady) return std::nullopt;
   json::array words(arguments.begin(), arguments.end());
   const std::string order = json::serialize(json::object{
@@ -261,6 +269,7 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
     lost(error.what());
     return std::nullopt;
   }
+  why_cold_ = is_empty_ ? "what they import is not known yet" : "";
   if (!found.empty()) heard(found);
   return child;
 }

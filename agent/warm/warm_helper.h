@@ -53,6 +53,7 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   ~WarmHelper();
 
   bool is_loading() const { return state_ == State::kLoading; }
+  pid_t pid() const;                                                     // 0: there is none
   bool is_lost() const { return state_ == State::kGone && was_ready_; }  // a new one may work
   // While it is loading: called once, from the io context. It is ready then, or is none, which was
   // told.
@@ -64,6 +65,8 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   std::optional<Child> start_warden(const std::string& program,
                                     const std::vector<std::string>& arguments, int socket,
                                     int cgroup, int num_workers);
+  // The last start_warden()'s workers: why they begin without imports; empty: they don't.
+  const std::string& why_cold() const { return why_cold_; }
   // No event comes any more, and the process ends.
   void close();
 
@@ -86,6 +89,8 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   const std::chrono::milliseconds answer_limit_;
   State state_ = State::kLoading;
   bool was_ready_ = false;
+  bool is_empty_ = false;  // ready, and has imported nothing
+  std::string why_cold_;
   std::shared_ptr<WatchedChild> child_;  // second owner: its wait under way
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer limit_;

@@ -8,6 +8,7 @@
 # whose {"ready": N} no other order comes.
 #
 # The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
+# When a round has begun, such copies are made for the next one.
 import array
 import builtins
 import ctypes
@@ -31,7 +32,8 @@ import time
 AGENT, FIRST_WORKER = 3, 5  # descriptors of the warden, whose cgroup is 4; 3 is the agent's here
 REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
 SPAWN_ERROR = struct.Struct("=iI")
-AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP = 2, 3, 5, 6  # protocol.h's Stage
+AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP, FRESH = 2, 3, 5, 6, 7  # protocol.h's Stage
+OTHER_CPUS, OTHER_PYTHON_VARIABLES, OTHER_VARIABLES, NO_SOURCE = 1, 2, 3, 4  # protocol.h's Fresh
 PDEATHSIG, SET_NAME, SET_PTRACER, SET_MM, SET_MM_ARG_END = 1, 15, 0x59616D61, 35, 9  # prctl(2)
 libc = ctypes.CDLL(None, use_errno=True)
 agent_pid = os.getppid()
@@ -74,9 +76,13 @@ def children():
         return file.read().split()
 
 
+def facts_of(status):
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
 def module_files():
+    """Their paths, each with facts that change with the file."""
     found = {}
-    begun = time.monotonic()
     for module in list(sys.modules.values()):
         try:
             path = getattr(module, "__file__", None)
@@ -84,13 +90,19 @@ def module_files():
         except Exception:
             continue  # in an archive, or a lazy module
         if status is not None:
-            found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
-    if time.monotonic() - begun > MOST_SECONDS:
-        raise Cold(f"it takes {time.monotonic() - begun:.1f} s to look at the files of its {len(found)} modules")
+            found[os.fsencode(path)] = facts_of(status)
     return found
 
 
-MOST_SECONDS = 0.5  # ddprun waits for it
+def have_changed(files):
+    """`files`: of module_files(). Modules aren't looked at: that writes to pages which others share, and each is copied."""
+    try:
+        return any(facts_of(os.stat(path)) != facts for path, facts in files.items())
+    except OSError:
+        return True
+
+
+MOST_SECONDS = 0.5  # ddprun waits for it at each round
 
 # A fork ends what these have begun.
 UNSAFE = {"mpi4py.MPI": "MPI is initialised", "grpc._cython.cygrpc": "gRPC has threads", "tensorflow": "TensorFlow has threads"}
@@ -110,14 +122,16 @@ def check_modules():
         raise Cold("a debugger, profiler or coverage follows this Python")
 
 
-def check(before):
+def check(before, copies):
     """`before`: the descriptors before the imports."""
     check_modules()
+    before, own = (before | copies.descriptors(), {str(copies.between)}) if copies else (before, set())
     others = len(os.listdir("/proc/self/task")) - 1
     if others and others > pool_threads():
         raise Cold(f"an imported module has threads ({others}), which do not survive a fork")
-    if children():
-        raise Cold(f"an imported module started a process (pid {children()[0]})")
+    strangers = [pid for pid in children() if pid not in own]
+    if strangers:
+        raise Cold(f"an imported module started a process (pid {strangers[0]})")
     for number, name in descriptors().items():
         if number not in before and not name.startswith(("/dev/null", "/dev/urandom", "/dev/random")):
             raise Cold(f"an imported module holds {name} open")
@@ -286,6 +300,9 @@ def receive(sock, size):
     return data, list(numbers)
 
 
+UNDISTURBED_SECONDS = 1  # a round's begin
+
+
 class Helper:
     """This process, before it forks and after."""
 
@@ -296,6 +313,8 @@ class Helper:
         self.is_allowed = set()  # descriptors
         self.files = {}          # of modules
         self.changed = {}        # variables that an import has set
+        self.copies = None       # for the next round
+        self.num_workers = 0     # of the last one
         self.folder = os.getcwd()
         if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
             raise Cold("it needs CPython 3.9 or later")
@@ -307,11 +326,15 @@ class Helper:
 
     def load(self):
         """Imports, by order of ddprun."""
+        self.drop_copies()
         import_all(self.options["modules"])
         try:
             import_what_is_there(self.names, in_a_hurry=not self.files)
-            check(self.is_allowed)
+            check(self.is_allowed, None)
+            begun = time.monotonic()
             self.files = module_files()
+            if time.monotonic() - begun > MOST_SECONDS:
+                raise Cold(f"it takes {time.monotonic() - begun:.1f} s to look at the files of its {len(self.files)} modules")
         except Cold:
             if self.names:
                 self.notes.forget()
@@ -321,7 +344,7 @@ class Helper:
         gc.collect()
         gc.freeze()  # a collection would write to pages that the workers share
         show_as([f"ddprun-warm: {len(sys.modules)} modules"])
-        answer(self.agent, ready=len(sys.modules))
+        answer(self.agent, ready=len(sys.modules), of=len(self.options["modules"]) + len(self.names))
 
     def serve(self):
         """Returns in a worker: its arguments, and the descriptor to close when it runs."""
@@ -329,7 +352,14 @@ class Helper:
         self.load()
         while True:
             reading = [self.agent] if self.is_noted or not self.notes else [self.agent, self.notes.reader]
-            ready, _, _ = select.select(reading, [], [])
+            may_copy = self.num_workers > 0 and self.copies is None and (self.is_noted or not self.notes)
+            ready, _, _ = select.select(reading, [], [], UNDISTURBED_SECONDS if may_copy else None)
+            if not ready:
+                check(self.is_allowed, None)
+                worker = self.copy([])
+                if worker is not None:
+                    return self.become(worker)
+                continue
             if self.agent not in ready:
                 names = self.notes.receive()
                 if names is not None:
@@ -343,14 +373,42 @@ class Helper:
             if "import" in order:
                 self.load()
                 continue
-            check({*self.is_allowed, *numbers})
-            if module_files() != self.files:
+            check({*self.is_allowed, *numbers}, self.copies)
+            if have_changed(self.files):
                 raise Cold("the file of an imported module has changed")
-            worker = start_warden(order, numbers, self.agent)
+            worker = self.start_warden(data, order["workers"], numbers)
             if worker is not None:
                 return self.become(worker)
             for number in numbers:
                 os.close(number)
+
+    def copy(self, numbers):
+        """None; in a worker its socket."""
+        self.copies = Copies(self.num_workers, self.agent, numbers)
+        return self.copies.worker
+
+    def drop_copies(self):
+        if self.copies is not None:
+            self.copies.end()
+        self.copies = None
+
+    def start_warden(self, order, num_workers, numbers):
+        """Tells the warden's number. None; in a worker its socket."""
+        if self.num_workers != num_workers:
+            self.drop_copies()
+        self.num_workers = num_workers
+        copies, self.copies = self.copies, None
+        pid = copies.begin(order, numbers) if copies else None
+        if pid is None:
+            worker = self.copy(numbers)
+            if worker is not None:
+                return worker
+            copies, self.copies = self.copies, None
+            pid = copies.begin(order, numbers)
+        if pid is None:
+            raise Cold("no further processes could be started")
+        answer(self.agent, warden=pid)
+        return None
 
     def become(self, warden):
         """In a worker."""
@@ -364,60 +422,93 @@ class Helper:
         return become(warden, self.began_with, self.changed)
 
 
-def start_warden(order, numbers, agent):
-    """Forks the warden, which is nobody's child then and so the agent's, and tells its number. None; in a worker its
-    socket."""
-    reader, writer = os.pipe()
-    try:
-        between = os.fork()
-    except OSError as error:
-        raise Cold(f"no further process: {error.strerror}") from None
-    if between == 0:
+class Copies:
+    """Copies of this process that wait: one to become a warden, and its children to become workers. So a round that begins
+    finds them forked. `worker` is None; in such a child it is its socket."""
+
+    def __init__(self, num_workers, agent, numbers):
+        self.num_workers = num_workers
+        self.worker = None
+        self.orders, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        wait, self.go = os.pipe()
         try:
-            here = os.getpid()
-            warden = os.fork()
+            self.between = os.fork()
         except OSError:
-            os._exit(1)
-        if warden != 0:
-            os._exit(0)
-        os.close(reader)
-        os.close(agent.detach())
-        return become_warden(order, numbers, here, writer)
-    os.close(writer)
-    told = os.read(reader, 4)
-    os.close(reader)
-    os.waitpid(between, 0)
-    if len(told) != 4:
-        raise Cold("no further processes could be started")
-    answer(agent, warden=struct.unpack("=i", told)[0])
-    return None
+            self.between = None
+        if self.between == 0:
+            for number in (agent.detach(), self.orders.detach(), self.go, *numbers):
+                os.close(number)
+            show_as(["ddprun-warm: waits"])
+            self.worker = copy_further(num_workers, there, wait)
+            return
+        there.close()
+        os.close(wait)
+
+    def begin(self, order, numbers):
+        """The warden's number, which is nobody's child then, and so the agent's. None: it could not. They are of no use after
+        this."""
+        try:
+            self.orders.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", numbers))])
+            os.write(self.go, b"x")
+            told = self.orders.recv(4)
+        except OSError:
+            told = b""
+        self.end()
+        return struct.unpack("=i", told)[0] if len(told) == 4 else None
+
+    def end(self):
+        self.orders.close()
+        os.close(self.go)
+        if self.between is not None:
+            os.waitpid(self.between, 0)
+
+    def descriptors(self):
+        return {self.orders.fileno(), self.go}
 
 
-def become_warden(order, numbers, between, writer):
+def copy_further(num_workers, orders, wait):
+    """In the process between. It ends when the warden begins, or has ended."""
+    here = os.getpid()
+    try:
+        warden = os.fork()
+    except OSError:
+        os._exit(1)
+    if warden == 0:
+        os.close(wait)
+        return become_warden(num_workers, orders, here)
+    orders.close()
+    if not os.read(wait, 1):
+        os.waitpid(warden, 0)
+    os._exit(0)
+
+
+def become_warden(num_workers, orders, between):
+    ends, pids = [], []
     try:
         here_pid = os.getpid()
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        ends, pids = [], []
-        for _ in range(order["workers"]):
+        for _ in range(num_workers):
             here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             pid = os.fork()
             if pid == 0:
                 libc.prctl(PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != here_pid:
                     os._exit(127)  # it died before the line above
-                for number in (*ends, here.detach(), *numbers, writer):
+                for number in (*ends, here.detach(), orders.detach()):
                     os.close(number)
                 return there
             there.close()
             ends.append(here.detach())
             pids.append(pid)
+        data, numbers = receive(orders, 1 << 16)
+        order = json.loads(data)
         while os.getppid() == between:  # then it is the agent's child
             try:
                 select.select([os.pidfd_open(between)], [], [])
             except ProcessLookupError:
                 pass
-        os.write(writer, struct.pack("=i", here_pid))  # all are there
+        orders.send(struct.pack("=i", here_pid))  # all are there
         null = os.open("/dev/null", os.O_RDWR)
         wanted = [numbers[0], numbers[1] if len(numbers) > 1 else null, *ends]
         above = AGENT + len(wanted)  # out of the way of the warden's own
@@ -427,8 +518,11 @@ def become_warden(order, numbers, between, writer):
             signal.signal(number, signal.SIG_DFL)
         warm = ",".join(f"{FIRST_WORKER + place}:{pid}" for place, pid in enumerate(pids))
         os.execv(order["program"], [*order["arguments"], warm])
-    except OSError:
+    except (OSError, ValueError):  # no order comes any more
         pass
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     os._exit(1)
 
 
@@ -437,6 +531,10 @@ def become_warden(order, numbers, between, writer):
 
 class Failed(Exception):
     """The worker can't run as it is told. `stage` is protocol.h's."""
+
+
+class Fresh(Exception):
+    """The worker is to be a fresh Python. Its argument is protocol.h's."""
 
 
 def step(stage, function, *arguments):
@@ -485,10 +583,12 @@ def become(warden, began_with, changed):
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         arguments = strings[:num_arguments]
         environment = dict(string.partition(b"=")[::2] for string in strings[num_arguments:])
-        # A library that is imported already has counted other CPUs.
-        counts = is_bound and not environment.get(b"OMP_NUM_THREADS")
-        source = None if counts else source_of(arguments, environment, began_with, changed)
-        if source is None:
+        try:
+            if is_bound and not environment.get(b"OMP_NUM_THREADS"):
+                raise Fresh(OTHER_CPUS)  # a library that is imported already has counted them
+            source = source_of(arguments, environment, began_with, changed)
+        except Fresh as why:
+            os.write(told, SPAWN_ERROR.pack(why.args[0], FRESH))
             step(AT_EXEC, os.execve, arguments[0], arguments, environment)  # `told` is closed by it
         os.environb.clear()
         os.environb.update(environment)
@@ -516,28 +616,27 @@ def program_at(arguments):
 
 
 def source_of(arguments, environment, began_with, changed):
-    """The script's text, or nothing for a module. None: the worker is to be a fresh Python."""
+    """The script's text, or nothing for a module. Raises Fresh."""
     before = {os.fsencode(name): os.fsencode(value) for name, value in began_with.items()}
     for name in {*before, *environment}:  # Python read these when it began
         if name.startswith(b"PYTHON") and environment.get(name) != before.get(name):
-            return None
+            raise Fresh(OTHER_PYTHON_VARIABLES)
     for name in map(os.fsencode, changed):  # an import set it: from another beginning it might set something else
         if environment.get(name) != before.get(name):
-            return None
+            raise Fresh(OTHER_VARIABLES)
     words = [os.fsdecode(argument) for argument in arguments]
     at = program_at(words)
-    if at >= len(words):
-        return None
-    if words[at] == "-m":
-        return b"" if at + 1 < len(words) else None
+    if words[at:at + 1] == ["-m"] and at + 1 < len(words):
+        return b""
     try:
-        if not stat.S_ISREG(os.stat(words[at]).st_mode):
-            return None  # a pipe can be read once
-        with open(words[at], "rb") as file:
-            source = file.read()
-        return None if b"\0" in source else source  # compiled, or an archive
+        if at < len(words) and stat.S_ISREG(os.stat(words[at]).st_mode):  # a pipe can be read once
+            with open(words[at], "rb") as file:
+                source = file.read()
+            if b"\0" not in source:  # compiled, or an archive
+                return source
     except OSError:
-        return None  # Python says what is wrong
+        pass  # Python says what is wrong
+    raise Fresh(NO_SOURCE)
 
 
 def reseed():
@@ -547,12 +646,20 @@ def reseed():
         numpy.seed()
 
 
+def command_line():
+    """Begin and end of this process' own."""
+    with open("/proc/self/stat", "rb") as file:
+        return tuple(map(int, file.read().rsplit(b")", 1)[1].split()[45:47]))
+
+
+room = command_line()
+
+
 def show_as(arguments):
-    """For ps: the command line, as far as it has room in this process' own, which is long."""
+    """For ps: the command line, as far as it has room in this process' first one, which is long."""
     name = os.path.basename(arguments[0])
     libc.prctl(SET_NAME, os.fsencode(name)[:15], 0, 0, 0)
-    with open("/proc/self/stat", "rb") as file:
-        begin, end = map(int, file.read().rsplit(b")", 1)[1].split()[45:47])
+    begin, end = room
     text = b"\0".join(map(os.fsencode, arguments))[:end - begin - 1]
     ctypes.memmove(begin, text + bytes(end - begin - len(text)), end - begin)
     libc.prctl(SET_MM, SET_MM_ARG_END, ctypes.c_ulong(begin + len(text) + 1), 0, 0)  # root alone may; else zeros follow

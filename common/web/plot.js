@@ -6,7 +6,7 @@
 //   label: { x, y, text, anchor, paint }: y is its base line
 
 const text_size = 11;  // as in plot.css
-const phase_paints = ["grey-fill", "quiet", "green", "green-fill", "blue-fill", "amber-fill", "red", "red-fill", "amber"];
+const phase_paints = ["grey-fill", "blue", "quiet", "green", "green-fill", "blue-fill", "amber-fill", "red", "red-fill", "amber"];
 const num_heat_paints = 9;
 
 // An update changes what differs. The whole is hidden from screen readers: texts beside it say it.

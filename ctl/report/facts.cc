@@ -243,6 +243,8 @@ json::object round_of(const RoundSpan& span) {
           {"nodes", round.num_nodes},
           {"world_size", round.world_size},
           {"in_place", round.in_place},
+          {"num_warm", round.num_warm},
+          {"cold", text_or_null(round.cold)},
           {"cause", text_or_null(round.cause)},
           {"first_failure", text_or_null(round.first_failure)},
           {"first_step", round.first_step},

@@ -64,15 +64,15 @@ class TimeGrid {
   std::size_t num_columns_ = 0;
 };
 
-inline constexpr std::size_t kNumPhases = 9;
+inline constexpr std::size_t kNumPhases = 10;
 // The rendezvous' ledger (docs/rendezvous.md, "Where the time went"), in a round's order.
 inline constexpr std::array<std::string_view, kNumPhases> kPhaseKeys = {
-    "rendezvous", "spawn",  "communicators", "first_step", "running",
-    "redone",     "detect", "stop",          "delay"};
+    "rendezvous", "warming", "spawn",  "communicators", "first_step",
+    "running",    "redone",  "detect", "stop",          "delay"};
 // As the status page names them.
 inline constexpr std::array<std::string_view, kNumPhases> kPhaseNames = {
-    "rendezvous", "start",    "communicators", "first step",        "training",
-    "done again", "noticing", "stopping",      "crash loop's delay"};
+    "rendezvous", "imports",    "start",    "communicators", "first step",
+    "training",   "done again", "noticing", "stopping",      "crash loop's delay"};
 using PhaseSeconds = std::array<double, kNumPhases>;
 // Its place in all of these.
 consteval std::size_t phase_index(std::string_view key) {
@@ -93,6 +93,8 @@ struct RoundFacts {
   // From the ledger:
   std::optional<PhaseSeconds> seconds;
   std::int64_t first_step = 0, last_step = 0, steps_redone = 0;
+  std::int64_t num_warm = 0;
+  std::string cold;  // why not all are warm; empty: they are, or nobody asked
   std::string first_failure;
   std::vector<std::string> went, stragglers;
 };

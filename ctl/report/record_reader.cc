@@ -385,6 +385,8 @@ void RecordReader::ledger(const json::value& ledger) {
     round->stragglers = texts_at(keys, "stragglers", kMostNames);
     if (const std::string cause = text_at(keys, "cause"); !cause.empty()) round->cause = cause;
     round->first_failure = text_at(keys, "first_failure");
+    round->num_warm = count_at(keys, "num_warm").value_or(0);
+    round->cold = text_at(keys, "cold");
     round->first_step = count_at(keys, "first_step").value_or(0);
     round->last_step = count_at(keys, "last_step").value_or(0);
     round->steps_redone = count_at(keys, "steps_redone").value_or(0);

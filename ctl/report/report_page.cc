@@ -254,6 +254,10 @@ class Page {
         why += concat("; went: ", round.went.front(), round.went.size() > 1 ? " …" : "");
       if (round.steps_redone > 0)
         why += concat("; ", count_text(round.steps_redone, "step"), " done again");
+      if (round.num_warm > 0 || !round.cold.empty()) {
+        why += concat("; ", whole_text(round.num_warm), " ranks began warm");
+      }
+      if (!round.cold.empty()) why += concat(", the others not: ", round.cold);
       table.rows.push_back(
           {concat(round.round, round.in_place ? ", in place" : ""), clock_text(span.begin),
            seconds_text(span.length()), whole_text(round.num_nodes), whole_text(round.world_size),

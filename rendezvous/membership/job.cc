@@ -175,7 +175,7 @@ void Job::handle(Node& node, const AgentMessage& message, TimePoint now, Actions
   const auto handlers = Handlers{
       [](const Join&) {},
       [](const Ack&) {},
-      [&](const WorkersRunning&) { rounds_.workers_running(node, now, out); },
+      [&](const WorkersRunning& its) { rounds_.workers_running(node, its, now, out); },
       [&](const WorkerFailed& its) { rounds_.worker_failed(node, its.failure, now, out); },
       [&](const WorkersSucceeded&) { rounds_.workers_succeeded(node, now, out); },
       [&](const FirstStep& its) { rounds_.first_step(node, its, now); },

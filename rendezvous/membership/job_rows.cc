@@ -98,6 +98,8 @@ void each_field(Self& record, Fields& fields) {
   fields("stragglers", record.stragglers);
   fields("first_failure", record.first_failure);
   fields("victims", record.victims);
+  fields("num_warm", record.num_warm);
+  fields("cold", record.cold);
   fields("cause", record.cause);
   fields("first_step", record.first_step);
   fields("last_step", record.last_step);

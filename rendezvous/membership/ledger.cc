@@ -77,10 +77,22 @@ void Ledger::started(RoundRecord record, std::vector<std::string> members, TimeP
   close_phase(&PhaseSeconds::rendezvous, now);
   ++num_rounds_;
   phase_ = Phase::kSpawn;
+  warming_ = {};
+}
+
+void Ledger::node_runs(const WorkersRunning& node) {
+  if (phase_ != Phase::kSpawn) return;
+  ++version_;
+  RoundRecord& round = rounds_.back();
+  warming_ = std::max(warming_, std::chrono::microseconds(node.warming_us));
+  round.num_warm += node.num_warm;
+  if (round.cold.empty()) round.cold = node.cold;
 }
 
 void Ledger::running(TimePoint now) {
   if (phase_ != Phase::kSpawn) return;
+  close_phase(&PhaseSeconds::warming,
+              phase_began_ + std::min<Clock::duration>(warming_, now - phase_began_));
   close_phase(&PhaseSeconds::spawn, now);
   phase_ = Phase::kRunning;
 }
@@ -195,6 +207,7 @@ std::string Ledger::summary() const {
                 "); lost: ", seconds_text(total_.detect), " noticing, ", seconds_text(total_.stop),
                 " stopping, ", seconds_text(total_.rendezvous), " waiting for nodes, ",
                 seconds_text(total_.spawn), " starting workers",
+                part(total_.warming, " importing for them"),
                 part(total_.delay, " in delays of a crash loop"),
                 part(total_.communicators, " making communicators"),
                 part(total_.first_step, " until the first step"),
@@ -217,6 +230,8 @@ json::object round_record_object(const RoundRecord& record) {
   object["came"] = json::array(record.came.begin(), record.came.end());
   object["went"] = json::array(record.went.begin(), record.went.end());
   object["stragglers"] = json::array(record.stragglers.begin(), record.stragglers.end());
+  object["num_warm"] = record.num_warm;
+  object["cold"] = record.cold;
   object["cause"] = record.cause;
   object["first_failure"] = record.first_failure;
   object["victims"] = json::array(record.victims.begin(), record.victims.end());

@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::membership {
 
 // Seconds of a round's phases, in the order in which they come.
 struct PhaseSeconds {
   double rendezvous = 0;     // the previous round is over (or the job began) → members are chosen
+  double warming = 0;        // taken from `spawn`: imports that workers begin with (docs/warm.md)
   double spawn = 0;          // → all workers run
   double communicators = 0;  // taken from `first_step`: communicators were made
   double first_step = 0;     // → every node has finished a step (where they report it)
@@ -30,7 +32,8 @@ struct PhaseSeconds {
   double delay = 0;          // → a crash loop's delay is over: the next round may begin
 
   double lost() const {
-    return rendezvous + spawn + communicators + first_step + redone + detect + stop + delay;
+    return rendezvous + warming + spawn + communicators + first_step + redone + detect + stop +
+           delay;
   }
   // Running ÷ all: the effective training time ratio. nullopt: there is none yet.
   std::optional<double> ettr() const;
@@ -39,6 +42,7 @@ struct PhaseSeconds {
 };
 
 inline constexpr std::array kPhases = {std::pair("rendezvous", &PhaseSeconds::rendezvous),
+                                       std::pair("warming", &PhaseSeconds::warming),
                                        std::pair("spawn", &PhaseSeconds::spawn),
                                        std::pair("communicators", &PhaseSeconds::communicators),
                                        std::pair("first_step", &PhaseSeconds::first_step),
@@ -58,6 +62,8 @@ struct RoundRecord {
   std::vector<std::string> stragglers;  // at its end, see hang_inquiry.cc
   std::string first_failure;            // where failed workers ended it: the first one,
   std::vector<std::string> victims;     // and those that failed after it (RoundFailures)
+  int num_warm = 0;                     // workers that began with their imports done (docs/warm.md)
+  std::string cold;   // why another one did not; empty: there is none, or nobody asked
   std::string cause;  // of its end; empty while it lives, and when all workers succeeded
   // By the job's own count over restarts; 0: not reported.
   std::uint64_t first_step = 0, last_step = 0;
@@ -75,6 +81,8 @@ class Ledger {
   // The four moments of a round, in this order; running() may be missing. `members`: their names,
   // sorted or not; `detect`: how long before `now` the round's end really came.
   void started(RoundRecord record, std::vector<std::string> members, TimePoint now);
+  // The workers of a node run, before running(). The slowest node's imports are the round's.
+  void node_runs(const WorkersRunning& node);
   void running(TimePoint now);
   // Every node has finished its first step of the round; `step` is its number, 0: it has none. The
   // steps of the last round that told its last step, from this number on, are done again: what they
@@ -136,6 +144,7 @@ class Ledger {
     fields("phase", ledger.phase_);
     fields("phase_began", ledger.phase_began_);
     fields("delayed_until", ledger.delayed_until_);
+    fields("warming", ledger.warming_);
   }
 
  private:
@@ -155,7 +164,8 @@ class Ledger {
   bool reports_steps_ = false;  // some round did
   Phase phase_ = Phase::kRendezvous;
   TimePoint phase_began_;
-  TimePoint delayed_until_{};  // kRendezvous: a crash loop's delay
+  TimePoint delayed_until_{};             // kRendezvous: a crash loop's delay
+  std::chrono::microseconds warming_{0};  // kSpawn: the longest that a node said
   std::uint64_t version_ = 0;
 };
 

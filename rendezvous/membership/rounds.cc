@@ -156,11 +156,19 @@ void Rounds::record_round(const std::vector<NodeId>& order, int world_size, bool
   mine_.ledger.started(std::move(record), std::move(members), now);
 }
 
-void Rounds::workers_running(Node& node, TimePoint now, Actions& out) {
+void Rounds::workers_running(Node& node, const WorkersRunning& message, TimePoint now,
+                             Actions& out) {
   if (node.phase != NodePhase::kStarting) return;
   roster_.set_phase(node, NodePhase::kRunning);
+  mine_.ledger.node_runs(message);
   if (!all_run(now)) return;
-  log(out, job_, LogLevel::kDebug, concat("all workers of round ", job_.round, " run"));
+  const RoundRecord& round = job_.ledger.rounds().back();
+  const bool may_be_warm = round.num_warm > 0 || !round.cold.empty();
+  log(out, job_, may_be_warm ? LogLevel::kInfo : LogLevel::kDebug,
+      concat("all workers of round ", job_.round, " run",
+             may_be_warm ? concat("; ", round.num_warm, " of ", round.world_size, " began warm")
+                         : std::string(),
+             round.cold.empty() ? std::string() : concat(", the others not: ", round.cold)));
 }
 
 bool Rounds::all_run(TimePoint now) {

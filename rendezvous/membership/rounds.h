@@ -39,7 +39,7 @@ class Rounds {
   void deadline_over(JobEvent event, TimePoint now, Actions& out);
 
   // ---- messages ----
-  void workers_running(Node& node, TimePoint now, Actions& out);
+  void workers_running(Node& node, const WorkersRunning& message, TimePoint now, Actions& out);
   void worker_failed(Node& node, WorkerFailure failure, TimePoint now, Actions& out);
   void workers_succeeded(Node& node, TimePoint now, Actions& out);
   void first_step(Node& node, const FirstStep& message, TimePoint now);

@@ -72,9 +72,8 @@ std::span<const std::string> last_that_fit(std::span<const std::string> lines,
 }
 
 template <typename Self>
-concept NothingButItsRound =
-    MaybeConst<Self, WorkersRunning> || MaybeConst<Self, WorkersSucceeded> ||
-    MaybeConst<Self, WorkersLeft> || MaybeConst<Self, RecordsWanted> || MaybeConst<Self, Record>;
+concept NothingButItsRound = MaybeConst<Self, WorkersSucceeded> || MaybeConst<Self, WorkersLeft> ||
+    MaybeConst<Self, RecordsWanted> || MaybeConst<Self, Record>;
 template <typename Self>
 concept Nothing = MaybeConst<Self, Ack> || MaybeConst<Self, CutOff>;
 
@@ -133,6 +132,7 @@ void each_json(Self& failure, Fields& fields) {
   if (fields.wants("flight_recorder", true)) {
     fields.shown("flight_recorder", failure.flight_recorder);
   }
+  if (fields.wants("start", !failure.start.empty())) fields.shown("start", failure.start);
   fields.texts("log_files", failure.log_files, kMaxLogFiles, kMaxShownBytes);
 }
 
@@ -237,6 +237,18 @@ void each_json(Self& join, Fields& fields) {
   fields.shown("role", join.role, kMaxLabelBytes);
   fields.number("user_id", join.user_id, 0, std::numeric_limits<std::uint32_t>::max());
   if (fields.wants("confirmed", join.confirmed != 0)) fields.counter("confirmed", join.confirmed);
+}
+
+template <MaybeConst<WorkersRunning> Self, typename Fields>
+void each_json(Self& message, Fields& fields) {
+  fields.counter("round", message.round);
+  if (fields.wants("warming_us", message.warming_us > 0)) {
+    fields.number("warming_us", message.warming_us, 0, kMaxMicroseconds);
+  }
+  if (fields.wants("num_warm", message.num_warm > 0)) {
+    fields.number("num_warm", message.num_warm, 0, kMaxWorkersPerNode);
+  }
+  if (fields.wants("cold", !message.cold.empty())) fields.shown("cold", message.cold);
 }
 
 template <MaybeConst<WorkerFailed> Self, typename Fields>

@@ -124,6 +124,8 @@ struct WorkerFailure {
   // As its own cgroup has it (docs/isolation.md); 0: not known, none.
   std::uint64_t memory_peak_bytes = 0;
   std::uint64_t memory_limit_bytes = 0;
+  // "warm", or why it began without its imports: "cold: …" (docs/warm.md); empty: nobody asked.
+  std::string start = {};
 };
 
 // ---- agent → rendezvous ----
@@ -168,6 +170,11 @@ struct Ack {};
 // message of another round changes nothing.
 struct WorkersRunning {
   std::uint64_t round = 0;
+  // Workers may begin with their imports done (docs/warm.md): so long the imports kept them
+  // waiting, so many begin warm, and why one of the others doesn't; empty: there is none.
+  std::int64_t warming_us = 0;
+  int num_warm = 0;
+  std::string cold = {};
 };
 
 // A worker failed by itself, not because it was told to stop. Only the first of this node in this

@@ -329,7 +329,7 @@ if first:
         ledger = nodes[0][-1]["ledger"]
         self.assertIsNone(nodes[1][-1]["ledger"])
         self.assertTrue(0 < ledger["ettr"] <= 1, ledger)
-        self.assertEqual(set(ledger["seconds"]), {"rendezvous", "spawn", "communicators", "first_step", "running", "redone", "detect", "stop", "delay"})
+        self.assertEqual(set(ledger["seconds"]), {"rendezvous", "warming", "spawn", "communicators", "first_step", "running", "redone", "detect", "stop", "delay"})
         self.assertEqual([each["round"] for each in ledger["rounds"]], [1, 2])
         self.assertEqual([each["last_step"] for each in ledger["rounds"]][0], 2)
         self.assertIn("failed with exit code 3", ledger["rounds"][0]["cause"])

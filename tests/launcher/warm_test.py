@@ -3,10 +3,13 @@
 """Workers that are forked from a Python which has imported their modules (docs/warm.md)."""
 import json
 import os
+import re
 import signal
 import sys
+import urllib.request
 
 import harness
+import family
 
 PYTHON = os.path.realpath(sys.executable)
 
@@ -39,6 +42,47 @@ facts = {
 }
 print(json.dumps(facts), flush=True)
 '''
+# Rank 0 ends each round but the last, once it has heard of rank 1.
+RESTARTED = r'''
+import json, os, signal, sys
+import family
+attempt, pipe, told, last = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), *sys.argv[1:3], int(sys.argv[3])
+warm = "warm_probe" in sys.modules
+if os.environ["RANK"] == "1":
+    with open(pipe, "w") as file:
+        file.write(f"{attempt} {warm}")
+    if attempt < last:
+        signal.pause()
+else:
+    with open(pipe) as file:
+        other = file.read()
+    with open(told, "a") as file:
+        print(json.dumps({"said": [f"{attempt} {warm}", other], **family.use()}), file=file)
+    sys.exit(attempt < last)
+'''
+# Each of three rounds waits until the next one's workers are there. The first one of two ends them, the second one not.
+AHEAD = r'''
+import os, signal, sys
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+def waiting():
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment, open(f"/proc/{pid}/stat") as stat:
+                if title.read().startswith("ddprun-warm: waits") and os.environ["IMPORTS"] in environment.read():
+                    found[int(pid)] = int(stat.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass
+    return found
+while len(found := waiting()) < 3 and attempt < 2:
+    pass
+print("round", attempt, "warm_probe" in sys.modules, os.getpid(), *found, flush=True)
+if attempt == 0:
+    between, = [pid for pid, parent in found.items() if parent not in found]
+    warden, = [pid for pid, parent in found.items() if parent == between]
+    os.kill(warden, signal.SIGKILL)
+sys.exit(attempt < 2)
+'''
 PROBE = "import os\nwith open(os.environ['IMPORTS'], 'a') as file:\n    file.write(f'{os.getpid()}\\n')\n"
 
 
@@ -51,8 +95,8 @@ class Warm(harness.Case):
     def run_warm(self, script, *flags, module="warm_probe", arguments=(), **more):
         path = self.write(self.folder, "script.py", script)
         flags = (*flags, f"--preload={module}") if module else flags
-        return self.ddprun("--standalone", *flags, "--no-python", PYTHON, "-u", path, *arguments, PYTHONPATH=self.folder,
-                           IMPORTS=self.imports, **more)
+        return self.ddprun("--standalone", *flags, "--no-python", PYTHON, "-u", path, *arguments,
+                           **{"PYTHONPATH": self.folder, "IMPORTS": self.imports, **more})
 
     def num_imports(self):
         with open(self.imports, encoding="ascii") as file:
@@ -211,6 +255,70 @@ sys.exit(round != 2)
             for name in os.listdir(cache):
                 spoil(os.path.join(cache, name))
             self.assertIn("there 0 False", self.run_warm(script, f"--preload-cache={cache}", module="auto").stdout)
+
+    def test_restarts_are_right_and_leave_nothing_behind(self):
+        n, pipe, told = 30, *(os.path.join(self.folder, name) for name in ("pipe", "told"))
+        os.mkfifo(pipe)
+        path = os.pathsep.join((self.folder, os.path.dirname(family.__file__)))
+        done = self.run_warm(RESTARTED, "--nproc-per-node=2", f"--max-restarts={n}", "--max-restart-delay=0",
+                             arguments=(pipe, told, str(n)), PYTHONPATH=path)
+        self.assertEqual(done.returncode, 0, done.text)
+        with open(told, encoding="utf-8") as file:
+            rounds = [json.loads(line) for line in file]
+        self.assertEqual([each["said"] for each in rounds], [[f"{r} True"] * 2 for r in range(n + 1)])
+        self.assertEqual(family.growth(rounds), [])
+
+    def test_workers_share_the_helper_s_memory_until_they_write_to_it(self):
+        """Also over a collection of garbage, which would write to all of it."""
+        self.write(self.folder, "large.py", "data = [(i,) for i in range(500_000)]\n")  # 45 MB
+        script = ("import gc, sys\ngc.collect()\nwith open('/proc/self/smaps_rollup') as file:\n"
+                  "    print(*(int(line.split()[1]) for line in file if line.startswith(('Rss', 'Private_Dirty'))))\n")
+        resident, own = map(int, self.run_warm(script, module="large").stdout.split())
+        self.assertGreater(resident, 45_000)
+        self.assertLess(own, 20_000)
+
+    def test_the_helper_s_memory_is_a_metric(self):
+        path, port = self.write(self.folder, "script.py", "import signal\nprint('runs', flush=True)\nsignal.pause()\n"), harness.free_port()
+        process = self.start("--standalone", f"--metrics=127.0.0.1:{port}", "--preload=json", "--no-python", PYTHON, path)
+        self.await_line(process, "runs", stream="stdout")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            found = re.search(r"^ddprun_warm_helper_resident_memory_bytes (\d+)$", page.read().decode(), re.M)
+        self.assertGreater(int(found[1]), 1_000_000)
+
+    def test_the_next_round_s_workers_are_there_before_it(self):
+        done = self.run_warm(AHEAD, "--max-restarts=2", "--max-restart-delay=0")
+        self.assertEqual((done.returncode, done.text.count("--preload:")), (0, 0), done.text)
+        rounds = [line.split()[1:] for line in done.stdout.splitlines()]
+        self.assertEqual([words[:2] for words in rounds], [["0", "True"], ["1", "True"], ["2", "True"]])
+        self.assertNotIn(rounds[1][2], rounds[0][3:])
+        self.assertIn(rounds[2][2], rounds[1][3:])
+        harness.wait_until(lambda: not self.processes(), "all processes of the job have ended")
+
+    def test_how_workers_began_is_told(self):
+        script = ("import os, sys\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                  "    os.utime(os.path.join(os.path.dirname(__file__), 'warm_probe.py'), ns=(1, 1))\nsys.exit(3)\n")
+        report, events = (os.path.join(self.folder, name) for name in ("report", "events"))
+        done = self.run_warm(script, "--max-restarts=1", f"--report={report}", f"--events={events}", LOGLEVEL="INFO")
+        why = "the file of an imported module has changed"
+        self.assertIn("all workers of round 1 run; 1 of 1 began warm\n", done.stderr)
+        self.assertIn(f"all workers of round 2 run; 0 of 1 began warm, the others not: {why}\n", done.stderr)
+        self.assertIn(f"  start     cold: {why}\n", done.stderr)
+        with open(report, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["first_failure"]["start"], f"cold: {why}")
+        with open(events, encoding="utf-8") as file:
+            rounds = json.loads(file.readlines()[-1])["ledger"]["rounds"]
+        self.assertEqual([(each["num_warm"], each["cold"]) for each in rounds], [(1, ""), (0, why)])
+        self.assertGreater(rounds[0]["seconds"]["warming"], 0)
+        self.assertEqual(rounds[1]["seconds"]["warming"], 0)
+
+    def test_a_worker_that_can_not_be_warm_says_why(self):
+        self.write(self.folder, "sets_rank.py", "import os\nos.environ['RANK'] = '9'\n")
+        for module, flags, why in (("sets_rank", (), "a variable that an import has set differs"),
+                                   ("warm_probe", ("--numa-binding=exclusive",), "it is bound to CPUs, and OMP_NUM_THREADS is not set")):
+            with self.subTest(why):
+                done = self.run_warm("import sys\nsys.exit(3)\n", "--nproc-per-node=2", *flags, module=module, OMP_NUM_THREADS="", LOGLEVEL="INFO")
+                self.assertIn(f"0 of 2 began warm, the others not: {why}\n", done.stderr)
+                self.assertIn(f"  start     cold: {why}\n", done.stderr)
 
     def test_a_helper_that_is_killed_costs_the_warmth_alone(self):
         script = ("import os, signal, subprocess, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\n"

@@ -5,6 +5,7 @@ answers. Each difference must be named with a row of docs/torchrun.md, and each 
 
     parity_test.py               the cases without PyTorch against the recordings
     parity_test.py --torch       those with PyTorch
+    parity_test.py --warm        those without it, the workers forked from a warm helper (docs/warm.md)
     parity_test.py --live        some of them against the torchrun beside this Python, too
     parity_test.py Parity.test_NAME
 """
@@ -69,11 +70,12 @@ def without_ids(result):
 
 class Parity(unittest.TestCase):
     maxDiff = None
+    flags = ()
 
     def check(self, case):
         if case.pending:
             self.skipTest(f"ddprun has no {case.pending} yet")
-        run = answer.Answer(case, [DDPRUN])
+        run = answer.Answer(case, [DDPRUN, *self.flags])
         found = differences(without_ids(recorded(case)), without_ids(run.result))
         meant = {**cases.EVERYWHERE, **case.differs}
         unlisted = {where: what for where, what in found.items() if where not in meant}
@@ -108,7 +110,9 @@ def add(suite, case):
 
 def main():
     live, with_torch = "--live" in sys.argv, "--torch" in sys.argv
-    sys.argv = [word for word in sys.argv if word not in ("--live", "--torch")]
+    if "--warm" in sys.argv:
+        Parity.flags = ("--preload=json",)
+    sys.argv = [word for word in sys.argv if word not in ("--live", "--torch", "--warm")]
     if with_torch and importlib.util.find_spec("torch") is None:
         skips.skip_all(f"no PyTorch beside {sys.executable}")
     if live:

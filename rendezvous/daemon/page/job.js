@@ -2,8 +2,8 @@
 // The chosen job: its figures, charts, nodes and rounds.
 
 const most_rows = 50;  // of nodes, until all are asked for
-const phases = [["rendezvous", "rendezvous"], ["spawn", "start"], ["communicators", "communicators"],
-  ["first_step", "first step"], ["running", "training"], ["redone", "done again"], ["detect", "noticing"], ["stop", "stopping"], ["delay", "crash loop's delay"]];
+const phases = [["rendezvous", "rendezvous"], ["warming", "imports"], ["spawn", "start"],
+  ["communicators", "communicators"], ["first_step", "first step"], ["running", "training"], ["redone", "done again"], ["detect", "noticing"], ["stop", "stopping"], ["delay", "crash loop's delay"]];
 const parts = [["step", "whole step"], ["forward", "forward"], ["backward", "backward"], ["communication", "communication"],
   ["exposed", "of it not hidden"], ["loader", "waits for data"]];
 

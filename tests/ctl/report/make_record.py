@@ -34,8 +34,8 @@ class Job:
                          separators=(",", ":")), file=file)
 
     def ledger(self):
-        first = {"rendezvous": 1.2, "spawn": 0.8, "communicators": 1.5, "first_step": 1.0, "running": self.lost_at - 9, "redone": 2.5, "detect": 1.0, "stop": 1.0, "delay": 0.6}
-        second = {"rendezvous": 0.4, "spawn": 0.7, "communicators": 1.1, "first_step": 1.2, "running": self.seconds * 2 / 3 - 5, "redone": 0, "detect": 0, "stop": 1.0, "delay": 0}
+        first = {"rendezvous": 1.2, "warming": 0.5, "spawn": 0.3, "communicators": 1.5, "first_step": 1.0, "running": self.lost_at - 9, "redone": 2.5, "detect": 1.0, "stop": 1.0, "delay": 0.6}
+        second = {"rendezvous": 0.4, "warming": 0, "spawn": 0.7, "communicators": 1.1, "first_step": 1.2, "running": self.seconds * 2 / 3 - 5, "redone": 0, "detect": 0, "stop": 1.0, "delay": 0}
         rounds = []
         for number, seconds in enumerate((first, second), 1):
             rounds.append({"round": number, "nodes": self.nodes, "spares": 0, "world_size": self.world_size, "in_place": False,

@@ -54,6 +54,22 @@ TEST_CASE("Ledger: each second of a job is in one phase of one round") {
         "4.00 s waiting for nodes, 2.00 s starting workers");
 }
 
+TEST_CASE("Ledger: workers that wait for imports are warming") {
+  Script j(2);
+  j.join("1");
+  j.join("2");
+  j.wait(500ms);
+  j.says("1", WorkersRunning{1, 400'000, 2});
+  j.wait(500ms);
+  j.says("2", WorkersRunning{1, 700'000, 1, "bound to CPUs"});
+  j.wait_alive(10s);
+  const RoundRecord round = j.table.status().front().rounds[0];
+  CHECK(round.seconds.warming == Approx(0.7));
+  CHECK(round.seconds.spawn == Approx(0.3));
+  CHECK(round.num_warm == 3);
+  CHECK(round.cold == "bound to CPUs");
+}
+
 TEST_CASE("Ledger: an end can't have come before the phase began") {
   const Clock::time_point begin{1h};
   Ledger ledger(begin);

@@ -90,6 +90,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
   failed.failure.flight_recorder = "/logs/0/flight_recorder.json";
   failed.failure.memory_peak_bytes = 67'100'672;
   failed.failure.memory_limit_bytes = 67'108'864;
+  failed.failure.start = "cold: its program is no source text";
   RankReport foreign = full_report();
   foreign.foreign = true;
   foreign.limit_if_working.reset();
@@ -103,7 +104,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
       full_join(),
       Join{full_join()},
       Ack{},
-      WorkersRunning{1},
+      WorkersRunning{1, 2'500, 3, "bound to CPUs"},
       failed,
       WorkersSucceeded{2},
       FirstStep{2, 41},

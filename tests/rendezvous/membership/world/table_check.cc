@@ -324,8 +324,8 @@ void TableCheck::check_costs(const JobStatus& job, Clock::time_point now) {
   double sum = 0;
   for (const RoundRecord& record : job.rounds) {
     const PhaseSeconds& s = record.seconds;
-    for (const double phase : {s.rendezvous, s.spawn, s.communicators, s.first_step, s.running,
-                               s.redone, s.detect, s.stop, s.delay}) {
+    for (const double phase : {s.rendezvous, s.warming, s.spawn, s.communicators, s.first_step,
+                               s.running, s.redone, s.detect, s.stop, s.delay}) {
       if (phase < -1e-6) violated("a phase of a round lasted for less than no time");
     }
     sum += s.running + s.lost();
