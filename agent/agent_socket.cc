@@ -28,6 +28,7 @@
 #include "common/socket.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -182,10 +183,9 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   }
 
   void wait_for_workers() {
-    listener_.async_wait(stream_descriptor::wait_read,
-                         [self = shared_from_this()](const error_code& error) {
-                           if (!error && !self->closed_) self->accept_all();
-                         });
+    when_readable(listener_, [self = shared_from_this()] {
+      if (!self->closed_) self->accept_all();
+    });
   }
 
   void read_pending() {
@@ -203,9 +203,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
       if (!send_with_memory(each->socket.native_handle(), line, -1)) continue;
       each->asked = num_record_requests_;
     }
-    record_timer_.expires_after(kRecordTime);
-    record_timer_.async_wait([self = shared_from_this()](const error_code& error) {
-      if (!error && !self->closed_) self->forgive_records();
+    run_after(record_timer_, kRecordTime, [self = shared_from_this()] {
+      if (!self->closed_) self->forgive_records();
     });
   }
 
@@ -267,9 +266,8 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
 
   void accept_later() {
     say_once("no descriptor for a worker's connection: " + errno_text(errno));
-    pause_.expires_after(kAcceptPause);
-    pause_.async_wait([self = shared_from_this()](const error_code& error) {
-      if (!error && !self->closed_) self->accept_all();
+    run_after(pause_, kAcceptPause, [self = shared_from_this()] {
+      if (!self->closed_) self->accept_all();
     });
   }
 
@@ -283,21 +281,18 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     const auto connection = std::make_shared<Connection>(io_, fd.get());
     fd.release();
     connections_.insert(connection);
-    connection->hello_timer.expires_after(kHelloTimeout);
-    connection->hello_timer.async_wait(
-        [self = shared_from_this(), connection](const error_code& error) {
-          if (error || self->closed_ || connection->local_rank) return;
-          self->refuse(connection, "no hello");
-        });
+    run_after(connection->hello_timer, kHelloTimeout, [self = shared_from_this(), connection] {
+      if (self->closed_ || connection->local_rank) return;
+      self->refuse(connection, "no hello");
+    });
     wait_for_lines(connection);
   }
 
   void wait_for_lines(const ConnectionPtr& connection) {
-    connection->socket.async_wait(stream_descriptor::wait_read,
-                                  [self = shared_from_this(), connection](const error_code& error) {
-                                    if (error || self->closed_) return;
-                                    if (self->read(connection)) self->wait_for_lines(connection);
-                                  });
+    when_readable(connection->socket, [self = shared_from_this(), connection] {
+      if (self->closed_) return;
+      if (self->read(connection)) self->wait_for_lines(connection);
+    });
   }
 
   // Reads at most 4 KiB, without waiting. False: the connection has ended.

@@ -24,6 +24,7 @@
 #include "common/socket.h"
 #include "common/standard_streams.h"
 #include "common/unique_fd.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -196,10 +197,9 @@ void ConsoleSink::follow_reader() {
 }
 
 void ConsoleSink::say_that_workers_wait() {
-  patience_.expires_after(kPatience);
-  patience_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+  run_after(patience_, kPatience, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (error || !self || !self->full_since_ || self->lost_ || !self->options_.notice) return;
+    if (!self || !self->full_since_ || self->lost_ || !self->options_.notice) return;
     self->options_.notice(concat("nobody has read ", self->name_, " for ", kPatience.count(),
                                  " s: workers that write to it wait (--slow-reader=drop lets them "
                                  "go on)"));
@@ -212,10 +212,9 @@ void ConsoleSink::arm_wake() {
   const auto at = lines_.wake_at();
   if (!at || (wake_set_to_ && *wake_set_to_ <= *at)) return;
   wake_set_to_ = at;
-  wake_timer_.expires_at(*at);
-  wake_timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+  run_at(wake_timer_, *at, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (error || !self || self->lost_) return;
+    if (!self || self->lost_) return;
     self->wake_set_to_.reset();
     if (self->is_full()) {
       self->lines_.postpone(Clock::now());

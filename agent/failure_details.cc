@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/json.hpp>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +15,7 @@
 
 #include "agent/output/log_tree.h"
 #include "agent/output/log_writer.h"
+#include "common/fd_text.h"
 #include "common/json.h"
 #include "common/json_at.h"
 #include "common/parsed_number.h"
@@ -96,14 +96,7 @@ std::vector<int> all_but(const std::vector<int>& missing, int size) {
 
 WorkerError read_error_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  std::string text;
-  std::array<char, 4096> buffer;
-  while (fd && text.size() < kMaxFileBytes) {
-    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
-    if (size <= 0) break;
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-  }
-  return parse_error_file(text);
+  return parse_error_file(fd ? read_text(fd.get(), kMaxFileBytes).text : "");
 }
 
 using Paths = std::vector<std::string>;

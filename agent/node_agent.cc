@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/variant.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 
@@ -159,10 +160,7 @@ void NodeAgent::wake_at(std::optional<Clock::time_point> at) {
     timer_.cancel();
     return;
   }
-  timer_.expires_at(*at);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) handle(event::Timer{});
-  });
+  run_at(timer_, *at, [this] { handle(event::Timer{}); });
 }
 
 // Workers of other nodes may be in their grace, and may write a checkpoint that needs the store.

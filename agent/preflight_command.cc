@@ -5,6 +5,7 @@
 
 #include "common/signal_names.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -56,9 +57,7 @@ void PreflightCommand::start() {
   std::vector<WorkerSpec> specs;
   specs.push_back(std::move(spec));
   group_.start(std::move(specs));
-  limit_.expires_after(options_.limit);
-  limit_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  run_after(limit_, options_.limit, [this] {
     const auto seconds = static_cast<double>(options_.limit.count()) / 1000.0;
     ended(concat("had not ended after ", seconds, " s (--preflight-timeout)"));
   });

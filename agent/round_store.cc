@@ -11,6 +11,7 @@
 #include "common/peer_user.h"
 #include "common/port_holder.h"
 #include "common/socket.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 
@@ -103,10 +104,7 @@ void RoundStore::when_unused(std::chrono::milliseconds limit, std::function<void
     if (unused_) std::exchange(unused_, nullptr)();
   };
   // A proxy is of use to this node's workers alone, and they have gone.
-  patience_.expires_after(server_ ? limit : std::chrono::milliseconds{0});
-  patience_.async_wait([say](const boost::system::error_code& error) {
-    if (!error) say();
-  });
+  run_after(patience_, server_ ? limit : std::chrono::milliseconds{0}, [say] { say(); });
   if (server_) server_->when_unused(say);
 }
 

@@ -12,16 +12,17 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "agent/warden/process_tree.h"
 #include "common/child_process.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/memory.h"
 #include "common/process_facts.h"
 #include "common/send_descriptors.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/store_server/file_limit.h"
 
 namespace ddprun::agent {
@@ -35,17 +36,13 @@ UniqueFd make_payload(const WardenSpawn& spawn, std::uint64_t* size) {
   for (const auto& part : *spawn.argv) add(part);
   for (const auto& part : *spawn.environment) add(part);
   UniqueFd file = make_memory_file("ddprun-spawn");
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t n = ::write(file.get(), text.data() + done, text.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EFBIG) {
-      throw Error(ErrorCode::kSystem, concat("writing a worker's command, ", text.size(),
-                                             " bytes, to memory: ", errno_text(EFBIG),
-                                             " (ulimit -f counts that, too)"));
-    }
-    if (n < 0) throw_system_error("writing a worker's command", errno);
-    done += static_cast<std::size_t>(n);
+  const int error = write_text(file.get(), text);
+  if (error == EFBIG) {
+    throw Error(ErrorCode::kSystem,
+                concat("writing a worker's command, ", text.size(),
+                       " bytes, to memory: ", errno_text(EFBIG), " (ulimit -f counts that, too)"));
   }
+  if (error != 0) throw_system_error("writing a worker's command", error);
   *size = text.size();
   return file;
 }
@@ -237,11 +234,7 @@ bool WardenProcess::send_now(const Outgoing& outgoing) {
 }
 
 void WardenProcess::wait_readable() {
-  socket_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     [self = shared_from_this()](const boost::system::error_code& error) {
-                       if (error) return;
-                       self->read_reports();
-                     });
+  when_readable(socket_, [self = shared_from_this()] { self->read_reports(); });
 }
 
 void WardenProcess::read_reports() {
@@ -297,13 +290,11 @@ void OrphanSweep::step() {
   warden::signal_descendants(SIGKILL, &choose, &found);
   // Only our own children can be reaped; the others become ours when their parents are.
   for (const pid_t pid : found.pids) ::waitpid(pid, nullptr, WNOHANG);
-  timer_.expires_after(found.pids.empty() ? std::chrono::milliseconds(0) : kInterval);
-  timer_.async_wait([self = shared_from_this(),
-                     is_done = found.pids.empty()](const boost::system::error_code& error) {
-    if (error) return;
-    if (!is_done) return self->step();
-    if (const auto done = std::exchange(self->done_, nullptr)) done();
-  });
+  run_after(timer_, found.pids.empty() ? std::chrono::milliseconds(0) : kInterval,
+            [self = shared_from_this(), is_done = found.pids.empty()] {
+              if (!is_done) return self->step();
+              if (const auto done = std::exchange(self->done_, nullptr)) done();
+            });
 }
 
 }  // namespace ddprun::agent

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/environment.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 
@@ -43,19 +44,17 @@ WatchedChild::WatchedChild(boost::asio::io_context& io, Child child, Ended ended
 
 // The handler keeps this object until the process is reaped.
 void WatchedChild::wait_for_end() {
-  pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                    [self = shared_from_this()](const boost::system::error_code& error) {
-                      if (error) return;
-                      int status = 0;
-                      // Asio may wake us for another one's end, whose pidfd had this number.
-                      if (::waitpid(self->pid_, &status, WNOHANG) == 0) {
-                        return self->wait_for_end();
-                      }
-                      self->process_.reset();
-                      boost::system::error_code ignored;
-                      self->pidfd_.close(ignored);
-                      if (const auto ended = std::exchange(self->ended_, nullptr)) ended(status);
-                    });
+  when_readable(pidfd_, [self = shared_from_this()] {
+    int status = 0;
+    // Asio may wake us for another one's end, whose pidfd had this number.
+    if (::waitpid(self->pid_, &status, WNOHANG) == 0) {
+      return self->wait_for_end();
+    }
+    self->process_.reset();
+    boost::system::error_code ignored;
+    self->pidfd_.close(ignored);
+    if (const auto ended = std::exchange(self->ended_, nullptr)) ended(status);
+  });
 }
 
 void WatchedChild::signal(int number) {

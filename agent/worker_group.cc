@@ -24,6 +24,7 @@
 #include "common/operation_facts.h"
 #include "common/process_facts.h"
 #include "common/signal_names.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -336,20 +337,17 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number)
   if (is_first) {
     warden_->request(RequestType::kStop, signal_number);
     wait_for_what_is_left();
-    spare_timer_.expires_after(grace / 2);
-    spare_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-      if (error || self->closed_ || self->finished_ || self->warden_gone_ || self->empty_) return;
+    run_after(spare_timer_, grace / 2, [self = shared_from_this()] {
+      if (self->closed_ || self->finished_ || self->warden_gone_ || self->empty_) return;
       self->warden_->request(RequestType::kStop);
     });
   }
-  grace_timer_.expires_at(at);
-  grace_timer_.async_wait(
-      [self = shared_from_this(), grace](const boost::system::error_code& error) {
-        if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
-        if (grace.count() > 0) self->say_who_is_killed(grace);
-        self->warden_->request(RequestType::kKill);
-        self->wait_for_the_killed(Clock::now(), false);
-      });
+  run_at(grace_timer_, at, [self = shared_from_this(), grace] {
+    if (self->closed_ || self->finished_ || self->warden_gone_) return;
+    if (grace.count() > 0) self->say_who_is_killed(grace);
+    self->warden_->request(RequestType::kKill);
+    self->wait_for_the_killed(Clock::now(), false);
+  });
 }
 
 void WorkerGroup::Impl::lease(std::optional<Clock::time_point> until) {
@@ -601,9 +599,8 @@ void WorkerGroup::Impl::wait_for_what_is_left() {
   const bool all_ended = std::ranges::all_of(
       workers_, [](const Worker& worker) { return worker.state == WorkerState::kEnded; });
   if (!all_ended || !kill_at_ || Clock::now() >= *kill_at_) return;
-  kill_timer_.expires_after(options_.stop_notice);
-  kill_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (error || self->closed_ || self->finished_ || self->warden_gone_) return;
+  run_after(kill_timer_, options_.stop_notice, [self = shared_from_this()] {
+    if (self->closed_ || self->finished_ || self->warden_gone_) return;
     if (Clock::now() >= *self->kill_at_) return;  // wait_for_the_killed has the word
     const std::string who = self->remaining();
     if (who.empty()) return;
@@ -614,18 +611,17 @@ void WorkerGroup::Impl::wait_for_what_is_left() {
 }
 
 void WorkerGroup::Impl::wait_for_the_killed(Clock::time_point killed_at, bool is_last) {
-  kill_timer_.expires_at(killed_at + (is_last ? options_.kill_limit : options_.kill_notice));
-  kill_timer_.async_wait(
-      [self = shared_from_this(), killed_at, is_last](const boost::system::error_code& error) {
-        if (error || self->closed_ || self->finished_) return;
-        const std::string who = self->remaining();
-        if (is_last && !who.empty()) return self->give_up(who);
-        if (!who.empty()) {
-          log_warning("killed ", self->options_.kill_notice.count() / 1000.0,
-                      " s ago, but still there: ", who);
-        }
-        if (!is_last) self->wait_for_the_killed(killed_at, true);
-      });
+  run_at(kill_timer_, killed_at + (is_last ? options_.kill_limit : options_.kill_notice),
+         [self = shared_from_this(), killed_at, is_last] {
+           if (self->closed_ || self->finished_) return;
+           const std::string who = self->remaining();
+           if (is_last && !who.empty()) return self->give_up(who);
+           if (!who.empty()) {
+             log_warning("killed ", self->options_.kill_notice.count() / 1000.0,
+                         " s ago, but still there: ", who);
+           }
+           if (!is_last) self->wait_for_the_killed(killed_at, true);
+         });
 }
 
 // Empty: nobody.

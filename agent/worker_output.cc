@@ -12,6 +12,7 @@
 #include "common/regular_file.h"
 #include "common/text.h"
 #include "common/utf8.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -267,11 +268,9 @@ void WorkerOutput::set_place(WorkerPlace place, std::shared_ptr<RoundLogs> logs)
 }
 
 void WorkerOutput::wait_readable(std::size_t index) {
-  pipes_[index]->read_end.async_wait(
-      boost::asio::posix::stream_descriptor::wait_read,
-      [self = shared_from_this(), index](const boost::system::error_code& error) {
-        if (!error && self->pipes_[index]) self->on_readable(index);
-      });
+  when_readable(pipes_[index]->read_end, [self = shared_from_this(), index] {
+    if (self->pipes_[index]) self->on_readable(index);
+  });
 }
 
 bool WorkerOutput::console_must_wait(const Pipe& pipe) const {

@@ -123,8 +123,7 @@ std::string value_words(const CompletedFlag& flag) {
   std::vector<std::string_view> words;
   std::string_view rest = flag.value;
   while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find('|'));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    const std::string_view word = take_until(rest, "|");
     const bool is_literal =
         !word.empty() &&
         word.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;

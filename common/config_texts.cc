@@ -5,11 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/regular_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -55,15 +55,10 @@ std::string read_config(const std::string& path, bool is_named, Absence* absence
                 concat("won't obey ", one_line(path), ": ", danger,
                        ": make it yours or root's alone (chmod go-w), or set XDG_CONFIG_HOME"));
   }
-  std::string text;
-  std::array<char, 4096> buffer;
-  for (;;) {
-    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
-    if (size == 0) return text;
-    if (size < 0) throw_unreadable(path, errno_text(errno));
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-    if (text.size() > kMaxConfigBytes) throw_unreadable(path, "it has more than 1 MiB");
-  }
+  ReadText read = read_text(fd.get(), kMaxConfigBytes + 1);
+  if (read.error != 0) throw_unreadable(path, errno_text(read.error));
+  if (read.text.size() > kMaxConfigBytes) throw_unreadable(path, "it has more than 1 MiB");
+  return std::move(read.text);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/cpu_set.h"
 
-#include <algorithm>
 #include <charconv>
 
 namespace ddprun {

@@ -20,13 +20,6 @@ bool is_same(const Endpoint& one, const Endpoint& other) {
                     [&](char a, char b) { return lower(a) == lower(b); });
 }
 
-// The part up to the next comma, which goes with it.
-std::string_view take_part(std::string_view& text) {
-  const std::string_view part = text.substr(0, text.find(','));
-  text.remove_prefix(std::min(part.size() + 1, text.size()));
-  return part;
-}
-
 }  // namespace
 
 EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) {
@@ -38,7 +31,7 @@ EndpointList parse_endpoints(std::string_view text, std::uint16_t default_port) 
   }
   EndpointList list;
   for (std::size_t i = 0; i < num_parts; ++i) {
-    const std::string part(take_part(text));
+    const std::string part(take_until(text, ","));
     const auto endpoint = parse_endpoint(part, default_port);
     if (const std::string wrong = port_problem(part); !wrong.empty()) return refused(wrong);
     if (!endpoint || endpoint->host.empty()) {
@@ -80,11 +73,7 @@ EndpointList parse_servers(std::string_view text, std::uint16_t default_port) {
 }
 
 std::string to_string(const std::vector<Endpoint>& endpoints) {
-  std::string text;
-  for (const Endpoint& endpoint : endpoints) {
-    text.append(text.empty() ? "" : ",").append(to_string(endpoint));
-  }
-  return text;
+  return listed(endpoints, ",", [](const Endpoint& each) { return to_string(each); });
 }
 
 }  // namespace ddprun

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <iterator>
 #include <string_view>
 
 #include "common/env_names.h"
@@ -20,54 +20,48 @@ void add(std::string_view text, Environment& environment) {
 }
 
 // The other host, its login and its terminal have their own.
-constexpr std::array<std::string_view, 31> kOwnNames = {"_",
-                                                        "COLUMNS",
-                                                        "DISPLAY",
-                                                        "GPG_AGENT_INFO",
-                                                        "GPG_TTY",
-                                                        "HISTFILE",
-                                                        "HOME",
-                                                        "HOST",
-                                                        "HOSTNAME",
-                                                        "HOSTTYPE",
-                                                        "KRB5CCNAME",
-                                                        "LINES",
-                                                        "LOGNAME",
-                                                        "LS_COLORS",
-                                                        "MACHTYPE",
-                                                        "MAIL",
-                                                        "OLDPWD",
-                                                        "OSTYPE",
-                                                        "PS1",
-                                                        "PWD",
-                                                        "SHELL",
-                                                        "SHLVL",
-                                                        "SSH_TTY",
-                                                        "STY",
-                                                        "TEMP",
-                                                        "TERMCAP",
-                                                        "TMP",
-                                                        "TMPDIR",
-                                                        "USER",
-                                                        "WINDOWID",
-                                                        "TORCHELASTIC_ERROR_FILE"};
-constexpr std::array<std::string_view, 13> kOwnPrefixes = {
+constexpr std::string_view kOwnNames[] = {"_",
+                                          "COLUMNS",
+                                          "DISPLAY",
+                                          "GPG_AGENT_INFO",
+                                          "GPG_TTY",
+                                          "HISTFILE",
+                                          "HOME",
+                                          "HOST",
+                                          "HOSTNAME",
+                                          "HOSTTYPE",
+                                          "KRB5CCNAME",
+                                          "LINES",
+                                          "LOGNAME",
+                                          "LS_COLORS",
+                                          "MACHTYPE",
+                                          "MAIL",
+                                          "OLDPWD",
+                                          "OSTYPE",
+                                          "PS1",
+                                          "PWD",
+                                          "SHELL",
+                                          "SHLVL",
+                                          "SSH_TTY",
+                                          "STY",
+                                          "TEMP",
+                                          "TERMCAP",
+                                          "TMP",
+                                          "TMPDIR",
+                                          "USER",
+                                          "WINDOWID",
+                                          "TORCHELASTIC_ERROR_FILE"};
+constexpr std::string_view kOwnPrefixes[] = {
     "BASH_", "DBUS_", "DESKTOP_", "DDPRUN_",  "PET_",       "SESSION_", "SSH_",
     "TERM_", "TMUX",  "VTE_",     "WAYLAND_", "XAUTHORITY", "XDG_"};
 // Forwarded in spite of their prefix: workers read them, and they don't describe the machine.
-constexpr std::array<std::string_view, 3> kForwarded = {
-    "DDPRUN_CUDART_LIBRARY", "DDPRUN_NCCL_LIBRARY", "DDPRUN_NVML_LIBRARY"};
-
-template <typename List>
-bool is_in(const List& list, std::string_view name) {
-  return std::find(list.begin(), list.end(), name) != list.end();
-}
+constexpr std::string_view kForwarded[] = {"DDPRUN_CUDART_LIBRARY", "DDPRUN_NCCL_LIBRARY",
+                                           "DDPRUN_NVML_LIBRARY"};
 
 bool is_forwarded(std::string_view name) {
-  if (is_in(kForwarded, name)) return true;
-  return !is_in(kOwnNames, name) &&
-         std::none_of(kOwnPrefixes.begin(), kOwnPrefixes.end(),
-                      [&](std::string_view prefix) { return name.starts_with(prefix); });
+  if (std::ranges::find(kForwarded, name) != std::end(kForwarded)) return true;
+  return std::ranges::find(kOwnNames, name) == std::end(kOwnNames) &&
+         std::ranges::none_of(kOwnPrefixes, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
 }  // namespace

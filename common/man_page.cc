@@ -5,6 +5,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "common/text.h"
+
 namespace ddprun {
 namespace {
 
@@ -37,8 +39,7 @@ std::string body(std::string_view text) {
   std::string result;
   bool is_literal = false;
   while (!text.empty()) {
-    const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::string_view line = take_until(text, "\n");
     const bool literal = line.starts_with(' ');
     if (literal != is_literal && !line.empty()) {
       result += literal ? ".nf\n" : ".fi\n";

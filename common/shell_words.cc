@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/shell_words.h"
 
+#include "common/text.h"
+
 namespace ddprun {
 
 std::string shell_quoted(const std::string& word) {
@@ -19,9 +21,7 @@ std::string shell_quoted(const std::string& word) {
 }
 
 std::string shell_line(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_quoted(word);
-  return line;
+  return listed(words, " ", shell_quoted);
 }
 
 std::optional<std::vector<std::string>> split_words(std::string_view text) {

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <initializer_list>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 namespace ddprun {
 
@@ -50,17 +54,26 @@ std::string concat(const Parts&... parts) {
   return text;
 }
 
-// The parts with `separator` between them.
-template <typename Parts>
-std::string listed(const Parts& parts, std::string_view separator = ", ") {
+// The parts with `separator` between them, each as `text_of` has it.
+template <typename Parts, typename TextOf = std::identity>
+std::string listed(const Parts& parts, std::string_view separator = ", ", TextOf text_of = {}) {
   std::string text;
   std::string_view before;
   for (const auto& part : parts) {
     text += before;
-    append_text(text, part);
+    append_text(text, std::invoke(text_of, part));
     before = separator;
   }
   return text;
+}
+
+// "a, b and 3 more": the first `most` of the parts, and how many are left.
+template <typename Part, typename TextOf = std::identity>
+std::string first_listed(const std::vector<Part>& parts, std::size_t most, TextOf text_of = {},
+                         std::string_view separator = ", ") {
+  if (parts.size() <= most) return listed(parts, separator, text_of);
+  return concat(listed(std::span(parts).first(most), separator, text_of), " and ",
+                parts.size() - most, " more");
 }
 
 inline bool ends_with_any(std::string_view text, std::initializer_list<std::string_view> ends) {

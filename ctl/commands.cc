@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/commands.h"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstdio>
 
@@ -15,15 +13,6 @@ namespace ddprun::ctl {
 
 void say(const std::string& line) {
   std::fprintf(stderr, "ddprunctl: %s\n", one_line(line).c_str());
-}
-
-int write_whole(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t size = ::write(fd, text.data(), text.size());
-    if (size < 0 && errno != EINTR) return errno;
-    if (size > 0) text.remove_prefix(static_cast<std::size_t>(size));
-  }
-  return 0;
 }
 
 void tell_lost_output(int error, const std::string& news) {

@@ -5,7 +5,6 @@
 #include <CLI/App.hpp>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace ddprun::ctl {
@@ -45,9 +44,6 @@ void say(const std::string& line);
 // `errno` of a failed write to stdout, as a line on stderr, with what else the user has to know; a
 // reader that left ("| head") has had enough, and is told nothing but that.
 void tell_lost_output(int error, const std::string& news = {});
-
-// Writes all of it. errno; 0: done.
-int write_whole(int fd, std::string_view text);
 
 // Writes all of it to stdout. Returns `code`, or, after a line on stderr, that of
 // ExitCode::kOutputLost.

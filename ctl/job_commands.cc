@@ -281,12 +281,9 @@ NamedJob find_job(const std::string& job, const std::string& place, const Endpoi
     return {make_scheduler(id->place, endpoint, context), id->id};
   }
   if (place.empty() || job.empty()) {
-    std::string known;
-    for (const std::string& each : submit::place_names()) {
-      known += (known.empty() ? "" : ", ") + each + ":…";
-    }
     throw Error(ErrorCode::kInvalidArgument,
-                "\"" + one_line(job) + "\" is no job's id (" + known + "); or say --to");
+                concat("\"", one_line(job), "\" is no job's id (",
+                       listed(submit::place_names(), ":…, "), ":…); or say --to"));
   }
   return {make_scheduler(place, endpoint, context), job};
 }

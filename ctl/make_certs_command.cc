@@ -15,6 +15,7 @@
 
 #include "common/ending.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/commands.h"
@@ -55,7 +56,7 @@ class NewFiles {
         ::open(output.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, output.mode));
     if (!fd) refuse("can't make ", output.path, errno);
     paths_.push_back(output.path);
-    const int error = write_whole(fd.get(), output.text);
+    const int error = write_text(fd.get(), output.text);
     if (error != 0) refuse("can't write ", output.path, error);
     if (::fchmod(fd.get(), output.mode) != 0) refuse("chmod ", output.path, errno);
     // A file system may find out so late that it has no room.

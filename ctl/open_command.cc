@@ -21,6 +21,7 @@
 #include "common/text.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
 #include "rendezvous/wire/frame_stream.h"
@@ -80,10 +81,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
         ended_(std::move(ended)) {}
 
   void start() {
-    timer_.expires_after(kRequestLimit);
-    timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (!error) self->exchange_.wire.close();
-    });
+    run_after(timer_, kRequestLimit, [self = shared_from_this()] { self->exchange_.wire.close(); });
     exchange_.async_read(
         [](const http::Request&) {
           return http::ServerExchange::Limit{0, http::kMaxHeaderBytes};
@@ -242,10 +240,8 @@ class OpenCommand : public Command {
           visits.push_back(visit);
           visit->start();
         }
-        again.expires_after(std::chrono::milliseconds(error ? 100 : 0));  // no descriptor is left
-        again.async_wait([&](boost::system::error_code stopped) {
-          if (!stopped) accept();
-        });
+        // no descriptor is left
+        run_after(again, std::chrono::milliseconds(error ? 100 : 0), [&] { accept(); });
       });
     };
     accept();

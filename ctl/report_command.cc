@@ -20,6 +20,7 @@
 #include "common/byte_text.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/fd_text.h"
 #include "common/new_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -61,11 +62,11 @@ int replace_file(const std::string& path, const std::string& text) {
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
     const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
-    return fd ? write_whole(fd.get(), text) : errno;
+    return fd ? write_text(fd.get(), text) : errno;
   }
   const NewFile part = make_new_file(path + ".part-", 0666);
   if (!part.fd) return errno;
-  int error = write_whole(part.fd.get(), text);
+  int error = write_text(part.fd.get(), text);
   // A file system may find out so late that it has no room.
   if (error == 0 && ::fsync(part.fd.get()) != 0) error = errno;
   if (error == 0 && ::rename(part.path.c_str(), path.c_str()) != 0) error = errno;

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <memory>
 
 #include "common/error.h"
 #include "common/interfaces.h"

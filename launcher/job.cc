@@ -40,6 +40,7 @@
 #include "launcher/report/job_records.h"
 #include "launcher/step_token.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/messages/messages.h"
@@ -134,9 +135,7 @@ class PreemptionWatch {
 
   void wait_for_time_limit(Clock::time_point begun) {
     const Clock::time_point end = begun + *options_.time_limit;
-    timer_.expires_at(std::max(begun, end - options_.notice));
-    timer_.async_wait([this, end](const boost::system::error_code& error) {
-      if (error) return;
+    run_at(timer_, std::max(begun, end - options_.notice), [this, end] {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
       warn_({membership::Preempted::Kind::kTimeLimit,
              concat("reaches the time limit of ", options_.time_limit->count() / 1000.0, " s"),
@@ -464,15 +463,13 @@ class NodeJob {
     if (!plan_.channel) return;
     lifeline_.assign(UnderChannel::kFd);
     UnderChannel::watch();
-    lifeline_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                         [this](const boost::system::error_code& error) {
-                           if (error) return;
-                           const int number = plan_.channel->stop_signal;
-                           if (exit_ || signalled_ || daemon_) return got_signal(number, false);
-                           signalled_ = true;
-                           preflight_.reset();
-                           agent_->abandon("the connection to its launcher was lost", number);
-                         });
+    when_readable(lifeline_, [this] {
+      const int number = plan_.channel->stop_signal;
+      if (exit_ || signalled_ || daemon_) return got_signal(number, false);
+      signalled_ = true;
+      preflight_.reset();
+      agent_->abandon("the connection to its launcher was lost", number);
+    });
   }
 
   void begin() {
@@ -556,9 +553,8 @@ class NodeJob {
 
   void lose_patience() {
     if (daemon_) return;
-    patience_.expires_after(kSilentConnect);
-    patience_.async_wait([this](const boost::system::error_code& error) {
-      if (error || agent_->has_reached_rendezvous() || exit_) return;
+    run_after(patience_, kSilentConnect, [this] {
+      if (agent_->has_reached_rendezvous() || exit_) return;
       impatient_ = true;
       say_what_is_waited_for();
     });
@@ -633,12 +629,11 @@ class NodeJob {
                   "over (a signal ends both)"));
       return;
     }
-    std::string names;
-    for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
-    tell(LogLevel::kWarning,
-         concat("this node's job is over, but other jobs have their rendezvous here: ", names,
-                "; serving them until they are over (a signal ends them, too; ddprund serves jobs "
-                "that don't depend on each other)"));
+    tell(
+        LogLevel::kWarning,
+        concat("this node's job is over, but other jobs have their rendezvous here: ", listed(jobs),
+               "; serving them until they are over (a signal ends them, too; ddprund serves jobs "
+               "that don't depend on each other)"));
   }
 
   void finish(const membership::agent_action::Exit& exit) {

@@ -91,13 +91,11 @@ int num_visible_gpus(int installed, const std::optional<std::string>& cuda_visib
   std::string_view rest = *cuda_visible_devices;
   std::set<std::string_view> seen;
   while (!rest.empty() && std::ssize(seen) < installed) {
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    const std::string_view entry = trimmed(rest.substr(0, end));
+    const std::string_view entry = trimmed(take_until(rest, ","));
     const auto index = parse_number(entry);
     const bool is_uuid = entry.starts_with("GPU-") || entry.starts_with("MIG-");
     if (index ? *index >= installed : !is_uuid) break;
     if (!seen.insert(entry).second) return 0;
-    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return static_cast<int>(seen.size());
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/placement.h"
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
 
 #include "agent/binding/binding_plan.h"
 #include "common/env_names.h"
+#include "common/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -57,8 +57,7 @@ void give_devices(const Environment& environment, int num_workers, Placement& pl
   }
   std::string_view rest = visible ? std::string_view(*visible) : std::string_view();
   while (!rest.empty()) {
-    std::string_view device = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(device.size() + 1, rest.size()));
+    std::string_view device = take_until(rest, ",");
     while (device.starts_with(' ')) device.remove_prefix(1);
     while (device.ends_with(' ')) device.remove_suffix(1);
     placement.devices.emplace_back(device);

@@ -8,6 +8,7 @@
 #include "common/duration.h"
 #include "common/env_names.h"
 #include "common/signal_names.h"
+#include "common/text.h"
 #include "common/trimmed.h"
 
 namespace ddprun::launcher {
@@ -33,8 +34,7 @@ std::string parse_preemption_signals(std::string_view text, PreemptionOptions& o
   options.signals.clear();
   if (text == "none") return {};
   while (!text.empty()) {
-    const std::string_view name = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(name.size() + 1, text.size()));
+    const std::string_view name = take_until(text, ",");
     const auto number = parse_signal(name);
     if (!number || std::find(kNoWarning.begin(), kNoWarning.end(), *number) != kNoWarning.end()) {
       return "\"" + std::string(name) +

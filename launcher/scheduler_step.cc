@@ -2,7 +2,6 @@
 #include "launcher/scheduler_step.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
@@ -10,6 +9,7 @@
 
 #include "common/endpoint.h"
 #include "common/env_names.h"
+#include "common/fd_text.h"
 #include "common/fnv1a.h"
 #include "common/nodelist.h"
 #include "common/process_facts.h"
@@ -127,16 +127,8 @@ std::optional<std::string> content_of(const std::string& path) {
   constexpr off_t kMostBytes = off_t{1} << 24;
   const RegularFile file = open_regular_file(path);
   if (!file.problem.empty() || file.info.st_size > kMostBytes) return std::nullopt;
-  std::string text(static_cast<std::size_t>(file.info.st_size), '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t count = ::read(file.fd.get(), text.data() + size, text.size() - size);
-    if (count < 0) return std::nullopt;
-    if (count == 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  text.resize(size);
-  return text;
+  ReadText read = read_text(file.fd.get(), static_cast<std::size_t>(file.info.st_size));
+  return read.error == 0 ? std::optional(std::move(read.text)) : std::nullopt;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ import tempfile
 # Folder → folders of ours that its files may include (itself always). The order is the arrows'.
 STORE = ["common", "rendezvous/store"]
 MESSAGES = ["common", "rendezvous/messages"]
-WIRE = MESSAGES + ["rendezvous/security", "rendezvous/http", "rendezvous/wire"]
+WIRE = MESSAGES + ["rendezvous/asio", "rendezvous/security", "rendezvous/http", "rendezvous/wire"]
 RENDEZVOUS = STORE + WIRE + ["rendezvous/journal", "rendezvous/store_server", "rendezvous/membership"]
 ALLOWED = {
     "common": [],
@@ -32,7 +32,7 @@ ALLOWED = {
     "rendezvous/daemon": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/ha"],
     "agent": STORE + WIRE + ["rendezvous/store_server", "agent/link", "agent/isolation"],
     "agent/link": WIRE,
-    "agent/isolation": ["common", "agent/warden", "agent/output"],
+    "agent/isolation": ["common", "agent/warden", "agent/output", "rendezvous/asio"],
     "agent/standing": STORE + WIRE + ["rendezvous/gangs", "rendezvous/daemon", "agent", "launcher"],
     "launcher": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/pages", "rendezvous/daemon", "agent"],
     "ctl": RENDEZVOUS + ["rendezvous/gangs", "rendezvous/pages", "agent/gpu"],

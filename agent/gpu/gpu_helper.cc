@@ -20,6 +20,7 @@
 #include "common/nvidia_driver.h"
 #include "common/process_facts.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -90,24 +91,21 @@ bool GpuHelper::ask(GpuRequest request, Done done) {
 }
 
 void GpuHelper::read_answer() {
-  answers_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                      [weak = weak_from_this()](const boost::system::error_code& error) {
-                        const auto self = weak.lock();
-                        if (error || !self) return;
-                        std::array<char, 16384> buffer;
-                        const ssize_t size =
-                            ::read(self->answers_.native_handle(), buffer.data(), buffer.size());
-                        if (size > 0)
-                          self->text_.append(buffer.data(), static_cast<std::size_t>(size));
-                        const bool ended = size == 0 || (size < 0 && errno != EAGAIN);
-                        if (ended || self->text_.size() > kMaxAnswerBytes) return self->lost();
-                        const auto end = end_of_lines(self->text_);
-                        if (!end) return self->read_answer();
-                        std::string lines = std::exchange(self->text_, {});
-                        lines.resize(*end);
-                        const Done done = std::exchange(self->done_, nullptr);
-                        done(lines);
-                      });
+  when_readable(answers_, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    std::array<char, 16384> buffer;
+    const ssize_t size = ::read(self->answers_.native_handle(), buffer.data(), buffer.size());
+    if (size > 0) self->text_.append(buffer.data(), static_cast<std::size_t>(size));
+    const bool ended = size == 0 || (size < 0 && errno != EAGAIN);
+    if (ended || self->text_.size() > kMaxAnswerBytes) return self->lost();
+    const auto end = end_of_lines(self->text_);
+    if (!end) return self->read_answer();
+    std::string lines = std::exchange(self->text_, {});
+    lines.resize(*end);
+    const Done done = std::exchange(self->done_, nullptr);
+    done(lines);
+  });
 }
 
 // No NVML here, or it broke: nothing is known from now on.
@@ -212,9 +210,8 @@ void GpuMemory::when_freed(std::chrono::milliseconds limit, Done done) {
     return;
   }
   waited_ = limit;
-  limit_.expires_after(limit);
-  limit_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
-    if (const auto self = weak.lock(); self && !error) self->limit_is_over();
+  run_after(limit_, limit, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->limit_is_over();
   });
   ask();
 }
@@ -288,9 +285,8 @@ void GpuMemory::answered(const std::string& lines) {
                                           "are not the job's: " +
                                               describe(last_.foreign));
   }
-  next_.expires_after(kInterval);
-  next_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
-    if (const auto self = weak.lock(); self && !error && self->done_) self->ask();
+  run_after(next_, kInterval, [weak = weak_from_this()] {
+    if (const auto self = weak.lock(); self && self->done_) self->ask();
   });
 }
 

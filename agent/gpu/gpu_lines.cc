@@ -73,14 +73,9 @@ GpuHolders gpu_holders(const std::vector<GpuProcess>& before, const std::vector<
 }
 
 std::string describe(const std::vector<GpuProcess>& processes, std::size_t limit) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(limit, processes.size()); ++i) {
-    const GpuProcess& process = processes[i];
-    text += concat(i == 0 ? "" : ", ", "GPU ", process.device, ": ", gibibytes(process.bytes),
-                   " by pid ", process.pid);
-  }
-  if (processes.size() > limit) text += concat(" and ", processes.size() - limit, " more");
-  return text;
+  return first_listed(processes, limit, [](const GpuProcess& process) {
+    return concat("GPU ", process.device, ": ", gibibytes(process.bytes), " by pid ", process.pid);
+  });
 }
 
 GpuStatuses parse_gpu_statuses(std::string_view lines) {

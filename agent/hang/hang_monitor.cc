@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "common/progress_page.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -179,9 +180,8 @@ HangMonitor::~HangMonitor() {
 void HangMonitor::start() { arm(); }
 
 void HangMonitor::arm() {
-  timer_.expires_after(options_.interval);
-  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (error || alive.expired()) return;
+  run_after(timer_, options_.interval, [this, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
     arm();
     options_.pages_only ? look_at_pages() : look();
   });

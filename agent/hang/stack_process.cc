@@ -15,6 +15,7 @@
 
 #include "common/error.h"
 #include "common/socket.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -100,10 +101,9 @@ void StackProcess::take(const std::vector<pid_t>& pids, std::chrono::millisecond
     const std::string_view bytes(reinterpret_cast<const char*>(pids.data()),
                                  pids.size() * sizeof(pid_t));
     if (send_with_fd(requests_.get(), bytes, theirs.get()) > 0) {
-      limit_.expires_after(limit);
-      limit_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+      run_after(limit_, limit, [weak = weak_from_this()] {
         const auto self = weak.lock();
-        if (!error && self && self->is_busy()) self->finish();
+        if (self && self->is_busy()) self->finish();
       });
       return read_answer();
     }
@@ -115,20 +115,17 @@ void StackProcess::take(const std::vector<pid_t>& pids, std::chrono::millisecond
 }
 
 void StackProcess::read_answer() {
-  answer_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                     [weak = weak_from_this()](const boost::system::error_code& error) {
-                       const auto self = weak.lock();
-                       if (error || !self || !self->is_busy()) return;
-                       std::array<char, 16384> buffer;
-                       const ssize_t size =
-                           ::read(self->answer_.native_handle(), buffer.data(), buffer.size());
-                       if (size > 0)
-                         self->text_.append(buffer.data(), static_cast<std::size_t>(size));
-                       const bool goes_on = size > 0 || (size < 0 && errno == EAGAIN);
-                       if (goes_on && self->text_.size() < kMaxOutput) return self->read_answer();
-                       // Nothing at all: it is about to be seen that it has ended.
-                       if (!self->text_.empty()) self->finish();
-                     });
+  when_readable(answer_, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || !self->is_busy()) return;
+    std::array<char, 16384> buffer;
+    const ssize_t size = ::read(self->answer_.native_handle(), buffer.data(), buffer.size());
+    if (size > 0) self->text_.append(buffer.data(), static_cast<std::size_t>(size));
+    const bool goes_on = size > 0 || (size < 0 && errno == EAGAIN);
+    if (goes_on && self->text_.size() < kMaxOutput) return self->read_answer();
+    // Nothing at all: it is about to be seen that it has ended.
+    if (!self->text_.empty()) self->finish();
+  });
 }
 
 void StackProcess::finish() {

@@ -19,6 +19,7 @@
 
 #include "agent/warden/process_tree.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/process_stat.h"
 #include "common/text.h"
 
@@ -119,22 +120,10 @@ std::string process_text(const CgroupTree& tree, pid_t pid) {
 RealCgroupTree::RealCgroupTree(std::string root) : root_(std::move(root)) {}
 
 std::optional<std::string> RealCgroupTree::read(const std::string& path, int* error_number) const {
-  int ignored;
-  int& error = error_number != nullptr ? *error_number : ignored;
-  error = 0;
   const UniqueFd file(::open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text;
-  std::array<char, 16384> buffer;
-  while (file && text.size() < kMostFileBytes) {
-    const ssize_t size = ::read(file.get(), buffer.data(), buffer.size());
-    if (size == 0) return text;
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) break;
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-  }
-  if (text.size() >= kMostFileBytes) return text;
-  error = errno;
-  return std::nullopt;
+  ReadText read = file ? read_text(file.get(), kMostFileBytes) : ReadText{{}, errno};
+  if (error_number != nullptr) *error_number = read.error;
+  return read.error == 0 ? std::optional(std::move(read.text)) : std::nullopt;
 }
 
 int RealCgroupTree::write(const std::string& path, const std::string& text) {

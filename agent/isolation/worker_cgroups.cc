@@ -16,6 +16,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -219,24 +220,20 @@ void EmptyWait::watch() {
     changes_.assign(fd.release());
     wait_for_change();
   }
-  timer_.expires_at(deadline_.at());
-  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (!error) self->end(self->cgroup_->is_empty());
-  });
+  run_at(timer_, deadline_.at(),
+         [self = shared_from_this()] { self->end(self->cgroup_->is_empty()); });
   boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->look(); });
 }
 
 void EmptyWait::wait_for_change() {
-  changes_.async_wait(
-      boost::asio::posix::stream_descriptor::wait_read,
-      [self = shared_from_this()](const boost::system::error_code& error) {
-        if (error || !self->done_) return;
-        std::array<char, 4096> events;
-        while (::read(self->changes_.native_handle(), events.data(), events.size()) > 0) {
-        }
-        self->wait_for_change();
-        self->look();
-      });
+  when_readable(changes_, [self = shared_from_this()] {
+    if (!self->done_) return;
+    std::array<char, 4096> events;
+    while (::read(self->changes_.native_handle(), events.data(), events.size()) > 0) {
+    }
+    self->wait_for_change();
+    self->look();
+  });
 }
 
 void EmptyWait::look() {

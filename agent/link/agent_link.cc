@@ -6,11 +6,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <concepts>
 #include <cstddef>
-#include <optional>
 #include <utility>
 
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/messages/codec.h"
 #include "rendezvous/wire/frame_stream.h"
 #include "rendezvous/wire/keep_alive.h"
@@ -98,11 +98,8 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
 
  private:
   void wait_for_quiet() {
-    quiet_timer_.expires_at(keep_alive_.quiet_at());
-    quiet_timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (error) return;
-      Clock::now() < keep_alive_.quiet_at() ? wait_for_quiet() : look();
-    }));
+    run_at(quiet_timer_, keep_alive_.quiet_at(),
+           guard([this] { Clock::now() < keep_alive_.quiet_at() ? wait_for_quiet() : look(); }));
   }
 
   void look() {
@@ -129,10 +126,8 @@ class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
 
   void attempt_later(std::size_t index) {
     auto& pause = pauses_[index];
-    pause.expires_after(std::exchange(lengths_[index], std::min(lengths_[index] * 2, kLastPause)));
-    pause.async_wait(guard([this, index](boost::system::error_code error) {
-      if (!error) attempt(index);
-    }));
+    run_after(pause, std::exchange(lengths_[index], std::min(lengths_[index] * 2, kLastPause)),
+              guard([this, index] { attempt(index); }));
   }
 
   void give_up_attempts() {
@@ -245,15 +240,13 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     const Clock::time_point now = Clock::now();
     const auto wait = std::min<Clock::duration>(backoff_, deadline_ - now);
     backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kLastBackoff);
-    timer_.expires_at(now + std::max(wait, Clock::duration::zero()));
-    timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (error) return;
-      if (Clock::now() >= deadline_ && num_attempts_ > 0) {
-        give_up();
-      } else {
-        attempt();
-      }
-    }));
+    run_at(timer_, now + std::max(wait, Clock::duration::zero()), guard([this] {
+             if (Clock::now() >= deadline_ && num_attempts_ > 0) {
+               give_up();
+             } else {
+               attempt();
+             }
+           }));
   }
 
   void attempt() {
@@ -392,10 +385,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
       return down(true, concat("nothing was heard for ", keep_alive_.timeout()->count(), " ms"));
     }
     frames_->ping(keep_alive_.ping(now));
-    ping_timer_.expires_at(keep_alive_.next(now));
-    ping_timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (!error) ping_and_watch();
-    }));
+    run_at(ping_timer_, keep_alive_.next(now), guard([this] { ping_and_watch(); }));
   }
 
   // Another endpoint has taken this node's connection while the open one was quiet.
@@ -409,13 +399,11 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // By the connect() that follows.
   void adopt_successor() {
-    timer_.expires_at(begun_);
-    timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (error) return;
-      Connection successor = std::exchange(successor_, Connection());
-      if (!successor.stream->is_closed()) return opened(std::move(successor));
-      wait_and_attempt();
-    }));
+    run_at(timer_, begun_, guard([this] {
+             Connection successor = std::exchange(successor_, Connection());
+             if (!successor.stream->is_closed()) return opened(std::move(successor));
+             wait_and_attempt();
+           }));
   }
 
   void down(bool silence, std::string reason) { down(silence, std::move(reason), Connection()); }

@@ -60,10 +60,8 @@ void write_workers(TextWriter& out, const AgentMetrics& all) {
                *all.warm_helper_bytes);
   }
   out.family("ddprun_worker_exits_total", Type::kCounter, "Workers that ended, by how.");
-  constexpr std::array kKinds = {"success", "error", "signal", "out_of_memory", "stopped"};
-  static_assert(kKinds.size() == kNumExitKinds);
-  for (std::size_t i = 0; i < kKinds.size(); ++i) {
-    out.sample({{"kind", kKinds[i]}}, all.counts.exits[i]);
+  for (std::size_t i = 0; i < kExitKindNames.size(); ++i) {
+    out.sample({{"kind", kExitKindNames[i]}}, all.counts.exits[i]);
   }
   out.family("ddprun_worker_restarts_total", Type::kCounter,
              "How often this node's workers were started again, by what ended the round before.");

@@ -65,14 +65,16 @@ enum class ExitKind {
   kOutOfMemory,  // likewise, and that is known (MemoryKills)
   kStopped,      // it was told to, however it ended
 };
-inline constexpr std::size_t kNumExitKinds = 5;
+// In that order.
+inline constexpr std::array kExitKindNames = {"success", "error", "signal", "out_of_memory",
+                                              "stopped"};
 
 // Since this process began.
 struct AgentCounts {
   AgentCounts();
 
-  std::array<std::uint64_t, kNumExitKinds> exits{};  // of workers, by ExitKind
-  std::uint64_t rounds = 0;                          // that began here
+  std::array<std::uint64_t, kExitKindNames.size()> exits{};  // of workers, by ExitKind
+  std::uint64_t rounds = 0;                                  // that began here
   // The rounds after the first whose workers were started anew, by what ended the round before.
   std::uint64_t restarts_after_failure = 0, restarts_otherwise = 0;
   metrics::Histogram waits;  // for a round, in seconds

@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
+#include "common/fd_text.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -19,17 +20,9 @@ constexpr std::size_t kLineBytes = 512;      // a line of ten numbers
 constexpr std::size_t kMostBytes = 1 << 18;  // a thousand interfaces
 
 // The file's first bytes; empty: it isn't there.
-std::string read_text(const char* path, std::size_t most) {
+std::string begin_of(const char* path, std::size_t most) {
   const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-  std::string text;
-  if (!file) return text;
-  std::array<char, 8192> part;
-  while (text.size() < most) {
-    const ssize_t size = ::read(file.get(), part.data(), std::min(part.size(), most - text.size()));
-    if (size <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(size));
-  }
-  return text;
+  return file ? read_text(file.get(), most).text : "";
 }
 
 std::string_view next_word(std::string_view& rest) {
@@ -167,14 +160,14 @@ std::vector<InterfaceCounters> choose_interfaces(
 NodeCounters read_node_counters(std::size_t limit) {
   static const auto ticks_per_second = static_cast<double>(::sysconf(_SC_CLK_TCK));
   NodeCounters now;
-  now.cpu = parse_cpu_seconds(read_text("/proc/stat", kLineBytes), ticks_per_second);
+  now.cpu = parse_cpu_seconds(begin_of("/proc/stat", kLineBytes), ticks_per_second);
   if (const long num_cpus = ::sysconf(_SC_NPROCESSORS_ONLN); num_cpus > 0) {
     now.num_cpus = static_cast<int>(num_cpus);
   }
-  now.memory = parse_memory(read_text("/proc/meminfo", kMostBytes));
-  now.tcp = parse_tcp(read_text("/proc/net/snmp", kMostBytes));
+  now.memory = parse_memory(begin_of("/proc/meminfo", kMostBytes));
+  now.tcp = parse_tcp(begin_of("/proc/net/snmp", kMostBytes));
   now.interfaces = choose_interfaces(
-      parse_interfaces(read_text("/proc/net/dev", kMostBytes)), limit, [](const std::string& name) {
+      parse_interfaces(begin_of("/proc/net/dev", kMostBytes)), limit, [](const std::string& name) {
         return ::access((kInterfaces + name + "/device").c_str(), F_OK) == 0;
       });
   return now;
@@ -218,9 +211,8 @@ NodeMonitor::~NodeMonitor() = default;
 void NodeMonitor::start() { arm(options_.first_wait); }
 
 void NodeMonitor::arm(std::chrono::milliseconds wait) {
-  timer_.expires_after(wait);
-  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (!error && !alive.expired()) tick();
+  run_after(timer_, wait, [this, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) tick();
   });
 }
 

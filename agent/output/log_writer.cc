@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/quiet_thread.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -125,10 +126,9 @@ void LogWriter::begin_waiting() {
 
 // A slow disk is none of the user's business; one that stands still is.
 void LogWriter::watch_progress() {
-  patience_.expires_after(kPatience);
-  patience_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+  run_after(patience_, kPatience, [weak = weak_from_this()] {
     const auto self = weak.lock();
-    if (error || !self || self->num_waiting_ == 0 || self->standstill_since_) return;
+    if (!self || self->num_waiting_ == 0 || self->standstill_since_) return;
     const std::uint64_t writes = self->queue_->num_writes();
     if (std::exchange(self->writes_seen_, writes) != writes) {
       self->waiting_since_ = Clock::now();

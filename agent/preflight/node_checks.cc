@@ -197,11 +197,7 @@ std::string to_text(const NodeProblem& problem) {
 }
 
 std::string to_text(const std::vector<NodeProblem>& problems) {
-  std::string text;
-  for (const NodeProblem& problem : problems) {
-    text += (text.empty() ? "" : " — ") + to_text(problem);
-  }
-  return text;
+  return listed(problems, " — ", [](const NodeProblem& each) { return to_text(each); });
 }
 
 }  // namespace ddprun::agent

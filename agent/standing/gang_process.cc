@@ -18,6 +18,7 @@
 #include "agent/output/output_options.h"
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::launcher {
 
@@ -77,10 +78,7 @@ std::shared_ptr<GangProcess> GangProcess::start(asio::io_context& io, GangComman
                                             });
   report.write_end.reset();
   gang->await_report();
-  gang->limit_.expires_after(kStartLimit);
-  gang->limit_.async_wait([gang](boost::system::error_code error) {
-    if (!error) gang->give_up();
-  });
+  run_after(gang->limit_, kStartLimit, [gang] { gang->give_up(); });
   return gang;
 }
 
@@ -95,10 +93,7 @@ GangProcess::GangProcess(asio::io_context& io, const ChildCommand& command, Hand
 }
 
 void GangProcess::await_report() {
-  report_.async_wait(asio::posix::stream_descriptor::wait_read,
-                     [self = shared_from_this()](boost::system::error_code error) {
-                       if (!error) self->take_report();
-                     });
+  when_readable(report_, [self = shared_from_this()] { self->take_report(); });
 }
 
 // The pipe's end without a word says that it is executed, or was killed before.

@@ -41,6 +41,7 @@
 #include "common/text.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 #include "rendezvous/security/tls.h"
 
@@ -393,10 +394,7 @@ class StandingAgent {
         std::ranges::any_of(parts_, [](const auto& part) { return !part.second.held.ended; });
     if (runs) return;
     if ((parts_.empty() && unread_.empty()) || !is_connected_) return io_.stop();
-    end_timer_.expires_after(kLastWordsLimit);
-    end_timer_.async_wait([this](boost::system::error_code error) {
-      if (!error) io_.stop();
-    });
+    run_after(end_timer_, kLastWordsLimit, [this] { io_.stop(); });
   }
 
   // Constant after construction.

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/wire/frame_stream.h"
 #include "rendezvous/wire/keep_alive.h"
 #include "rendezvous/wire/link_connector.h"
@@ -80,10 +81,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void attempt_after(Clock::duration pause) {
-    timer_.expires_after(pause);
-    timer_.async_wait(guard([](Impl& self, boost::system::error_code error) {
-      if (!error) self.attempt();
-    }));
+    run_after(timer_, pause, guard([](Impl& self) { self.attempt(); }));
   }
 
   void attempt() {
@@ -134,10 +132,8 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
     handlers.ended = guard([](Impl& self, const std::string& why) { self.down(why); });
     frames_->start(std::move(handlers));
     keep_alive_.opened(Clock::now());
-    timer_.expires_after(kWelcomeLimit);
-    timer_.async_wait(guard([](Impl& self, boost::system::error_code error) {
-      if (!error) self.down("it did not answer the hello");
-    }));
+    run_after(timer_, kWelcomeLimit,
+              guard([](Impl& self) { self.down("it did not answer the hello"); }));
     const auto opened = handlers_.opened;
     if (opened) opened();
   }
@@ -185,10 +181,7 @@ class NodeLink::Impl : public std::enable_shared_from_this<Impl> {
       return down(concat("nothing was heard for ", keep_alive_.timeout()->count(), " ms"));
     }
     frames_->ping(keep_alive_.ping(now));
-    ping_timer_.expires_at(keep_alive_.next(now));
-    ping_timer_.async_wait(guard([](Impl& self, boost::system::error_code error) {
-      if (!error) self.ping_and_watch();
-    }));
+    run_at(ping_timer_, keep_alive_.next(now), guard([](Impl& self) { self.ping_and_watch(); }));
   }
 
   void down(const std::string& why) {

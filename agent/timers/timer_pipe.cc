@@ -23,6 +23,7 @@
 #include "common/signal_names.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::agent {
 namespace {
@@ -212,14 +213,14 @@ void TimerPipe::await_next() {
   // The wall clock may be set meanwhile: it is looked at again.
   constexpr double kLongest = 86'400;
   const double wait = std::clamp(*next - wall_clock(), 0.0, kLongest);
-  timer_.expires_at(system_clock::now() +
-                    std::chrono::ceil<system_clock::duration>(duration<double>(wait)));
-  timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
-    const auto self = weak.lock();
-    if (error || !self || !self->pipe_.is_open()) return;
-    for (const auto& expired : self->timers_.expire(wall_clock())) self->end(expired);
-    self->await_next();
-  });
+  run_at(timer_,
+         system_clock::now() + std::chrono::ceil<system_clock::duration>(duration<double>(wait)),
+         [weak = weak_from_this()] {
+           const auto self = weak.lock();
+           if (!self || !self->pipe_.is_open()) return;
+           for (const auto& expired : self->timers_.expire(wall_clock())) self->end(expired);
+           self->await_next();
+         });
 }
 
 // Only a process of this node's workers, and only the very one that set the timer.

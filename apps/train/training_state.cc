@@ -5,7 +5,6 @@
 #include <charconv>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 
 #include "common/error.h"
 #include "common/parsed_number.h"
@@ -45,11 +44,7 @@ std::string field_text(Number number) {
 }
 std::string field_text(const std::string& text) { return text; }
 
-std::string field_text(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "" : ",") + name;
-  return list;
-}
+std::string field_text(const std::vector<std::string>& names) { return listed(names, ","); }
 
 // One line each.
 std::string field_text(const std::vector<EpochResult>& epochs) {

@@ -8,7 +8,6 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <string>
 

@@ -115,12 +115,7 @@ std::vector<std::string> nvidia_gpus(const Readings& files) {
 }
 
 std::string list_text(const std::vector<std::string>& words, std::size_t most) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(most, words.size()); ++i) {
-    text += (i == 0 ? "" : ", ") + words[i];
-  }
-  if (words.size() > most) text += concat(" and ", words.size() - most, " more");
-  return text;
+  return first_listed(words, most);
 }
 
 }  // namespace ddprun::doctor

@@ -15,21 +15,13 @@
 
 #include "common/child_process.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/socket.h"
 
 namespace ddprun::doctor {
 namespace {
 
 constexpr char kEndOfAnswer = '\x04';  // behind the last field's NUL
-
-void write_all(int fd, const std::string& text) {
-  std::size_t written = 0;
-  while (written < text.size()) {
-    const ssize_t size = ::write(fd, text.data() + written, text.size() - written);
-    if (size < 0 && errno != EINTR) return;
-    if (size > 0) written += static_cast<std::size_t>(size);
-  }
-}
 
 // Without this, a reader of our output would wait for a stuck probe, too.
 void leave_standard_streams() {
@@ -43,7 +35,7 @@ void leave_standard_streams() {
   try {
     std::string text;
     for (const std::string& field : question()) text.append(field).push_back('\0');
-    write_all(fd, text + kEndOfAnswer);
+    write_text(fd, text + kEndOfAnswer);
   } catch (const std::exception&) {  // no answer: the parent sees the end of the pipe
   }
   ::_exit(0);

@@ -6,12 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <memory>
 #include <utility>
 
+#include "common/fd_text.h"
+#include "common/text.h"
 #include "common/unique_fd.h"
 
 namespace ddprun::doctor {
@@ -29,9 +30,8 @@ std::string without_end(std::string text) {
 std::vector<std::string> parts_of(std::string_view text, std::string_view separators) {
   std::vector<std::string> parts;
   while (!text.empty()) {
-    const std::size_t size = std::min(text.find_first_of(separators), text.size());
-    if (size > 0) parts.emplace_back(text.substr(0, size));
-    text.remove_prefix(std::min(size + 1, text.size()));
+    const std::string_view part = take_until(text, separators);
+    if (!part.empty()) parts.emplace_back(part);
   }
   return parts;
 }
@@ -116,16 +116,9 @@ Root::Root(std::string path) : path_(std::move(path)) {
 Reading Root::read(const std::string& path) const {
   const UniqueFd fd(::open(at(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return {"", errno};
-  Reading reading;
-  std::array<char, 4096> buffer;
-  while (reading.text.size() < kMaxReadingBytes) {
-    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
-    if (size < 0) return {"", errno};
-    if (size == 0) break;
-    reading.text.append(buffer.data(), static_cast<std::size_t>(size));
-  }
-  reading.text = without_end(std::move(reading.text));
-  return reading;
+  ReadText read = read_text(fd.get(), kMaxReadingBytes);
+  if (read.error != 0) return {"", read.error};
+  return {without_end(std::move(read.text)), 0};
 }
 
 void Root::read_into(Readings& readings, const std::string& path) const {

@@ -208,12 +208,7 @@ std::string gate_line(const Report& report, Verdict from) {
     }
   }
   constexpr std::size_t kMostParts = 3;
-  std::string line;
-  for (std::size_t i = 0; i < std::min(kMostParts, parts.size()); ++i) {
-    line += (i == 0 ? "" : " — ") + parts[i];
-  }
-  if (parts.size() > kMostParts) line += concat(" and ", parts.size() - kMostParts, " more");
-  return line.empty() ? "" : one_line(line) + "\n";
+  return parts.empty() ? "" : one_line(first_listed(parts, kMostParts, {}, " — ")) + "\n";
 }
 
 std::string to_json(const Report& report) { return written_json(report_object(report)) + "\n"; }

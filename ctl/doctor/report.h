@@ -2,7 +2,6 @@
 // The printed reports of `ddprunctl doctor` on its findings. Pure.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 

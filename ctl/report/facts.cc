@@ -132,15 +132,10 @@ void put_slow_ranks(const Record& record, Facts& facts) {
 }
 
 std::string some_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t number = 0; number < names.size(); ++number) {
-    if (number == kMostHostsNamed && names.size() > kMostHostsNamed + 1) {
-      return concat(text, " and ", whole_text(static_cast<std::int64_t>(names.size() - number)),
-                    " more");
-    }
-    text += (number > 0 ? ", " : "") + names[number];
-  }
-  return text;
+  if (names.size() <= kMostHostsNamed + 1) return listed(names);
+  const std::size_t rest = names.size() - kMostHostsNamed;
+  return concat(listed(std::span(names).first(kMostHostsNamed)), " and ",
+                whole_text(static_cast<std::int64_t>(rest)), " more");
 }
 
 void put_missing_nodes(const Record& record, Facts& facts) {

@@ -293,14 +293,7 @@ std::string named(const Record& record, bool with_own) {
   std::set<std::string> jobs;
   if (with_own) jobs.insert(record.job);
   for (const auto& [job, lines] : record.other_jobs) jobs.insert(job);
-  std::string text;
-  std::size_t number = 0;
-  for (const std::string& job : jobs) {
-    if (number++ == kMostJobsNamed)
-      return concat(text, " and ", jobs.size() - kMostJobsNamed, " more");
-    text += (text.empty() ? "" : ", ") + job;
-  }
-  return text;
+  return first_listed(std::vector(jobs.begin(), jobs.end()), kMostJobsNamed);
 }
 
 bool has_own(const Record& record) {

@@ -305,9 +305,8 @@ class Page {
     for (const auto& [kind, count] : record_.exits) {
       counts.push_back(concat(whole_text(count), ' ', end_text(kind)));
     }
-    std::string text;
-    for (const std::string& count : counts) text += (text.empty() ? "" : ", ") + count;
-    std::string html = paragraph("waits", "Worker processes of all rounds: " + text + ".");
+    std::string html =
+        paragraph("waits", "Worker processes of all rounds: " + listed(counts) + ".");
     if (record_.failures.empty()) return html;
     Table table{.heads = {"round", "rank", "host", "pid", "ended by", "at"}};
     for (const WorkerExit& exit : record_.failures) {

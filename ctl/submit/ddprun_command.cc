@@ -101,8 +101,7 @@ constexpr std::array kDecided = {
 std::map<std::string_view, std::string_view> said_in(std::string_view config) {
   std::map<std::string_view, std::string_view> said;
   while (!config.empty()) {
-    const std::string_view line = config.substr(0, config.find('\n'));
-    config.remove_prefix(std::min(line.size() + 1, config.size()));
+    const std::string_view line = take_until(config, "\n");
     if (line.starts_with('#') || line.find(" = ") == std::string_view::npos) continue;
     said[line.substr(0, line.find(" = "))] = line;
   }
@@ -231,11 +230,11 @@ std::string check_flags(const JobFile& job, const std::string& ddprun, std::stri
   bare.flags.clear();
   const std::string without = config_of(bare, ddprun);
   if (without.empty()) return config;
-  std::string all;
-  for (const std::string& line : decided_flags(place, without, config)) {
-    all += concat(all.empty() ? "" : "\n", job.path, ": ", line);
+  const std::vector<std::string> decided = decided_flags(place, without, config);
+  if (!decided.empty()) {
+    const auto of_file = [&](const std::string& line) { return concat(job.path, ": ", line); };
+    throw Error(ErrorCode::kInvalidArgument, listed(decided, "\n", of_file));
   }
-  if (!all.empty()) throw Error(ErrorCode::kInvalidArgument, all);
   return config;
 }
 
@@ -243,8 +242,7 @@ std::optional<std::chrono::milliseconds> shown_time(std::string_view config,
                                                     const std::string& key) {
   const std::string start = key + " = ";
   while (!config.empty()) {
-    std::string_view line = config.substr(0, config.find('\n'));
-    config.remove_prefix(std::min(line.size() + 1, config.size()));
+    std::string_view line = take_until(config, "\n");
     if (line.starts_with('#')) line.remove_prefix(1);  // by default
     if (!line.starts_with(start)) continue;
     std::string_view value = line.substr(start.size());

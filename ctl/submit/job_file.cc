@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/parsed_number.h"
 #include "common/regular_file.h"
 #include "common/suggest.h"
@@ -127,9 +127,7 @@ Setter joined_key(Field field) {
     std::vector<std::string> list;
     const Setter take = texts_key([&list](JobFile&) -> auto& { return list; });
     if (std::string why = take(value, base, job); !why.empty()) return why;
-    std::string all;
-    for (const std::string& each : list) all += (all.empty() ? "" : ",") + each;
-    field(job) = all;
+    field(job) = listed(list, ",");
     return {};
   };
 }
@@ -509,15 +507,10 @@ std::string text_of_file(const std::string& path) {
     throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
   };
   if (!file.problem.empty()) refuse(file.problem);
-  std::string text;
-  std::array<char, 4096> buffer;
-  for (;;) {
-    const ssize_t size = ::read(file.fd.get(), buffer.data(), buffer.size());
-    if (size == 0) return text;
-    if (size < 0) refuse(errno_text(errno));
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-    if (text.size() > kMostJobFileBytes) refuse("it has more than 1 MiB");
-  }
+  ReadText read = read_text(file.fd.get(), kMostJobFileBytes + 1);
+  if (read.error != 0) refuse(errno_text(read.error));
+  if (read.text.size() > kMostJobFileBytes) refuse("it has more than 1 MiB");
+  return std::move(read.text);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/fd_text.h"
 #include "common/memory.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -25,11 +26,8 @@ constexpr std::size_t kMostOutputBytes = std::size_t{64} << 20;
 
 UniqueFd file_of(const std::string& text) {
   UniqueFd file = make_memory_file("input");
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t size = ::write(file.get(), text.data() + done, text.size() - done);
-    if (size < 0) throw_system_error("write", errno);
-    done += static_cast<std::size_t>(size);
-  }
+  if (const int error = write_text(file.get(), text); error != 0)
+    throw_system_error("write", error);
   ::lseek(file.get(), 0, SEEK_SET);
   return file;
 }

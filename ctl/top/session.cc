@@ -30,6 +30,7 @@
 #include "common/exit_codes.h"
 #include "common/text.h"
 #include "ctl/top/picture.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/wire/frame_stream.h"
 #include "rendezvous/wire/link_connector.h"
 
@@ -310,10 +311,8 @@ class Session {
   }
 
   void listen_for_silence() {
-    timer_.expires_after(kSilence);
-    timer_.async_wait([this](boost::system::error_code error) {
-      if (!error) lost(concat("nothing was heard for ", kSilence.count(), " s"));
-    });
+    run_after(timer_, kSilence,
+              [this] { lost(concat("nothing was heard for ", kSilence.count(), " s")); });
   }
 
   void said(std::string_view frame) {
@@ -352,9 +351,7 @@ class Session {
   // The connection has ended, or none was to be had. It is tried again.
   void lost(const std::string& why) {
     if (const auto frames = std::exchange(frames_, nullptr)) frames->close();
-    timer_.expires_after(wait_);
-    timer_.async_wait([this](boost::system::error_code error) {
-      if (error) return;
+    run_after(timer_, wait_, [this] {
       turns_.begin(turns_.current());
       attempt();
     });

@@ -215,10 +215,7 @@ std::int64_t rank_of_interest(const Job& job) {
 }
 
 std::string names_text(const Lines& names, std::size_t most) {
-  std::string said;
-  const std::size_t shown = names.size() <= most + 1 ? names.size() : most;
-  for (std::size_t i = 0; i < shown; ++i) said += (i == 0 ? "" : ", ") + names[i];
-  return shown < names.size() ? concat(said, " and ", names.size() - shown, " more") : said;
+  return first_listed(names, names.size() == most + 1 ? names.size() : most);
 }
 
 std::int64_t num_here(const Job& job) {
@@ -232,8 +229,8 @@ std::int64_t num_here(const Job& job) {
 }
 
 std::string waits_text(const Job& job) {
-  std::string said;
-  const auto add = [&said](const std::string& more) { said += (said.empty() ? "" : "; ") + more; };
+  Lines said;
+  const auto add = [&said](const std::string& more) { said.push_back(more); };
   const auto names_of = [&job](Condition condition) {
     Lines names;
     for (const Node& node : job.nodes) {
@@ -257,7 +254,7 @@ std::string waits_text(const Job& job) {
   if (phase == "stopping" && !stopping.empty()) add("waits for workers to stop on " + stopping);
   if (phase == "ended") add("has ended; waits for its nodes to confirm it");
   if (!lost.empty()) add("no connection to " + lost);
-  return said;
+  return listed(said, "; ");
 }
 
 }  // namespace ddprun::top

@@ -40,9 +40,7 @@ std::string word_text(const std::string& word) {
 }
 
 std::string command_text(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word_text(word);
-  return text;
+  return listed(words, " ", word_text);
 }
 
 std::string variable_text(const ForecastVariable& variable) {
@@ -137,9 +135,8 @@ class Printer {
       line("preload",
            "what the workers had imported by their first step, for restarts (docs/warm.md)");
     } else if (!config.preload.empty()) {
-      std::string names;
-      for (const std::string& name : config.preload) names += (names.empty() ? "" : ", ") + name;
-      line("preload", names + ", once on each node (docs/warm.md): not imported now");
+      line("preload",
+           listed(config.preload) + ", once on each node (docs/warm.md): not imported now");
     }
     line("limits", limits_text());
     say_worker_limits();
@@ -153,11 +150,9 @@ class Printer {
   void say_worker_limits() {
     const auto limits = agent::shown_limits(run_.config.worker_limits);
     if (limits.empty()) return;
-    std::string text;
-    for (const auto& [option, value] : limits) {
-      text += concat(text.empty() ? "" : ", ", option, " ", value);
-    }
-    line("each worker", text + (run_.config.worker_limits.required ? " (required)" : ""));
+    const auto text_of = [](const auto& limit) { return concat(limit.option, " ", limit.value); };
+    line("each worker", concat(listed(limits, ", ", text_of),
+                               run_.config.worker_limits.required ? " (required)" : ""));
     if (!run_.isolation) {
       line("", "enforced as each host can");
     } else if (run_.isolation->makes_cgroups) {

@@ -34,22 +34,6 @@ double rounded_seconds(Clock::duration time) {
   return std::chrono::duration<double>(std::chrono::round<std::chrono::milliseconds>(time)).count();
 }
 
-const char* kind_of(agent::ExitKind kind) {
-  switch (kind) {
-    case agent::ExitKind::kSuccess:
-      return "success";
-    case agent::ExitKind::kError:
-      return "error";
-    case agent::ExitKind::kSignal:
-      return "signal";
-    case agent::ExitKind::kOutOfMemory:
-      return "out_of_memory";
-    case agent::ExitKind::kStopped:
-      return "stopped";
-  }
-  return "";
-}
-
 // Adds the mean times of the steps between the two. A worker may report nonsense, so they are
 // checked.
 void put_step_times(json::object& out, const StepSums& before, const StepSums& now) {
@@ -97,8 +81,6 @@ json::value ledger_of(const std::string& text) {
   auto ledger = parse_object(text);
   return ledger ? json::value(std::move(*ledger)) : json::value(nullptr);
 }
-
-namespace json = boost::json;
 
 double milliseconds_of(Clock::duration time) {
   return std::chrono::duration<double, std::milli>(time).count();
@@ -185,7 +167,7 @@ std::string EventLines::worker_ended(const agent::WorkerExit& exit, const Moment
       .put("global_rank", exit.global_rank)
       .put("local_rank", exit.local_rank)
       .put("pid", std::move(pid))
-      .put("kind", kind_of(exit.kind))
+      .put("kind", agent::kExitKindNames.at(static_cast<std::size_t>(exit.kind)))
       .put("exit_code", std::move(code))
       .put("signal", std::move(signal))
       .text();

@@ -37,12 +37,6 @@ constexpr std::chrono::seconds kSubmitLimit{10};  // for a ddprund that isn't th
 // Limits a write to a reader who takes nothing. The output waits in the nodes' files.
 constexpr milliseconds kWriteWait{1'000};
 
-std::string names_in_line(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 bool is_away(const Error& error) {
   return error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout ||
          error.code() == ErrorCode::kConnectionLost;
@@ -330,7 +324,7 @@ class GangJob {
     if (state.phase == gangs::GangPhase::kQueued) {
       log_info("gang ", state.id, " is queued, ", before_, " before it: ", waits_for_);
     } else if (state.phase == gangs::GangPhase::kRunning) {
-      log_info("gang ", state.id, " runs on ", names_in_line(reader_.nodes()));
+      log_info("gang ", state.id, " runs on ", listed(reader_.nodes()));
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::launcher {
 
@@ -92,9 +93,8 @@ void ChannelEnd::pulse() {
     pulse_timer_.cancel();
     return;
   }
-  pulse_timer_.expires_at(*next);
-  pulse_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && is_open()) pulse();
+  run_at(pulse_timer_, *next, [this] {
+    if (is_open()) pulse();
   });
 }
 

@@ -276,13 +276,9 @@ void Fleet::give_up() {
   constexpr std::size_t kMostNames = 20;
   std::string reason = missing_.front().loss;
   if (missing_.size() > 1) {
-    std::string names = missing_.front().name;
-    const std::size_t num_shown = std::min(missing_.size(), kMostNames);
-    for (std::size_t i = 1; i < num_shown; ++i) names += ", " + missing_[i].name;
-    if (num_shown < missing_.size()) {
-      names += concat(" and ", missing_.size() - num_shown, " more");
-    }
-    reason = concat(missing_.size(), " hosts can't be had: ", names, "; ", reason);
+    reason = concat(missing_.size(),
+                    " hosts can't be had: ", first_listed(missing_, kMostNames, &Missing::name),
+                    "; ", reason);
   }
   stop(missing_code_, reason, options_.stop_signals.front());
 }

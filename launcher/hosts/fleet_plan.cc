@@ -18,6 +18,7 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/regular_file.h"
@@ -54,16 +55,9 @@ constexpr std::string_view kNotForwarded =
 std::string read_host_file(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) refuse("--hostfile=" + path + ": " + opening_trouble(path, errno));
-  std::string text;
-  std::array<char, 65536> buffer;
-  while (text.size() <= kMostHostFileBytes) {  // of more the parser says so
-    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
-    if (size == 0) break;
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) refuse("--hostfile=" + path + ": " + errno_text(errno));
-    text.append(buffer.data(), static_cast<std::size_t>(size));
-  }
-  return text;
+  ReadText read = read_text(fd.get(), kMostHostFileBytes + 1);  // of more the parser says so
+  if (read.error != 0) refuse("--hostfile=" + path + ": " + errno_text(read.error));
+  return std::move(read.text);
 }
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }

@@ -37,6 +37,7 @@
 #include "launcher/hosts/channel_end.h"
 #include "launcher/hosts/own_lines.h"
 #include "launcher/terminal_text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/systemd_notifier.h"
 
 namespace ddprun::launcher {
@@ -254,10 +255,7 @@ class HostsJob : private FleetActions {
   }
 
   void wake_at(std::optional<Clock::time_point> time) override {
-    timer_.expires_at(time.value_or(Clock::time_point::max()));
-    timer_.async_wait([this](const boost::system::error_code& error) {
-      if (!error) fleet_.tick(Clock::now());
-    });
+    run_at(timer_, time.value_or(Clock::time_point::max()), [this] { fleet_.tick(Clock::now()); });
   }
 
   void start(int index) override {
@@ -386,10 +384,9 @@ class HostsJob : private FleetActions {
   }
 
   void await_words(Node& node) {
-    node.words.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                          [this, &node](const boost::system::error_code& error) {
-                            if (!error && take_words(node)) await_words(node);
-                          });
+    when_readable(node.words, [this, &node] {
+      if (take_words(node)) await_words(node);
+    });
   }
 
   // False: that was their end.

@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/http/exchange.h"
@@ -56,10 +57,9 @@ class MetricsServer::Session : public std::enable_shared_from_this<Session> {
         alive_(server.alive_) {}
 
   void start(std::chrono::milliseconds timeout) {
-    timer_.expires_after(timeout);
-    timer_.async_wait([weak = weak_from_this()](const boost::system::error_code& error) {
+    run_after(timer_, timeout, [weak = weak_from_this()] {
       const auto self = weak.lock();
-      if (self && !error) self->close();
+      if (self) self->close();
     });
     exchange_.async_read(nullptr,
                          [self = shared_from_this()](const boost::system::error_code& error) {
@@ -129,16 +129,13 @@ MetricsServer::~MetricsServer() {
 }
 
 void MetricsServer::accept_from(Listener& listener) {
-  listener.socket.async_wait(
-      Descriptor::wait_read,
-      [this, &listener, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-        if (error || alive.expired()) return;
-        if (accept_some(listener)) return accept_from(listener);
-        listener.pause.expires_after(kAcceptPause);
-        listener.pause.async_wait([this, &listener, alive](const boost::system::error_code& late) {
-          if (!late && !alive.expired()) accept_from(listener);
-        });
-      });
+  when_readable(listener.socket, [this, &listener, alive = std::weak_ptr(alive_)] {
+    if (alive.expired()) return;
+    if (accept_some(listener)) return accept_from(listener);
+    run_after(listener.pause, kAcceptPause, [this, &listener, alive] {
+      if (!alive.expired()) accept_from(listener);
+    });
+  });
 }
 
 // Those that wait, up to a number that delays nobody. False: no descriptor or memory is left.

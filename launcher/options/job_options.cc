@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/options/option_table.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
 
 #include "common/suggest.h"
+#include "common/text.h"
 #include "launcher/num_workers.h"
 #include "launcher/options/option_values.h"
 #include "rendezvous/messages/job_settings.h"
@@ -52,8 +52,7 @@ std::optional<milliseconds> parse_time(std::string_view text) {
 std::string parse_hang_timeout(std::string_view text, agent::HangLimits& limits) {
   std::string_view rest = text;
   do {
-    const std::string_view item = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+    const std::string_view item = take_until(rest, ",");
     const std::size_t equals = item.find('=');
     const std::string_view key = equals == std::string_view::npos ? "step" : item.substr(0, equals);
     const std::string_view value =

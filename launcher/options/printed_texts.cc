@@ -79,8 +79,7 @@ std::string wrapped(std::string_view text) {
   std::string lines;
   std::size_t column = kHelpColumn;
   while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const std::string_view word = take_until(text, " ");
     if (column > kHelpColumn && column + 1 + columns(word) > kWidth) {
       lines += "\n" + std::string(kHelpColumn, ' ');
       column = kHelpColumn;

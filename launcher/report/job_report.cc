@@ -15,6 +15,7 @@
 
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/fd_text.h"
 #include "common/process_facts.h"
 #include "common/signal_names.h"
 #include "common/written_json.h"
@@ -92,17 +93,6 @@ json::object failure_of(const membership::WorkerFailure& failure) {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostNameBytes = 200;  // with what is put before and behind it: a file's name
-
-// "" or errno's text.
-std::string write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t size = ::write(fd, text.data(), text.size());
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return errno_text(size < 0 ? errno : ENOSPC);
-    text.remove_prefix(static_cast<std::size_t>(size));
-  }
-  return {};
-}
 
 // Also of a link that leads to no file yet.
 fs::path behind_links(fs::path path) {
@@ -250,7 +240,9 @@ std::string ReportFile::problem_by_trial() const {
   if (!found.empty() || is_stdout() || is_direct_) return found;
   const NewFile file = make_temporary(0600);
   if (!file.fd) return errno_text(errno);
-  found = write_all(file.fd.get(), std::string(4096, '\0'));
+  if (const int error = write_text(file.fd.get(), std::string(4096, '\0')); error != 0) {
+    found = errno_text(error);
+  }
   ::unlink(file.path.c_str());
   return found;
 }
@@ -278,7 +270,7 @@ std::string ReportFile::write(const std::string& text) {
 
 std::string ReportFile::replace(const std::string& text, NewFile& file) const {
   if (!file.fd) return errno_text(errno);
-  if (std::string problem = write_all(file.fd.get(), text); !problem.empty()) return problem;
+  if (const int error = write_text(file.fd.get(), text); error != 0) return errno_text(error);
   if (::fsync(file.fd.get()) != 0 && errno != EINVAL && errno != ENOTSUP) return errno_text(errno);
   file.fd.reset();
   if (::rename(file.path.c_str(), path_.c_str()) != 0) return errno_text(errno);

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
-#include <iterator>
 
 #include "common/error.h"
 #include "common/log.h"
 #include "common/peer_user.h"
 #include "common/random_id.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/messages/codec.h"
 #include "rendezvous/store_server/in_turns.h"
 #include "rendezvous/wire/keep_alive.h"
@@ -160,9 +160,9 @@ void AgentHub::arm_turn() {
   const auto next = stores_.next_turn();
   if (!next || (turn_armed_for_ && *turn_armed_for_ <= *next)) return;
   turn_armed_for_ = next;
-  turn_timer_.expires_at(*next);  // ends the wait for a later one
-  turn_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || self->stopped_) return;
+  // ends the wait for a later one
+  run_at(turn_timer_, *next, [self = shared_from_this()] {
+    if (self->stopped_) return;
     self->turn_armed_for_.reset();
     self->stores_.go_on(Clock::now());
     self->keep_stores();
@@ -351,9 +351,8 @@ void AgentHub::arm_tick() {
     tick_timer_.cancel();
     return;
   }
-  tick_timer_.expires_at(*deadline);
-  tick_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || self->stopped_) return;
+  run_at(tick_timer_, *deadline, [self = shared_from_this()] {
+    if (self->stopped_) return;
     self->armed_for_.reset();
     self->feed(membership::event::Tick{});
   });
@@ -363,9 +362,8 @@ void AgentHub::when_idle(std::optional<std::chrono::milliseconds> timeout,
                          std::function<void()> done) {
   idle_done_ = std::move(done);
   if (timeout) {
-    idle_timer_.expires_after(*timeout);
-    idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-      if (error || !self->idle_done_) return;
+    run_after(idle_timer_, *timeout, [self = shared_from_this()] {
+      if (!self->idle_done_) return;
       const auto ready = std::exchange(self->idle_done_, nullptr);
       ready();
     });
@@ -385,9 +383,8 @@ void AgentHub::check_idle() {
 
 void AgentHub::when_stores_unused(std::chrono::milliseconds limit, std::function<void()> done) {
   stores_unused_ = std::move(done);
-  idle_timer_.expires_after(limit);
-  idle_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (!error && self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
+  run_after(idle_timer_, limit, [self = shared_from_this()] {
+    if (self->stores_unused_) std::exchange(self->stores_unused_, nullptr)();
   });
   say_if_stores_unused();
 }

@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/log.h"
 #include "common/peer_user.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
 
@@ -139,10 +140,9 @@ void GangHub::refuse(ConnectionId id, const std::string& reason) {
 // An agent that was not heard for so long is gone, even if its connection looks well.
 void GangHub::watch(ConnectionId id) {
   Agent& agent = agents_.at(id);
-  agent.timer->expires_at(agent.last_heard + options_.queue.silence);
-  agent.timer->async_wait([self = shared_from_this(), id](boost::system::error_code error) {
+  run_at(*agent.timer, agent.last_heard + options_.queue.silence, [self = shared_from_this(), id] {
     const auto found = self->agents_.find(id);
-    if (error || found == self->agents_.end()) return;
+    if (found == self->agents_.end()) return;
     const auto silence = self->options_.queue.silence;
     if (Clock::now() < found->second.last_heard + silence) return self->watch(id);
     self->drop(id, concat("nothing was heard for ", silence.count(), " ms"));
@@ -251,9 +251,8 @@ void GangHub::arm_tick() {
     tick_timer_.cancel();
     return;
   }
-  tick_timer_.expires_at(*deadline);
-  tick_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || self->stopped_) return;
+  run_at(tick_timer_, *deadline, [self = shared_from_this()] {
+    if (self->stopped_) return;
     self->armed_for_.reset();
     self->feed([&](gangs::GangActions& out) { self->queue_.tick(time(), out); });
   });

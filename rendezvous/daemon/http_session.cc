@@ -5,6 +5,7 @@
 
 #include "common/log.h"
 #include "common/peer_user.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/http/browser.h"
@@ -60,9 +61,7 @@ void HttpSession::stop() {
 // Closing the socket ends whatever is under way.
 void HttpSession::arm_timer(const char* awaited) {
   awaited_ = awaited;
-  timer_.expires_after(options_.timeout);
-  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error) return;
+  run_after(timer_, options_.timeout, [self = shared_from_this()] {
     log_warning("closed the connection of ", self->peer_, ": waited ",
                 self->options_.timeout.count(), " ms for ", self->awaited_);
     self->finish();

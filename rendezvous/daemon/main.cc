@@ -252,8 +252,7 @@ void outlive_signals(boost::asio::signal_set& signals) {
 void say_end(int signal_number, const DaemonVariant& served, const DaemonFlags& flags) {
   const std::vector<std::string> jobs = served.daemon().live_jobs();
   const std::string trouble = served.daemon().journal_trouble();
-  std::string names;
-  for (const std::string& job : jobs) names += (names.empty() ? "" : ", ") + job;
+  const std::string names = listed(jobs);
   if (jobs.empty()) {
     log_info("stopping: ", signal_name(signal_number));
   } else if (served.has_others()) {  // that go on with them at once
@@ -294,10 +293,8 @@ void say_who_can_come_in(const SocketAddress& address, const DaemonFlags& flags)
 }
 
 std::string status_of(const DaemonVariant& served) {
-  std::string addresses;
-  for (const SocketAddress& address : served.addresses()) {
-    addresses += concat(addresses.empty() ? "listening on " : ", ", address.text());
-  }
+  const std::string addresses =
+      "listening on " + listed(served.addresses(), ", ", &SocketAddress::text);
   if (!served.daemon().leads()) return addresses + "; stands by";
   const std::size_t num_jobs = served.daemon().live_jobs().size();
   return concat(addresses, "; ", counted(num_jobs, "job"));

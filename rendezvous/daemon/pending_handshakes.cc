@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
 
@@ -151,9 +152,7 @@ void PendingHandshakes::say_too_many(const std::string& what) {
 // For the oldest one; who is gone by then is one wait for nothing.
 void PendingHandshakes::arm_timer() {
   if (all_.empty() || std::exchange(timing_, true)) return;
-  timer_.expires_at(all_.begin()->second.since + options_.time_limit);
-  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error) return;
+  run_at(timer_, all_.begin()->second.since + options_.time_limit, [self = shared_from_this()] {
     self->timing_ = false;
     const Clock::time_point late = Clock::now() - self->options_.time_limit;
     while (!self->all_.empty() && self->all_.begin()->second.since <= late) {
@@ -257,9 +256,8 @@ void TlsAdmission::make_way() {
     timer_.cancel();
     return;
   }
-  timer_.expires_at(time_to_go(first_to_go()));
-  timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || (self->fresh_.empty() && self->in_turn_.empty())) return;
+  run_at(timer_, time_to_go(first_to_go()), [self = shared_from_this()] {
+    if ((self->fresh_.empty() && self->in_turn_.empty())) return;
     if (self->under_way_.empty()) return;
     const UnderWay first = self->first_to_go();
     if (self->time_to_go(first) <= Clock::now()) {

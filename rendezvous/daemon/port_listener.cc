@@ -10,6 +10,7 @@
 
 #include "common/error.h"
 #include "common/log.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
 
@@ -118,22 +119,20 @@ void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
         const auto late = weak.lock();
         if (late && !late->settled) self->settle(*late);
       });
-  silent->timer.expires_after(options_.first_byte_timeout);
-  silent->timer.async_wait([self = shared_from_this(), silent](boost::system::error_code error) {
-    if (error || silent->settled) return;
+  run_after(silent->timer, options_.first_byte_timeout, [self = shared_from_this(), silent] {
+    if (silent->settled) return;
     log_info("closed the connection of ", peer_text(silent->connection.native_handle()),
              ": it sent nothing for ", self->options_.first_byte_timeout.count(), " ms");
     self->settle(*silent);
   });
-  silent->connection.async_wait(
-      Descriptor::wait_read, [self = shared_from_this(), silent](boost::system::error_code error) {
-        if (error || silent->settled) return;
-        UniqueFd ready(silent->connection.release());
-        Newcomer its_newcomer = std::move(silent->newcomer);
-        its_newcomer.ended_by(nullptr);
-        self->settle(*silent);
-        self->dispatch(ready, its_newcomer);
-      });
+  when_readable(silent->connection, [self = shared_from_this(), silent] {
+    if (silent->settled) return;
+    UniqueFd ready(silent->connection.release());
+    Newcomer its_newcomer = std::move(silent->newcomer);
+    its_newcomer.ended_by(nullptr);
+    self->settle(*silent);
+    self->dispatch(ready, its_newcomer);
+  });
 }
 
 void PortListener::settle(Silent& silent) {

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/peer_user.h"
 #include "common/socket.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -129,9 +130,8 @@ void RoundStores::adopt(UniqueFd connection) {
 
 void RoundStores::when_unused(std::chrono::milliseconds limit, std::function<void()> unused) {
   unused_ = std::move(unused);
-  patience_.expires_after(limit);
-  patience_.async_wait([this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
-    if (!error && !weak.expired() && unused_) std::exchange(unused_, nullptr)();
+  run_after(patience_, limit, [this, weak = std::weak_ptr<int>(alive_)] {
+    if (!weak.expired() && unused_) std::exchange(unused_, nullptr)();
   });
   retire_current();
   for (const auto& server : retired_) {
@@ -184,9 +184,8 @@ void RoundStores::drop_unused() {
   }
   if (retired_.empty() || timing_) return;
   timing_ = true;
-  timer_.expires_after(kDropInterval);
-  timer_.async_wait([this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
-    if (error || weak.expired()) return;
+  run_after(timer_, kDropInterval, [this, weak = std::weak_ptr<int>(alive_)] {
+    if (weak.expired()) return;
     timing_ = false;
     drop_unused();
   });

@@ -4,6 +4,8 @@
 #include <boost/system/error_code.hpp>
 #include <utility>
 
+#include "rendezvous/asio/waits.h"
+
 namespace ddprun::rendezvous {
 
 SharedPage::SharedPage(boost::asio::io_context& io, std::function<std::string()> make)
@@ -13,9 +15,8 @@ void SharedPage::ask(Told told) {
   waiting_.push_back(std::move(told));
   if (waiting_.size() > 1) return;
   if (Clock::now() >= next_) return make_for_all();
-  timer_.expires_at(next_);
-  timer_.async_wait([this, weak = std::weak_ptr<int>(alive_)](boost::system::error_code error) {
-    if (!error && !weak.expired()) make_for_all();
+  run_at(timer_, next_, [this, weak = std::weak_ptr<int>(alive_)] {
+    if (!weak.expired()) make_for_all();
   });
 }
 

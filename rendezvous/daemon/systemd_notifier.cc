@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -90,9 +91,7 @@ void SystemdNotifier::reloading() {
 
 void SystemdNotifier::wait_for_watchdog() {
   if (!watchdog_period_) return;
-  watchdog_timer_.expires_after(*watchdog_period_);
-  watchdog_timer_.async_wait([this](boost::system::error_code error) {
-    if (error) return;
+  run_after(watchdog_timer_, *watchdog_period_, [this] {
     manager_.tell(concat("WATCHDOG=1\nSTATUS=", one_line(status_())));
     wait_for_watchdog();
   });

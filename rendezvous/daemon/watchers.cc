@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::rendezvous {
@@ -128,9 +129,9 @@ void Watchers::arm_tails() {
     tail_timer_.cancel();
     return;
   }
-  tail_timer_.expires_at(*due);  // ends the wait for another time
-  tail_timer_.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (error || self->stopped_) return;
+  // ends the wait for another time
+  run_at(tail_timer_, *due, [self = shared_from_this()] {
+    if (self->stopped_) return;
     self->tails_.step(Clock::now());
     self->tell_tails();
     self->arm_tails();
@@ -263,10 +264,8 @@ WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
     text = jobs_to_json(jobs, finished, keeping, now);
     if (text.size() <= limits.bytes || most == 0) break;
   }
-  std::string hidden;
-  for (const std::size_t num : num_hidden) hidden += concat(hidden.empty() ? "" : ",", num);
-  const std::string behind =
-      concat(",\"hidden_nodes\":[", hidden, "],\"hidden_finished\":", num_hidden_jobs);
+  const std::string behind = concat(",\"hidden_nodes\":[", listed(num_hidden, ","),
+                                    "],\"hidden_finished\":", num_hidden_jobs);
   return {concat("\"jobs\":", text, behind),
           key_of(std::move(jobs), finished, keeping, now) + behind};
 }

@@ -3,17 +3,14 @@
 // start together (docs/nodes.md). Plain data. Pure.
 #pragma once
 
+#include <boost/describe/class.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "rendezvous/messages/json_fields.h"
-
 namespace ddprun::gangs {
-
-using membership::MaybeConst;
 
 // Ranges of what anybody may say.
 inline constexpr std::size_t kMaxNameBytes = 64;      // of gangs, users, nodes
@@ -78,50 +75,14 @@ struct GangState {
   std::vector<GangPart> parts;
 };
 
-template <MaybeConst<GangSpec> Self, typename Fields>
-void each_field(Self& spec, Fields& fields) {
-  fields("id", spec.id);
-  fields("user", spec.user);
-  fields("uid", spec.uid);
-  fields("name", spec.name);
-  fields("min_nodes", spec.min_nodes);
-  fields("max_nodes", spec.max_nodes);
-  fields("workers", spec.workers);
-  fields("slots", spec.slots);
-  fields("arguments", spec.arguments);
-  fields("environment", spec.environment);
-  fields("directory", spec.directory);
-  fields("stop_ms", spec.stop_ms);
-}
-
-template <MaybeConst<GangPart> Self, typename Fields>
-void each_field(Self& part, Fields& fields) {
-  fields("node", part.node);
-  fields("slots", part.slots);
-  fields("phase", part.phase);
-  fields("exit_code", part.exit_code);
-  fields("reason", part.reason);
-}
-
-template <MaybeConst<GangState> Self, typename Fields>
-void each_field(Self& gang, Fields& fields) {
-  fields("id", gang.id);
-  fields("user", gang.user);
-  fields("name", gang.name);
-  fields("owner", gang.owner);
-  fields("min_nodes", gang.min_nodes);
-  fields("max_nodes", gang.max_nodes);
-  fields("workers", gang.workers);
-  fields("slots", gang.slots);
-  fields("phase", gang.phase);
-  fields("cancelled", gang.cancelled);
-  fields("exit_code", gang.exit_code);
-  fields("reason", gang.reason);
-  fields("submitted", gang.submitted);
-  fields("began", gang.began);
-  fields("over", gang.over);
-  fields("parts", gang.parts);
-}
+// For the journal and the pages (rendezvous/membership/row_fields.h).
+BOOST_DESCRIBE_STRUCT(GangSpec, (),
+                      (id, user, uid, name, min_nodes, max_nodes, workers, slots, arguments,
+                       environment, directory, stop_ms))
+BOOST_DESCRIBE_STRUCT(GangPart, (), (node, slots, phase, exit_code, reason))
+BOOST_DESCRIBE_STRUCT(GangState, (),
+                      (id, user, name, owner, min_nodes, max_nodes, workers, slots, phase,
+                       cancelled, exit_code, reason, submitted, began, over, parts))
 
 // Letters, digits, ".", "_", "-", not first a "." or "-"; 1 to kMaxNameBytes.
 bool is_gang_name(std::string_view text);

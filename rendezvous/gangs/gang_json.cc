@@ -5,7 +5,6 @@
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <exception>
-#include <limits>
 #include <utility>
 
 #include "common/error.h"
@@ -21,6 +20,7 @@ namespace ddprun::gangs {
 namespace {
 
 using membership::json_of, membership::JsonFields, membership::JsonReader, membership::JsonWriter;
+using membership::MaybeConst;
 
 template <typename Phase>
 Phase phase_named(const std::string& name) {

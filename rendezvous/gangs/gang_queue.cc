@@ -2,6 +2,7 @@
 #include "rendezvous/gangs/gang_queue.h"
 
 #include <algorithm>
+#include <boost/describe/class.hpp>
 #include <exception>
 #include <iterator>
 
@@ -36,12 +37,6 @@ std::string size_text(const GangState& gang) {
   return nodes;
 }
 
-std::string names_of(const std::vector<GangPart>& parts) {
-  std::string names;
-  for (const GangPart& part : parts) names += (names.empty() ? "" : ", ") + part.node;
-  return names;
-}
-
 constexpr int kRetryable = static_cast<int>(ExitCode::kRetryable);
 constexpr int kUnreachable = static_cast<int>(ExitCode::kRendezvousUnreachable);
 
@@ -72,13 +67,7 @@ std::uint64_t number_of_row(std::string_view key) {
 
 }  // namespace
 
-template <MaybeConst<GangQueue::Node> Self, typename Fields>
-void each_field(Self& node, Fields& fields) {
-  fields("name", node.name);
-  fields("owner", node.owner);
-  fields("user", node.user);
-  fields("slots", node.slots);
-}
+BOOST_DESCRIBE_STRUCT(GangQueue::Node, (), (name, owner, user, slots))
 
 // ---- what there is ----
 
@@ -355,8 +344,9 @@ void GangQueue::begin(Gang& gang, const std::vector<const Node*>& nodes, GangTim
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     tell_start(gang, state.parts[i], *nodes[i], out);
   }
-  out.push_back(gang_action::Log{LogLevel::kInfo,
-                                 concat("gang ", state.id, " begins on ", names_of(state.parts))});
+  out.push_back(gang_action::Log{
+      LogLevel::kInfo,
+      concat("gang ", state.id, " begins on ", listed(state.parts, ", ", &GangPart::node))});
   changed(gang, out);
 }
 

@@ -16,16 +16,10 @@ namespace {
 
 static_assert(kMaxOutputBytes / 3 * 4 <= membership::kMaxTextBytes);
 
-using membership::RowReader;
-using membership::RowWriter;
-
-// Nothing but the gang that they are about.
-template <typename Self>
-concept NamesAGang =
-    MaybeConst<Self, PartStarted> || MaybeConst<Self, StopPart> || MaybeConst<Self, ForgetPart>;
+using membership::MaybeConst, membership::RowReader, membership::RowWriter;
 
 template <MaybeConst<NodeHello> Self, typename Fields>
-void message_fields(Self& hello, Fields& fields) {
+void each_field(Self& hello, Fields& fields) {
   fields("protocol", hello.protocols.newest);
   if constexpr (!std::is_const_v<Self>) hello.protocols.oldest = hello.protocols.newest;
   fields("oldest_protocol", hello.protocols.oldest);
@@ -42,63 +36,6 @@ void message_fields(Self& hello, Fields& fields) {
   fields("gangs", hello.gangs);
 }
 
-template <NamesAGang Self, typename Fields>
-void message_fields(Self& message, Fields& fields) {
-  fields("gang", message.gang);
-}
-
-template <MaybeConst<PartEnded> Self, typename Fields>
-void message_fields(Self& ended, Fields& fields) {
-  fields("gang", ended.gang);
-  fields("exit_code", ended.exit_code);
-  fields("reason", ended.reason);
-}
-
-template <MaybeConst<OutputAnswer> Self, typename Fields>
-void message_fields(Self& answer, Fields& fields) {
-  fields("request", answer.request);
-  fields("out", answer.out);
-  fields("err", answer.err);
-  fields("out_next", answer.out_next);
-  fields("err_next", answer.err_next);
-  fields("reason", answer.reason);
-}
-
-template <MaybeConst<Welcome> Self, typename Fields>
-void message_fields(Self& welcome, Fields& fields) {
-  fields("protocol", welcome.protocol);
-  fields("version", welcome.version);
-  fields("silence_ms", welcome.silence_ms);
-}
-
-template <MaybeConst<NodeRefused> Self, typename Fields>
-void message_fields(Self& refused, Fields& fields) {
-  fields("reason", refused.reason);
-  fields("lasting", refused.lasting);
-}
-
-template <MaybeConst<StartPart> Self, typename Fields>
-void message_fields(Self& start, Fields& fields) {
-  fields("gang", start.gang);
-  fields("slots", start.slots);
-  fields("nodes", start.nodes);
-  fields("workers", start.workers);
-  fields("arguments", start.arguments);
-  fields("environment", start.environment);
-  fields("directory", start.directory);
-  fields("stop_ms", start.stop_ms);
-}
-
-template <MaybeConst<OutputRequest> Self, typename Fields>
-void message_fields(Self& request, Fields& fields) {
-  fields("request", request.request);
-  fields("gang", request.gang);
-  fields("out", request.out);
-  fields("err", request.err);
-  fields("most", request.most);
-  fields("wait_ms", request.wait_ms);
-}
-
 // In the order of the variants.
 constexpr std::array<std::string_view, 4> kNodeTypes = {"hello", "started", "ended", "output"};
 constexpr std::array<std::string_view, 6> kQueueTypes = {"welcome", "refused", "start",
@@ -109,7 +46,7 @@ std::string encode_as(const Message& message, const std::array<std::string_view,
   static_assert(N == variants::variant_size_v<Message>);
   RowWriter writer;
   writer("type", std::string(types[message.index()]));
-  variants::visit([&writer](const auto& one) { message_fields(one, writer); }, message);
+  variants::visit([&writer](const auto& one) { each_field(one, writer); }, message);
   return writer.text();
 }
 
@@ -119,7 +56,7 @@ Message decode_as(const std::string& type, RowReader& reader,
   if constexpr (I < N) {
     if (type != types[I]) return decode_as<Message, I + 1>(type, reader, types);
     variants::variant_alternative_t<I, Message> one;
-    message_fields(one, reader);
+    each_field(one, reader);
     return one;
   }
   throw Error(ErrorCode::kProtocol, concat("there is no message \"", one_line(type), "\""));

@@ -3,6 +3,7 @@
 // frame (docs/internals/nodes.md has the grammar). Pure.
 #pragma once
 
+#include <boost/describe/class.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -31,14 +32,7 @@ struct HeldPart {
   std::string reason;
 };
 
-template <MaybeConst<HeldPart> Self, typename Fields>
-void each_field(Self& part, Fields& fields) {
-  fields("gang", part.gang);
-  fields("slots", part.slots);
-  fields("ended", part.ended);
-  fields("exit_code", part.exit_code);
-  fields("reason", part.reason);
-}
+BOOST_DESCRIBE_STRUCT(HeldPart, (), (gang, slots, ended, exit_code, reason))
 
 // ---- agent → ddprund ----
 
@@ -52,17 +46,20 @@ struct NodeHello {
 struct PartStarted {
   std::string gang;
 };
+BOOST_DESCRIBE_STRUCT(PartStarted, (), (gang))
 struct PartEnded {
   std::string gang;
   int exit_code = 0;
   std::string reason;
 };
+BOOST_DESCRIBE_STRUCT(PartEnded, (), (gang, exit_code, reason))
 struct OutputAnswer {
   std::uint64_t request = 0;
   std::string out, err;  // base64
   std::uint64_t out_next = 0, err_next = 0;
   std::string reason;  // why there is none; empty: there is, or none yet
 };
+BOOST_DESCRIBE_STRUCT(OutputAnswer, (), (request, out, err, out_next, err_next, reason))
 using NodeMessage = variants::variant<NodeHello, PartStarted, PartEnded, OutputAnswer>;
 
 // ---- ddprund → agent ----
@@ -72,10 +69,12 @@ struct Welcome {
   std::string version;
   std::int64_t silence_ms = 0;
 };
+BOOST_DESCRIBE_STRUCT(Welcome, (), (protocol, version, silence_ms))
 struct NodeRefused {
   std::string reason;
   bool lasting = false;
 };
+BOOST_DESCRIBE_STRUCT(NodeRefused, (), (reason, lasting))
 struct StartPart {
   std::string gang;
   int slots = 0;
@@ -84,12 +83,16 @@ struct StartPart {
   std::string directory;
   std::int64_t stop_ms = 0;
 };
+BOOST_DESCRIBE_STRUCT(StartPart, (),
+                      (gang, slots, nodes, workers, arguments, environment, directory, stop_ms))
 struct StopPart {
   std::string gang;
 };
+BOOST_DESCRIBE_STRUCT(StopPart, (), (gang))
 struct ForgetPart {
   std::string gang;
 };
+BOOST_DESCRIBE_STRUCT(ForgetPart, (), (gang))
 struct OutputRequest {
   std::uint64_t request = 0;
   std::string gang;
@@ -97,6 +100,7 @@ struct OutputRequest {
   std::uint64_t most = 0;
   std::int64_t wait_ms = 0;
 };
+BOOST_DESCRIBE_STRUCT(OutputRequest, (), (request, gang, out, err, most, wait_ms))
 using QueueMessage =
     variants::variant<Welcome, NodeRefused, StartPart, StopPart, ForgetPart, OutputRequest>;
 

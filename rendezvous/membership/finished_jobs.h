@@ -3,6 +3,7 @@
 // being the job's number. Pure.
 #pragma once
 
+#include <boost/describe/class.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,6 @@
 
 #include "common/clock.h"
 #include "rendezvous/journal/row.h"
-#include "rendezvous/messages/json_fields.h"
 
 namespace ddprun::membership {
 
@@ -43,22 +43,9 @@ struct JobEnd;
 FinishedJob finished_job(const JobState& state, const JobEnd& verdict, Clock::time_point now);
 
 // For the journal (row_fields.h).
-template <MaybeConst<FinishedJob> Self, typename Fields>
-void each_field(Self& job, Fields& fields) {
-  fields("run_id", job.run_id);
-  fields("exit_code", job.exit_code);
-  fields("reason", job.reason);
-  fields("first_failure", job.first_failure);
-  fields("summary", job.summary);
-  fields("rounds", job.rounds);
-  fields("failures", job.failures);
-  fields("node_losses", job.node_losses);
-  fields("preemptions", job.preemptions);
-  fields("nodes", job.nodes);
-  fields("num_nodes", job.num_nodes);
-  fields("began", job.began);
-  fields("ended", job.ended);
-}
+BOOST_DESCRIBE_STRUCT(FinishedJob, (),
+                      (run_id, exit_code, reason, first_failure, summary, rounds, failures,
+                       node_losses, preemptions, nodes, num_nodes, began, ended))
 
 class FinishedJobs {
  public:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -64,9 +63,7 @@ std::string others_text(const Inspected& inspected, std::optional<std::size_t> o
     if (ranks.size() == 1) {
       text += concat("rank ", ranks[0], " ", place);
     } else if (ranks.size() <= kMaxNamedRanks && sorted.size() > 1) {
-      text += "ranks ";
-      for (std::size_t i = 0; i < ranks.size(); ++i) text += concat(i == 0 ? "" : ", ", ranks[i]);
-      text += " " + place;
+      text += concat("ranks ", listed(ranks), " ", place);
     } else {
       text += concat(ranks.size(), " ranks ", place);
     }
@@ -84,12 +81,7 @@ std::string unseen_text(const Inspected& inspected) {
   }
   if (unseen > 0) text += concat("; ", unseen, " of ", inspected.world_size, " ranks not seen");
   const auto& silent = inspected.silent_nodes;
-  for (std::size_t i = 0; i < silent.size() && i < kMostSilentNodes; ++i) {
-    text += (i == 0 ? "; no answer from " : ", ") + silent[i];
-  }
-  if (silent.size() > kMostSilentNodes) {
-    text += concat(" and ", silent.size() - kMostSilentNodes, " more");
-  }
+  if (!silent.empty()) text += "; no answer from " + first_listed(silent, kMostSilentNodes);
   return text;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/state.h"
 
-#include <type_traits>
+#include <boost/describe/class.hpp>
 #include <utility>
 
 #include "common/error.h"
@@ -45,98 +45,26 @@ static void read_row_text(std::string_view text, WorkerFailure& failure) {
   failure = read_kept_failure(text);
 }
 
-// ---- the fields of each part; Self is the type or its const ----
+// ---- the fields of each part ----
 
-template <MaybeConst<ConnectionFacts> Self, typename Fields>
-void each_field(Self& facts, Fields& fields) {
-  fields("peer_addr", facts.peer_addr);
-  fields("local_addr", facts.local_addr);
-  fields("local_port", facts.local_port);
-  fields("peer_is_loopback", facts.peer_is_loopback);
-}
-
-template <MaybeConst<JobDeadlines> Self, typename Fields>
-void each_field(Self& deadlines, Fields& fields) {
-  fields("join", deadlines.join);
-  fields("last_call", deadlines.last_call);
-  fields("backoff", deadlines.backoff);
-  fields("fenced", deadlines.fenced);
-  fields("start", deadlines.start);
-  fields("barrier", deadlines.barrier);
-  fields("preempt", deadlines.preempt);
-  fields("stop", deadlines.stop);
-  fields("linger", deadlines.linger);
-  fields("join_restart", deadlines.join_restart);
-}
-
-template <MaybeConst<HangStatus> Self, typename Fields>
-void each_field(Self& hang, Fields& fields) {
-  fields("round", hang.round);
-  fields("text", hang.text);
-  fields("lines", hang.lines);
-  fields("acted", hang.acted);
-}
-
-template <typename Self, typename Fields>
-requires requires { typename std::remove_const_t<Self>::JournalledByItself; }
-void each_field(Self& part, Fields& fields) { std::remove_const_t<Self>::each_field(part, fields); }
+BOOST_DESCRIBE_STRUCT(ConnectionFacts, (), (peer_addr, local_addr, local_port, peer_is_loopback))
+BOOST_DESCRIBE_STRUCT(JobDeadlines, (),
+                      (join, last_call, backoff, fenced, start, barrier, preempt, stop, linger,
+                       join_restart))
+BOOST_DESCRIBE_STRUCT(HangStatus, (), (round, text, lines, acted))
+BOOST_DESCRIBE_STRUCT(RoundRecord, (),
+                      (round, num_nodes, num_spares, world_size, in_place, came, went, stragglers,
+                       first_failure, victims, num_warm, cold, cause, first_step, last_step,
+                       steps_redone, seconds))
+BOOST_DESCRIBE_STRUCT(RoundFailures::Entry, (), (node, node_key, failure, at, error))
+BOOST_DESCRIBE_STRUCT(Node, (),
+                      (id, join, facts, key, session, channel, phase, node_rank, fenced_until,
+                       stepped, emptied, warned, departed, preempted, excluded, left, kept,
+                       in_place, gone))
 
 template <MaybeConst<PhaseSeconds> Self, typename Fields>
 void each_field(Self& seconds, Fields& fields) {
   for (const auto& [name, phase] : kPhases) fields(name, seconds.*phase);
-}
-
-template <MaybeConst<RoundRecord> Self, typename Fields>
-void each_field(Self& record, Fields& fields) {
-  fields("round", record.round);
-  fields("num_nodes", record.num_nodes);
-  fields("num_spares", record.num_spares);
-  fields("world_size", record.world_size);
-  fields("in_place", record.in_place);
-  fields("came", record.came);
-  fields("went", record.went);
-  fields("stragglers", record.stragglers);
-  fields("first_failure", record.first_failure);
-  fields("victims", record.victims);
-  fields("num_warm", record.num_warm);
-  fields("cold", record.cold);
-  fields("cause", record.cause);
-  fields("first_step", record.first_step);
-  fields("last_step", record.last_step);
-  fields("steps_redone", record.steps_redone);
-  fields("seconds", record.seconds);
-}
-
-template <MaybeConst<RoundFailures::Entry> Self, typename Fields>
-void each_field(Self& entry, Fields& fields) {
-  fields("node", entry.node);
-  fields("node_key", entry.node_key);
-  fields("failure", entry.failure);
-  fields("at", entry.at);
-  fields("error", entry.error);
-}
-
-template <MaybeConst<Node> Self, typename Fields>
-void each_field(Self& node, Fields& fields) {
-  fields("id", node.id);
-  fields("join", node.join);
-  fields("facts", node.facts);
-  fields("key", node.key);
-  fields("session", node.session);
-  fields("channel", node.channel);
-  fields("phase", node.phase);
-  fields("node_rank", node.node_rank);
-  fields("fenced_until", node.fenced_until);
-  fields("stepped", node.stepped);
-  fields("emptied", node.emptied);
-  fields("warned", node.warned);
-  fields("departed", node.departed);
-  fields("preempted", node.preempted);
-  fields("excluded", node.excluded);
-  fields("left", node.left);
-  fields("kept", node.kept);
-  fields("in_place", node.in_place);
-  fields("gone", node.gone);
 }
 
 // The row "blame": what grows with failures. Earlier versions had it in "state".
@@ -147,37 +75,13 @@ void each_blame(auto& job, Fields& fields) {
 }
 
 // The row "state": what may change with any message, so nothing that grows with nodes.
-template <MaybeConst<JobState> Self, typename Fields>
-void each_field(Self& job, Fields& fields) {
-  fields("owner", job.owner);
-  fields("phase", job.phase);
-  fields("deadlines", job.deadlines);
-  fields("next_node_id", job.next_node_id);
-  fields("verdict", job.verdict);
-  fields("verdict_after_stop", job.verdict_after_stop);
-  fields("began", job.began);
-  fields("round", job.round);
-  fields("round_started", job.round_started);
-  fields("round_nodes", job.round_nodes);
-  fields("num_stepped", job.num_stepped);
-  fields("first_step", job.first_step);
-  fields("connecting", job.connecting);
-  fields("round_end", job.round_end);
-  fields("preempting", job.preempting);
-  fields("time_is_over", job.time_is_over);
-  fields("was_preempted", job.was_preempted);
-  fields("keeping", job.keeping);
-  fields("preemption_verdict", job.preemption_verdict);
-  fields("last_hang", job.last_hang);
-  fields("failures", job.failures);
-  fields("node_losses", job.node_losses);
-  fields("preemptions", job.preemptions);
-  fields("idle_rounds", job.idle_rounds);
-  fields("quick_failures", job.quick_failures);
-  fields("vain_join_restarts", job.vain_join_restarts);
-  fields("nodes_before_join_restart", job.nodes_before_join_restart);
-  fields("inquiries", job.inquiries);
-}
+BOOST_DESCRIBE_STRUCT(JobState, (),
+                      (owner, phase, deadlines, next_node_id, verdict, verdict_after_stop, began,
+                       round, round_started, round_nodes, num_stepped, first_step, connecting,
+                       round_end, preempting, time_is_over, was_preempted, keeping,
+                       preemption_verdict, last_hang, failures, node_losses, preemptions,
+                       idle_rounds, quick_failures, vain_join_restarts, nodes_before_join_restart,
+                       inquiries))
 
 namespace {
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <boost/describe/class.hpp>
 #include <boost/json/object.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -133,19 +134,6 @@ class Ledger {
 
   // For the journal: differs from what it was when anything has changed.
   std::uint64_t version() const { return version_; }
-  using JournalledByItself = void;
-  template <typename Self, typename Fields>
-  static void each_field(Self& ledger, Fields& fields) {
-    fields("rounds", ledger.rounds_);
-    fields("members", ledger.members_);
-    fields("total", ledger.total_);
-    fields("num_rounds", ledger.num_rounds_);
-    fields("reports_steps", ledger.reports_steps_);
-    fields("phase", ledger.phase_);
-    fields("phase_began", ledger.phase_began_);
-    fields("delayed_until", ledger.delayed_until_);
-    fields("warming", ledger.warming_);
-  }
 
  private:
   enum class Phase { kRendezvous, kSpawn, kRunning, kStepping, kStop };
@@ -167,6 +155,10 @@ class Ledger {
   TimePoint delayed_until_{};             // kRendezvous: a crash loop's delay
   std::chrono::microseconds warming_{0};  // kSpawn: the longest that a node said
   std::uint64_t version_ = 0;
+
+  BOOST_DESCRIBE_CLASS(Ledger, (), (), (),
+                       (rounds_, members_, total_, num_rounds_, reports_steps_, phase_,
+                        phase_began_, delayed_until_, warming_))
 };
 
 // Kinds of events that end a round: few, so that they can be counted (docs/metrics.md). The journal

@@ -4,7 +4,6 @@
 // randomness. docs/internals/rendezvous.md has the states × events table.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -2,20 +2,23 @@
 // Plain data as a JSON object and back, by one list of fields for both directions:
 //
 //   struct Point { int x, y; };
-//   template <typename Self, typename Fields>   // Self: Point or const Point
-//   void each_field(Self& point, Fields& fields) { fields("x", point.x); fields("y", point.y); }
+//   BOOST_DESCRIBE_STRUCT(Point, (), (x, y))
+//
+// A field's key is its name, a private one's without the "_" at its end: another name is another
+// format. A type that needs more than a list has an each_field() of its own.
 //
 // If an older version wrote the row, fields may be missing: they keep what they have. Unknown
 // fields are skipped. Pure.
 #pragma once
 
+#include <boost/describe/members.hpp>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
+#include <boost/mp11/algorithm.hpp>
 #include <chrono>
 #include <concepts>
-#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
@@ -36,6 +39,19 @@ template <typename T>
 concept RowList = std::is_class_v<T> && !std::same_as<T, std::string> && requires(const T& list) {
   list.begin();
 };
+
+// Calls `fields` with the key and the value of each field that the type describes.
+template <typename T, typename Fields>
+requires boost::describe::has_describe_members<std::remove_const_t<T>>::value void each_field(
+    T& part, Fields& fields) {
+  using Members =
+      boost::describe::describe_members<std::remove_const_t<T>, boost::describe::mod_any_access>;
+  boost::mp11::mp_for_each<Members>([&](auto member) {
+    std::string_view key = member.name;
+    if (key.ends_with('_')) key.remove_suffix(1);
+    fields(key, part.*member.pointer);
+  });
+}
 
 class RowWriter {
  public:

@@ -3,7 +3,7 @@
 // verdicts.cc only read it. Pure.
 #pragma once
 
-#include <array>
+#include <boost/describe/class.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -171,19 +170,14 @@ class RoundFailures {
 
   // For the journal: differs from what it was when anything has changed.
   std::uint64_t version() const { return version_; }
-  using JournalledByItself = void;
-  template <typename Self, typename Fields>
-  static void each_field(Self& failures, Fields& fields) {
-    fields("entries", failures.entries_);
-    fields("num_dropped", failures.num_dropped_);
-    fields("round_began", failures.round_began_);
-  }
 
  private:
   std::vector<Entry> entries_;  // by time; the first kMaxVictims + 1
   std::size_t num_dropped_ = 0;
   Clock::time_point round_began_{};
   std::uint64_t version_ = 0;
+
+  BOOST_DESCRIBE_CLASS(RoundFailures, (), (), (), (entries_, num_dropped_, round_began_))
 };
 
 enum class JobPhase {

@@ -28,16 +28,11 @@ std::string seconds_text(std::chrono::milliseconds time) {
 // "a, b and 3 more" over the nodes that `wanted` picks.
 template <typename Predicate>
 std::string names(const JobState& job, Predicate wanted) {
-  std::string text;
-  std::size_t count = 0;
+  std::vector<const Node*> picked;
   for (const auto& [id, node] : job.nodes) {
-    if (!wanted(node)) continue;
-    if (++count > kMaxNamedNodes) continue;
-    if (count > 1) text += ", ";
-    text += describe(node);
+    if (wanted(node)) picked.push_back(&node);
   }
-  if (count > kMaxNamedNodes) text += concat(" and ", count - kMaxNamedNodes, " more");
-  return text;
+  return first_listed(picked, kMaxNamedNodes, [](const Node* node) { return describe(*node); });
 }
 
 // Not where all ranks hang together.

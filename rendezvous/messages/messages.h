@@ -3,6 +3,7 @@
 // the grammar, the JSON form and the table of who says what when. Pure.
 #pragma once
 
+#include <boost/describe/class.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -497,19 +498,12 @@ class Channel {
   }
   std::uint64_t received() const { return received_; }
 
-  // For the journal.
-  using JournalledByItself = void;
-  template <typename Self, typename Fields>
-  static void each_field(Self& channel, Fields& fields) {
-    fields("sent", channel.sent_);
-    fields("received", channel.received_);
-    fields("unacknowledged", channel.unacknowledged_);
-  }
-
  private:
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;
   std::deque<std::pair<std::uint64_t, Out>> unacknowledged_;
+
+  BOOST_DESCRIBE_CLASS(Channel, (), (), (), (sent_, received_, unacknowledged_))  // the journal's
 };
 
 }  // namespace ddprun::membership

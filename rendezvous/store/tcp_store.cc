@@ -37,17 +37,8 @@ std::vector<std::string_view> views(const std::vector<std::string>& texts) {
 // `"a", "b" and 14 more`, without the wire's prefix.
 std::string quoted(const std::vector<std::string_view>& raw_keys) {
   constexpr std::size_t kMaxShown = 4;
-  std::string text;
-  for (std::size_t i = 0; i < raw_keys.size() && i < kMaxShown; ++i) {
-    if (i > 0) text += ", ";
-    text += '"';
-    text += raw_keys[i].substr(1);
-    text += '"';
-  }
-  if (raw_keys.size() > kMaxShown) {
-    text += " and " + std::to_string(raw_keys.size() - kMaxShown) + " more";
-  }
-  return text;
+  return first_listed(raw_keys, kMaxShown,
+                      [](std::string_view key) { return concat('"', key.substr(1), '"'); });
 }
 
 // A wait that expired was cancelled at the server: the connection is good.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/http/exchange.h"
 
 namespace ddprun::security {
@@ -193,10 +194,7 @@ void FrameStream::close_when_sent(std::chrono::milliseconds timeout) {
   closing_ = true;
   handlers_.reset();
   if (outgoing_.empty()) return close();
-  beast_->close_timer.expires_after(timeout);
-  beast_->close_timer.async_wait([self = shared_from_this()](boost::system::error_code error) {
-    if (!error) self->close();
-  });
+  run_after(beast_->close_timer, timeout, [self = shared_from_this()] { self->close(); });
 }
 
 void FrameStream::close() {

@@ -19,6 +19,7 @@
 #include "common/peer_user.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "rendezvous/asio/waits.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/messages/codec.h"
 #include "rendezvous/security/proof.h"
@@ -132,14 +133,12 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
   void attempt(Clock::time_point until, Handlers handlers) {
     cancel();
     handlers_ = std::move(handlers);
-    timer_.expires_at(until);
-    timer_.async_wait(guard([this](boost::system::error_code error) {
-      if (error) return;
-      failed(awaits_name_
-                 ? name_trouble("no answer from the name service")
-                 : "no answer (the host is down, the address is wrong, or a firewall drops "
-                   "packets)");
-    }));
+    run_at(timer_, until, guard([this] {
+             failed(awaits_name_
+                        ? name_trouble("no answer from the name service")
+                        : "no answer (the host is down, the address is wrong, or a firewall drops "
+                          "packets)");
+           }));
     boost::system::error_code not_numeric;
     const auto address =
         asio::ip::make_address(endpoint_.host.empty() ? "127.0.0.1" : endpoint_.host, not_numeric);

@@ -30,8 +30,7 @@ class Pages(harness.Case):
         return json.loads(done.stdout) if "--json" in flags else done.stdout
 
     def runs(self, endpoint, run_id, *flags, script="exit 0", code=0):
-        done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", *flags, "sh", "-c", script)
-        self.assertEqual(done.returncode, code, done.text)
+        self.ddprun(f"--rdzv-endpoint={endpoint}", f"--rdzv-id={run_id}", *flags, "sh", "-c", script, code=code)
 
     def finished(self, endpoint, count):
         """The jobs that are over, once there are `count`."""

@@ -47,12 +47,10 @@ class Nodes(harness.Case):
 
     def test_submitted_shown_and_cancelled(self):
         path = self.job_file("echo rank $RANK has $SECRET; exec sleep 600")
-        dry = self.ddprunctl("submit", path, "--dry-run")
-        self.assertEqual(dry.returncode, 0, dry.text)
+        dry = self.ddprunctl("submit", path, "--dry-run", code=0)
         self.assertIn("/v1/gangs", dry.stdout)
         self.assertNotIn("hidden", dry.stdout)
-        done = self.ddprunctl("submit", path)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprunctl("submit", path, code=0)
         job = done.stdout.strip()
         self.assertRegex(job, r"^nodes:mnist-\w{5}$")
         harness.wait_until(lambda: self.ddprunctl("logs", job, *self.flags).stdout.count("has hidden") == 4,
@@ -74,14 +72,12 @@ class Nodes(harness.Case):
 flags = ["--shutdown-timeout=5"]
 [environment]""") + "[limits]\npids = 900\ntime = 600\n[restarts]\nmax_restarts = 2\n")
         here = {"FROM_HERE": "forwarded", "KEPT": "here", "ODD": "\udcff"}
-        dry = self.ddprunctl("submit", path, "--dry-run", "--json", **here)
-        self.assertEqual(dry.returncode, 0, dry.text)
+        dry = self.ddprunctl("submit", path, "--dry-run", "--json", code=0, **here)
         self.assertIn("the variable ODD is no UTF-8 text, and stays here", json.loads(dry.stdout)["notes"])
         self.assertEqual(between.carried, [])  # nothing was sent
         plan = json.loads(dry.stdout)
         shown = json.loads(plan["text"])
-        done = self.ddprunctl("submit", path, **here)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprunctl("submit", path, code=0, **here)
         self.assertIn("the variable ODD is no UTF-8 text", done.stderr)
         posts = [bytes(said[said.index(b"POST /v1/gangs "):]) for said in between.carried if b"POST /v1/gangs " in said]
         # This request has the proof of the token; the one before it got the challenge.
@@ -147,8 +143,7 @@ flags = ["--shutdown-timeout=5"]
         self.assertIn("no rendezvous leads", line)
         self.ddprund(*self.serving, f"--listen={alone}")
         self.write(self.place, "go", "")
-        done = self.finish(waiting)
-        self.assertEqual(done.returncode, 5, done.text)
+        done = self.finish(waiting, code=5)
         self.assertEqual([(said + done.stdout).count(f"] rank {rank}\n") for rank in range(4)], [1] * 4, said + done.text)
 
     def test_a_job_whose_answer_was_lost_is_asked_for_again_and_submitted_once(self):
@@ -217,8 +212,7 @@ flags = ["--shutdown-timeout=5"]
                     self.hear(daemon, b"GET", lambda _, answer=answer: answer)
                 self.hear(daemon, b"GET", lambda _, gang=gang: self.news(gang, "running"))
                 self.hear(daemon, b"GET", lambda _, gang=gang: self.answer(404, f"there is no gang {gang['id']}\n"))
-                done = self.finish(job)
-                self.assertEqual(done.returncode, 75, done.text)
+                done = self.finish(job, code=75)
                 self.assertEqual(done.stderr.count(f"{who} answered with something that isn't ddprund's: "), 1, done.text)
                 self.assertIn('HTTP 404, "<html>no \\x1b page"; ', done.stderr)
                 self.assertIn(f"the ddprund no longer knows job nodes:{gang['id']}", done.stderr)
@@ -307,8 +301,7 @@ flags = ["--shutdown-timeout=5"]
             self.check_one_line(self.ddprunctl("submit", path, XDG_STATE_HOME=self.place), said, code=74)
 
     def test_what_the_queue_does_not_know(self):
-        done = self.ddprunctl("status", "nodes:none", *self.flags)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.ddprunctl("status", "nodes:none", *self.flags, code=2)
         self.assertIn("the ddprund knows no job nodes:none", done.stderr)
         self.assertNotIn("gang", done.stderr)
 

@@ -177,8 +177,7 @@ class Doubt(InPlace):
                   "    os._exit(1)\n"
                   f"signal.signal(signal.SIGTERM, leave); open({ready!r}, 'w').close(); time.sleep(600)\n")
         done = self.ddprun("--standalone", "--nproc-per-node=2", "--recovery=inplace", "--max-restarts=1",
-                           sys.executable, "-c", script)
-        self.assertEqual(done.returncode, 0, done.text)
+                           sys.executable, "-c", script, code=0)
         self.assertRegex(done.stdout, r"(?m)peer_lost 0$")
         self.assertRegex(done.stderr, r"can't go on in place: rank 1 \(pid \d+\) has not offered it")
 
@@ -211,8 +210,7 @@ class TwoNodes(InPlace):
         os.kill(before[1], signal.SIGKILL)
         self.assertEqual(self.pids(3, 2), [before[0], *before[2:]])
         for node in nodes:
-            done = self.finish(node)
-            self.assertEqual(done.returncode, 0, done.text)
+            done = self.finish(node, code=0)
         self.assertEqual([world for _, _, world, _ in self.check_result(done)], [4, 3])
 
 

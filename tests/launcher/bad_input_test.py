@@ -17,8 +17,7 @@ import harness
 class BadInput(harness.Case):
     def refused(self, *args, code=2, **more):
         """The one line that ddprun prints."""
-        done = self.ddprun(*args, timeout=20, **more)
-        self.assertEqual(done.returncode, code, done.text)
+        done = self.ddprun(*args, timeout=20, code=code, **more)
         self.assertEqual(done.stdout, "", done.text)
         self.assertNotIn("terminate called", done.stderr)
         lines = done.stderr.splitlines()
@@ -47,8 +46,7 @@ class BadInput(harness.Case):
         flags = ["--nnodes=2", endpoint, "--rdzv-id=job", "--local-addr=127.0.0.1"]
         first = self.start(*flags, "true")
         first.stderr.readline()  # reads the line that it waits for the other node
-        done = self.ddprun(*flags, "--hang-action=report", "true")
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.ddprun(*flags, "--hang-action=report", "true", code=2)
         first.terminate()
         return done.stderr
 
@@ -142,12 +140,10 @@ class BadInput(harness.Case):
 
     def test_program_that_the_kernel_refuses(self):
         script = self.write(self.scratch(), "x", "#!/no/such/interpreter\n", mode=0o755)
-        done = self.ddprun("--standalone", script)
-        self.assertEqual(done.returncode, 126, done.text)
+        done = self.ddprun("--standalone", script, code=126)
         self.assertIn(script, done.stderr)
         script = self.write(self.scratch(), "x", "echo without a first line\n", mode=0o755)
-        done = self.ddprun("--standalone", script)
-        self.assertEqual(done.returncode, 126, done.text)
+        done = self.ddprun("--standalone", script, code=126)
         self.assertIn("a script needs a first line like #!/bin/sh", done.stderr)
 
     def test_no_workers(self):
@@ -302,8 +298,7 @@ class BadInput(harness.Case):
         folder = self.scratch()
         path = self.write(folder, "ddprun/ddprun.toml", "zz = 1\nhosts = 3\n")
         named = self.write(folder, "named.toml", "yy = 1\n")
-        done = self.ddprun(f"--config={named}", "true", XDG_CONFIG_HOME=folder)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.ddprun(f"--config={named}", "true", XDG_CONFIG_HOME=folder, code=2)
         self.assertEqual(done.stderr, f"ddprun: {named}:1: unknown key yy\nddprun: {path}:1: unknown key zz\n"
                                       f'ddprun: {path}:2: hosts wants ["host1", "host2"]\n')
 
@@ -434,8 +429,7 @@ class BadInput(harness.Case):
         first = self.start("--nnodes=2", *flags, "true")
         harness.wait_until(lambda: can_connect(port), "the first node serves")
         harness.wait_until(lambda: b"waiting" in first.stderr.buffer.peek(), "the first node waits")
-        second = self.ddprun("--nnodes=3", *flags, "true")
-        self.assertEqual(second.returncode, 2, second.text)
+        second = self.ddprun("--nnodes=3", *flags, "true", code=2)
         self.assertIn("nnodes", second.stderr)
         self.assertIsNone(first.poll(), "the first node isn't disturbed")
 
@@ -445,8 +439,7 @@ class BadInput(harness.Case):
         flags = ["--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=j", "--shutdown-timeout=1"]
         first = self.start(*flags, "--max-restarts=1", "true")
         self.assertIn("waiting for nodes: 1 of 2", first.stderr.readline())
-        second = self.ddprun(*flags, "--max-restarts=2", "true")
-        self.assertEqual(second.returncode, 2, second.text)
+        second = self.ddprun(*flags, "--max-restarts=2", "true", code=2)
         self.assertRegex(second.stderr, r"--max-restarts is 2 here, but 1 on ")
         agreeing = self.ddprun(*flags, "--max-restarts=1", "true")
         self.assertEqual((agreeing.returncode, self.finish(first).returncode), (0, 0), agreeing.text)

@@ -43,8 +43,7 @@ class Nodes(harness.Case):
 
     def test_who_waits_is_told_of_a_node_that_was_refused(self):
         first = self.waiting("true")
-        done = self.ddprun(*self.flags, "--max-restarts=3", "true", timeout=20)
-        self.assertEqual(done.returncode, 2, done.text)
+        self.ddprun(*self.flags, "--max-restarts=3", "true", timeout=20, code=2)
         told = first.stderr.readline()
         self.assertIn("waiting for nodes: 1 of 2 are here. ", told)
         self.assertIn("was refused: job j: --max-restarts is 3 here, but 0 on", told)
@@ -201,8 +200,7 @@ class Workers(harness.Case):
                     ends = "chmod 644"
                 program = self.write(self.scratch(), "train", f'#!/bin/sh\n{ends} "$0"\nexit 3\n', mode=0o755)
                 begin = time.monotonic()
-                done = self.ddprun("--max-restarts=9", program, timeout=20)
-                self.assertEqual(done.returncode, code, done.text)
+                done = self.ddprun("--max-restarts=9", program, timeout=20, code=code)
                 self.assertIn(f"could not exec {program}: {why}; a restart doesn't mend that", done.stderr)
                 self.assertIn("restarts used: 1 of 9", done.stderr)
                 self.assertLess(time.monotonic() - begin, 3, "the second round's failure was the last")

@@ -52,16 +52,14 @@ def is_release():
 class DryRunCase(harness.Case):
     def said(self, *args, **more):
         """The JSON document of --dry-run."""
-        done = self.ddprun("--dry-run", "--json", *args, **more)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprun("--dry-run", "--json", *args, code=0, **more)
         self.assertEqual(done.stdout.count("\n"), 1, done.text)
         self.assertRegex(done.stdout, r'"max-restarts":\d+,')
         self.assertNotRegex(done.stdout, r"[:,\[]-?[\d.]+E")  # numbers don't have the form 1E-3
         return json.loads(done.stdout)
 
     def shown(self, *args, **more):
-        done = self.ddprun("--dry-run", *args, **more)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprun("--dry-run", *args, code=0, **more)
         return done.stdout
 
     def check_worker(self, document, worker, found, inherited):
@@ -109,8 +107,7 @@ class Same(DryRunCase):
         line = [*flags, *(program or self.program(seen)), *([seen] if program else []), *arguments]
         document = self.said(*line, program=ddprun, **more)
         self.assertEqual(os.listdir(seen), [])
-        done = self.ddprun(*line, program=ddprun, **more)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(*line, program=ddprun, code=0, **more)
         self.assertEqual(len(os.listdir(seen)), document["world_size"])
         self.check(document, seen, **more)
         return document
@@ -198,8 +195,7 @@ class Nodes(DryRunCase):
         documents = [self.said(*line, **more) for line in lines]
         running = [self.start(*line, **more) for line in lines]
         for process in running:
-            done = self.finish(process)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(process, code=0)
         for document in documents:
             self.check(document, seen, **more)
         return documents
@@ -260,8 +256,7 @@ class Hosts(DryRunCase):
         document = self.said(*line, HUSH="s3cret")
         self.assertNotIn("s3cret", json.dumps(document))
         self.assertIn("HUSH", document["forwarded"])
-        done = self.ddprun(*line, HUSH="s3cret")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(*line, HUSH="s3cret", code=0)
         for node in document["nodes"]:
             for worker in node["workers"]:
                 with open(os.path.join(seen, str(worker["global_rank"]))) as f:
@@ -365,8 +360,7 @@ class Refused(DryRunCase):
             self.assertEqual((real.returncode, real.stderr), (dry.returncode, dry.stderr))
 
     def test_where_nodes_meet_is_asked_for(self):
-        done = self.ddprun("--dry-run", "--nnodes=2", "true")
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.ddprun("--dry-run", "--nnodes=2", "true", code=2)
         self.assertIn("Paste this on each node", done.stderr)
 
 
@@ -381,8 +375,7 @@ class Traces(DryRunCase):
         for line in self.LINES:
             folder = self.scratch()
             os.mkdir(folder + "/tmp")
-            done = self.ddprun("--dry-run", *line, cwd=folder, TMPDIR=folder + "/tmp", HOME=folder)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.ddprun("--dry-run", *line, cwd=folder, TMPDIR=folder + "/tmp", HOME=folder, code=0)
             self.assertEqual([names for _, *names in os.walk(folder)], [[["tmp"], []], [[], []]], line)
 
     def test_no_call_has_an_effect(self):

@@ -66,8 +66,7 @@ class Endpoints(harness.Case):
                  for _ in range(2)]
         shown = []
         for node in nodes:
-            done = self.finish(node)
-            self.assertEqual(done.returncode, 0, done.text)
+            done = self.finish(node, code=0)
             shown += harness.parse_shown(done.stdout)
         self.assertEqual(sorted(worker["rank"] for worker in shown), ["0", "1", "2", "3"])
 
@@ -89,8 +88,7 @@ class Endpoints(harness.Case):
         certs = self.certs("127.0.0.1")
         _, leader = self.ddprund(*self.tls_server(certs))
         first = f"localhost:{harness.free_port()}"
-        done = self.ddprun(at(first, leader), f"--tls-ca={certs}/ca.pem", "--rendezvous-timeout=20", *SHOW)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprun(at(first, leader), f"--tls-ca={certs}/ca.pem", "--rendezvous-timeout=20", *SHOW, code=0)
         self.assertEqual(len(harness.parse_shown(done.stdout)), 2, done.text)
 
     def pids(self, meet):
@@ -118,15 +116,13 @@ class Endpoints(harness.Case):
         with open(os.path.join(meet, "go"), "w", encoding="ascii"):
             pass
         for node in nodes:
-            done = self.finish(node)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(node, code=0)
         self.assertEqual(self.pids(meet), before)
 
     def test_none_can_be_reached(self):
         """Both addresses are this machine's, and no node serves there by itself."""
         dead, (standby, _) = self.dead(), self.standby("n7:29400")
-        done = self.ddprun(at(dead, standby), "--nnodes=2", "--rendezvous-timeout=3", "true")
-        self.assertEqual(done.returncode, 69, done.text)
+        done = self.ddprun(at(dead, standby), "--nnodes=2", "--rendezvous-timeout=3", "true", code=69)
         waiting, failed = done.stderr.splitlines()
         why = f"{dead}: connection refused (nothing listens there); {standby}: it is a standby of n7:29400"
         self.assertIn(f"no answer yet from the rendezvous at {dead},{standby} (--rdzv-endpoint): {why}. Does a ddprund "
@@ -170,8 +166,7 @@ class Endpoints(harness.Case):
                 ([], {"PET_RDZV_ENDPOINT": "a,b:7"}, "PET_RDZV_ENDPOINT"),
                 ([f"--config={config}"], {}, config)):
             with self.subTest(origin=origin):
-                done = self.ddprun("--nnodes=2", "--dry-run", "--json", *flags, "true", **variables)
-                self.assertEqual(done.returncode, 0, done.text)
+                done = self.ddprun("--nnodes=2", "--dry-run", "--json", *flags, "true", code=0, **variables)
                 meeting = json.loads(done.stdout)["rendezvous"]
                 self.assertEqual((meeting["endpoint"], meeting["source"], meeting["served_by"]),
                                  ("a:29400,b:7", origin, "the ddprund that leads"))
@@ -179,8 +174,7 @@ class Endpoints(harness.Case):
     def test_hosts_pass_them_on_whole(self):
         for flags, variables in (([at("a", "b:7")], {}), ([], {"DDPRUN_RDZV_ENDPOINT": "a,b:7"})):
             with self.subTest(variables=variables):
-                done = self.ddprun("--hosts=h1,h2", "--dry-run", "--json", *flags, "true", **variables)
-                self.assertEqual(done.returncode, 0, done.text)
+                done = self.ddprun("--hosts=h1,h2", "--dry-run", "--json", *flags, "true", code=0, **variables)
                 said = json.loads(done.stdout)
                 self.assertEqual(said["rendezvous"]["endpoint"], "a:29400,b:7")
                 for node in said["nodes"]:

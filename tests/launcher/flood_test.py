@@ -188,8 +188,7 @@ class FloodTest(harness.Case):
         if not SANITIZED:  # a sanitizer's memory is not the product's
             self.assertLess(growth, MOST_GROWTH)
         self.write(place, "go", "")
-        done = self.finish(before)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(before, code=0)
         self.assertEqual(done.stderr, "", done.text)
         self.assertNotIn("can't accept", self.said())
 

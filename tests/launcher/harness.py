@@ -106,8 +106,9 @@ class Case(unittest.TestCase):
         return any(test is self or getattr(test, "test_case", None) is self
                    for test, _ in result.failures + result.errors)
 
-    def finish(self, process, timeout=TIMEOUT):
-        """Waits for the end. Returns an object with returncode, stdout, stderr, and both together as text."""
+    def finish(self, process, timeout=TIMEOUT, code=None):
+        """Waits for the end. Returns an object with returncode, stdout, stderr, and both together as text. `code`: the
+        exit status that it must have."""
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -116,10 +117,12 @@ class Case(unittest.TestCase):
             self.fail(f"ddprun hung:\n{out}\n{err}")
         done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         done.text = f"exit {done.returncode}\n-- stdout\n{out}\n-- stderr\n{err}"
+        if code is not None:
+            self.assertEqual(done.returncode, code, done.text)
         return done
 
-    def ddprun(self, *args, timeout=TIMEOUT, **more):
-        return self.finish(self.start(*args, **more), timeout)
+    def ddprun(self, *args, timeout=TIMEOUT, code=None, **more):
+        return self.finish(self.start(*args, **more), timeout, code)
 
     def ddprund(self, *args, **more):
         """Starts a daemon, on any free port unless `args` name one. Returns it, and its endpoint. `more`: arguments of
@@ -130,8 +133,8 @@ class Case(unittest.TestCase):
                 return daemon, line.split()[-1]
         self.fail(f"ddprund ended with {daemon.wait()}")
 
-    def ddprunctl(self, *args, **more):
-        return self.finish(self.start(*args, program=DDPRUNCTL, **more))
+    def ddprunctl(self, *args, code=None, **more):
+        return self.finish(self.start(*args, program=DDPRUNCTL, **more), code=code)
 
     def await_line(self, process, *parts, stream="stderr"):
         """The next line of its stderr, or of that stream, that has all `parts`. process.read keeps all lines that were
@@ -163,8 +166,7 @@ class Case(unittest.TestCase):
     def certs(self, *hosts):
         """A directory as make-certs makes it."""
         place = os.path.join(self.scratch(), "certs")
-        made = self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")))
-        self.assertEqual(made.returncode, 0, made.text)
+        self.ddprunctl("make-certs", place, *(hosts or ("127.0.0.1", "localhost")), code=0)
         return place
 
     @staticmethod

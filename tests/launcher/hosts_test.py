@@ -113,8 +113,7 @@ class Jobs(HostsCase):
     def test_a_launcher_that_is_not_among_the_hosts_and_a_hosts_file(self):
         path = self.write(self.scratch(), "hosts.txt", f"\ufeff# two\r\n{self.hosts[0].address} slots=1\r\nnode1:2 # b\r\n")
         done = self.finish(self.start(f"--hostfile={path}", "--ssh=" + " ".join(self.keys.ssh_words()),
-                                      "sh", "-c", harness.SHOW, host=self.hosts[2]))
-        self.assertEqual(done.returncode, 0, done.text)
+                                      "sh", "-c", harness.SHOW, host=self.hosts[2]), code=0)
         self.assertEqual([w["group"] for w in harness.parse_shown(done.stdout)], ["0", "1", "1"], done.text)
 
     def test_arguments_and_environment_arrive_byte_for_byte_and_never_on_a_command_line_of_ssh(self):
@@ -255,8 +254,7 @@ class Failures(HostsCase):
         running = self.launch("node[0-2]", "sh", "-c", "echo ready; exec sleep 600")
         self.await_lines(running.stdout, "ready", 3)
         self.cut_connection("node2")
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(running, code=75)
         self.assertIn("node2: ssh was ended by SIGKILL", done.stderr)
         self.assertRegex(done.stderr, r"node 2 \(node2, .*\) left: the connection to its launcher was lost; "
                                       r"2 of 3 nodes are left")
@@ -295,8 +293,7 @@ class Failures(HostsCase):
         running = self.launch("node[1,2]", "--nnodes=1:2", "sh", "-c", "echo ready; exec sleep 600")
         self.await_lines(running.stdout, "ready", 2)
         self.cut_connection("node1")
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(running, code=75)
         self.assertIn("node1: ssh was ended by SIGKILL", done.stderr)
         self.await_quiet()
 
@@ -308,8 +305,7 @@ class Failures(HostsCase):
                 pid = next(pid for pid, words in command_lines(self.hosts[2]).items()
                            if victim in words and words[0].endswith("ddprun"))
                 os.kill(pid, signal.SIGKILL)
-                done = self.finish(running)
-                self.assertEqual(done.returncode, 75, done.text)
+                done = self.finish(running, code=75)
                 self.assertRegex(done.stderr, "(?m)node2: |node 2 ")
                 self.await_quiet()
 
@@ -325,8 +321,7 @@ class Failures(HostsCase):
         self.assertLess(time.monotonic() - begin, 5)
         self.await_quiet(self.hosts[2])
         self.assertEqual(os.listdir(scratch), ["2"], "it was asked first, and the others still run")
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 75, done.text)
+        self.finish(running, code=75)
         self.await_quiet()
 
     def test_a_launcher_that_stands_still_says_so_and_is_waited_for(self):
@@ -357,8 +352,7 @@ class Failures(HostsCase):
         running = self.launch("node[0-2]", "sh", "-c", "echo ready; exec sleep 600")
         self.await_lines(running.stdout, "ready", 3)
         self.hosts[2].kill()
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 75, done.text)
+        self.finish(running, code=75)
         self.await_quiet(self.hosts[0], self.hosts[1])
 
 
@@ -440,8 +434,7 @@ class StandardInput(HostsCase):
                             stdin=subprocess.PIPE)
         running.stdin.write("one\ntwo\n")
         running.stdin.flush()
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(running, code=0)
         self.assertEqual(done.stdout.splitlines(), ["[0] one in 1", "[0] two in 2"])
 
     def test_it_follows_rank_0_to_another_node(self):
@@ -500,8 +493,7 @@ class Signals(HostsCase):
         running = self.launch("node[0-1]", "sh", "-c", "trap 'echo bye; exit 5' INT TERM; echo ready; while :; do sleep 0.1; done")
         self.await_lines(running.stdout, "ready", 2)
         running.send_signal(signal.SIGINT)
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 130, done.text)
+        done = self.finish(running, code=130)
         self.assertEqual(done.stdout.count("bye"), 2, done.text)
         self.assertEqual(done.stderr.count("got SIGINT: stopping the workers"), 1, done.text)
 
@@ -519,8 +511,7 @@ class Signals(HostsCase):
         running = self.launch("node[0-1]", "sleep", "600")
         harness.wait_until(lambda: any("node1" in words for words in command_lines(self.hosts[0]).values()), "ssh runs")
         running.send_signal(signal.SIGTERM)
-        done = self.finish(running, timeout=20)
-        self.assertEqual(done.returncode, 143, done.text)
+        self.finish(running, timeout=20, code=143)
 
     def test_a_warning_of_preemption_reaches_the_workers_agents(self):
         running = self.launch("node[0-1]", "--preemption-notice=1", "sh", "-c", "echo ready; exec sleep 600")

@@ -99,8 +99,7 @@ class HungLogDir(harness.HostsCase):
             self.fail("nothing was said")
         self.assertIn("doesn't answer", line)
         self.assertEqual(self.thaw().returncode, 0)
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.finish(job, code=0)
 
     def test_the_end_waits_ten_seconds_and_says_what_may_be_missing(self):
         job = self.start("--standalone", "--rdzv-id=job", "-t", "1", f"--log-dir={self.disk}", "--events=off", "--no-python", "sh",

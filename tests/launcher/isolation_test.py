@@ -60,8 +60,7 @@ class Leaves(harness.Case):
         if place is None:
             self.skipTest(plan["worker_limits"]["not_enforced"]["worker-pids"])
         done = self.ddprun("--standalone", "--nproc-per-node=2", "--worker-pids=90", "sh", "-c",
-                           'sh -c "grep ^0:: /proc/self/cgroup"')
-        self.assertEqual(done.returncode, 0, done.text)
+                           'sh -c "grep ^0:: /proc/self/cgroup"', code=0)
         for rank in (0, 1):
             self.assertRegex(done.stdout, rf"\[{rank}\] 0::\S*/ddprun-round-\d+-1/worker-{rank}\n")
         pid = done.stdout.split("ddprun-round-")[1].split("-")[0]

@@ -85,8 +85,7 @@ class OtherJob(harness.Case):
         self.assertIs(guest.lives(), True)
 
         self.write(meet, "go", "")
-        done = self.finish(other)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(other, code=0)
         check_counts(self, done.stdout, 2)
         daemon.terminate()
         said = self.finish(daemon).stderr

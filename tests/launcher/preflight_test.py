@@ -17,34 +17,29 @@ class OneNode(harness.Case):
     def test_the_command_runs_once_before_the_workers_of_all_rounds(self):
         done = self.ddprun("--standalone", "--max-restarts=1",
                            "--preflight", 'echo "checked for $LOCAL_WORLD_SIZE" >&2', "sh", "-c",
-                           "echo worked; exit $((1 - TORCHELASTIC_RESTART_COUNT))")
-        self.assertEqual(done.returncode, 0, done.text)
+                           "echo worked; exit $((1 - TORCHELASTIC_RESTART_COUNT))", code=0)
         self.assertEqual(done.stderr.count("checked for 1"), 1, done.text)
         self.assertEqual(done.stdout.count("worked"), 2, done.text)
 
     def test_a_command_that_fails_keeps_the_node_out(self):
-        done = self.ddprun("--standalone", "--preflight=echo no room in rack 7; exit 3", "echo", "worked")
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.ddprun("--standalone", "--preflight=echo no room in rack 7; exit 3", "echo", "worked", code=75)
         self.assertEqual(done.stdout, "")
         self.assertIn('ddprun: preflight "echo no room in rack 7; exit 3" failed with exit code 3; '
                       'its last line: no room in rack 7\n',
                       done.stderr)
 
     def test_a_command_that_hangs_has_failed(self):
-        done = self.ddprun("--standalone", "--preflight-timeout=0.3", "--preflight=sleep 600", "true")
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.ddprun("--standalone", "--preflight-timeout=0.3", "--preflight=sleep 600", "true", code=75)
         self.assertIn('preflight "sleep 600" had not ended after 0.3 s', done.stderr)
 
     def test_a_signal_ends_it(self):
         process = self.start("--standalone", "--preflight=echo begun >&2; sleep 600", "true")
         self.assertEqual(process.stderr.readline(), "begun\n")
         process.send_signal(signal.SIGINT)
-        done = self.finish(process)
-        self.assertEqual(done.returncode, 130, done.text)
+        self.finish(process, code=130)
 
     def test_alone_what_is_wrong_with_the_node_is_only_said(self):
-        done = self.ddprun("--standalone", "true", TMPDIR="/no/such/folder")
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprun("--standalone", "true", TMPDIR="/no/such/folder", code=0)
         self.assertIn("preflight: directory: no file can be made in /no/such/folder", done.stderr)
 
     def doctor_file(self, text=""):
@@ -65,10 +60,8 @@ class OneNode(harness.Case):
         warns = self.doctor_file("open_files.warn = 1e15\n")
         done = self.ddprun(*flags, "echo", "worked", DDPRUN_DOCTOR_THRESHOLDS=warns)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
-        done = self.ddprun("--standalone", "--preflight-doctor=warn", "true", DDPRUN_DOCTOR_THRESHOLDS=warns)
-        self.assertEqual(done.returncode, 75, done.text)
-        done = self.ddprun(*flags, "true", DDPRUN_DOCTOR_THRESHOLDS="/no/such/file")
-        self.assertEqual(done.returncode, 75, done.text)
+        self.ddprun("--standalone", "--preflight-doctor=warn", "true", DDPRUN_DOCTOR_THRESHOLDS=warns, code=75)
+        done = self.ddprun(*flags, "true", DDPRUN_DOCTOR_THRESHOLDS="/no/such/file", code=75)
         self.assertIn("failed with exit code 3; its last line: ddprunctl: can't read /no/such/file", done.stderr)
 
     def test_one_of_several_does_not_join(self):
@@ -92,8 +85,7 @@ class SeveralNodes(harness.HostsCase):
     def test_a_node_that_fails_is_not_taken_the_next_one_is(self):
         first = self.agent(0)
         self.await_line(first, "waiting for nodes")
-        bad = self.finish(self.agent(1, "--preflight=exit 1"), timeout=20)
-        self.assertEqual(bad.returncode, 75, bad.text)
+        self.finish(self.agent(1, "--preflight=exit 1"), timeout=20, code=75)
         good = self.agent(2, "--preflight=true")
         self.await_line(good, "round=1", stream="stdout")
         for process in (first, good):

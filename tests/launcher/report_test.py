@@ -74,8 +74,7 @@ class Report(harness.Case):
         script = (f"[ $RANK = 0 ] && exec sleep 600; echo 'last \u00fc words'; cp {left} $TORCHELASTIC_ERROR_FILE; "
                   "exit 7")
         done = self.ddprun("--standalone", "--nproc-per-node=2", "--max-restarts=0", f"--log-dir={logs}", "-t3",
-                           f"--report={self.path}", "sh", "-c", script, TORCHELASTIC_ERROR_FILE=own)
-        self.assertEqual(done.returncode, 7, done.text)
+                           f"--report={self.path}", "sh", "-c", script, TORCHELASTIC_ERROR_FILE=own, code=7)
         report = self.read()
         self.assertEqual((report["state"], report["exit_code"], report["restarts"]), ("worker_failed", 7, 0))
         first = report["first_failure"]
@@ -103,8 +102,7 @@ class Report(harness.Case):
         self.assertEqual((handed_on["message"]["message"], handed_on["message"]["errorCode"]), ("KeyError: 'a'", 7))
 
     def test_of_signals(self):
-        done = self.ddprun("--standalone", f"--report={self.path}", "sh", "-c", "kill -SEGV $$")
-        self.assertEqual(done.returncode, 139, done.text)
+        self.ddprun("--standalone", f"--report={self.path}", "sh", "-c", "kill -SEGV $$", code=139)
         first = self.read()["first_failure"]
         self.assertEqual((first["signal"], first["signal_name"], first["exit_code"]), (11, "SIGSEGV", None))
         process = self.start("--standalone", f"--report={self.path}", "sh", "-c", "echo up; exec sleep 600")
@@ -127,8 +125,7 @@ class Report(harness.Case):
         self.assertEqual(reports[0]["first_failure"]["node_rank"], 1)
 
     def test_on_stdout_it_is_the_last_line(self):
-        done = self.ddprun("--standalone", "--report=-", "sh", "-c", "echo out; exit 4")
-        self.assertEqual(done.returncode, 4, done.text)
+        done = self.ddprun("--standalone", "--report=-", "sh", "-c", "echo out; exit 4", code=4)
         self.assertEqual(done.stdout.splitlines()[0], "out")
         self.assertEqual(json.loads(done.stdout.splitlines()[-1])["exit_code"], 4)
 
@@ -153,8 +150,7 @@ class Report(harness.Case):
     def test_a_path_that_cannot_be_is_refused_before_the_start(self):
         ran = os.path.join(self.folder, "ran")
         for path in (self.folder, os.path.join(self.folder, "no/such/dir"), "/proc/nothing", "/dev/fd/999"):
-            done = self.ddprun("--standalone", f"--report={path}", "touch", ran)
-            self.assertEqual(done.returncode, 2, done.text)
+            done = self.ddprun("--standalone", f"--report={path}", "touch", ran, code=2)
             self.assertRegex(done.stderr, rf"^ddprun: --report={re.escape(path)} can't be written: [\w ]+\n$")
         self.assertIn("--report", self.ddprun("--standalone", "--report=", "true").stderr)
         self.assertFalse(os.path.exists(ran))
@@ -197,14 +193,12 @@ class OutOfMemory(harness.Case):
     def test_a_child_killed_by_the_kernel_is_perhaps_why(self):
         limited = cgroup.memory_cgroup_or_skip(self, self.LIMIT_MIB << 20)
         done = self.ddprun("--standalone", "sh", "-c", f'{sys.executable} -c "$HOG"; exit 8', HOG=self.HOG,
-                           preexec_fn=limited.enter)
-        self.assertEqual(done.returncode, 8, done.text)
+                           preexec_fn=limited.enter, code=8)
         self.assertIn("  memory    perhaps ran out: the kernel's OOM killer killed 1 process in its", done.stderr)
         self.assertIn("but not the worker itself", done.stderr)
 
     def test_without_the_kernels_word_a_sigkill_is_just_that(self):
-        done = self.ddprun("--standalone", "sh", "-c", "kill -9 $$")
-        self.assertEqual(done.returncode, 137, done.text)
+        done = self.ddprun("--standalone", "sh", "-c", "kill -9 $$", code=137)
         self.assertNotIn("  memory  ", done.stderr)
 
     def test_an_exception_of_python_is_named(self):
@@ -237,8 +231,7 @@ class Events(harness.Case):
         self.addCleanup(os.close, reader)
         fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
         done = self.ddprun("--standalone", "--nproc-per-node=8", "--max-restarts=2", f"--event-log-handler=file={pipe}",
-                           "sh", "-c", "exit 6")
-        self.assertEqual(done.returncode, 6, done.text)
+                           "sh", "-c", "exit 6", code=6)
         self.assertEqual(done.stderr.count("can't write events to"), 1, done.stderr)
         self.assertIn(f"{pipe} (its reader takes nothing): they are lost", done.stderr)
         text = b"".join(iter(lambda: os.read(reader, 65536), b""))  # no writer is left
@@ -347,8 +340,7 @@ if first:
         name = f"events.{os.uname().nodename}.jsonl"
         for flags, there in (([], True), (["--events=off"], False)):
             logs = self.scratch()
-            done = self.ddprun("--standalone", "--rdzv-id=j", f"--log-dir={logs}", *flags, "sh", "-c", "exit 4")
-            self.assertEqual(done.returncode, 4, done.text)
+            self.ddprun("--standalone", "--rdzv-id=j", f"--log-dir={logs}", *flags, "sh", "-c", "exit 4", code=4)
             run = os.path.join(logs, os.listdir(logs)[0])
             self.assertEqual(sorted(os.listdir(run)), ["attempt_0"] + [name] * there)
             if not there:

@@ -78,8 +78,7 @@ class SharedPort(Base):
         flags = ["--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", f"--master-port={self.port}"]
         first = self.start(*flags, "true")
         self.assertIn("waiting for nodes: 1 of 2", first.stderr.readline())
-        done = self.ddprun(*flags, "true", timeout=20)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.ddprun(*flags, "true", timeout=20, code=2)
         self.assertIn("--node-rank=0 is already taken by", done.stderr)
         self.assertIn("give each node its own", done.stderr)
 
@@ -92,8 +91,7 @@ class SharedPort(Base):
                 ("room for more", {"PET_RDZV_ENDPOINT": f"127.0.0.1:{self.port}", "PET_RDZV_ID": "j",
                                    "PET_NNODES": "1:2", "PET_RDZV_CONF": "last_call_timeout=0.1"})):
             with self.subTest(name):
-                done = self.ddprun("sh", "-c", inner, timeout=20, **variables)
-                self.assertEqual(done.returncode, 0, done.text)
+                done = self.ddprun("sh", "-c", inner, timeout=20, code=0, **variables)
                 self.assertEqual(done.stdout, "inner ended with 2\n", done.text)
         self.assertIn("a worker of job j started this ddprun", done.stderr)
 
@@ -170,8 +168,7 @@ class Strangers(Base):
             self.assertEqual(process.stdout.readline(), "ready\n")
         self.pester(200)
         open(go, "w", encoding="ascii").close()
-        done = self.finish(other)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.finish(other, code=0)
         while os.read(full_pipe[0], 65536):  # reads its last lines, and its end
             pass
         self.assertEqual(unread.wait(20), 0)

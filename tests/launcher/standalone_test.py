@@ -57,8 +57,7 @@ class GpuMemory(harness.Case):
         time.sleep(0.3)  # long enough for a new round to start, if it didn't wait
         freed = time.time_ns()
         self.write(folder, "held", "")
-        done = self.finish(process)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(process, code=0)
         with open(started, encoding="ascii") as f:
             self.assertGreater(int(f.read()), freed, done.text)
 
@@ -69,8 +68,7 @@ class Success(harness.Case):
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)
 
     def test_each_worker_knows_its_place(self):
-        done = self.ddprun("--standalone", "--nproc_per_node=3", "sh", "-c", harness.SHOW)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprun("--standalone", "--nproc_per_node=3", "sh", "-c", harness.SHOW, code=0)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([w["rank"] for w in workers], ["0", "1", "2"], done.text)
         for worker in workers:
@@ -229,20 +227,17 @@ class Success(harness.Case):
     def test_the_workers_socket_is_in_memory_unless_tmpdir_says_where(self):
         for tmpdir, where in (("", "/dev/shm"), (self.scratch(), None)):
             done = self.ddprun("--standalone", "sh", "-c",
-                               'echo "$DDPRUN_AGENT_SOCKET"; test -S "$DDPRUN_AGENT_SOCKET"', TMPDIR=tmpdir)
-            self.assertEqual(done.returncode, 0, done.text)
+                               'echo "$DDPRUN_AGENT_SOCKET"; test -S "$DDPRUN_AGENT_SOCKET"', TMPDIR=tmpdir, code=0)
             directory = os.path.dirname(done.stdout.strip())
             self.assertEqual(os.path.dirname(directory), where or tmpdir, done.text)
             self.assertFalse(os.path.exists(directory), done.text)
 
     def test_a_limit_of_file_sizes_is_an_error_with_words(self):
-        done = self.finish(self.start_limited(resource.RLIMIT_FSIZE, (64, 64), "--standalone", "true"))
-        self.assertEqual(done.returncode, 126, done.text)
+        done = self.finish(self.start_limited(resource.RLIMIT_FSIZE, (64, 64), "--standalone", "true"), code=126)
         self.assertIn("File too large (ulimit -f counts that, too)", done.stderr)
 
     def test_too_few_open_files_are_said_at_once(self):
-        done = self.finish(self.start_limited(resource.RLIMIT_NOFILE, (12, 12), "--standalone", "true"), 20)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(self.start_limited(resource.RLIMIT_NOFILE, (12, 12), "--standalone", "true"), 20, code=2)
         self.assertEqual(done.stderr, "ddprun: the limit of open files is 12, ddprun needs 32 and more "
                                       "with its workers: raise it (ulimit -Hn)\n")
 
@@ -250,8 +245,7 @@ class Success(harness.Case):
         return self.start(*args, preexec_fn=lambda: resource.setrlimit(which, limits))
 
     def test_256_workers_that_end_at_once(self):
-        done = self.ddprun("--standalone", "--nproc_per_node=256", "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun("--standalone", "--nproc_per_node=256", "true", code=0)
 
     def test_omp_threads_default_is_said(self):
         show = 'echo "threads=$OMP_NUM_THREADS"'
@@ -269,8 +263,7 @@ class Failure(harness.Case):
     def test_exit_code_and_report_are_the_first_failing_workers(self):
         done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c",
                            'if [ $RANK = 1 ]; then for i in $(seq 30); do echo "line $i" >&2; done; '
-                           'exit 7; fi; exec sleep 600')
-        self.assertEqual(done.returncode, 7, done.text)
+                           'exit 7; fi; exec sleep 600', code=7)
         report = done.stderr[done.stderr.index("FAILED"):]
         self.assertRegex(report, r"rank +1 \(local rank 1\)")
         self.assertRegex(report, r"host +\S+ \(node rank 0\)")
@@ -290,8 +283,7 @@ class Failure(harness.Case):
         code = ("import json, os, sys; json.dump({'message': {'message': 'ValueError: too warm'}},"
                 " open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w')); sys.exit(4)")
         folder = self.scratch()
-        done = self.ddprun("--standalone", sys.executable, "-c", code, TMPDIR=folder)
-        self.assertEqual(done.returncode, 4, done.text)
+        done = self.ddprun("--standalone", sys.executable, "-c", code, TMPDIR=folder, code=4)
         self.assertIn("ValueError: too warm", done.stderr)
         self.assertEqual(os.listdir(folder), [])
 
@@ -312,8 +304,7 @@ class Failure(harness.Case):
         self.assertIn("127.0.0.2:1", message()["message"])
         # A ddprun inside a worker tells the outer ddprun, too.
         done = self.ddprun("--standalone", "sh", "-c", f"{harness.DDPRUN} /no/such/program; exit 3",
-                           TORCHELASTIC_ERROR_FILE=own)
-        self.assertEqual(done.returncode, 3, done.text)
+                           TORCHELASTIC_ERROR_FILE=own, code=3)
         self.assertIn("program not found", message()["message"])
         self.assertIn("note      /no/such/program", done.stderr.replace("program not found: ", ""), done.text)
 
@@ -322,8 +313,7 @@ class Failure(harness.Case):
                            harness.SHOW + "; " + harness.MEET + '; if [ $RANK = 1 ]; then '
                            '[ $TORCHELASTIC_RESTART_COUNT = 2 ]; exit; fi; '
                            '[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 600',
-                           MEET=self.scratch())
-        self.assertEqual(done.returncode, 0, done.text)
+                           MEET=self.scratch(), code=0)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([(w["round"], w["restart"]) for w in workers],
                          [(str(r + 1), str(r)) for r in range(3) for _ in range(2)], done.text)
@@ -331,16 +321,14 @@ class Failure(harness.Case):
         self.assertNotIn("FAILED", done.stderr)
 
     def test_restarts_run_out(self):
-        done = self.ddprun("--standalone", "--max-restarts=2", "sh", "-c", harness.SHOW + "; exit 5")
-        self.assertEqual(done.returncode, 5, done.text)
+        done = self.ddprun("--standalone", "--max-restarts=2", "sh", "-c", harness.SHOW + "; exit 5", code=5)
         self.assertEqual(len(harness.parse_shown(done.stdout)), 3, done.text)
         self.assertIn("restarts used: 2 of 2", done.stderr)
 
     def test_a_fixed_master_port_is_kept_over_a_restart(self):
         port = harness.free_port()
         done = self.ddprun("--master-port", str(port), "--max-restarts=1", "sh", "-c",
-                           harness.SHOW + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]")
-        self.assertEqual(done.returncode, 0, done.text)
+                           harness.SHOW + "; [ $TORCHELASTIC_RESTART_COUNT = 1 ]", code=0)
         self.assertEqual({w["master"] for w in harness.parse_shown(done.stdout)}, {f"127.0.0.1:{port}"})
 
 
@@ -505,8 +493,7 @@ class Signals(harness.Case):
         time.sleep(5.5)  # the silence
         process.send_signal(signal.SIGCONT)
         self.write(meet, "go", "")
-        done = self.finish(process)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(process, code=0)
         self.assertEqual(done.stderr, "")
 
     def test_shutdown_timeout_is_heeded_when_another_worker_failed(self):
@@ -549,8 +536,7 @@ class Signals(harness.Case):
 
     def test_what_workers_leave_behind_is_named_while_it_is_waited_for(self):
         script = "trap '' TERM; sleep 600 & exit 0"
-        done = self.ddprun("--shutdown-timeout=4", "sh", "-c", script, timeout=30)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprun("--shutdown-timeout=4", "sh", "-c", script, timeout=30, code=0)
         self.assertRegex(done.stderr, r"the workers have ended, but not what they started: .*sleep.*; it is killed in "
                                       r"at most [12] s \(--shutdown-timeout\)")
 
@@ -600,9 +586,8 @@ class Signals(harness.Case):
     def test_nothing_is_left_after_a_normal_end(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
         folder = self.scratch()
-        done = self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c",
-                           "setsid sleep 600 >/dev/null 2>&1 & exit 0", TMPDIR=folder, **{marker: "1"})
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun("--standalone", "--nproc_per_node=2", "sh", "-c",
+                    "setsid sleep 600 >/dev/null 2>&1 & exit 0", TMPDIR=folder, **{marker: "1"}, code=0)
         self.assertEqual(processes_with(marker), [])
         self.assertEqual(os.listdir(folder), [])
 

@@ -81,8 +81,7 @@ class OneHost(StandingCase):
         done = self.finish(self.submit("--nnodes=2", "--nproc_per_node=2", *SH,
                                        harness.SHOW + '; echo "cwd=$PWD mine=$MINE" >&2; ' + harness.MEET +
                                        "; exit $((RANK == 3 ? 7 : 0))",
-                                       cwd=self.place, MINE="a b", MEET=self.scratch()))
-        self.assertEqual(done.returncode, 7, done.text)
+                                       cwd=self.place, MINE="a b", MEET=self.scratch()), code=7)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([worker["rank"] for worker in workers], ["0", "1", "2", "3"], done.text)
         self.assertEqual({worker["world"] for worker in workers}, {"4"})
@@ -100,8 +99,7 @@ class OneHost(StandingCase):
         self.write(self.place, "ddprun/ddprun.toml",
                    f'rdzv_endpoint = "{self.endpoint}"\ntoken_file = "{self.token_file}"\nstanding_agents = true\n')
         done = self.ddprun("--nnodes=2", "--nproc_per_node=2", *SH, "echo $RANK of $WORLD_SIZE",
-                           XDG_CONFIG_HOME=self.place)
-        self.assertEqual(done.returncode, 0, done.text)
+                           XDG_CONFIG_HOME=self.place, code=0)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"[{rank}] {rank} of 4" for rank in range(4)])
         for more in (["--nnodes=1"], ["--standalone", "--nnodes=1"]):
             done = self.ddprun(*more, *SH, "echo here", XDG_CONFIG_HOME=self.place)
@@ -188,8 +186,7 @@ class OneHost(StandingCase):
     def test_an_agent_whose_output_can_not_be_kept_says_so(self):
         self.queue()
         agent = self.start(f"--rdzv-endpoint={self.endpoint}", "--log-dir=/dev/null", *self.flags, program=AGENT)
-        done = self.finish(agent)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(agent, code=2)
         self.assertIn("can't make /dev/null/gangs: Not a directory (--log-dir", done.stderr)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", self.place], stderr=subprocess.DEVNULL,
                           check=False).returncode != 0:
@@ -245,8 +242,7 @@ class OneHost(StandingCase):
         harness.wait_until(lambda: gone(pid), "the worker is gone")
         agent.wait()
         self.agent("n1", slots=1)
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(job, code=75)
         self.assertIn("n1: its agent was started anew", done.stderr)
         done = self.finish(self.submit(*SH, "echo next"))
         self.assertEqual((done.returncode, done.stdout), (0, "next\n"), done.text)
@@ -264,8 +260,7 @@ class OneHost(StandingCase):
         daemon.wait()
         self.let_go(first)  # the job ends while nobody hears it
         self.ddprund_again(state)
-        done = self.finish(one)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(one, code=0)
         self.assertIn("first is done", done.stdout)
         done = self.finish(two)
         self.assertEqual((done.returncode, done.stdout), (0, "second\n"), done.text)
@@ -281,8 +276,7 @@ class OneHost(StandingCase):
         daemon.kill()
         daemon.wait()
         self.ddprund_again()
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(job, code=75)
         said = f"the ddprund no longer knows job nodes:{gang}"
         with open(own, encoding="utf-8") as f:
             self.assertIn(said, f.read())
@@ -377,8 +371,7 @@ class OneHost(StandingCase):
         cancelled.terminate()
         done = self.finish(cancelled)
         self.assertEqual(done.returncode, 128 + signal.SIGTERM, done.text)
-        done = self.finish(stuck)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(stuck, code=2)
         self.assertIn(f"can't enter {silent}: no answer within 10 s", done.stderr)
 
     def test_much_output_comes_whole_and_a_reader_that_stands_still_keeps_no_signal_out(self):
@@ -407,8 +400,7 @@ class OneHost(StandingCase):
         self.agent("n1", slots=1)
         done = self.finish(self.start("-c", f'exec {harness.DDPRUN} "$@" >/dev/full', "sh", "--standing-agents",
                                       f"--rdzv-endpoint={self.endpoint}", *self.flags, *SH, "echo lost; exit 4",
-                                      program="/bin/sh"))
-        self.assertEqual(done.returncode, 4, done.text)
+                                      program="/bin/sh"), code=4)
         self.assertIn("stdout: No space left on device; what the gang prints from here on", done.stderr)
 
     def test_files_that_are_named_from_the_agent_s_directory_are_its_jobs_too(self):
@@ -430,8 +422,7 @@ class OneHost(StandingCase):
             self.assertIn("READY=1", said)
             while f"connected to {self.endpoint}; 0 of 3 slots in use" not in said or "WATCHDOG=1" not in said:
                 said = manager.recv(4096).decode()
-            done = self.finish(self.submit(*SH, "env"))
-            self.assertEqual(done.returncode, 0, done.text)
+            done = self.finish(self.submit(*SH, "env"), code=0)
             for name in ("NOTIFY_SOCKET", "WATCHDOG_", "INVOCATION_ID"):
                 self.assertNotIn(name, done.stdout)
             agent.send_signal(signal.SIGHUP)
@@ -593,8 +584,7 @@ class OneHost(StandingCase):
         for _ in range(3):
             done = self.finish(self.submit(*SH, "echo runs"))
             self.assertEqual((done.returncode, done.stdout), (0, "runs\n"), done.text)
-        done = self.finish(first)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(first, code=75)
         self.assertIn("Not a directory", done.stderr)
 
     def test_a_signal_that_was_ignored_stays_so(self):
@@ -625,8 +615,7 @@ class OneHost(StandingCase):
                 asked.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
         self.queue(f"--state-dir={state}", f"--listen={self.endpoint}")
         self.let_go(path)
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(job, code=0)
         self.assertIn("held is done", done.stdout)
 
     def test_what_can_not_begin_says_why(self):
@@ -635,8 +624,7 @@ class OneHost(StandingCase):
         self.agent("n2")
         place = self.scratch()
         job = self.submit("--nnodes=2", "./no-such-program", cwd=place)
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(job, code=2)
         self.assertIn("no-such-program", done.stderr)
 
     def test_what_an_agent_was_asked_for_and_can_not_write_is_told(self):
@@ -678,8 +666,7 @@ class OneHost(StandingCase):
         done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", "--token-file=/none", program=AGENT))
         self.check_one_line(done, "ddprun-agent: --token-file: can't take the secret in /none: ")
         bad = self.write(self.place, "bad.toml", "zz = 1\nhosts = 3\n")
-        done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", f"--config={bad}", program=AGENT))
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(self.start("--rdzv-endpoint=127.0.0.1:1", f"--config={bad}", program=AGENT), code=2)
         self.assertEqual(done.stderr, f"ddprun-agent: {bad}:1: unknown key zz\n"
                                       f'ddprun-agent: {bad}:2: hosts wants ["host1", "host2"]\n')
 
@@ -716,8 +703,7 @@ class Strangers(StandingCase):
         other = self.token("another token, as long as that")
         agent = self.start(f"--rdzv-endpoint={self.endpoint}", f"--token-file={other}", f"--log-dir={self.place}",
                            program=AGENT)
-        done = self.finish(agent)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(agent, code=2)
         self.assertIn("its token is another one", done.stderr)
 
     def test_an_open_port_beyond_loopback_has_no_gangs(self):
@@ -730,8 +716,7 @@ class Strangers(StandingCase):
         done = self.finish(self.submit(*SH, "true"))
         self.check_one_line(done, "without a token", "--token-file")
         agent = self.start(f"--rdzv-endpoint={self.endpoint}", f"--log-dir={self.place}", program=AGENT)
-        done = self.finish(agent)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(agent, code=2)
         self.assertIn("without a token", done.stderr)
 
     def test_on_loopback_the_kernel_says_who_it_is(self):

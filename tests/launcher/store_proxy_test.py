@@ -110,8 +110,7 @@ class OneHost(harness.Case):
     def test_it_outlives_rounds_and_each_round_has_its_own_keys(self):
         fails_first = CLIENT + "\nsys.exit(3 if os.environ['DDPRUN_ROUND'] == '1' else 0)\n"
         done = self.ddprun("--standalone", "--store=proxy", "--nproc_per_node=2", "--max-restarts=1",
-                           sys.executable, "-c", fails_first, "10")
-        self.assertEqual(done.returncode, 0, done.text)
+                           sys.executable, "-c", fails_first, "10", code=0)
         self.assertEqual(re.findall(r"sum (\d+)", done.stdout)[-2:], ["20", "20"], done.text)
 
     def test_with_a_token_it_is_the_default_and_direct_is_refused(self):
@@ -156,8 +155,7 @@ class OneHost(harness.Case):
 
     def test_limits_are_told_to_whom_they_hit(self):
         _, endpoint = self.ddprund("--job-limits=keys=1")
-        done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "5")
-        self.assertEqual(done.returncode, 1, done.text)
+        done = self.ddprun(f"--rdzv-endpoint={endpoint}", "--store=proxy", sys.executable, "-c", CLIENT, "5", code=1)
         self.assertIn("the store closed the connection", done.text)
         self.assertIn("ADD: this job's stores in the rendezvous have 1 keys, the limit is 1 "
                       "(ddprund --job-limits=keys=N)", done.stderr)
@@ -263,8 +261,7 @@ class OneHost(harness.Case):
         self.write(os.path.dirname(go), "go", "")
         done = self.finish(first)
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)
-        done = self.ddprun(*at, "--rdzv-id=second", *SH)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(*at, "--rdzv-id=second", *SH, code=0)
 
     def test_connections_of_the_rendezvous_grow_with_nodes_not_with_ranks(self):
         code = CLIENT + """
@@ -299,8 +296,7 @@ while not os.path.exists(os.path.join(os.environ["MEET"], "go")): time.sleep(0.0
         address = (host, int(port))
         self.assertEqual([ping_as(user, address) for user in (0, 65534, 65534, 0)], [b"1234", b"", b"", b"1234"])
         open(go, "w", encoding="ascii").close()
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(job, code=0)
         self.assertEqual(done.stderr.count("refused a connection of user 65534: it is for user 0 alone (said once)"),
                          1, done.text)
 
@@ -317,13 +313,11 @@ while not os.path.exists(os.path.join(os.environ["MEET"], "go")): time.sleep(0.0
         flags = ["--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job"]
         first = self.start(*flags, "--store=proxy", *SH)
         self.assertIn("waiting for nodes", first.stderr.readline())
-        second = self.ddprun(*flags, *SH)
-        self.assertEqual(second.returncode, 2, second.text)
+        second = self.ddprun(*flags, *SH, code=2)
         self.assertRegex(second.stderr, r"--store.*proxy.*direct|--store.*direct.*proxy")
 
     def test_a_word_that_is_no_mode(self):
-        done = self.ddprun("--standalone", "--store=disk", *SH)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.ddprun("--standalone", "--store=disk", *SH, code=2)
         self.assertIn("must be direct or proxy", done.stderr)
 
 

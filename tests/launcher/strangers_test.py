@@ -52,15 +52,13 @@ class Strangers(harness.Case):
         os.chmod(theirs, 0o600)
         _, endpoint = self.ddprund(f"--token-file={theirs}", cwd="/",
                                    preexec_fn=lambda: (os.setgid(STRANGER), os.setuid(STRANGER)))
-        done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={token}", "true", timeout=20)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={token}", "true", timeout=20, code=0)
 
     def test_a_standing_agent_takes_no_orders_from_another_users_queue(self):
         _, endpoint = self.served_by(STRANGER)
         agent = self.start(f"--rdzv-endpoint={endpoint}", f"--log-dir={self.scratch()}",
                            program=os.path.join(harness.BIN, "ddprun-agent"))
-        done = self.finish(agent, timeout=20)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(agent, timeout=20, code=2)
         self.assertIn(f"is a program of user {STRANGER}", done.stderr)
 
     def test_a_submission_is_not_handed_to_another_user(self):

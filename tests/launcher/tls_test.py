@@ -29,11 +29,9 @@ class OneHost(harness.Case):
             port = endpoint.rsplit(":", 1)[1]
             for host in ("127.0.0.1", "localhost"):
                 done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "--rdzv-conf=is_host=0",
-                                   f"--tls-ca={certs}/ca.pem", *more, *SH)
-                self.assertEqual(done.returncode, 0, done.text)
+                                   f"--tls-ca={certs}/ca.pem", *more, *SH, code=0)
                 self.assertIn("rank=0", done.stdout)
-            done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more)
-            self.assertEqual(done.returncode, 0, done.text)
+            done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more, code=0)
 
     def test_what_is_said_is_not_on_the_wire(self):
         """Agents, their workers' stores and ddprunctl say these words. Without TLS each of them is on the wire."""
@@ -50,12 +48,10 @@ class OneHost(harness.Case):
             self.addCleanup(between.close)
             there = [f"--rdzv-endpoint=127.0.0.1:{between.port}", f"--token-file={token}", *client]
             done = self.ddprun(*there, "--rdzv-id=a-job-to-be-found", "--rdzv-conf=is_host=0", sys.executable, "-c",
-                               worker, "3")
-            self.assertEqual(done.returncode, 1, done.text)
+                               worker, "3", code=1)
             self.assertIn("a-report-to-be-found", done.stderr)
             for page in ("jobs", "status"):
-                done = self.ddprunctl(page, *there)
-                self.assertEqual(done.returncode, 0, done.text)
+                done = self.ddprunctl(page, *there, code=0)
             between.close()
             carried = [bytes(each) for each in between.carried]
             everything = b"".join(carried) + b"".join(map(relay.unmasked, carried))
@@ -127,8 +123,7 @@ class OneHost(harness.Case):
         certs = self.certs()
         _, endpoint = self.ddprund(*self.tls_server(certs))
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *SH, LD_PRELOAD=FAKETIME[0],
-                           FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1")
-        self.assertEqual(done.returncode, 2, done.text)
+                           FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1", code=2)
         self.assertIn("can't be trusted: its certificate has expired", done.stderr.splitlines()[-1])
         daemon = self.start("--listen=127.0.0.1:0", *self.tls_server(certs), program=harness.DDPRUND,
                             LD_PRELOAD=FAKETIME[0], FAKETIME="+400d", FAKETIME_DONT_FAKE_MONOTONIC="1")
@@ -140,8 +135,7 @@ class OneHost(harness.Case):
         certs, others = self.certs(), self.certs()
         daemon, endpoint = self.ddprund(*self.tls_server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client")
         at = [f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem"]
-        done = self.ddprun(*at, *self.tls_client(certs), *SH)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(*at, *self.tls_client(certs), *SH, code=0)
         self.assertEqual(self.ddprunctl("jobs", *at, *self.tls_client(certs)).returncode, 0)
         self.check_one_line(self.ddprun(*at, *SH), "it wants a certificate of this side: --tls-cert and --tls-key")
         self.check_one_line(self.ddprun(*at, *self.tls_client(others), *SH),
@@ -300,8 +294,7 @@ class OneHost(harness.Case):
                 self.skipTest("the limit of core files is 0 here")
         daemon = start("--listen=127.0.0.1:0", *serving, "--tls-verify-client", program=harness.DDPRUND)
         endpoint = next(line for line in daemon.stderr if "listening on" in line).split()[-1]
-        done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", *calling)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", *calling, code=0)
         agent = start(f"--rdzv-endpoint={endpoint}", *calling, f"--log-dir={self.scratch()}", "--slots=1",
                       program=os.path.join(harness.BIN, "ddprun-agent"))
         self.assertTrue(any("connected to" in line for line in agent.stderr))

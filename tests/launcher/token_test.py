@@ -53,8 +53,7 @@ class OneHost(TokenCase):
         for how, more in (([f"--token-file={path}"], {}), ([], {"DDPRUN_TOKEN_FILE": path}),
                           ([f"--config={config}"], {})):
             with self.subTest(how):
-                done = self.ddprun(f"--rdzv-endpoint={endpoint}", *how, *SH, **more)
-                self.assertEqual(done.returncode, 0, done.text)
+                done = self.ddprun(f"--rdzv-endpoint={endpoint}", *how, *SH, code=0, **more)
                 self.assertIn("rank=0", done.stdout)
 
     def test_the_daemon_takes_the_variable(self):
@@ -91,8 +90,7 @@ class OneHost(TokenCase):
                          "--shutdown-timeout=1", "sh", "-c", "echo ready; exec sleep 600")
         self.assertEqual(job.stdout.readline(), "ready\n")
         ask = ["jobs", f"--rdzv-endpoint={endpoint}"]
-        done = self.ddprunctl(*ask, f"--token-file={path}")
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprunctl(*ask, f"--token-file={path}", code=0)
         self.assertRegex(done.stdout, r"(?m)^mine +running +1 +1 of 1$")
         done = self.ddprunctl(*ask, "--json", DDPRUN_TOKEN_FILE=path)
         self.assertIn('"run_id":"mine"', done.stdout)
@@ -120,8 +118,7 @@ class OneHost(TokenCase):
         for job in jobs:
             self.assertEqual(job.stdout.readline(), "ready\n")
         for page in ("jobs", "status"):
-            done = self.ddprunctl(page, *there)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.ddprunctl(page, *there, code=0)
         self.write(place, "go", "")
         for job in jobs:  # a failed check is printed there, too
             done = self.finish(job)
@@ -143,8 +140,7 @@ class OneHost(TokenCase):
                  "--rdzv-id=a-job-to-be-found",
                  f"--event-log=file={place}/events", f"--log-dir={place}/logs", "--redirects=3",
                  "--shutdown-timeout=1"]
-        plan = self.ddprun("--dry-run", "--json", *flags, *SH)
-        self.assertEqual(plan.returncode, 0, plan.text)
+        plan = self.ddprun("--dry-run", "--json", *flags, *SH, code=0)
         self.assertIn("127.0.0.1", plan.stdout)
         self.assertNotIn(TOKEN, plan.text)
 
@@ -207,8 +203,7 @@ class OneHost(TokenCase):
                                          cwd=where, preexec_fn=with_core)
                     self.assertEqual(process.stdout.readline(), "ready\n")
                 else:
-                    done = self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", *SH)
-                    self.assertEqual(done.returncode, 0, done.text)
+                    self.ddprun(f"--rdzv-endpoint={endpoint}", f"--token-file={path}", *SH, code=0)
                     daemon, endpoint = self.ddprund(f"--token-file={path}")  # the agent's daemon
                 process.send_signal(signal.SIGABRT)
                 process.wait(20)

@@ -60,8 +60,7 @@ class Warning_(harness.Case):
         seen = self.lines(process, "warned 0 1", "warned 2 1")
         process.send_signal(signal.SIGUSR1)  # schedulers repeat the signal
         self.let_go()
-        done = self.finish(process)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(process, code=75)
         self.assertIn("alive 1", done.stdout)
         everything = "\n".join(seen) + done.stdout
         self.assertNotIn("warned 0 2", everything)
@@ -93,8 +92,7 @@ class Warning_(harness.Case):
             self.await_line(node, "got SIGTSTP", "goes on")
         self.let_go()
         for node in nodes:
-            done = self.finish(node)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(node, code=0)
 
     def test_before_the_time_limit(self):
         process = self.start("--standalone", "--time-limit=30", "--preemption-notice=29", "--no-python", sys.executable,
@@ -115,8 +113,7 @@ class Warning_(harness.Case):
         nodes[0].send_signal(signal.SIGUSR1)  # Slurm signals each task of a step
         self.let_go()
         for rank, node in enumerate(nodes):
-            done = self.finish(node)
-            self.assertEqual(done.returncode, 75, done.text)
+            done = self.finish(node, code=75)
             self.assertNotIn(f"warned {rank} 2", done.stdout)
 
 

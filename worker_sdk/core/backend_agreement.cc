@@ -7,7 +7,6 @@
 #include <array>
 #include <map>
 #include <sstream>
-#include <utility>
 
 #include "common/error.h"
 #include "common/text.h"
@@ -105,29 +104,19 @@ std::string who_is_missing(store::Store& store, int world_size) {
       }
     }
   }
-  constexpr int kMaxNamed = 8;
-  std::string text;
-  int num_missing = 0;
+  constexpr std::size_t kMaxNamed = 8;
+  std::vector<int> missing;
   for (int rank = 0; rank < world_size; ++rank) {
-    if (here[static_cast<std::size_t>(rank)]) continue;
-    if (++num_missing <= kMaxNamed) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    if (!here[static_cast<std::size_t>(rank)]) missing.push_back(rank);
   }
-  if (num_missing > kMaxNamed) text += " and " + std::to_string(num_missing - kMaxNamed) + " more";
-  return text;
+  return first_listed(missing, kMaxNamed);
 }
 
 }  // namespace
 
 const char* to_string(BackendChoice choice) {
-  switch (choice) {
-    case BackendChoice::kAuto:
-      return "auto";
-    case BackendChoice::kHost:
-      return "host";
-    case BackendChoice::kNccl:
-      return "nccl";
-  }
-  return "unknown";
+  constexpr std::array kNames = {"auto", "host", "nccl"};
+  return kNames.at(static_cast<std::size_t>(choice));
 }
 
 std::optional<BackendChoice> parse_backend_choice(std::string_view text) {

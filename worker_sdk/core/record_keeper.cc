@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "common/bounded_call.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/log.h"
 #include "common/new_file.h"
 #include "common/quiet_thread.h"
@@ -70,14 +70,9 @@ std::string operation_object(const FlightRecorder::Entry& entry, std::int64_t of
 int write_and_rename(const std::string& path, const std::string& text) {
   const NewFile file = make_new_file(path + ".new-", 0644);
   if (!file.fd) return errno;
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t size = ::write(file.fd.get(), text.data() + done, text.size() - done);
-    if (size < 0 && errno != EINTR) break;
-    if (size > 0) done += static_cast<std::size_t>(size);
-  }
-  if (done == text.size() && ::rename(file.path.c_str(), path.c_str()) == 0) return 0;
-  const int error = errno;
+  int error = write_text(file.fd.get(), text);
+  if (error == 0 && ::rename(file.path.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return 0;
   ::unlink(file.path.c_str());
   return error;
 }

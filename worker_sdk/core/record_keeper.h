@@ -3,11 +3,9 @@
 // asks (docs/flight-recorder.md). Owned by Session.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "common/unique_fd.h"

@@ -23,6 +23,7 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/random_id.h"
 #include "common/signal_echo.h"
 #include "common/signal_names.h"
@@ -122,26 +123,6 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-std::string read_all(int fd) {
-  std::string text(kMaxText + 2, '\0');
-  std::size_t size = 0;
-  for (;;) {
-    const ssize_t count = ::read(fd, text.data() + size, text.size() - size);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  text.resize(size);
-  return text;
-}
-
-void write_all(int fd, const std::string& text) {
-  ssize_t written;
-  do {
-    written = ::write(fd, text.data(), text.size());
-  } while (written < 0 && errno == EINTR);
-}
-
 // How a rank ended.
 struct RankEnd {
   bool is_well = false;  // the function returned, or the rank left with 0 from within it
@@ -198,7 +179,7 @@ class RankProcess {
       result = ::waitid(P_PID, static_cast<id_t>(child_.pid), &info, WEXITED);
     } while (result != 0 && errno == EINTR);
     child_.pidfd.reset();
-    const std::string said = read_all(report_.get());
+    const std::string said = read_text(report_.get(), kMaxText + 2).text;
     report_.reset();
 
     RankEnd end;
@@ -252,11 +233,11 @@ std::optional<SpawnMarker> find_spawn_marker() {
 [[noreturn]] void run_rank(const std::function<void(int)>& function, const SpawnMarker& marker) {
   ::unsetenv(env::kSpawn);
   ::fcntl(marker.report_fd, F_SETFD, FD_CLOEXEC);
-  write_all(marker.report_fd, std::string(1, kReached));
+  write_text(marker.report_fd, std::string(1, kReached));
   const auto fail = [&](std::optional<ErrorCode> code, const std::string& what) {
     std::fprintf(stderr, "ddprun: rank %d: %s\n", marker.rank, what.c_str());
     const char byte = code ? static_cast<char>('0' + static_cast<int>(*code)) : kNoCode;
-    write_all(marker.report_fd, byte + what.substr(0, kMaxText));
+    write_text(marker.report_fd, byte + what.substr(0, kMaxText));
     std::exit(kFailed);
   };
   try {

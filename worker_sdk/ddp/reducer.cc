@@ -379,14 +379,11 @@ void Reducer::rebuild(std::span<const std::size_t> arrival) {
 
 std::string Reducer::unmarked_names() const {
   constexpr std::size_t kMaxNames = 8;
-  std::string names;
-  std::size_t num_unmarked = 0;
+  std::vector<std::string_view> names;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (ready_[i]) continue;
-    if (++num_unmarked <= kMaxNames) names += (names.empty() ? "" : ", ") + parameters_[i].name;
+    if (!ready_[i]) names.push_back(parameters_[i].name);
   }
-  if (num_unmarked > kMaxNames) names += concat(" and ", num_unmarked - kMaxNames, " more");
-  return names;
+  return first_listed(names, kMaxNames);
 }
 
 }  // namespace ddprun

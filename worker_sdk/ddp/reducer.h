@@ -5,7 +5,6 @@
 // One thread at a time: the one that runs backward.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>

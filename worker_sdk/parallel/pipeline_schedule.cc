@@ -2,6 +2,7 @@
 #include "worker_sdk/parallel/pipeline_schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "common/error.h"
@@ -146,21 +147,9 @@ PipelineKind parse_pipeline_kind(std::string_view text) {
 }
 
 const char* to_string(PipelineOperation::Kind kind) {
-  switch (kind) {
-    case Kind::kReceiveActivation:
-      return "receive activation";
-    case Kind::kForward:
-      return "forward";
-    case Kind::kSendActivation:
-      return "send activation";
-    case Kind::kReceiveGradient:
-      return "receive gradient";
-    case Kind::kBackward:
-      return "backward";
-    case Kind::kSendGradient:
-      return "send gradient";
-  }
-  return "?";
+  constexpr std::array kNames = {"receive activation", "forward",  "send activation",
+                                 "receive gradient",   "backward", "send gradient"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::vector<PipelineOperation> pipeline_schedule(PipelineKind kind, int stage, int num_stages,

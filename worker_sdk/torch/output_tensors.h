@@ -7,7 +7,6 @@
 #include <concepts>
 #include <string_view>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace ddprun {

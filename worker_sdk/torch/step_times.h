@@ -6,7 +6,6 @@
 #include <c10/core/Device.h>
 
 #include <memory>
-#include <optional>
 
 #include "common/clock.h"
 #include "worker_sdk/core/communicator.h"

@@ -8,6 +8,7 @@
 
 #include "common/child_process.h"
 #include "common/environment.h"
+#include "common/fd_text.h"
 #include "common/text.h"
 
 namespace ddprun::agent {
@@ -51,11 +52,7 @@ PythonStack python_stack(pid_t pid, std::size_t max_frames) {
          .descriptors = {ChildCommand::kSame, pipe.write_end.get()},
          .dies_with_us = true});
     pipe.write_end.reset();
-    std::array<char, 4096> buffer;
-    for (ssize_t size; text.size() < kMaxOutput &&
-                       (size = ::read(pipe.read_end.get(), buffer.data(), buffer.size())) > 0;) {
-      text.append(buffer.data(), static_cast<std::size_t>(size));
-    }
+    text = read_text(pipe.read_end.get(), kMaxOutput).text;
     pipe.read_end.reset();
     ::waitpid(child.pid, nullptr, 0);
   } catch (const Error&) {

@@ -66,8 +66,7 @@ class Checkpoints(harness.Case):
                           "--checkpoint-dir", directory, *args, **more)
 
     def run_job(self, directory, *args, code=0, **more):
-        done = self.finish(self.job(directory, *args, **more), timeout=120)
-        self.assertEqual(done.returncode, code, done.text)
+        done = self.finish(self.job(directory, *args, **more), timeout=120, code=code)
         self.assertNotIn("terminate called", done.text)
         return done
 
@@ -137,8 +136,7 @@ class Checkpoints(harness.Case):
             text += line
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/jobs", timeout=10) as answer:
             first, second = json.load(answer)["jobs"][0]["rounds"]
-        rest = self.finish(running, timeout=120)
-        self.assertEqual(rest.returncode, 0, rest.text)
+        self.finish(running, timeout=120, code=0)
         self.assertIn(f"goes on from step {saved + 1}, epoch 2/3: {path_of(directory, saved)}", text)
         # Rank 0 may have ended its step when it was continued to end.
         self.assertIn(first["last_step"], (done, done + 1))
@@ -156,8 +154,7 @@ class Checkpoints(harness.Case):
             harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= step, f"step {step} is saved", 60)
             harness.wait_until(lambda: len(workers_of(running.pid)) == 2, "two workers")
             os.kill(workers_of(running.pid)[step % 2], signal.SIGKILL)
-        done = self.finish(running, timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.finish(running, timeout=120, code=0)
         reference.check_equal(self, checkpoints.load_json(summary), directory)
 
     def test_a_preempted_job_ends_with_75_and_goes_on_with_the_same_command(self):
@@ -167,8 +164,7 @@ class Checkpoints(harness.Case):
         while "epoch 1/3" not in running.stdout.readline():
             pass
         running.send_signal(signal.SIGUSR1)
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(running, code=75)
         step = int(re.search(r"train: asked to leave before step (\d+): saved", done.stdout).group(1))
         self.assertEqual(steps_in(directory)[-1], step - 1)
         self.assertFalse(os.path.exists(summary) and os.path.getsize(summary))
@@ -207,8 +203,7 @@ class Checkpoints(harness.Case):
         while "epoch 1/" not in running.stdout.readline():
             pass
         running.send_signal(signal.SIGUSR1)
-        done = self.finish(running)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(running, code=75)
         self.assertRegex(done.stdout, r"asked to leave before step \d+: nothing is saved without --checkpoint-dir")
 
     def test_a_torn_file_is_named_and_the_one_before_it_taken(self):
@@ -363,8 +358,7 @@ class Checkpoints(harness.Case):
         self.assertIn(f"goes on from step {step + 1}, epoch ", alone.stdout)
         self.assertEqual(steps_in(directory)[-1], 48)
         three = self.finish(self.start("--standalone", "--nproc_per_node=3", TRAIN, *SHORT_RUN,
-                                       "--checkpoint-dir", directory), timeout=120)
-        self.assertEqual(three.returncode, 0, three.text)
+                                       "--checkpoint-dir", directory), timeout=120, code=0)
         self.assertIn("goes on from step 49, epoch 3/3", three.stdout)
         accuracy = re.findall(r"test accuracy ([\d.]+)", three.stdout)
         self.assertGreater(float(accuracy[-1]), 0.7)

@@ -28,8 +28,7 @@ class InPlace(harness.Case):
                           f"--snapshot-every={snapshot_every}", "--checkpoint-dir", directory, "--json", os.path.join(directory, "summary.json"))
 
     def trained(self, directory, ranks):
-        done = self.finish(self.job(directory, ranks=ranks), timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.finish(self.job(directory, ranks=ranks), timeout=120, code=0)
         return checkpoints.load_json(os.path.join(directory, "summary.json"))
 
     @classmethod
@@ -61,8 +60,7 @@ class InPlace(harness.Case):
         directory = self.scratch()
         job = self.job(directory, "--recovery=inplace", "--max-restarts=1")
         self.kill_one(job, rank, at_step)
-        done = self.finish(job, timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(job, timeout=120, code=0)
         went_on = re.search(r"train: goes on from step (\d+), epoch \d/\d: memory", done.stdout)
         if not went_on:  # the kill came before the first snapshot
             return False
@@ -81,8 +79,7 @@ class InPlace(harness.Case):
     def test_where_snapshots_are_rarer_than_checkpoints_each_of_these_is_one(self):
         job = self.job(self.scratch(), "--recovery=inplace", "--max-restarts=1", snapshot_every=1000)
         self.kill_one(job, rank=1, at_step=8)
-        done = self.finish(job, timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(job, timeout=120, code=0)
         went_on = re.search(r"train: goes on from step (\d+), epoch 1/2: memory", done.stdout)
         self.assertTrue(went_on, done.text)
         self.assertGreaterEqual(int(went_on.group(1)), 7, done.text)

@@ -22,8 +22,7 @@ class LoaderTest(harness.Case):
 
     def test_with_threads_it_ends_bit_for_bit_where_it_does_without_also_after_a_kill(self):
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
-        done = self.finish(self.job(directory, summary), timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.finish(self.job(directory, summary), timeout=120, code=0)
         reference = checkpoints.Undisturbed(checkpoints.load_json(summary), directory)
 
         directory = self.scratch()
@@ -31,8 +30,7 @@ class LoaderTest(harness.Case):
                            flags=["--max-restarts=1", "--max-restart-delay=0"])
         harness.wait_until(lambda: (steps_in(directory) or [0])[-1] >= 10, "step 10 is saved", 60)
         os.kill(workers_of(running.pid)[1], signal.SIGKILL)
-        done = self.finish(running, timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(running, timeout=120, code=0)
         self.assertRegex(done.stdout, r"goes on from step \d+, epoch ")
         reference.check_equal(self, checkpoints.load_json(summary), directory)
 

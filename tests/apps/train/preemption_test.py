@@ -97,8 +97,7 @@ class Preemption(harness.HostsCase):
         within = checkpoints.STEPS_PER_EPOCH + 5
         harness.wait_until(lambda: steps_in(directory)[-1] >= within, "one within epoch 2", 60)
         self.hosts[1].kill()
-        done = self.finish(running[0], timeout=180)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(running[0], timeout=180, code=0)
         step = int(re.search(r"goes on from step (\d+), epoch ", done.stdout).group(1))
         self.assertGreater(step, within)
         result = checkpoints.load_json(summary[0])
@@ -106,8 +105,7 @@ class Preemption(harness.HostsCase):
 
         shutil.copy(checkpoints.path_of(directory, step - 1), copy)
         done = self.ddprun("--standalone", "--nproc_per_node=2", TRAIN, *RUN, "--checkpoint-dir", copy,
-                           "--json", summary[1], *flags, host=self.hosts[0], timeout=180)
-        self.assertEqual(done.returncode, 0, done.text)
+                           "--json", summary[1], *flags, host=self.hosts[0], timeout=180, code=0)
         self.assertIn(f"goes on from step {step}, epoch ", done.stdout)
         checkpoints.Undisturbed(checkpoints.load_json(summary[1]), copy).check_equal(self, result, directory)
 
@@ -132,8 +130,7 @@ class Preemption(harness.HostsCase):
         self.await_first_epoch(running)
         harness.wait_until(lambda: steps_in(directory)[-1] > checkpoints.STEPS_PER_EPOCH, "one within epoch 2", 60)
         self.hosts[1].kill()
-        done = self.finish(running[0], timeout=180)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(running[0], timeout=180, code=0)
         step = int(re.search(r"goes on from step (\d+), epoch ", done.stdout).group(1))
         self.assertIn(0, ((step - 1) % 5, (step - 1) % checkpoints.STEPS_PER_EPOCH))
         result = checkpoints.load_json(summary)

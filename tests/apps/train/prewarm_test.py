@@ -13,9 +13,8 @@ class Prewarm(harness.Case):
     def test_a_spare_waits_for_its_place_and_goes_on_from_the_checkpoint(self):
         reference, directory = self.scratch(), self.scratch()
         summary = os.path.join(reference, "undisturbed.json"), os.path.join(directory, "summary.json")
-        done = self.ddprun("--standalone", "--nproc_per_node=1", TRAIN, *SHORT_RUN, "--threads=1",
-                           "--checkpoint-dir", reference, "--json", summary[0], timeout=60)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun("--standalone", "--nproc_per_node=1", TRAIN, *SHORT_RUN, "--threads=1",
+                    "--checkpoint-dir", reference, "--json", summary[0], timeout=60, code=0)
         undisturbed = checkpoints.Undisturbed(checkpoints.load_json(summary[0]), reference)
 
         _, endpoint = self.ddprund()
@@ -28,8 +27,7 @@ class Prewarm(harness.Case):
         self.await_line(first, "epoch 1/3  loss", stream="stdout")
         harness.wait_until(lambda: (steps_in(directory) or [0])[-1] > checkpoints.STEPS_PER_EPOCH, "epoch 2", 30)
         first.kill()
-        done = self.finish(spare, timeout=60)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(spare, timeout=60, code=0)
         self.assertNotIn("no launcher", done.text)
         self.assertNotIn("not every worker waits for its place", done.text)
         step = int(re.search(r"goes on from step (\d+), epoch ", done.stdout).group(1))

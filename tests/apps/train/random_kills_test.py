@@ -33,8 +33,7 @@ class RandomKills(harness.Case):
 
     def undisturbed(self):
         directory = self.scratch()
-        done = self.finish(self.job(directory), timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        self.finish(self.job(directory), timeout=120, code=0)
         return checkpoints.Undisturbed(checkpoints.load_json(os.path.join(directory, "summary.json")), directory)
 
     def kill_at_random(self, running, draw, directory, at_step):

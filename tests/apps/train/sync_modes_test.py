@@ -34,8 +34,7 @@ class Case(harness.Case):
     def train(self, *args, **more):
         """The summary, the directory of the checkpoints, and the output."""
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
-        done = self.finish(self.job(directory, summary, *args, **more), timeout=150)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(self.job(directory, summary, *args, **more), timeout=150, code=0)
         return checkpoints.load_json(summary), directory, done.stdout
 
     def train_few(self, *args, epochs=EPOCHS, **more):
@@ -99,19 +98,16 @@ class LocalSteps(Case):
             if "epoch 1/3  loss" in line:
                 break
         running.send_signal(signal.SIGUSR1)
-        done = self.finish(running, timeout=120)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(running, timeout=120, code=75)
         step = int(re.search(r"asked to leave before step (\d+): saved", done.stdout).group(1))
         self.assertEqual((step - 1) % 4, 0)
         self.assertEqual(checkpoints.steps_in(directory)[-1], step - 1)
-        done = self.finish(self.job(directory, path, *flags), timeout=120)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(self.job(directory, path, *flags), timeout=120, code=0)
         self.assertIn(f"goes on from step {step}, epoch ", done.stdout)
         self.assertEqual(checkpoints.tensors_of(directory, FEW_STEPS), checkpoints.tensors_of(reference, FEW_STEPS))
         for mine, theirs in zip(checkpoints.load_json(path)["epochs"], undisturbed["epochs"], strict=True):
             self.assertEqual(mine["test_loss"], theirs["test_loss"])
-        done = self.finish(self.job(directory, path, *few()), timeout=60)
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.finish(self.job(directory, path, *few()), timeout=60, code=2)
         self.assertIn("what makes ranks step alone is --sync-every=4 --sync-after=0 --sync-optimizer there, none here",
                       done.text)
 
@@ -153,8 +149,7 @@ class Async(Case):
         flags = (*few(), "--mode=async", "--checkpoint-dir", directory, "--json", summary)
         for epochs, launcher in ((1, [harness.DDPRUN, "--standalone", "--nproc_per_node=2", TRAIN]), (2, [TRAIN])):
             program, *words = launcher
-            done = self.finish(self.start(*words, *flags, f"--epochs={epochs}", program=program), timeout=100)
-            self.assertEqual(done.returncode, 0, done.text)
+            done = self.finish(self.start(*words, *flags, f"--epochs={epochs}", program=program), timeout=100, code=0)
         self.assertEqual(checkpoints.load_json(summary)["first_step"], STEPS_PER_EPOCH + 1)
         self.assertIn("ahead of the slowest rank by at most 0 steps", done.stdout)
 
@@ -172,8 +167,7 @@ class Async(Case):
         jobs[1].kill()
         begin = time.monotonic()
         for rank in (0, 2):
-            done = self.finish(jobs[rank])
-            self.assertEqual(done.returncode, 1, done.text)
+            done = self.finish(jobs[rank], code=1)
             self.assertRegex(done.stderr, rf"train: rank {rank}: .*rank 1")
         self.assertLess(time.monotonic() - begin, 20)
 

@@ -188,8 +188,7 @@ class CommandLine(harness.Case):
                     daemon, endpoint = self.ddprund(f"--listen={listen}", *flags)
                     port = endpoint.rsplit(":", 1)[1]
                     for _ in range(2):  # joining nodes give no further line
-                        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", *of_clients, "true")
-                        self.assertEqual(done.returncode, 0, done.text)
+                        self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", *of_clients, "true", code=0)
                     daemon.terminate()
                     said = daemon.stderr.read()
                     told = [each.split(" ", 1)[1] for each in said.splitlines() if " can join " in each]
@@ -243,8 +242,7 @@ class CommandLine(harness.Case):
             daemon.send_signal(number)
             self.assertIn(f"got {number.name}: serving on", daemon.stderr.readline())
         daemon.send_signal(signal.SIGQUIT)
-        done = self.finish(daemon, timeout=10)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(daemon, timeout=10, code=0)
         self.assertIn("stopping: SIGQUIT", done.stderr)
 
     def test_it_names_the_jobs_that_its_end_leaves_alone(self):
@@ -309,8 +307,7 @@ class CommandLine(harness.Case):
             self.assertIn(b"200 OK", client.recv(1000))
         self.assertIn("speaks neither", daemon.stderr.readline())  # this read takes all bytes of the pipe at once
         daemon.send_signal(signal.SIGTERM)
-        done = self.finish(daemon, timeout=10)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(daemon, timeout=10, code=0)
         self.assertRegex(done.stderr, r"warning: \d+ line\(s\) of this log were dropped")
         self.assertIn("stopping", done.stderr)
 

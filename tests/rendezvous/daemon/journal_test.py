@@ -72,8 +72,7 @@ class Journal(RoundsCase):
         self.assertEqual(self.jobs()[0]["round"], 1)
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            done = self.finish(agent, code=0)
             self.assertIn("the rendezvous is back", done.stderr)
         self.assertEqual(self.pids(1), pids)
         self.assertEqual(self.pids(2), {})
@@ -93,8 +92,7 @@ class Journal(RoundsCase):
         wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "the agents are back")
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
         self.assertEqual(self.pids(1), pids)
         self.assertEqual(self.pids(2), {})
 
@@ -103,8 +101,7 @@ class Journal(RoundsCase):
         agents = self.agents()
         pids = self.wait_for_round(1)
         os.remove(os.path.join(self.state, "journal.db-wal"))
-        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=another", "--no-python", "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(f"--rdzv-endpoint=127.0.0.1:{self.port}", "--rdzv-id=another", "--no-python", "true", code=0)
         self.assertEqual(self.log().count("journal.db-wal was removed, moved or replaced while it was in use"), 1,
                          self.log())
         self.kill()
@@ -112,8 +109,7 @@ class Journal(RoundsCase):
         wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "the agents are back")
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
         self.assertEqual(self.pids(1), pids)
         self.assertEqual(self.pids(2), {})
 
@@ -126,8 +122,7 @@ class Journal(RoundsCase):
         self.serve()
         self.assertRegex(self.log(), r"the last \d+ commits of the journal are missing: the disk lost them")
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 75, done.text)
+            self.finish(agent, code=75)
         self.go()
         for agent in self.agents(run_id="next"):  # the daemon serves further jobs
             self.assertEqual(self.finish(agent).returncode, 0)
@@ -157,8 +152,7 @@ class Journal(RoundsCase):
         self.serve()
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
         self.assertEqual(self.pids(1), pids)
 
     def test_killed_at_random_moments_nothing_is_decided_twice(self):
@@ -192,8 +186,7 @@ class Journal(RoundsCase):
             self.serve()
             self.go(number)
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 9, done.text)
+            self.finish(agent, code=9)
         self.assertEqual(self.pids(3), {})
 
     def test_an_agent_that_dies_meanwhile_is_missed(self):
@@ -203,8 +196,7 @@ class Journal(RoundsCase):
         self.kill()
         agents[0].kill()
         self.serve()
-        done = self.finish(agents[1])
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.finish(agents[1], code=75)
         self.assertIn("did not come back after the rendezvous was restarted", done.text)
 
     def test_jobs_that_wait_are_there_again(self):
@@ -216,8 +208,7 @@ class Journal(RoundsCase):
         self.serve()
         self.go()
         for agent in first + self.agents(count=1):
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
 
     def finished(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=10) as answer:
@@ -297,8 +288,7 @@ class Journal(RoundsCase):
         self.assertRegex(self.log(), "the journal was damaged, and 0 rows could be read of it; it is kept as ")
         self.assertTrue(glob.glob(os.path.join(self.state, "journal.db.damaged-*")))
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 75, done.text)
+            done = self.finish(agent, code=75)
             self.assertIn("does not know this agent any more", done.text)
         self.go()
         for agent in self.agents(run_id="next"):  # the daemon serves further jobs
@@ -318,8 +308,7 @@ class Journal(RoundsCase):
         wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
 
     def test_sigterm_says_what_a_full_disk_has_not_taken(self):
         disk, prefix = self.small_disk("1m")
@@ -346,8 +335,7 @@ class Journal(RoundsCase):
         os.truncate(inside, 0)
         self.serve(prefix=["nsenter", "-t", str(holder.pid), "-m"])
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 75, done.text)
+            self.finish(agent, code=75)
 
     def keeping(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=20) as answer:
@@ -402,8 +390,7 @@ class Journal(RoundsCase):
         self.serve()
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
         self.assertEqual(self.pids(2), pids)
 
     def test_a_disk_that_becomes_read_only_stops_no_job(self):
@@ -427,8 +414,7 @@ class Journal(RoundsCase):
         self.serve()
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
 
     def test_started_again_on_a_read_only_disk_jobs_go_on_in_memory(self):
         script = f'mount --bind {self.state} {self.state} && mount -o remount,ro,bind {self.state} && exec "$@"'
@@ -444,8 +430,7 @@ class Journal(RoundsCase):
         wait_until(lambda: "Read-only file system; jobs go on in memory" in self.log(), "it says so")
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
         self.assertEqual(self.pids(1), pids)
 
     def serve_again_on_a_read_only_disk(self, mounts=""):
@@ -504,8 +489,7 @@ class Journal(RoundsCase):
         self.change_rows("jobs/%/nodes/%", lambda node: node["channel"].update(received=0))
         self.serve()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 75, done.text)
+            done = self.finish(agent, code=75)
         self.assertIn("does not know what this node said last: its journal lost it", done.text)
         self.assertIn("are not known here any more: the journal lost its end", self.log())
 

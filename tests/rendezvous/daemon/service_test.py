@@ -178,8 +178,7 @@ class Sockets(ServiceCase):
         daemon.wait()
         job = self.start(f"--rdzv-endpoint={address}", "true")  # its connection is not refused meanwhile
         self.daemon(fds=[bound.fileno()])
-        done = self.finish(job)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.finish(job, code=0)
         self.assertNotIn("refused", done.text)
 
     def test_two_sockets(self):
@@ -198,8 +197,7 @@ class Sockets(ServiceCase):
                                      stderr=subprocess.PIPE)
         self.addCleanup(self._end, activator)
         self.assertIn("Listening on", activator.stderr.readline())
-        done = self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(f"--rdzv-endpoint=127.0.0.1:{port}", "true", code=0)
 
     def test_a_socket_that_takes_no_connections_is_one_line(self):
         datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -240,8 +238,7 @@ class Reload(ServiceCase):
         self.assertEqual(self.certificate_of(address), before)
         self.reload(daemon)
         self.assertNotEqual(self.certificate_of(address), before)
-        done = self.ddprun(f"--rdzv-endpoint={address}", f"--tls-ca={newer}/ca.pem", "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(f"--rdzv-endpoint={address}", f"--tls-ca={newer}/ca.pem", "true", code=0)
         open(self.gate, "w").close()
         done = self.finish(job)  # the earlier job went on
         self.assertEqual(done.returncode, 0, done.text)
@@ -259,8 +256,7 @@ class Reload(ServiceCase):
         shutil.copy(f"{newer}/ca.pem", clients + ".new")
         os.replace(clients + ".new", clients)
         self.reload(daemon)
-        done = self.ddprun(*stranger, "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(*stranger, "true", code=0)
         self.assertEqual(self.ddprun(*known, "true").returncode, 2)
         open(self.gate, "w").close()
         done = self.finish(job)  # the earlier job went on
@@ -309,8 +305,7 @@ class Journal(ServiceCase):
     def test_lines_of_the_log_have_priorities(self):
         daemon = self.in_journal(harness.DDPRUND, "--listen=127.0.0.1:0")
         address = re.search(r"listening on (\S+?:\d+)", self.told()["STATUS"])[1]
-        done = self.ddprun(f"--rdzv-endpoint={address}", "--rdzv-id=of-mine", "false")
-        self.assertEqual(done.returncode, 1, done.text)
+        self.ddprun(f"--rdzv-endpoint={address}", "--rdzv-id=of-mine", "false", code=1)
         daemon.terminate()
         self.assertEqual(daemon.wait(harness.TIMEOUT), 0)
         first, *others = self.entries("_COMM=ddprund")

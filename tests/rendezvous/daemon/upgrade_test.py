@@ -60,14 +60,12 @@ class Versions(UpgradeCase):
         self.wait_for_round(2)
         self.go()
         for agent in agents:
-            done = self.finish(agent)
-            self.assertEqual(done.returncode, 0, done.text)
+            self.finish(agent, code=0)
 
     def test_a_newer_ddprun_that_speaks_this_version_too(self):
         _, endpoint = self.ddprund()
         newer = self.changed(endpoint, self.SPOKEN, b'"version":9,"oldest_version":1')
-        done = self.ddprun(f"--rdzv-endpoint={newer}", "--rdzv-conf=is_host=0", "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        self.ddprun(f"--rdzv-endpoint={newer}", "--rdzv-conf=is_host=0", "true", code=0)
 
     def test_an_older_ddprund(self):
         """One ddprund knows only version 1. Another one chooses a version that was not offered."""
@@ -76,8 +74,7 @@ class Versions(UpgradeCase):
         for version, code in ((b"1", 0), (b"3", 2)):
             with self.subTest(version):
                 there = self.changed(endpoint, said, said[:-1] + version)
-                done = self.ddprun(f"--rdzv-endpoint={there}", "--rdzv-conf=is_host=0", "true")
-                self.assertEqual(done.returncode, code, done.text)
+                done = self.ddprun(f"--rdzv-endpoint={there}", "--rdzv-conf=is_host=0", "true", code=code)
                 if code:
                     self.check_one_line(done, "speaks version 3 of the control protocol, this ddprun 2")
 
@@ -91,8 +88,7 @@ class Versions(UpgradeCase):
                 daemon, endpoint = self.ddprund()
                 there = self.changed(endpoint, b'"protocol":1,"oldest_protocol":1', versions)
                 agent = self.start(f"--rdzv-endpoint={there}", "--name=n1", f"--log-dir={self.meet}", program=AGENT)
-                done = self.finish(agent)
-                self.assertEqual(done.returncode, 2, done.text)
+                done = self.finish(agent, code=2)
                 self.assertEqual(sum(said in line for line in done.stderr.splitlines()), 1, done.text)
                 self.check_said_once(daemon, "speaks", said)
 
@@ -124,8 +120,7 @@ class Journal(UpgradeCase):
         return rows, daemon, endpoint
 
     def page(self, what, endpoint, *more):
-        done = self.ddprunctl(what, f"--rdzv-endpoint={endpoint}", "--json", *more)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.ddprunctl(what, f"--rdzv-endpoint={endpoint}", "--json", *more, code=0)
         return json.loads(done.stdout)
 
     def come_back(self, rows, run_id, endpoint):

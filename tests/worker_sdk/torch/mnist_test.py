@@ -20,11 +20,9 @@ class Mnist(harness.Case):
 
     def test_the_same_command_goes_on_and_it_has_learnt_the_digits(self):
         directory = self.scratch()
-        first = self.finish(self.job(directory, 3))
-        self.assertEqual(first.returncode, 0, first.text)
+        first = self.finish(self.job(directory, 3), code=0)
         self.assertNotIn("goes on", first.stdout)
-        second = self.finish(self.job(directory, 4))
-        self.assertEqual(second.returncode, 0, second.text)
+        second = self.finish(self.job(directory, 4), code=0)
         self.assertIn("goes on after step 72\n", second.stdout)
         accuracy, = re.findall(r"epoch \d: .* accuracy (\S+)", second.stdout)
         self.assertGreater(float(accuracy), 0.9, second.text)
@@ -36,8 +34,7 @@ class Mnist(harness.Case):
             if "epoch 1: " in line:
                 break
         running.send_signal(signal.SIGUSR1)
-        done = self.finish(running)
-        self.assertEqual(done.returncode, RETRYABLE, done.text)
+        done = self.finish(running, code=RETRYABLE)
         step = re.search(r"left after step (\d+)", done.stdout).group(1)
         self.assertIn(f"step-{int(step):012}.safetensors", os.listdir(directory))
 

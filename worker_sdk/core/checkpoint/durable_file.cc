@@ -19,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "common/fd_text.h"
 #include "common/log.h"
 #include "common/new_file.h"
 #include "common/quiet_thread.h"
@@ -35,16 +36,6 @@ auto retry_interrupted(Call call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
-}
-
-// False: errno says why.
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = retry_interrupted([&] { return ::write(fd, bytes.data(), bytes.size()); });
-    if (n < 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return true;
 }
 
 // ": it takes 14.4 MB, 9.6 MB are free". Empty: the file system doesn't tell.
@@ -112,7 +103,10 @@ void write_durably(const std::string& path, const std::vector<std::string_view>&
   NewFile file = make_new_file(concat(path, kTemporaryMark), 0666);
   try {
     require(static_cast<bool>(file.fd));
-    for (const std::string_view piece : pieces) require(write_all(file.fd.get(), piece));
+    for (const std::string_view piece : pieces) {
+      why = write_text(file.fd.get(), piece);
+      if (why != 0) throw_system_error(what, why);
+    }
     require(::fsync(file.fd.get()) == 0);
     // A network's file system may say only now that there was no room.
     require(::close(file.fd.release()) == 0);

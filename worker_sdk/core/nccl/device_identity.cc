@@ -93,9 +93,7 @@ std::string made_for_others(std::string_view flags, int major, int minor) {
       seen.insert(made_for);
     }
   }
-  std::string text;
-  for (const int each : seen) text += (text.empty() ? "" : ", ") + capability(each);
-  return text;
+  return listed(seen, ", ", capability);
 }
 
 void check_code(CudaApi& cuda, int device, const std::string& whose, std::string_view flags) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <utility>
 
 #include "common/bounded_call.h"
 #include "common/log.h"

@@ -2,7 +2,8 @@
 #include "worker_sdk/core/nccl/peer_board.h"
 
 #include <sstream>
-#include <utility>
+
+#include "common/text.h"
 
 namespace ddprun::nccl {
 
@@ -40,15 +41,10 @@ std::vector<int> PeerBoard::not_waiting(std::uint64_t seq) {
 
 std::string list_ranks(const std::vector<int>& ranks) {
   constexpr std::size_t kMaxNamed = 8;
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kMaxNamed && ranks.size() > kMaxNamed + 1) {
-      return text + " and " + std::to_string(ranks.size() - kMaxNamed) + " more";
-    }
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
-  }
-  return text;
+  if (ranks.size() > kMaxNamed + 1) return first_listed(ranks, kMaxNamed);
+  if (ranks.size() < 2) return listed(ranks);
+  const std::span all(ranks);
+  return concat(listed(all.first(all.size() - 1)), " and ", all.back());
 }
 
 }  // namespace ddprun::nccl
