@@ -303,7 +303,10 @@ int ddprun_comm_rank(const ddprun_comm* comm) { return comm->communicator->rank(
 int ddprun_comm_size(const ddprun_comm* comm) { return comm->communicator->size(); }
 
 void ddprun_comm_abort(ddprun_comm* comm, const char* reason) {
-  status_of([&] { comm->communicator->abort(reason != nullptr ? reason : "no reason was given"); });
+  status_of([&] {
+    checked(comm, "no communicator")
+        .communicator->abort(reason != nullptr ? reason : "no reason was given");
+  });
 }
 
 int ddprun_all_reduce(ddprun_comm* comm, ddprun_buffer buffer, int op, const ddprun_call* call,

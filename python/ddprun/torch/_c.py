@@ -191,8 +191,9 @@ class Communicator:
         library.ddprun_comm_abort(self._handle, reason.encode())
 
     def destroy(self) -> None:
-        """Nobody waits for an operation of it any more."""
-        library.ddprun_comm_destroy(self._handle)
+        """Nobody waits for an operation of it any more. Later calls fail."""
+        handle, self._handle = self._handle, c_void_p()
+        library.ddprun_comm_destroy(handle)
 
 
 def buffers(those: Sequence[Buffer]) -> Any:

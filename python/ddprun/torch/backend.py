@@ -100,8 +100,8 @@ class Backend(c10d.Backend):
         self._completer = Completer()  # of collectives, which end in their order
         if dist.get_debug_level() == dist.DebugLevel.DETAIL:
             _KEPT.add(self)
-        self._close = weakref.finalize(self, _close, self._comm, self._collectives, self._messages, self._completer,
-                                       os.getpid())
+        self._close = weakref.finalize(self, _close, self._comm, self._lock, self._collectives, self._messages,
+                                       self._completer, os.getpid())
 
     # How operations are run.
 
@@ -439,11 +439,14 @@ class Backend(c10d.Backend):
         _KEPT.discard(self)
 
 
-def _close(comm: _c.Communicator, collectives: deque[Work], messages: set[Work], completer: Completer,
-           process: int) -> None:
+def _close(comm: _c.Communicator, lock: threading.Lock, collectives: deque[Work], messages: set[Work],
+           completer: Completer, process: int) -> None:
     """Ends what is under way. The communicator goes when nobody waits for it. A process forked from ours has none."""
     if os.getpid() != process:
         return
+    if not lock.acquire(blocking=False):  # another thread is in a call
+        comm.abort("the process group was destroyed by another thread")
+        lock.acquire()
     works = [*collectives, *messages]
     if not all(work.is_done() for work in works):
         comm.abort("the process group was destroyed with operations under way")
@@ -451,6 +454,7 @@ def _close(comm: _c.Communicator, collectives: deque[Work], messages: set[Work],
         work.stop()
     completer.stop()
     comm.destroy()
+    lock.release()
 
 
 def _all(finishes: Sequence[Callable[[], object]]) -> Optional[Callable[[], object]]:

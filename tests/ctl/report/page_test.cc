@@ -77,7 +77,7 @@ TEST_CASE("facts: how it ended, as far as events tell where the time went") {
   CHECK(facts.began == "2026-11-26T03:00:00Z");
   CHECK(facts.ended == "2026-11-26T03:00:14Z");
   CHECK((facts.num_nodes == 1 && facts.world_size == 2 && facts.num_rounds == 1));
-  CHECK(facts.phases == PhaseSeconds{1, 2, 0, 0, 11, 0, 0, 0, 0});
+  CHECK(facts.phases == PhaseSeconds{1, 0, 2, 0, 0, 11, 0, 0, 0, 0});
   CHECK(facts.rounds[0].begin == 0);
   REQUIRE(facts.slow_ranks.size() == 1);
   CHECK(facts.slow_ranks[0].rank == "1");
@@ -88,7 +88,7 @@ TEST_CASE("facts: how it ended, as far as events tell where the time went") {
 TEST_CASE("facts: a round whose end nobody told lasted until the last word of it") {
   const Record record = record_of(event_text("round", 1), event_text("spawn", 2),
                                   event_text("node", 30, R"("cpu":1)"));
-  CHECK(facts_of(record).phases == PhaseSeconds{0, 1, 0, 0, 28, 0, 0, 0, 0});
+  CHECK(facts_of(record).phases == PhaseSeconds{0, 0, 1, 0, 0, 28, 0, 0, 0, 0});
 }
 
 TEST_CASE("facts: what is missing is said") {

@@ -133,7 +133,7 @@ class Report(harness.Case):
             self.assertGreaterEqual(compared, 10, chart)
 
     def check_bars(self, page):
-        paints = ["grey-fill", "quiet", "green", "green-fill", "blue-fill", "amber-fill", "red", "red-fill", "amber"]
+        paints = ["grey-fill", "blue", "quiet", "green", "green-fill", "blue-fill", "amber-fill", "red", "red-fill", "amber"]
         bars = drawn.Drawn(page, "#chart-time_spent svg").rectangles()
         _, *rows = drawn.table(page, "#chart-time_spent table")
         for number, row in enumerate(rows):

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
 
+os.environ.pop("DDPRUN_NODE_ADDR", None)  # as under another launcher
 dist.init_process_group("cpu:ddprun,cuda:gloo", timeout=timedelta(seconds=20))  # no import of ddprun's before
 rank, size = dist.get_rank(), dist.get_world_size()
 gloo = dist.new_group(backend="gloo")
@@ -378,6 +379,9 @@ def unequal():
     call = dist.all_reduce if rank == 0 else lambda tensor, group: dist.broadcast(tensor, 1, group=group)
     group = dist.new_group(backend="ddprun")
     raises(lambda: call(torch.ones(3), group=group), "different calls", "all_reduce", "broadcast")
+    gone = dist.new_group(backend="ddprun")
+    gone._get_backend(torch.device("cpu")).shutdown()
+    raises(lambda: dist.all_reduce(torch.ones(1), group=gone), "no communicator")
     group, aborted = dist.new_group(backend="ddprun"), dist.new_group(backend="ddprun")
     if rank == 0:
         aborted.abort()

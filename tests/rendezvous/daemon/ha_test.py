@@ -125,9 +125,7 @@ class HighAvailability(SeveralDaemons):
         first.go_on()
         wait_until(lambda: first.role() == "standby", "it stands by")
         self.assertIn("leads no more", first.log())
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
         self.assertEqual(self.pids(3), {})
 
     def test_standbys_come_and_go(self):
@@ -201,9 +199,7 @@ class HighAvailability(SeveralDaemons):
         self.assertEqual(self.pids(2), {})  # nobody was told
         self.etcd.go_on()
         self.wait_for_round(2)
-        self.go()
-        for agent in agents:
-            self.assertEqual(self.finish(agent).returncode, 0)
+        self.end_well(agents)
         self.assertEqual(first.log().count("leads, epoch") + second.log().count("leads, epoch"), 1)
 
     def test_etcd_stands_still_for_longer_than_the_lease_while_a_round_ends(self):

@@ -90,11 +90,7 @@ class Journal(RoundsCase):
         self.kill()
         self.serve()
         wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "the agents are back")
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
-        self.assertEqual(self.pids(1), pids)
-        self.assertEqual(self.pids(2), {})
+        self.check_end(agents, pids)
 
     def test_a_log_that_is_removed_alone_while_it_serves_costs_nothing(self):
         self.serve()
@@ -107,11 +103,7 @@ class Journal(RoundsCase):
         self.kill()
         self.serve()
         wait_until(lambda: all(node["connected"] for node in self.jobs()[0]["nodes"]), "the agents are back")
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
-        self.assertEqual(self.pids(1), pids)
-        self.assertEqual(self.pids(2), {})
+        self.check_end(agents, pids)
 
     def test_a_log_that_is_removed_between_runs_is_missed_in_one_line(self):
         self.serve()
@@ -123,9 +115,7 @@ class Journal(RoundsCase):
         self.assertRegex(self.log(), r"the last \d+ commits of the journal are missing: the disk lost them")
         for agent in agents:
             self.finish(agent, code=75)
-        self.go()
-        for agent in self.agents(run_id="next"):  # the daemon serves further jobs
-            self.assertEqual(self.finish(agent).returncode, 0)
+        self.end_well(self.agents(run_id="next"))  # the daemon serves further jobs
 
     def test_something_else_that_answers_meanwhile_ends_no_job(self):
         """A proxy whose server is away, or another program that took the port."""
@@ -150,9 +140,7 @@ class Journal(RoundsCase):
             proxy.shutdown()
             thread.join()
         self.serve()
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
         self.assertEqual(self.pids(1), pids)
 
     def test_killed_at_random_moments_nothing_is_decided_twice(self):
@@ -206,9 +194,7 @@ class Journal(RoundsCase):
         wait_until(lambda: "joined with 2 workers" in self.log(), "a node waits")
         self.kill()
         self.serve()
-        self.go()
-        for agent in first + self.agents(count=1):
-            self.finish(agent, code=0)
+        self.end_well(first + self.agents(count=1))
 
     def finished(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=10) as answer:
@@ -227,7 +213,7 @@ class Journal(RoundsCase):
         self.wait_for_round(1)
         self.go()
         for agent in agents:
-            self.assertEqual(self.finish(agent).returncode, 9)
+            self.finish(agent, code=9)
         wait_until(self.finished, "the job is over", 30)
         first, = self.finished()
         self.assertEqual((first["run_id"], first["exit_code"], first["rounds"], first["num_nodes"]), ("job", 9, 1, 2))
@@ -252,9 +238,7 @@ class Journal(RoundsCase):
 
     def test_a_job_that_is_over_leaves_nothing(self):
         self.serve("--keep-finished=0")
-        self.go()
-        for agent in self.agents():
-            self.assertEqual(self.finish(agent).returncode, 0)
+        self.end_well(self.agents())
         wait_until(lambda: not self.jobs(), "the job is forgotten", 30)
         self.daemon.terminate()
         self.assertEqual(self.daemon.wait(20), 0)
@@ -272,9 +256,7 @@ class Journal(RoundsCase):
         self.assertEqual(self.daemon.wait(20), 0)
         self.assertIn("jobs go on when a ddprund with this --state-dir is back", self.log())
         self.serve("--durability=disk")
-        self.go()
-        for agent in agents:
-            self.assertEqual(self.finish(agent).returncode, 0)
+        self.end_well(agents)
 
     def test_a_damaged_journal_costs_what_it_says(self):
         self.serve()
@@ -290,9 +272,7 @@ class Journal(RoundsCase):
         for agent in agents:
             done = self.finish(agent, code=75)
             self.assertIn("does not know this agent any more", done.text)
-        self.go()
-        for agent in self.agents(run_id="next"):  # the daemon serves further jobs
-            self.assertEqual(self.finish(agent).returncode, 0)
+        self.end_well(self.agents(run_id="next"))  # the daemon serves further jobs
 
     def test_a_full_disk_stops_no_job(self):
         disk, prefix = self.small_disk("1m")
@@ -306,9 +286,7 @@ class Journal(RoundsCase):
         self.wait_for_round(2)
         os.truncate(inside, 0)
         wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
 
     def test_sigterm_says_what_a_full_disk_has_not_taken(self):
         disk, prefix = self.small_disk("1m")
@@ -388,9 +366,7 @@ class Journal(RoundsCase):
         wait_until(lambda: self.keeping()["kept"], "the page says so")
         self.kill()
         self.serve()
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
         self.assertEqual(self.pids(2), pids)
 
     def test_a_disk_that_becomes_read_only_stops_no_job(self):
@@ -412,9 +388,7 @@ class Journal(RoundsCase):
         wait_until(lambda: "is written again, and up to date" in self.log(), "it goes on keeping")
         self.kill()
         self.serve()
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
 
     def test_started_again_on_a_read_only_disk_jobs_go_on_in_memory(self):
         script = f'mount --bind {self.state} {self.state} && mount -o remount,ro,bind {self.state} && exec "$@"'
@@ -428,9 +402,7 @@ class Journal(RoundsCase):
         self.kill()
         self.serve(prefix=prefix)
         wait_until(lambda: "Read-only file system; jobs go on in memory" in self.log(), "it says so")
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
         self.assertEqual(self.pids(1), pids)
 
     def serve_again_on_a_read_only_disk(self, mounts=""):

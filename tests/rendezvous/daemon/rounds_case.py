@@ -48,6 +48,18 @@ class RoundsCase(harness.Case):
     def go(self, round_number=""):
         open(os.path.join(self.meet, f"go{round_number}"), "w").close()
 
+    def end_well(self, agents):
+        """Lets the workers end. Checks that each agent ends with 0."""
+        self.go()
+        for agent in agents:
+            self.finish(agent, code=0)
+
+    def check_end(self, agents, pids):
+        """Checks that all went well, in one round."""
+        self.end_well(agents)
+        self.assertEqual(self.pids(1), pids)
+        self.assertEqual(self.pids(2), {})
+
     def small_disk(self, size):
         """A directory, and the words before a command that is to have a disk of `size` ("4m") there."""
         disk = self.scratch()

@@ -85,14 +85,6 @@ class SeveralDaemons(RoundsCase):
             return jobs and sum(node["connected"] for node in jobs[0]["nodes"]) == 2
         wait_until(both, f"both agents are at {leader.name}", seconds)
 
-    def check_end(self, agents, pids):
-        """Checks that all went well, in one round."""
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
-        self.assertEqual(self.pids(1), pids)
-        self.assertEqual(self.pids(2), {})
-
     def counting_agents(self, group):
         """Starts two nodes of two workers. Each worker ADDs, APPENDs, COMPARE_SETs, QUEUE_PUSHes and QUEUE_POPs in a
         store behind proxies, until go(). Returns the agents when the requests are under way."""

@@ -58,9 +58,7 @@ class Versions(UpgradeCase):
         self.wait_for_round(1)
         self.go(1)
         self.wait_for_round(2)
-        self.go()
-        for agent in agents:
-            self.finish(agent, code=0)
+        self.end_well(agents)
 
     def test_a_newer_ddprun_that_speaks_this_version_too(self):
         _, endpoint = self.ddprund()

@@ -44,7 +44,7 @@ TEST_CASE("FinishedJobs: how a job went and ended is told once its agents have c
   const FinishedJob job = j.table.finished().all().front();
   CHECK(job.run_id == "job");
   CHECK(job.exit_code == 9);
-  CHECK(job.reason == j.last<JobEnd>("a")->reason);
+  CHECK(job.reason == j.got<JobEnd>("a").reason);
   CHECK_THAT(job.first_failure, Contains("failed with exit code 9"));
   CHECK_THAT(job.summary, Contains("2 rounds"));
   CHECK(job.rounds == 2);
@@ -114,7 +114,7 @@ TEST_CASE("FinishedJobs: a job that never began names who waited for it") {
   REQUIRE(j.table.finished().size() == 1);
   const FinishedJob job = j.table.finished().all().front();
   CHECK(job.rounds == 0);
-  CHECK(job.exit_code == j.last<JobEnd>("a")->exit_code);
+  CHECK(job.exit_code == j.got<JobEnd>("a").exit_code);
   CHECK(job.nodes == std::vector<std::string>{"a (10.0.0.a)", "b (10.0.0.b)"});
 }
 

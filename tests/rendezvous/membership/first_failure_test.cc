@@ -81,9 +81,8 @@ TEST_CASE("First failure: a node that was lost before counts against its own bud
   failed_before(j, "1", 1, 8, 10ms);
   j.says("1", WorkersStopped{1, 1});
   j.wait(300ms);
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("was lost"));
+  CHECK(j.got<JobEnd>("1").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("1").reason, Contains("was lost"));
 }
 
 TEST_CASE("First failure: a node that is lost after a failure is not its cause") {
@@ -94,8 +93,7 @@ TEST_CASE("First failure: a node that is lost after a failure is not its cause")
   j.closes("2");
   j.says("1", WorkersStopped{1, 1});
   j.wait(300ms);
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 8);
+  CHECK(j.got<JobEnd>("1").exit_code == 8);
 }
 
 TEST_CASE("First failure: a later one is a victim, and so is one that doesn't know its time") {
@@ -105,8 +103,8 @@ TEST_CASE("First failure: a later one is a victim, and so is one that doesn't kn
   failed_before(j, "2", 1, 7, 10ms);
   j.fails("3", 1, 6);
   for (const char* name : {"1", "2", "3"}) j.says(name, WorkersStopped{1, 1});
-  CHECK(j.last<JobEnd>("2")->exit_code == 8);
-  CHECK(j.last<JobEnd>("2")->victims.size() == 2);
+  CHECK(j.got<JobEnd>("2").exit_code == 8);
+  CHECK(j.got<JobEnd>("2").victims.size() == 2);
 }
 
 TEST_CASE("First failure: what a node says of its time is bounded by the round and by now") {
@@ -122,8 +120,8 @@ TEST_CASE("First failure: what a node says of its time is bounded by the round a
   j.says("2", liar);
   j.says("1", WorkersStopped{1, 1});
   j.says("2", WorkersStopped{1, 1});
-  CHECK(j.last<JobEnd>("1")->exit_code == 7);
-  CHECK_THAT(j.last<JobEnd>("1")->victims.front(), Contains("2000.0 ms later"));
+  CHECK(j.got<JobEnd>("1").exit_code == 7);
+  CHECK_THAT(j.got<JobEnd>("1").victims.front(), Contains("2000.0 ms later"));
 }
 
 TEST_CASE(
@@ -137,8 +135,7 @@ TEST_CASE(
   CHECK(j.last<JobEnd>("1") == nullptr);
   failed_before(j, "2", 1, 7, 400ms);
   j.says("2", WorkersStopped{1, 1});
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
   CHECK(j.last<JobEnd>("1") == nullptr);
   CHECK(j.round("1") == 2);
   CHECK(j.round("3") == 2);
@@ -161,7 +158,7 @@ TEST_CASE("First failure: a spare beside a node that is blamed and cleared stays
   j.says("2", WorkersStopped{1, 1});
   CHECK(j.last<JobEnd>("1b") == nullptr);
   CHECK(j.round("1b") == 2);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
 }
 
 TEST_CASE("First failure: a round that ended for another reason has none") {
@@ -169,8 +166,8 @@ TEST_CASE("First failure: a round that ended for another reason has none") {
   start(j, {"1", "2"});
   j.says("1", Leave{"received SIGTERM", 143});
   failed_before(j, "2", 1, 7, 400ms);
-  CHECK(j.last<JobEnd>("1")->exit_code == 143);
-  CHECK_FALSE(j.last<JobEnd>("2")->first_failure);
+  CHECK(j.got<JobEnd>("1").exit_code == 143);
+  CHECK_FALSE(j.got<JobEnd>("2").first_failure);
 }
 
 TEST_CASE("RoundFailures: of thousands the first ones are kept, and how many more there were") {

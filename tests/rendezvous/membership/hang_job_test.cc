@@ -69,15 +69,13 @@ TEST_CASE(
   CHECK(j.last<HangVerdict>("1") == nullptr);
   j.mentions("2", Inspection{1, 1, {rank(1, false)}});
   for (const std::string name : {"1", "2"}) {
-    REQUIRE(j.last<HangVerdict>(name) != nullptr);
     CHECK_THAT(
-        j.last<HangVerdict>(name)->text,
+        j.got<HangVerdict>(name).text,
         Contains("rank 1 (node 1, 2, pid 701) in read() of /data/part-07 (step 41) for 6.0 s; "
                  "others: rank 0 in all_reduce #9 (step 41)"));
-    REQUIRE(j.last<StopRound>(name) != nullptr);
-    CHECK_THAT(j.last<StopRound>(name)->reason,
+    CHECK_THAT(j.got<StopRound>(name).reason,
                Contains("rank 1 (node 1, 2, pid 701) made no progress"));
-    CHECK_THAT(j.last<StopRound>(name)->reason, Contains("restart 1 of 1"));
+    CHECK_THAT(j.got<StopRound>(name).reason, Contains("restart 1 of 1"));
   }
   const JobStatus status = j.table.status().front();
   REQUIRE(status.hang.has_value());
@@ -106,7 +104,7 @@ TEST_CASE("Records: every node whose workers run is asked once, before the round
   j.says("1", failed);
   for (const std::string name : {"1", "2"}) {
     CHECK(asked(name) == 1);
-    CHECK(j.last<Record>(name)->round == 1);
+    CHECK(j.got<Record>(name).round == 1);
     REQUIRE(j.last<StopRound>(name) != nullptr);
     CHECK(variants::holds_alternative<Record>(*(j.agents[name].received.end() - 2)));
   }
@@ -124,11 +122,10 @@ TEST_CASE("Hang: without restarts left the job ends with 124 and the outlier's s
   j.hang_of_rank_1();
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 124);
-  REQUIRE(j.last<JobEnd>("1")->first_failure.has_value());
-  CHECK(j.last<JobEnd>("1")->first_failure->hung);
-  CHECK(j.last<JobEnd>("1")->first_failure->last_lines.back() == "  main");
+  CHECK(j.got<JobEnd>("1").exit_code == 124);
+  REQUIRE(j.got<JobEnd>("1").first_failure.has_value());
+  CHECK(j.got<JobEnd>("1").first_failure->hung);
+  CHECK(j.got<JobEnd>("1").first_failure->last_lines.back() == "  main");
 }
 
 TEST_CASE(
@@ -147,7 +144,7 @@ TEST_CASE(
     RankReport outlier = rank(1, false);
     outlier.quiet = quiet;
     j.mentions("2", Stalled{1, outlier});
-    const std::uint64_t inquiry = j.last<Inspect>("1")->inquiry;
+    const std::uint64_t inquiry = j.got<Inspect>("1").inquiry;
     j.mentions("1", Inspection{1, inquiry, {rank(0, true)}});
     j.mentions("2", Inspection{1, inquiry, {outlier}});
   };
@@ -171,8 +168,7 @@ TEST_CASE(
 TEST_CASE("Hang: report tells and lets the job run, off asks nobody") {
   HangScript j(1, HangAction::kReport);
   j.hang_of_rank_1();
-  REQUIRE(j.last<HangVerdict>("1") != nullptr);
-  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("(not restarted: --hang-action=report)"));
+  CHECK_THAT(j.got<HangVerdict>("1").text, Contains("(not restarted: --hang-action=report)"));
   CHECK(j.last<StopRound>("1") == nullptr);
   CHECK_FALSE(j.table.status().front().hang->acted);
 
@@ -188,8 +184,7 @@ TEST_CASE("Hang: a node that doesn't answer is waited for for 3 s, then named") 
   j.wait(2999ms);
   CHECK(j.last<HangVerdict>("1") == nullptr);
   j.wait(1ms);
-  REQUIRE(j.last<HangVerdict>("1") != nullptr);
-  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("no answer from node 1 (2, 10.0.0.2)"));
+  CHECK_THAT(j.got<HangVerdict>("1").text, Contains("no answer from node 1 (2, 10.0.0.2)"));
 }
 
 TEST_CASE("Hang: where nobody is to blame the round ends, and no node is counted or excluded") {
@@ -208,8 +203,7 @@ TEST_CASE("Hang: where nobody is to blame the round ends, and no node is counted
     j.mentions("2", Inspection{round, inquiry, {waits(1)}});
   };
   hang(1, 1);
-  REQUIRE(j.last<StopRound>("2") != nullptr);
-  CHECK(j.last<StopRound>("2")->reason ==
+  CHECK(j.got<StopRound>("2").reason ==
         "no progress: 2 ranks in all_reduce #9 (step 41); restart 1 of 1");
   for (const std::string name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
   CHECK(j.last<JobEnd>("1") == nullptr);
@@ -220,10 +214,9 @@ TEST_CASE("Hang: where nobody is to blame the round ends, and no node is counted
   for (const std::string name : {"1", "2"}) j.says(name, WorkersRunning{2});
   hang(2, 2);
   for (const std::string name : {"1", "2"}) j.says(name, WorkersStopped{2, 1001});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 124);
-  CHECK_FALSE(j.last<JobEnd>("1")->first_failure.has_value());
-  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("no progress: 2 ranks in all_reduce #9"));
+  CHECK(j.got<JobEnd>("1").exit_code == 124);
+  CHECK_FALSE(j.got<JobEnd>("1").first_failure.has_value());
+  CHECK_THAT(j.got<JobEnd>("1").reason, Contains("no progress: 2 ranks in all_reduce #9"));
 }
 
 TEST_CASE("Hang: an answer to an earlier inquiry says nothing: its rank may have gone on") {
@@ -234,7 +227,7 @@ TEST_CASE("Hang: an answer to an earlier inquiry says nothing: its rank may have
   REQUIRE(j.last<StopRound>("1") == nullptr);
   j.mentions("1", Stalled{1, rank(0, true)});
   REQUIRE(j.count_inspects("1") == 2);
-  CHECK(j.last<Inspect>("2")->inquiry == 2);
+  CHECK(j.got<Inspect>("2").inquiry == 2);
   j.mentions("1", Inspection{1, 2, {rank(0, true)}});
   j.mentions("2", Inspection{1, 1, {rank(1, false)}});
   CHECK(j.last<StopRound>("1") == nullptr);
@@ -251,9 +244,8 @@ TEST_CASE(
   RankReport waits = rank(0, true);
   waits.quiet = 61s;
   j.mentions("1", Inspection{1, 1, {waits}});
-  REQUIRE(j.last<HangVerdict>("1") != nullptr);
-  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("rank 0 (node 0, 1, pid 700)"));
-  CHECK_THAT(j.last<HangVerdict>("1")->text, Contains("1 of 2 ranks have finished"));
+  CHECK_THAT(j.got<HangVerdict>("1").text, Contains("rank 0 (node 0, 1, pid 700)"));
+  CHECK_THAT(j.got<HangVerdict>("1").text, Contains("1 of 2 ranks have finished"));
 }
 
 TEST_CASE("Hang: only what opens an inquiry is logged") {
@@ -328,7 +320,7 @@ TEST_CASE("Hang: a worker's failure cannot call itself a hang") {
   failed.failure.exit_code = 3;
   failed.failure.hung = true;
   j.says("2", failed);
-  CHECK_THAT(j.last<StopRound>("1")->reason, Contains("failed with exit code 3"));
+  CHECK_THAT(j.got<StopRound>("1").reason, Contains("failed with exit code 3"));
 }
 
 TEST_CASE("Hang: nodes that disagree on --hang-action are told so") {
@@ -337,8 +329,7 @@ TEST_CASE("Hang: nodes that disagree on --hang-action are told so") {
   Join other = j.make_join("2");
   other.settings.hang_action = HangAction::kOff;
   j.join("2", other);
-  REQUIRE(j.last<Refused>("2") != nullptr);
-  CHECK_THAT(j.last<Refused>("2")->message, Contains("--hang-action is off here, but default on"));
+  CHECK_THAT(j.got<Refused>("2").message, Contains("--hang-action is off here, but default on"));
 }
 
 StepTimes times(int first_rank, std::vector<std::chrono::microseconds> own) {
@@ -360,8 +351,7 @@ TEST_CASE(
         "rank 6 (node 1, 2): 41.0 ms of its own per step, the median of 8 ranks is 11.0 ms");
   j.says("1", WorkersSucceeded{1});
   j.says("2", WorkersSucceeded{1});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK_THAT(j.last<JobEnd>("1")->summary, Contains("slow: rank 6"));
+  CHECK_THAT(j.got<JobEnd>("1").summary, Contains("slow: rank 6"));
   CHECK(j.table.status().front().rounds.front().stragglers.size() == 1);
 }
 

@@ -25,7 +25,7 @@ TEST_CASE("Policy: the second of two quick failures waits, and each further one 
   fail_round(j, 1);
   REQUIRE(j.round("1") == 2);  // the next round begins at once
   fail_round(j, 2);
-  CHECK_THAT(j.last<StopRound>("1")->reason, Contains("restart 2 of 10 in 1 s: 2 rounds in a row"));
+  CHECK_THAT(j.got<StopRound>("1").reason, Contains("restart 2 of 10 in 1 s: 2 rounds in a row"));
   CHECK(j.round("1") == 2);
   j.wait(999ms);
   CHECK(j.round("1") == 2);
@@ -101,9 +101,8 @@ TEST_CASE("Policy: node losses have a budget of their own") {
   REQUIRE(j.round("3") == 2);
   j.closes("3");
   j.wait(200ms);
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("--max-node-losses is 1"));
+  CHECK(j.got<JobEnd>("1").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("1").reason, Contains("--max-node-losses is 1"));
 }
 
 // Three of 2:4 nodes in round 1, with the default last call of 30 s.
@@ -129,7 +128,7 @@ TEST_CASE("Policy: after a loss the others go on after a second, in which anothe
   j.wait(150ms);
   for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{1, 1001});
   CHECK(j.round("1") == 1);
-  CHECK(j.last<Waiting>("1")->note ==
+  CHECK(j.got<Waiting>("1").note ==
         "2 nodes are here, enough to go on; waiting up to 1 s for more (at most 4); who comes "
         "later waits for the next round");
   SECTION("nobody comes") {
@@ -137,13 +136,13 @@ TEST_CASE("Policy: after a loss the others go on after a second, in which anothe
     CHECK(j.round("1") == 1);
     j.wait(1ms);
     CHECK(j.round("1") == 2);
-    CHECK(j.last<StartRound>("1")->num_nodes == 2);
+    CHECK(j.got<StartRound>("1").num_nodes == 2);
   }
   SECTION("as many as before are there again: at once") {
     j.wait(500ms);
     j.join("4");
     CHECK(j.round("4") == 2);
-    CHECK(j.last<StartRound>("1")->num_nodes == 3);
+    CHECK(j.got<StartRound>("1").num_nodes == 3);
   }
 }
 
@@ -165,7 +164,7 @@ TEST_CASE("Policy: where all nodes of the round are there the next one begins at
   j.fails("2", 1, 3);
   for (const char* name : {"1", "2", "3"}) j.says(name, WorkersStopped{1, 1001});
   CHECK(j.round("1") == 2);
-  CHECK(j.last<StartRound>("1")->num_nodes == 3);
+  CHECK(j.got<StartRound>("1").num_nodes == 3);
 }
 
 TEST_CASE("Policy: one that lost its connection while all stopped is waited for as briefly") {
@@ -191,17 +190,15 @@ TEST_CASE(
   j.wait_alive(1s);
   REQUIRE(j.round("1") == 1);
   j.join("2");
-  REQUIRE(j.last<Waiting>("2") != nullptr);
-  CHECK(j.last<Waiting>("2")->spare);
-  CHECK(j.last<Waiting>("2")->note ==
+  CHECK(j.got<Waiting>("2").spare);
+  CHECK(j.got<Waiting>("2").note ==
         "job job runs on 1 node; this one comes in with the next round");
   j.says("1", WorkersRunning{1});
   j.agents["2"].received.clear();
   j.closes("2");
   j.wait(50ms);
   j.join("2");
-  REQUIRE(j.last<Waiting>("2") != nullptr);
-  CHECK(j.last<Waiting>("2")->spare);
+  CHECK(j.got<Waiting>("2").spare);
 }
 
 TEST_CASE("Policy: a node that is the first to fail too often is out, a spare takes its place") {
@@ -209,28 +206,25 @@ TEST_CASE("Policy: a node that is the first to fail too often is out, a spare ta
   j.settings.exclude_after = 2;
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) j.join(name);
-  CHECK_THAT(j.last<Waiting>("3")->note, Contains("ready as spare (1 of 1)"));
-  CHECK(j.last<Waiting>("3")->spare);
+  CHECK_THAT(j.got<Waiting>("3").note, Contains("ready as spare (1 of 1)"));
+  CHECK(j.got<Waiting>("3").spare);
   fail_round(j, 1);
-  REQUIRE(j.last<StartRound>("2")->round == 2);
+  REQUIRE(j.got<StartRound>("2").round == 2);
   fail_round(j, 2);
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("2")->reason,
-             Contains("excluded") && Contains("first to fail 2 times"));
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("2").reason, Contains("excluded") && Contains("first to fail 2 times"));
   CHECK(j.agents["2"].closed);
   j.wait(1s);
-  CHECK(j.last<StartRound>("3")->round == 3);
-  CHECK(j.last<StartRound>("3")->node_rank == 1);
+  CHECK(j.got<StartRound>("3").round == 3);
+  CHECK(j.got<StartRound>("3").node_rank == 1);
   CHECK(j.table.status().front().excluded.size() == 1);
 
   j.agents["2"] = {};
   Join again = j.make_join("2");
   again.instance = "another";
   j.join("2", again);
-  REQUIRE(j.last<Refused>("2") != nullptr);
-  CHECK(j.last<Refused>("2")->exit_code == 75);
-  CHECK_THAT(j.last<Refused>("2")->message, Contains("is excluded"));
+  CHECK(j.got<Refused>("2").exit_code == 75);
+  CHECK_THAT(j.got<Refused>("2").message, Contains("is excluded"));
 }
 
 TEST_CASE("Policy: an excluded node whose workers are gone already is told so, too") {
@@ -242,8 +236,7 @@ TEST_CASE("Policy: an excluded node whose workers are gone already is told so, t
   j.says("2", WorkersStopped{1, 1001});
   j.fails("2", 1, 3);
   j.says("1", WorkersStopped{1, 1001});
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("excluded"));
+  CHECK_THAT(j.got<JobEnd>("2").reason, Contains("excluded"));
   CHECK(j.agents["2"].closed);
   j.wait_alive(31s);
   CHECK(j.round("1") == 2);
@@ -257,9 +250,8 @@ TEST_CASE(
   j.join("2");
   fail_round(j, 1);
   for (const char* name : {"1", "2"}) {
-    REQUIRE(j.last<JobEnd>(name) != nullptr);
-    CHECK(j.last<JobEnd>(name)->exit_code == 3);
-    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains("1 of 2 nodes are left"));
+    CHECK(j.got<JobEnd>(name).exit_code == 3);
+    CHECK_THAT(j.got<JobEnd>(name).reason, Contains("1 of 2 nodes are left"));
   }
 }
 
@@ -281,12 +273,11 @@ TEST_CASE("Policy: a late node waits, or starts a new round at once") {
     j.wait(1s);
     REQUIRE(j.round("1") == 1);
     j.join("2");
-    REQUIRE(j.last<StopRound>("1") != nullptr);
-    CHECK_THAT(j.last<StopRound>("1")->reason, Contains("--on-join=restart"));
+    CHECK_THAT(j.got<StopRound>("1").reason, Contains("--on-join=restart"));
     j.says("1", WorkersStopped{1, 1001});
     j.wait(1s);
     CHECK(j.round("2") == 2);
-    CHECK(j.last<StartRound>("2")->world_size == 2);
+    CHECK(j.got<StartRound>("2").world_size == 2);
     CHECK(j.table.status().front().failures == 0);
   }
   SECTION("not when some have finished already") {
@@ -305,8 +296,8 @@ TEST_CASE("Policy: surplus nodes beyond the spares are told how to get a job of 
   Script j(1);
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) j.join(name);
-  CHECK_THAT(j.last<Waiting>("2")->note, Contains("ready as spare (1 of 1)"));
-  CHECK_THAT(j.last<Waiting>("3")->note, Contains("for a new job give --rdzv-id"));
+  CHECK_THAT(j.got<Waiting>("2").note, Contains("ready as spare (1 of 1)"));
+  CHECK_THAT(j.got<Waiting>("3").note, Contains("for a new job give --rdzv-id"));
 }
 
 TEST_CASE("Policy: budgets and policies must agree") {
@@ -341,16 +332,14 @@ TEST_CASE("Policy: a worker asks to exclude its node, the round starts again wit
   j.says("1", WorkersRunning{1});
   j.says("2", WorkersRunning{1});
   j.says("2", asks(WorkerRequest::Kind::kExcludeNode));
-  REQUIRE(j.last<StopRound>("1") != nullptr);
-  CHECK_THAT(j.last<StopRound>("1")->reason,
+  CHECK_THAT(j.got<StopRound>("1").reason,
              Contains("node 1 (2, 10.0.0.2) is excluded: rank 5 asked for it: ECC errors"));
   j.fails("2", 1, 1);                                // the round ended right after
   j.says("1", asks(WorkerRequest::Kind::kStopJob));  // too late
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("rank 5 asked for it: ECC errors"));
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("2").reason, Contains("rank 5 asked for it: ECC errors"));
   REQUIRE(j.round("3") == 2);
   CHECK(j.last<JobEnd>("1") == nullptr);
   const JobStatus status = j.table.status().front();
@@ -367,13 +356,12 @@ TEST_CASE("Policy: an agent that finds its node unfit asks for the same, in its 
   request.global_rank = kAgentItself;
   request.reason = "its preflight failed: no room";
   j.says("2", request);  // none of its workers was started
-  REQUIRE(j.last<StopRound>("1") != nullptr);
-  CHECK_THAT(j.last<StopRound>("1")->reason,
+  CHECK_THAT(j.got<StopRound>("1").reason,
              Contains("node 1 (2, 10.0.0.2) is excluded: its preflight failed: no room"));
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
   REQUIRE(j.round("3") == 2);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
 }
 
 TEST_CASE("Policy: a node that comes unfit is kept out at no cost, and all hear why") {
@@ -382,19 +370,17 @@ TEST_CASE("Policy: a node that comes unfit is kept out at no cost, and all hear 
   Join unfit = j.make_join("1");
   unfit.unfit = "doctor: open_files: soft 1024";
   j.join("1", unfit);  // this is the first node, so the job waits for the others to tell them
-  REQUIRE(j.last<Refused>("1") != nullptr);
-  CHECK(j.last<Refused>("1")->exit_code == 75);
-  CHECK_THAT(j.last<Refused>("1")->message,
+  CHECK(j.got<Refused>("1").exit_code == 75);
+  CHECK_THAT(j.got<Refused>("1").message,
              Contains("is excluded: its preflight failed: doctor: open_files: soft 1024"));
   CHECK(j.table.status().size() == 1);
   for (const char* name : {"2", "3"}) j.join(name);
   REQUIRE(j.round("2") == 1);
   for (const char* name : {"2", "3"}) j.says(name, WorkersRunning{1});
   for (const char* name : {"2", "3"}) j.says(name, WorkersSucceeded{1});
-  REQUIRE(j.last<JobEnd>("3") != nullptr);
-  CHECK(j.last<JobEnd>("3")->exit_code == 0);
-  REQUIRE(j.last<JobEnd>("3")->excluded.size() == 1);
-  CHECK_THAT(j.last<JobEnd>("3")->excluded.front(),
+  CHECK(j.got<JobEnd>("3").exit_code == 0);
+  REQUIRE(j.got<JobEnd>("3").excluded.size() == 1);
+  CHECK_THAT(j.got<JobEnd>("3").excluded.front(),
              Contains("its preflight failed: doctor: open_files"));
 }
 
@@ -424,9 +410,8 @@ TEST_CASE("Policy: excluding nodes is bounded by --max-node-losses and by --nnod
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
   for (const char* name : {"1", "2"}) {
-    REQUIRE(j.last<JobEnd>(name) != nullptr);
-    CHECK(j.last<JobEnd>(name)->exit_code == 75);
-    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains(expected));
+    CHECK(j.got<JobEnd>(name).exit_code == 75);
+    CHECK_THAT(j.got<JobEnd>(name).reason, Contains(expected));
   }
 }
 
@@ -442,9 +427,8 @@ TEST_CASE("Policy: a worker asks to stop the job, its code and reason are the jo
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
   for (const char* name : {"1", "2"}) {
-    REQUIRE(j.last<JobEnd>(name) != nullptr);
-    CHECK(j.last<JobEnd>(name)->exit_code == 9);
-    CHECK_THAT(j.last<JobEnd>(name)->reason, Contains("asked to stop the job: ECC errors"));
+    CHECK(j.got<JobEnd>(name).exit_code == 9);
+    CHECK_THAT(j.got<JobEnd>(name).reason, Contains("asked to stop the job: ECC errors"));
   }
 }
 
@@ -474,9 +458,8 @@ TEST_CASE("Policy: rounds in a row without a finished step end the job with 76")
   REQUIRE(j.round("1") == 4);
   fail_round(j, 4);
   for (const char* name : {"1", "2"}) {
-    REQUIRE(j.last<JobEnd>(name) != nullptr);
-    CHECK(j.last<JobEnd>(name)->exit_code == 76);
-    CHECK_THAT(j.last<JobEnd>(name)->reason,
+    CHECK(j.got<JobEnd>(name).exit_code == 76);
+    CHECK_THAT(j.got<JobEnd>(name).reason,
                Contains("2 rounds in a row ended without a finished step "
                         "(--no-progress-restarts=2); the last one: rank") &&
                    Contains("failed with exit code 3"));
@@ -498,9 +481,8 @@ TEST_CASE("Policy: lost nodes count as rounds without progress, a late node's re
   j.closes("2");
   j.wait(200ms);
   j.says("1", WorkersStopped{2, 1001});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 76);
-  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("was lost"));
+  CHECK(j.got<JobEnd>("1").exit_code == 76);
+  CHECK_THAT(j.got<JobEnd>("1").reason, Contains("was lost"));
 }
 
 TEST_CASE("Policy: the budget of restarts is named before the lack of progress") {
@@ -509,8 +491,7 @@ TEST_CASE("Policy: the budget of restarts is named before the lack of progress")
   j.join("1");
   j.join("2");
   fail_round(j, 1);
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 3);
+  CHECK(j.got<JobEnd>("1").exit_code == 3);
 }
 
 }  // namespace

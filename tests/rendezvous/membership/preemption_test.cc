@@ -33,24 +33,22 @@ TEST_CASE("Preemption: every node is asked to leave, and the job goes on without
   PreemptedJob j(2, 1);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   for (const char* name : {"1", "2"}) {
-    REQUIRE(j.last<Preempt>(name) != nullptr);
-    CHECK(j.last<Preempt>(name)->round == 1);
-    CHECK(j.last<Preempt>(name)->notice == 60s);
-    CHECK_THAT(j.last<Preempt>(name)->reason, Contains("node 1 (2, 10.0.0.2) got SIGUSR1"));
+    CHECK(j.got<Preempt>(name).round == 1);
+    CHECK(j.got<Preempt>(name).notice == 60s);
+    CHECK_THAT(j.got<Preempt>(name).reason, Contains("node 1 (2, 10.0.0.2) got SIGUSR1"));
   }
   CHECK(j.last<Preempt>("3") == nullptr);
   CHECK_THAT(j.table.status().front().preempting, Contains("got SIGUSR1"));
   j.says("2", Preempted{kNode, "got SIGUSR1", 1s});  // a second warning changes nothing
-  CHECK(j.last<Preempt>("1")->notice == 60s);
+  CHECK(j.got<Preempt>("1").notice == 60s);
   j.says("1", WorkersLeft{1});
   CHECK(j.last<StopRound>("1") == nullptr);
   j.says("2", WorkersLeft{1});
   CHECK(j.last<StopRound>("1") != nullptr);
   j.says("1", WorkersStopped{1, 1001, 41});
   j.says("2", WorkersStopped{1, 1001, 41});
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("goes on without it"));
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("2").reason, Contains("goes on without it"));
   CHECK(j.round("3") == 2);
   const JobStatus status = j.table.status().front();
   CHECK(status.preemptions == 1);
@@ -71,9 +69,8 @@ TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the st
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.all_leave(2, 41);
   for (const char* name : {"1", "2"}) {
-    REQUIRE(j.last<JobEnd>(name) != nullptr);
-    CHECK(j.last<JobEnd>(name)->exit_code == 75);
-    CHECK_THAT(j.last<JobEnd>(name)->reason,
+    CHECK(j.got<JobEnd>(name).exit_code == 75);
+    CHECK_THAT(j.got<JobEnd>(name).reason,
                Contains("preempted at step 41: node 1") && Contains("1 of 2 nodes are left"));
   }
 }
@@ -81,7 +78,7 @@ TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the st
 TEST_CASE("Preemption: every node is told which signal it was") {
   PreemptedJob j(2, 1);
   j.says("2", Preempted{kNode, "got SIGUSR2", 60s, SIGUSR2});
-  for (const char* name : {"1", "2"}) CHECK(j.last<Preempt>(name)->signal_number == SIGUSR2);
+  for (const char* name : {"1", "2"}) CHECK(j.got<Preempt>(name).signal_number == SIGUSR2);
 }
 
 TEST_CASE("Preemption: workers that don't leave are stopped when the notice is over") {
@@ -91,8 +88,7 @@ TEST_CASE("Preemption: workers that don't leave are stopped when the notice is o
   CHECK(j.last<StopRound>("1") == nullptr);
   j.says("1", WorkersLeft{1});
   j.wait_alive(1s);
-  REQUIRE(j.last<StopRound>("1") != nullptr);
-  CHECK_THAT(j.last<StopRound>("1")->reason, Contains("notice is over"));
+  CHECK_THAT(j.got<StopRound>("1").reason, Contains("notice is over"));
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
   CHECK(j.round("3") == 2);
@@ -106,8 +102,7 @@ TEST_CASE("Preemption: the time limit ends the job with 124, however it is reach
     SECTION("they leave") {}
     SECTION("another node is warned, too") { j.says("2", Preempted{kNode, "got SIGUSR1", 60s}); }
     j.all_leave(2, 7);
-    REQUIRE(j.last<JobEnd>("3") != nullptr);
-    CHECK_THAT(j.last<JobEnd>("3")->reason,
+    CHECK_THAT(j.got<JobEnd>("3").reason,
                Contains("reaches the time limit of 60 s") && Contains("at step 7"));
   }
   SECTION("while nodes are waited for") {
@@ -115,8 +110,8 @@ TEST_CASE("Preemption: the time limit ends the job with 124, however it is reach
     waiting.settings.min_nodes = waiting.settings.max_nodes = 2;
     waiting.join("1");
     waiting.says("1", Preempted{kTimeLimit, "reaches the time limit of 60 s", 10s});
-    CHECK(waiting.last<JobEnd>("1")->reason == "1 (10.0.0.1) reaches the time limit of 60 s");
-    CHECK(waiting.last<JobEnd>("1")->exit_code == 124);
+    CHECK(waiting.got<JobEnd>("1").reason == "1 (10.0.0.1) reaches the time limit of 60 s");
+    CHECK(waiting.got<JobEnd>("1").exit_code == 124);
     return;
   }
   SECTION("while they are being stopped") {
@@ -124,17 +119,17 @@ TEST_CASE("Preemption: the time limit ends the job with 124, however it is reach
     j.says("2", Preempted{kTimeLimit, "reaches the time limit of 60 s", 10s});
     j.says("1", WorkersStopped{1, 1001});
     j.says("2", WorkersStopped{1, 1001});
-    CHECK(j.last<JobEnd>("1")->exit_code == 3);
+    CHECK(j.got<JobEnd>("1").exit_code == 3);
     return;
   }
-  CHECK(j.last<JobEnd>("1")->exit_code == 124);
+  CHECK(j.got<JobEnd>("1").exit_code == 124);
 }
 
 TEST_CASE("Preemption: the shortest notice of several warnings counts") {
   PreemptedJob j(3, 2);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("3", Preempted{kNode, "got SIGUSR1", 2s});
-  CHECK(j.last<Preempt>("1")->notice == 2s);
+  CHECK(j.got<Preempt>("1").notice == 2s);
   j.wait_alive(2s);
   CHECK(j.last<StopRound>("1") != nullptr);
   for (const char* name : {"1", "2", "3"}) j.says(name, WorkersStopped{1, 1001});
@@ -168,9 +163,8 @@ TEST_CASE("Preemption: it has a budget of its own") {
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("2", WorkersLeft{2});
   j.says("2", WorkersStopped{2, 1001});
-  REQUIRE(j.last<JobEnd>("3") != nullptr);
-  CHECK(j.last<JobEnd>("3")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("3")->reason, Contains("--max-preemptions is 1"));
+  CHECK(j.got<JobEnd>("3").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("3").reason, Contains("--max-preemptions is 1"));
 }
 
 TEST_CASE("Preemption: a job whose workers all succeed meanwhile has succeeded") {
@@ -178,8 +172,7 @@ TEST_CASE("Preemption: a job whose workers all succeed meanwhile has succeeded")
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("1", WorkersSucceeded{1});
   j.says("2", WorkersSucceeded{1});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 0);
+  CHECK(j.got<JobEnd>("1").exit_code == 0);
 }
 
 TEST_CASE("Preemption: a failure meanwhile is one, and the warned node goes all the same") {
@@ -193,7 +186,7 @@ TEST_CASE("Preemption: a failure meanwhile is one, and the warned node goes all 
     k.says("1", WorkersStopped{1, 1001});
     k.says("2", WorkersStopped{1, 1001});
     CHECK(k.round("3") == 2);
-    CHECK(k.last<JobEnd>("2")->exit_code == 75);
+    CHECK(k.got<JobEnd>("2").exit_code == 75);
     CHECK(k.table.status().front().failures == 1);
   }
   SECTION("without") {
@@ -201,7 +194,7 @@ TEST_CASE("Preemption: a failure meanwhile is one, and the warned node goes all 
     j.fails("1", 1, 3);
     j.says("1", WorkersStopped{1, 1001});
     j.says("2", WorkersStopped{1, 1001});
-    CHECK(j.last<JobEnd>("1")->exit_code == 3);
+    CHECK(j.got<JobEnd>("1").exit_code == 3);
   }
 }
 
@@ -211,8 +204,8 @@ TEST_CASE("Preemption: workers that leave unasked have failed") {
   REQUIRE(j.last<StopRound>("2") != nullptr);
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
-  CHECK(j.last<JobEnd>("1")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("failed with exit code 75"));
+  CHECK(j.got<JobEnd>("1").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("1").reason, Contains("failed with exit code 75"));
 }
 
 TEST_CASE("Preemption: an earlier failure that is heard of later leaves the time limit as it is") {
@@ -233,24 +226,22 @@ TEST_CASE("Preemption: an earlier failure that is heard of later leaves the time
   fails_at("2", j.now - 500ms);
   j.says("1", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 124);
+  CHECK(j.got<JobEnd>("1").exit_code == 124);
 }
 
 TEST_CASE("Preemption: a spare that is warned goes, and so does a node before the first round") {
   PreemptedJob j(1, 1);
   j.says("2", Preempted{kNode, "got SIGTERM", 60s});
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
   CHECK(j.last<Preempt>("1") == nullptr);
   Script waiting(2);
   waiting.join("1");
   waiting.says("1", Preempted{kNode, "got SIGTERM", 60s});
-  CHECK(waiting.last<JobEnd>("1")->exit_code == 75);
+  CHECK(waiting.got<JobEnd>("1").exit_code == 75);
   Script limit(2);
   limit.join("1");
   limit.says("1", Preempted{kTimeLimit, "reaches the time limit of 9 s", 9s});
-  CHECK(limit.last<JobEnd>("1")->exit_code == 124);
+  CHECK(limit.got<JobEnd>("1").exit_code == 124);
 }
 
 TEST_CASE("Preemption: a node that is warned between two rounds goes at once") {
@@ -263,7 +254,7 @@ TEST_CASE("Preemption: a node that is warned between two rounds goes at once") {
   j.says("1", Preempted{kNode, "got SIGTERM", 60s});  // the node's workers are being stopped
   j.join("2");
   j.says("1", WorkersStopped{2, 1001});
-  CHECK(j.last<JobEnd>("1")->exit_code == 75);
+  CHECK(j.got<JobEnd>("1").exit_code == 75);
   j.wait_alive(1s);
   CHECK(j.round("2") == 3);
 }
@@ -276,8 +267,7 @@ TEST_CASE("Preemption: of the job's only node") {
   j.says("local", Preempted{kNode, "got SIGUSR1", 60s});
   j.says("local", WorkersLeft{1});
   j.says("local", WorkersStopped{1, 1001, 26});
-  REQUIRE(j.last<JobEnd>("local") != nullptr);
-  CHECK(j.last<JobEnd>("local")->reason ==
+  CHECK(j.got<JobEnd>("local").reason ==
         "preempted at step 26: node 0 (local, 127.0.0.1) got SIGUSR1; it is the job's only node");
 }
 
@@ -294,9 +284,8 @@ TEST_CASE("Preemption: the node that embeds the rendezvous takes the job with it
   j.says("2", WorkersLeft{1});
   j.says("local", WorkersStopped{1, 1001});
   j.says("2", WorkersStopped{1, 1001});
-  REQUIRE(j.last<JobEnd>("2") != nullptr);
-  CHECK(j.last<JobEnd>("2")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("2")->reason, Contains("serves the rendezvous"));
+  CHECK(j.got<JobEnd>("2").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("2").reason, Contains("serves the rendezvous"));
 }
 
 TEST_CASE("Preemption: another node of the machine that has the rendezvous goes alone") {
@@ -327,9 +316,8 @@ TEST_CASE("Preemption: between two rounds the job ends where too few nodes are l
     for (const char* name : {"1", "2"}) j.says(name, WorkersStopped{round, 1001});
   }
   j.says("2", Preempted{kNode, "got SIGTERM", 60s});
-  REQUIRE(j.last<JobEnd>("1") != nullptr);
-  CHECK(j.last<JobEnd>("1")->exit_code == 75);
-  CHECK_THAT(j.last<JobEnd>("1")->reason, Contains("preempted: node 1") && Contains("1 of 2"));
+  CHECK(j.got<JobEnd>("1").exit_code == 75);
+  CHECK_THAT(j.got<JobEnd>("1").reason, Contains("preempted: node 1") && Contains("1 of 2"));
 }
 
 TEST_CASE("Preemption: a warned node that is lost before it left is a lost node") {

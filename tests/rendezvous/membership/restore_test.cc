@@ -36,7 +36,7 @@ TEST_CASE("Restore: a round goes on when its nodes are back, budgets are what th
   j->fails("b", 2, 9);
   for (const char* name : {"a", "b"}) j->says(name, WorkersStopped{2, 1});
   REQUIRE(j->last<JobEnd>("a") != nullptr);
-  CHECK(j->last<JobEnd>("a")->exit_code == 9);
+  CHECK(j->got<JobEnd>("a").exit_code == 9);
 }
 
 TEST_CASE("Restore: a job of one user is no other user's, before and afterwards") {

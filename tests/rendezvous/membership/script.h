@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "common/variant.h"
@@ -146,6 +147,13 @@ class Script {
       if (const auto* match = variants::get_if<Message>(&message)) found = match;
     }
     return found;
+  }
+  // The same, of a kind that it must have got.
+  template <typename Message>
+  const Message& got(const std::string& name) {
+    const Message* found = last<Message>(name);
+    if (found == nullptr) throw std::logic_error("node " + name + " got no such message");
+    return *found;
   }
   std::uint64_t round(const std::string& name) {
     const auto* start = last<StartRound>(name);

@@ -21,10 +21,9 @@ void lose_store(Script& j, const char* name) { j.loses_store(name, "replies are 
 TEST_CASE("StoreLost: the node is told and ends with 75, the round ends as with any lost node") {
   RunningJob j;
   lose_store(j, "b");
-  REQUIRE(j.last<Refused>("b") != nullptr);
-  CHECK(j.last<Refused>("b")->exit_code == 75);
-  CHECK_FALSE(j.last<Refused>("b")->again);
-  CHECK_THAT(j.last<Refused>("b")->message, Contains("replies are not known here"));
+  CHECK(j.got<Refused>("b").exit_code == 75);
+  CHECK_FALSE(j.got<Refused>("b").again);
+  CHECK_THAT(j.got<Refused>("b").message, Contains("replies are not known here"));
   CHECK(j.last<Refused>("a") == nullptr);
   CHECK((j.last<StopRound>("a") != nullptr || j.last<JobEnd>("a") != nullptr));
   CHECK(j.table.status().front().node_losses == 1);
@@ -36,8 +35,7 @@ TEST_CASE("StoreLost: a node whose workers have all succeeded needs no store") {
   lose_store(j, "b");
   CHECK(j.last<Refused>("b") == nullptr);
   j.says("a", WorkersSucceeded{1});
-  REQUIRE(j.last<JobEnd>("b") != nullptr);
-  CHECK(j.last<JobEnd>("b")->exit_code == 0);
+  CHECK(j.got<JobEnd>("b").exit_code == 0);
 }
 
 TEST_CASE("StoreLost: after the job's end the node goes, its verdict stays") {

@@ -69,7 +69,7 @@ TEST_CASE("Surplus: beyond the nodes and spares another program, or user, is ano
   CHECK_THAT(j.refusal(j.late_join("evaluate")), Contains("which runs train; for a new job"));
   CHECK_THAT(j.refusal(j.late_join("train", 65'534)), Contains("which runs train as user 0;"));
   CHECK(j.refusal(j.late_join()) == "taken in");
-  CHECK(j.last<Waiting>("late")->spare);
+  CHECK(j.got<Waiting>("late").spare);
 }
 
 TEST_CASE("Surplus: a spare that was asked for, and who comes in a lost node's place, may differ") {

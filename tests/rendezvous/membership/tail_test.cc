@@ -27,10 +27,9 @@ TEST_CASE("Tail: the agent of a rank's node is asked, and what it says comes bac
   const TailRoute route = j.asks_for_tail(3, 17);
   CHECK(route.connection == j.agents["2"].connection);
   CHECK(j.last<TailWanted>("1") == nullptr);
-  REQUIRE(j.last<TailWanted>("2") != nullptr);
-  CHECK(j.last<TailWanted>("2")->round == 1);
-  CHECK(j.last<TailWanted>("2")->request == 17);
-  CHECK(j.last<TailWanted>("2")->global_rank == 3);
+  CHECK(j.got<TailWanted>("2").round == 1);
+  CHECK(j.got<TailWanted>("2").request == 17);
+  CHECK(j.got<TailWanted>("2").global_rank == 3);
   j.mentions("2", Tail{17, {"step 40", "step 41"}, "a note"});
   REQUIRE(j.tails.size() == 1);
   CHECK(j.tails[0].connection == j.agents["2"].connection);

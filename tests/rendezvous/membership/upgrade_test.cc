@@ -143,9 +143,8 @@ TEST_CASE("Upgrade: an agent of another version is refused by name, on both side
         "the ddprun at 10.0.0.1 speaks version 0 of the control protocol, the rendezvous "
         "versions 1 to 2: install a newer ddprun (agent)";
   }
-  REQUIRE(j.last<Refused>("1") != nullptr);
-  CHECK(j.last<Refused>("1")->message == message);
-  CHECK(j.last<Refused>("1")->exit_code == 2);
+  CHECK(j.got<Refused>("1").message == message);
+  CHECK(j.got<Refused>("1").exit_code == 2);
   CHECK(j.logs.back() == "refused an agent: " + message);
 }
 
@@ -159,8 +158,7 @@ TEST_CASE("Upgrade: a newer agent that speaks our version, too, is taken in with
   text["of a later version"] = "x";
   const AgentEnvelope envelope = decode_agent_message(json::serialize(text));
   j.join("1", variants::get<Join>(envelope.message));
-  REQUIRE(j.last<Welcome>("1") != nullptr);
-  CHECK(j.last<Welcome>("1")->version == kProtocolVersion);
+  CHECK(j.got<Welcome>("1").version == kProtocolVersion);
   CHECK(j.round("1") == 1);
 }
 
@@ -170,8 +168,7 @@ TEST_CASE("Upgrade: an agent of version 1 is taken in with it, and asked for no 
   Join join = j.make_join("1");
   join.version = join.oldest_version = 1;
   j.join("1", join);
-  REQUIRE(j.last<Welcome>("1") != nullptr);
-  CHECK(j.last<Welcome>("1")->version == 1);
+  CHECK(j.got<Welcome>("1").version == 1);
   j.says("1", WorkersRunning{1});
   const TailRoute route = j.asks_for_tail(0, 7);
   CHECK_FALSE(route.connection);
