@@ -270,7 +270,7 @@ sys.exit(round != 2)
 
     def test_workers_share_the_helper_s_memory_until_they_write_to_it(self):
         """Also over a collection of garbage, which would write to all of it."""
-        self.write(self.folder, "large.py", "data = [(i,) for i in range(500_000)]\n")  # 45 MB
+        self.write(self.folder, "large.py", "data = [[i] for i in range(500_000)]\n")  # 65 MB
         script = ("import gc, sys\ngc.collect()\nwith open('/proc/self/smaps_rollup') as file:\n"
                   "    print(*(int(line.split()[1]) for line in file if line.startswith(('Rss', 'Private_Dirty'))))\n")
         resident, own = map(int, self.run_warm(script, module="large").stdout.split())
@@ -335,6 +335,7 @@ sys.exit(round != 2)
                                  PYTHONPATH=self.folder, IMPORTS=self.imports)
             for _ in range(2):
                 self.await_line(process, "runs", stream="stdout")
+            harness.wait_until(lambda: len(self.processes()) == 9, "the next round's warden, workers and who is between wait, too")
             process.send_signal(end)
             self.finish(process)
             harness.wait_until(lambda: not self.processes(), "all processes of the job have ended")

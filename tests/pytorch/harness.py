@@ -21,12 +21,15 @@ def job(name):
     return os.path.join(HERE, "jobs", name + ".py")
 
 
+wanted = {}  # variables of all jobs
+
+
 def environment(**more):
     """This environment without variables that another launcher or a user's configuration may have set."""
     dropped = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "PET_", "SLURM_", "DDPRUN_",
                "OMP_NUM_THREADS", "GLOO_")
     base = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-    return {**base, "PYTHON_EXEC": sys.executable, "XDG_CONFIG_HOME": "/nonexistent", **more}
+    return {**base, "PYTHON_EXEC": sys.executable, "XDG_CONFIG_HOME": "/nonexistent", **wanted, **more}
 
 
 def require_torch():
@@ -87,5 +90,9 @@ def scratch():
 
 
 def main():
+    """With the argument --warm workers have PyTorch's modules when they begin (docs/warm.md)."""
     require_torch()
+    if "--warm" in sys.argv:
+        sys.argv.remove("--warm")
+        wanted["DDPRUN_PRELOAD"] = "torch.distributed"
     runner.main()
