@@ -16,14 +16,8 @@ sys.path.insert(0, os.path.join(ROOT, "tests/support"))
 
 
 class Missing(Exception):
-    """A program that a row needs is not here; the text says which and how to get it."""
-
-
-class Skipped(Missing):
-    """The machine hasn't what a row is about; no fault of anybody's."""
-
-    def __str__(self):
-        return f"skipped: {super().__str__()}"
+    """A program that a row needs is not here; the text says which and how to get it. A text that begins with
+    "skipped: ": the machine hasn't what the row is about, which is nobody's fault."""
 
 
 def program(name, hint="cmake --preset release && cmake --build build/release"):

@@ -74,11 +74,7 @@ void read_field(const std::string& list, const char*, std::vector<std::string>& 
 void read_field(const std::string& all, const char* key, std::vector<EpochResult>& epochs) {
   std::string_view text = all;
   std::vector<std::string_view> words;
-  while (!text.empty()) {
-    const std::size_t end = text.find_first_of(" \n");
-    words.push_back(text.substr(0, end));
-    text.remove_prefix(end == text.npos ? text.size() : end + 1);
-  }
+  while (!text.empty()) words.push_back(take_until(text, " \n"));
   if (words.size() % kNumbersPerEpoch != 0) {
     throw Error(ErrorCode::kProtocol, "its epochs are no list of six numbers each");
   }
@@ -180,46 +176,37 @@ RunIdentity identity_of(const Options& options, const DataSet& data) {
 }
 
 std::string first_difference(const RunIdentity& there, const RunIdentity& here) {
-  const auto differ = [](const char* what, const auto& a, const auto& b) {
-    return concat(what, " is ", number_text(a), " there, ", number_text(b), " here");
+  std::string found;
+  const auto compare = [&](const char* what, auto field) {
+    if (!found.empty() || there.*field == here.*field) return;
+    const auto shown = [](const std::string& text) {
+      return text.empty() ? "none" : one_line(text);
+    };
+    found = concat(what, " is ", shown(field_text(there.*field)), " there, ",
+                   shown(field_text(here.*field)), " here");
   };
-  const auto or_none = [](const std::string& list) { return list.empty() ? "none" : list; };
-  if (there.batch_size != here.batch_size) {
-    return differ("--batch-size", there.batch_size, here.batch_size);
+  compare("--batch-size", &RunIdentity::batch_size);
+  compare("--accumulate", &RunIdentity::accumulate);
+  compare("--uneven-inputs", &RunIdentity::uneven_inputs);
+  if (found.empty() && there.optimizer != here.optimizer) {
+    found = optimizer_difference(there.optimizer, here.optimizer);
   }
-  if (there.accumulate != here.accumulate) {
-    return differ("--accumulate", there.accumulate, here.accumulate);
+  compare("--lr", &RunIdentity::lr);
+  compare("--gamma", &RunIdentity::gamma);
+  compare("--compress", &RunIdentity::compress);
+  compare("--ignore-parameters", &RunIdentity::ignore_parameters);
+  const bool both_know = there.batch_norm >= 0 && here.batch_norm >= 0;
+  if (found.empty() && both_know && there.batch_norm != here.batch_norm) {
+    found = there.batch_norm ? "--batch-norm is set there, not here"
+                             : "--batch-norm is set here, not there";
   }
-  if (there.uneven_inputs != here.uneven_inputs) {
-    return concat("--uneven-inputs is ", one_line(there.uneven_inputs), " there, ",
-                  here.uneven_inputs, " here");
+  compare("what makes ranks step alone", &RunIdentity::local_steps);
+  compare("--seed", &RunIdentity::seed);
+  compare("the number of training images", &RunIdentity::num_images);
+  if (found.empty() && there.image_checksum != here.image_checksum) {
+    found = "the training images are others";
   }
-  if (there.optimizer != here.optimizer) {
-    return optimizer_difference(there.optimizer, here.optimizer);
-  }
-  if (there.lr != here.lr) return differ("--lr", there.lr, here.lr);
-  if (there.gamma != here.gamma) return differ("--gamma", there.gamma, here.gamma);
-  if (there.compress != here.compress) {
-    return concat("--compress is ", there.compress, " there, ", here.compress, " here");
-  }
-  if (there.ignore_parameters != here.ignore_parameters) {
-    return concat("--ignore-parameters is ", one_line(or_none(there.ignore_parameters)), " there, ",
-                  or_none(here.ignore_parameters), " here");
-  }
-  if (there.batch_norm >= 0 && here.batch_norm >= 0 && there.batch_norm != here.batch_norm) {
-    return there.batch_norm ? "--batch-norm is set there, not here"
-                            : "--batch-norm is set here, not there";
-  }
-  if (there.local_steps != here.local_steps) {
-    return concat("what makes ranks step alone is ", one_line(or_none(there.local_steps)),
-                  " there, ", or_none(here.local_steps), " here");
-  }
-  if (there.seed != here.seed) return differ("--seed", there.seed, here.seed);
-  if (there.num_images != here.num_images) {
-    return differ("the number of training images", there.num_images, here.num_images);
-  }
-  if (there.image_checksum != here.image_checksum) return "the training images are others";
-  return "";
+  return found;
 }
 
 Metadata to_metadata(const TrainingState& state) {

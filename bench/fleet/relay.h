@@ -23,7 +23,6 @@ class Relay {
 
   Endpoint endpoint() const;
   void hold(bool up, bool down);
-  void let_through() { hold(false, false); }
 
  private:
   class Pair;

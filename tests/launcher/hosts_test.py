@@ -64,8 +64,8 @@ class HostsCase(harness.Case):
         return self.start(f"--hosts={hosts}", "--ssh=" + " ".join(self.keys.ssh_words(config)), *args,
                           host=self.hosts[on], preexec_fn=os.setpgrp, **more)
 
-    def outcome(self, hosts, *args, timeout=harness.TIMEOUT, **more):
-        return self.finish(self.launch(hosts, *args, **more), timeout)
+    def outcome(self, hosts, *args, timeout=harness.TIMEOUT, code=None, **more):
+        return self.finish(self.launch(hosts, *args, **more), timeout, code)
 
     def jobs_processes(self, host):
         """The processes that run there beside the listening sshd."""
@@ -92,8 +92,7 @@ class HostsCase(harness.Case):
 
 class Jobs(HostsCase):
     def test_ranks_follow_the_list_and_the_first_host_serves(self):
-        done = self.outcome("node[2,0,1]:2", "sh", "-c", harness.SHOW)
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.outcome("node[2,0,1]:2", "sh", "-c", harness.SHOW, code=0)
         workers = harness.parse_shown(done.stdout)
         self.assertEqual([w["rank"] for w in workers], [str(r) for r in range(6)], done.text)
         addresses = [self.hosts[i].address for i in (2, 0, 1)]
@@ -143,8 +142,7 @@ class Jobs(HostsCase):
     def test_one_result_and_one_report(self):
         own = os.path.join(self.scratch(), "own.json")
         done = self.outcome("node[0-2]", "--max-restarts=1", "sh", "-c", '[ $RANK = 2 ] && exit 7; exec sleep 600',
-                            TORCHELASTIC_ERROR_FILE=own)
-        self.assertEqual(done.returncode, 7, done.text)
+                            TORCHELASTIC_ERROR_FILE=own, code=7)
         with open(own, encoding="utf-8") as f:
             self.assertRegex(f.read(), r'the first failure was rank 2.*"errorCode": ?"?7')
         self.assertEqual(done.stderr.count("sh FAILED: the first failure was rank 2"), 1, done.text)
@@ -176,8 +174,7 @@ class Failures(HostsCase):
                    f"Host node2\n  IdentityFile {self.keys.path('stranger_key')}\nHost !node2 *\n"
                    f"  IdentityFile {self.keys.path('user_key')}\nHost *\n  Port {PORT}\n  IdentitiesOnly yes\n"
                    f"  UserKnownHostsFile {self.keys.path('known_hosts')}\n  IdentityAgent none\n")
-        done = self.outcome("node[0-2]", "sleep", "600", config="wrong_key")
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.outcome("node[0-2]", "sleep", "600", config="wrong_key", code=2)
         self.assertRegex(done.stderr, r"node2: ssh ended with 255: .*Permission denied")
         self.await_quiet()
 
@@ -187,15 +184,13 @@ class Failures(HostsCase):
         self.write(self.keys.directory, "other_hosts", f"* {other}\n")
         self.keys.client_config(f"Host *\n  Port {PORT}\n  UserKnownHostsFile {self.keys.path('other_hosts')}\n",
                                 name="unknown")
-        done = self.outcome("node1", "true", config="unknown")
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.outcome("node1", "true", config="unknown", code=2)
         self.assertIn("node1: ssh ended with 255: Host key verification failed.", done.stderr)
 
     def test_a_host_that_is_down_is_named(self):
         self.hosts[2].kill()
         own = os.path.join(self.scratch(), "own.json")
-        done = self.outcome("node[0-2]", "sleep", "600", TORCHELASTIC_ERROR_FILE=own)
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.outcome("node[0-2]", "sleep", "600", TORCHELASTIC_ERROR_FILE=own, code=75)
         self.assertRegex(done.stderr, r"node2: ssh ended with 255: .*Connection refused")
         with open(own, encoding="utf-8") as f:
             self.assertIn("node2: ssh ended with 255", f.read())
@@ -203,8 +198,7 @@ class Failures(HostsCase):
 
     def test_a_host_that_is_silent_is_given_up_in_time(self):
         self.hosts[2].cut()
-        done = self.outcome("node[0-2]", "--ssh-timeout=2", "sleep", "600")
-        self.assertEqual(done.returncode, 75, done.text)
+        done = self.outcome("node[0-2]", "--ssh-timeout=2", "sleep", "600", code=75)
         self.assertIn("node2: no answer within 2 s (--ssh-timeout)", done.stderr)
         self.await_quiet(self.hosts[0], self.hosts[1])
 
@@ -220,8 +214,7 @@ class Failures(HostsCase):
         self.assertEqual([w["world"] for w in workers], ["2", "2"], done.text)
 
     def test_no_ddprun_there(self):
-        done = self.outcome("node1", "--remote-ddprun=/no/where/dd'run", "true")
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.outcome("node1", "--remote-ddprun=/no/where/dd'run", "true", code=2)
         self.assertIn("node1: no ddprun at /no/where/dd'run there", done.stderr)
         self.assertIn("--remote-ddprun", done.stderr)
 
@@ -236,8 +229,7 @@ class Failures(HostsCase):
         self.assertIn("a: refuses ended with 1: This account is not available.", done.stderr)
 
     def test_a_program_or_directory_that_is_missing_on_one_host_ends_all_at_once(self):
-        done = self.outcome("node[0-1]", "no-such-program")
-        self.assertEqual(done.returncode, 2, done.text)
+        done = self.outcome("node[0-1]", "no-such-program", code=2)
         self.assertRegex(done.stderr, r"ddprun: node[01]: .*no-such-program")
         self.await_quiet()
 
@@ -396,8 +388,7 @@ class StandardInput(HostsCase):
             self.assertEqual(set(done.stdout.splitlines()), {f"[{r}] " + "typed" * (r == rank) for r in range(4)}, done.text)
 
     def test_a_rank_that_is_not_there_is_told(self):
-        done = self.outcome("node[0,1]", "--stdin-rank=2", "true")
-        self.assertEqual(done.returncode, 0, done.text)
+        done = self.outcome("node[0,1]", "--stdin-rank=2", "true", code=0)
         self.assertEqual(done.stderr.count("--stdin-rank=2: there is no rank 2, the last one is 1; no rank has stdin"), 1, done.text)
 
     def test_without_one_it_is_empty(self):
