@@ -9,6 +9,12 @@
 #
 # The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
 # When a round has begun, such copies are made for the next one.
+import sys
+
+HAS_FIRST_PATH = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
+if HAS_FIRST_PATH:
+    del sys.path[0]  # the working directory, in which another user may have put a module
+
 import array
 import builtins
 import ctypes
@@ -25,7 +31,6 @@ import signal
 import socket
 import stat
 import struct
-import sys
 import sysconfig
 import time
 
@@ -318,8 +323,8 @@ class Helper:
         self.folder = os.getcwd()
         if sys.implementation.name != "cpython" or not hasattr(os, "pidfd_open"):
             raise Cold("it needs CPython 3.9 or later")
-        if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
-            sys.path[0] = self.options["path"]
+        if HAS_FIRST_PATH:
+            sys.path.insert(0, self.options["path"])
         self.notes = Notes(self.options) if self.options["auto"] else None
         self.names = self.notes.load() if self.notes else []
         self.is_noted = bool(self.names)

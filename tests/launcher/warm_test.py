@@ -210,6 +210,15 @@ class Warm(harness.Case):
             done = self.ddprun("--standalone", *preload, "--no-python", PYTHON, "script.py", cwd=self.folder)
             self.assertEqual(done.stdout, "True ['script.py']\n", done.text)
 
+    def test_no_file_of_the_working_directory_is_run(self):
+        """Another user may have put it there."""
+        path = self.write(self.folder, "script.py", "import sys\nprint('warm', 'colorsys' in sys.modules)\n")
+        planted = self.scratch()
+        for name in ("hashlib", "ctypes", "array", "colorsys"):
+            self.write(planted, name + ".py", f"raise SystemExit({name!r})\n")
+        done = self.ddprun("--standalone", "--preload=colorsys", "--no-python", PYTHON, path, cwd=planted)
+        self.assertEqual(done.stdout, "warm True\n", done.text)
+
     def test_a_module_whose_file_has_changed_is_imported_anew(self):
         script = ("import os, sys\nround = os.environ['TORCHELASTIC_RESTART_COUNT']\nprint('there', 'warm_probe' in sys.modules)\n"
                   "if round == '0':\n    os.utime(os.path.join(os.path.dirname(__file__), 'warm_probe.py'), ns=(1, 1))\n"
