@@ -35,10 +35,4 @@ void when_readable(boost::asio::posix::stream_descriptor& descriptor, Then then)
                         unless_cancelled(std::move(then)));
 }
 
-template <typename Then>
-void when_writable(boost::asio::posix::stream_descriptor& descriptor, Then then) {
-  descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                        unless_cancelled(std::move(then)));
-}
-
 }  // namespace ddprun
