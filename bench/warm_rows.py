@@ -11,7 +11,7 @@ from measure import program, torchrun
 from row import OURS, Goal, Row
 
 WORKER, FRAMEWORKS = (os.path.join(measure.HERE, name) for name in ("warm_worker.py", "warm_frameworks.py"))
-TRIES = 10
+TRIES = 3
 PRELOAD = ["--preload=torch,torch._dynamo,torch.distributed.fsdp,torch.nn.parallel.distributed"]
 CRASH = ["--nproc_per_node=2", "--max-restarts=1"]
 PORT = 29400
