@@ -98,6 +98,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
   // Closes the connection: nobody owns it any more when its operations have ended.
   void end() {
     timer_.cancel();
+    exchange_.wire.close();
     for (auto* frames : {&browser_, &rendezvous_}) {
       if (*frames) (*frames)->close();
     }

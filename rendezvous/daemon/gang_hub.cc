@@ -102,9 +102,6 @@ std::string GangHub::trouble_of(const gangs::NodeHello& hello) const {
     return gangs::is_gang_name(part.gang) && part.slots >= 0 && part.slots <= gangs::kMaxSlots;
   });
   if (!are_gangs || hello.gangs.size() > gangs::kMaxGangsOfNode) return "its gangs are none";
-  if (queue_.nodes().size() >= options_.max_nodes) {
-    return concat("there are ", options_.max_nodes, " standing agents already");
-  }
   return {};
 }
 
@@ -117,6 +114,10 @@ void GangHub::take_hello(ConnectionId id, const gangs::NodeHello& hello) {
     return refuse(
         id, concat("it is no process of ", hello.user, " (uid ", hello.uid,
                    ") on this machine: without a token an agent has to be", user_namespace_hint()));
+  }
+  const bool is_known = queue_.nodes().contains({hello.node, *owner});
+  if (!is_known && queue_.nodes().size() >= options_.max_nodes) {
+    return refuse(id, concat("there are ", options_.max_nodes, " standing agents already"));
   }
   agent.is_in = true;
   watch(id);

@@ -53,10 +53,11 @@ bool read_places(std::string_view text, std::vector<OutputPlace>& places) {
     if (parts.size() != 3 || !is_gang_name(parts[0]) || places.size() == kMaxAskedNodes) {
       return false;
     }
-    const auto out = parsed_number<std::uint64_t>(parts[1]);
-    const auto err = parsed_number<std::uint64_t>(parts[2]);
-    if (!out || !err) return false;
-    places.push_back({std::string(parts[0]), *out, *err});
+    const auto out = parsed_number<std::int64_t>(parts[1]);  // as an agent reads it
+    const auto err = parsed_number<std::int64_t>(parts[2]);
+    if (!out || !err || *out < 0 || *err < 0) return false;
+    places.push_back({std::string(parts[0]), static_cast<std::uint64_t>(*out),
+                      static_cast<std::uint64_t>(*err)});
   }
   return true;
 }
@@ -93,12 +94,12 @@ GangNews news_of(const GangQueue& queue, const GangQueue::Gang& gang) {
   return news;
 }
 
-boost::json::object node_object(const GangQueue& queue, const GangQueue::Node& node) {
+boost::json::object node_object(const GangQueue::Node& node, std::int64_t used) {
   boost::json::object object;
   object["node"] = node.name;
   object["user"] = node.user;
   object["slots"] = node.slots;
-  object["used"] = queue.used_slots(node.name);
+  object["used"] = used;
   object["is_away"] = !node.connection;
   object["address"] = node.address;
   object["version"] = membership::clean_utf8(node.version, kMaxNameBytes);
@@ -220,7 +221,10 @@ std::string gang_page(const GangQueue& queue, const GangQueue::Gang& gang) {
 std::string gangs_page(const GangQueue& queue) {
   boost::json::array gangs, nodes;
   for (const auto& [number, gang] : queue.gangs()) gangs.push_back(json_of(news_of(queue, gang)));
-  for (const auto& [key, node] : queue.nodes()) nodes.push_back(node_object(queue, node));
+  const std::map<std::string, std::int64_t> used = queue.used_slots();
+  for (const auto& [key, node] : queue.nodes()) {
+    nodes.push_back(node_object(node, used.at(node.name)));
+  }
   boost::json::object page;
   page["gangs"] = std::move(gangs);
   page["nodes"] = std::move(nodes);

@@ -99,8 +99,8 @@ GangPart* GangQueue::part_at(Gang& gang, const Node& node) {
   return nullptr;
 }
 
-std::int64_t GangQueue::used_slots(const std::string& name) const {
-  return GangPlacing(nodes_, gangs_).used_slots(name);
+std::map<std::string, std::int64_t> GangQueue::used_slots() const {
+  return GangPlacing(nodes_, gangs_).used_slots();
 }
 
 std::size_t GangQueue::num_before(const Gang& gang) const {
@@ -594,17 +594,17 @@ void GangQueue::restore_gang(std::uint64_t number, const std::string* spec,
 // ---- placing ----
 
 // An agent is believed what it says of its own slots, no more.
-std::int64_t GangPlacing::used_slots(const std::string& name) const {
-  std::int64_t used = 0;
-  for (auto node = nodes_.lower_bound({name, ""}); node != nodes_.end(); ++node) {
-    if (node->first.first != name) break;
+const GangPlacing::Slots& GangPlacing::used_slots() {
+  if (used_) return *used_;
+  Slots& used = used_.emplace();
+  for (const auto& [key, node] : nodes_) {
     std::int64_t strays = 0;
-    for (const auto& [gang, slots] : node->second.strays) strays += slots;
-    used += std::min<std::int64_t>(strays, node->second.slots);
+    for (const auto& [gang, slots] : node.strays) strays += slots;
+    used[node.name] += std::min<std::int64_t>(strays, node.slots);
   }
   for (const auto& [number, gang] : gangs_) {
     for (const GangPart& part : gang.state.parts) {
-      if (part.node == name && !part.is_over()) used += part.slots;
+      if (!part.is_over()) used[part.node] += part.slots;
     }
   }
   return used;
@@ -618,9 +618,9 @@ std::vector<const GangPlacing::Node*> GangPlacing::fitting(const GangState& gang
   return found;
 }
 
-bool GangPlacing::has_room(const Node& node, const GangState& gang) const {
+bool GangPlacing::has_room(const Node& node, const GangState& gang) {
   if (!node.connection) return false;
-  const std::int64_t used = used_slots(node.name);
+  const std::int64_t used = used_slots().at(node.name);
   return gang.slots == 0 ? used == 0 : node.slots - used >= gang.slots;
 }
 
@@ -637,6 +637,7 @@ std::optional<std::vector<const GangPlacing::Node*>> GangPlacing::place(const Ga
     return std::nullopt;
   }
   ready.resize(std::min(ready.size(), static_cast<std::size_t>(gang.max_nodes)));
+  for (const Node* node : ready) (*used_)[node->name] += gang.slots == 0 ? node->slots : gang.slots;
   return ready;
 }
 

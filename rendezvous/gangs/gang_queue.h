@@ -118,8 +118,8 @@ class GangQueue {
   const std::map<NodeKey, Node>& nodes() const { return nodes_; }
   const Gang* find(std::string_view id) const;
   const Node* node_of(ConnectionId connection) const;
-  // Slots that gangs of all users take on the node of this name.
-  std::int64_t used_slots(const std::string& name) const;
+  // Slots that gangs of all users take, by the names of nodes.
+  std::map<std::string, std::int64_t> used_slots() const;
   // Queued gangs that came before it.
   std::size_t num_before(const Gang& gang) const;
   // The reason why a queued gang waits, for people.
@@ -168,13 +168,15 @@ class GangPlacing {
  public:
   using Node = GangQueue::Node;
 
-  // Both outlive it, and may change meanwhile: what begins takes its slots at once.
+  using Slots = std::map<std::string, std::int64_t>;  // by the names of nodes
+
+  // Both outlive it. They change meanwhile only in that gangs begin where place() says.
   GangPlacing(const std::map<GangQueue::NodeKey, Node>& nodes,
               const std::map<std::uint64_t, GangQueue::Gang>& gangs)
       : nodes_(nodes), gangs_(gangs) {}
 
-  // Taken of a node, by its name: by gangs of all users, and by what runs there and shall not.
-  std::int64_t used_slots(const std::string& name) const;
+  // Taken of all nodes: by gangs of all users, and by what runs there and shall not.
+  const Slots& used_slots();
 
   // The fitting nodes, by name; those that are away, too.
   std::vector<const Node*> fitting(const GangState& gang) const;
@@ -185,10 +187,12 @@ class GangPlacing {
   std::optional<std::vector<const Node*>> place(const GangState& gang);
 
  private:
-  bool has_room(const Node& node, const GangState& gang) const;
+  bool has_room(const Node& node, const GangState& gang);
 
   const std::map<GangQueue::NodeKey, Node>& nodes_;
   const std::map<std::uint64_t, GangQueue::Gang>& gangs_;
+  std::optional<Slots>
+      used_;  // once it was asked for: to count them takes a walk through all parts
   std::set<std::string> held_;  // names of nodes
 };
 

@@ -755,6 +755,8 @@ class Strangers(StandingCase):
         job = self.submit(*SH, script)
         self.assertEqual(job.stdout.readline(), "held runs\n")
         gang, = json.loads(self.request("GET", "/v1/gangs", None)[1])["gangs"]
+        for place in ("-1", str(2**63)):  # an agent couldn't read these
+            self.assertEqual(self.request("GET", f"/v1/gangs/{gang['id']}/logs?from=n1:{place}:0", None)[0], 404)
         with contextlib.closing(http.client.HTTPConnection(self.endpoint, timeout=20)) as asked:
             asked.request("GET", f"/v1/gangs/{gang['id']}/logs?from=n1:10:0&seen={gang['changes']}&wait_ms=5000")
             for _ in range(20):  # after these n1 must have been asked
@@ -768,6 +770,29 @@ class Strangers(StandingCase):
         self.assertEqual(base64.b64decode(output["out"]), b"held is done\n")
         done = self.finish(job)
         self.assertEqual((done.returncode, done.stdout), (0, "held is done\n"), done.text)
+
+    def test_a_known_agent_comes_back_where_no_place_is_left(self):
+        self.flags = []
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        self.queue()
+
+        def agent(node):
+            agent = raw_agent.RawAgent(self.endpoint, path="/v1/node")
+            self.addCleanup(agent.socket.close)
+            agent.tell({"type": "hello", "protocol": 1, "version": "1", "instance": "%032x" % 7, "node": node, "slots": 1,
+                        "user": getpass.getuser(), "uid": os.getuid(), "gangs": []})
+            return agent
+
+        first = agent("n0")
+        first.message("welcome")
+        for number in range(1, 1024):
+            agent(f"n{number}").message("welcome")
+        first.socket.close()
+        agent("n0").message("welcome")
+        self.assertIn("1024 standing agents", agent("new").message("refused")["reason"])
 
     def test_an_agent_takes_its_own_user_s_gangs_alone(self):
         self.flags = []

@@ -81,6 +81,8 @@ class StatusPage(harness.Case):
 
         idle = [socket.create_connection((host, int(own))) for _ in range(70)]  # idle connections keep nobody out
         self.assertEqual(answer("/"), 403)
+        idle[0].settimeout(harness.TIMEOUT)
+        self.assertEqual(idle[0].recv(1), b"")  # the oldest ones are closed
         self.assertEqual(answer(path, Host="evil.example"), 403)
         page = self.browser.page()
         page.open(address)

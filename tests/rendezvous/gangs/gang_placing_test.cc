@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/text.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::gangs {
@@ -49,9 +50,33 @@ struct PlacingWorld {
 TEST_CASE("GangPlacing: the first nodes by name, as many as there are up to the most") {
   PlacingWorld world;
   for (const char* name : {"n3", "n1", "n2"}) world.node(name, 4);
+  const auto placed = [&](const GangState& gang) {
+    return names_of(*GangPlacing(world.nodes, world.gangs).place(gang));
+  };
+  CHECK(placed(PlacingWorld::wants(1, 2, 4)) == Names{"n1", "n2"});
+  CHECK(placed(PlacingWorld::wants(1, 9, 0)) == Names{"n1", "n2", "n3"});
+}
+
+TEST_CASE("GangPlacing: who gets slots takes them, also before it begins") {
+  PlacingWorld world;
+  for (const char* name : {"n1", "n2"}) world.node(name, 4);
   GangPlacing placing(world.nodes, world.gangs);
-  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 2, 4))) == Names{"n1", "n2"});
-  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 9, 0))) == Names{"n1", "n2", "n3"});
+  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 1, 3))) == Names{"n1"});
+  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 2, 1))) == Names{"n1", "n2"});
+  CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 0)));
+}
+
+// With a walk through all parts for each node of each gang this takes minutes.
+TEST_CASE("GangPlacing: the parts of all gangs are gone through once for all gangs that wait") {
+  PlacingWorld world;
+  for (int node = 0; node < 1'000; ++node) {
+    world.node(concat("n", node), 1'000);
+    for (int gang = 0; gang < 100; ++gang) world.runs(concat("n", node), 1);
+  }
+  GangPlacing placing(world.nodes, world.gangs);
+  for (int gang = 0; gang < 100; ++gang) {
+    CHECK(placing.place(PlacingWorld::wants(1'000, 1'000, 1)));
+  }
 }
 
 TEST_CASE("GangPlacing: what is fitting is of its owner and large enough, away or in use") {
@@ -75,7 +100,7 @@ TEST_CASE("GangPlacing: slots in use are those of all users, of parts not over a
   world.gangs.at(2).state.parts[0].phase = PartPhase::kEnded;
   world.nodes.at({"n1", "bob"}).strays["stray"] = 3;
   GangPlacing placing(world.nodes, world.gangs);
-  CHECK(placing.used_slots("n1") == 5);
+  CHECK(placing.used_slots().at("n1") == 5);
   CHECK(placing.place(PlacingWorld::wants(1, 1, 3)));
   CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 4)));
 }
@@ -88,7 +113,7 @@ TEST_CASE("GangPlacing: an agent's strays take no more than its slots, whatever 
     world.nodes.at({"n1", "bob"}).strays[std::to_string(i)] = kMaxSlots;
   }
   GangPlacing placing(world.nodes, world.gangs);
-  CHECK(placing.used_slots("n1") == 8);
+  CHECK(placing.used_slots().at("n1") == 8);
   CHECK(placing.place(PlacingWorld::wants(1, 1, 8)));
 }
 

@@ -33,7 +33,7 @@ TEST_CASE("GangQueue: slots are counted, and free when the agent says so") {
   script.submit("b", 1, "2");
   CHECK(script.state("a") == "running on n1");
   CHECK(script.state("b") == "queued");
-  CHECK(script.queue.used_slots("n1") == 3);
+  CHECK(script.queue.used_slots().at("n1") == 3);
   script.cancel("a");
   CHECK(script.state("b") == "queued");  // a is stopping, and has its slots meanwhile
   script.ended("n1", "a", 143);
@@ -92,7 +92,7 @@ TEST_CASE("GangQueue: whole nodes, and as many nodes as are free up to the most"
   script.submit("one", 1, "1");  // this gang runs on n1
   script.submit("whole", 1, "gpu", 4);
   CHECK(script.state("whole") == "running on n2 n3");
-  CHECK(script.queue.used_slots("n2") == 8);
+  CHECK(script.queue.used_slots().at("n2") == 8);
   CHECK(script.told().back() == "n3: start whole 1:2xgpu");
 }
 
