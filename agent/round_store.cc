@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/peer_user.h"
+#include "common/port_holder.h"
 #include "common/socket.h"
 
 namespace ddprun::agent {
@@ -23,10 +24,10 @@ UniqueFd duplicate(const UniqueFd& fd) {
 
 UniqueFd listen_anywhere(std::uint16_t port) {
   try {
-    return listen_on(resolve({.host = "::", .port = port}).front());  // IPv4 too
+    return listen_or_name_holder(resolve({.host = "::", .port = port}).front());  // IPv4 too
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kSystem) throw;  // no IPv6 here
-    return listen_on(resolve({.host = "0.0.0.0", .port = port}).front());
+    return listen_or_name_holder(resolve({.host = "0.0.0.0", .port = port}).front());
   }
 }
 
@@ -59,8 +60,9 @@ std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
     listener_ = duplicate(fixed_listener_);
     return port;
   }
-  listener_ = address.empty() ? listen_anywhere(port)
-                              : listen_on(resolve({.host = address, .port = port}).front());
+  listener_ = address.empty()
+                  ? listen_anywhere(port)
+                  : listen_or_name_holder(resolve({.host = address, .port = port}).front());
   if (port != 0) {
     fixed_listener_ = duplicate(listener_);
     fixed_port_ = port;

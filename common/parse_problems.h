@@ -16,7 +16,10 @@ std::string unexpected_text(const App& app, const std::string& word) {
   std::vector<std::string> known;
   if (word.starts_with('-')) {
     const std::string flag = word.substr(0, word.find('='));
-    for (const auto* option : app.get_options()) known.push_back(option->get_name());
+    for (const auto* option : app.get_options()) {
+      known.push_back(option->get_name());
+      if (known.back() == flag) return flag + " comes after the command";
+    }
     return "unknown flag " + shown_word(flag) + did_you_mean(flag, known);
   }
   for (const auto* command : app.get_subcommands({})) known.push_back(command->get_name());
@@ -35,6 +38,10 @@ std::vector<std::string> parse_problems(const App& app, const Error& error, cons
   std::vector<std::string> problems;
   std::vector<std::string> words = app.remaining(true);
   std::erase(words, "--");  // CLI11's mark
+  const bool has_no_command = &parsed == &app && !app.get_subcommands({}).empty();
+  if (has_no_command && !words.empty() && !words.front().starts_with('-')) {
+    return {unexpected_text(app, words.front())};  // flags are another command's
+  }
   for (const std::string& word : words) {
     if (word.starts_with('-')) problems.push_back(unexpected_text(parsed, word));
   }

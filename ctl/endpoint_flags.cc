@@ -201,9 +201,11 @@ std::string EndpointFlags::fetch_of_this_host(pages::FetchOptions options,
     return pages::fetch_from_leader(options, endpoints);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
-    throw Error(error.code(),
-                concat(error.what(), ". Where is the rendezvous? --rdzv-endpoint, ",
-                       env::kRdzvEndpoint, " or rdzv_endpoint in ddprun.toml says it"));
+    throw Error(
+        error.code(),
+        concat(error.what(), ". Where is the rendezvous? --rdzv-endpoint, ", env::kRdzvEndpoint,
+               " or rdzv_endpoint in ddprun.toml says it. A job of --standalone is at a port "
+               "that nobody knows: start it with --rdzv-endpoint=localhost:29400 instead"));
   }
 }
 

@@ -185,7 +185,8 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     } else if (failure->last_lines.empty()) {
       line("output", "none that ddprun saw");
     } else {
-      line("output", "its last " + std::to_string(failure->last_lines.size()) + " line(s):");
+      const std::size_t count = failure->last_lines.size();
+      line("output", count == 1 ? "its last line:" : concat("its last ", count, " lines:"));
       for (const std::string& output : failure->last_lines)
         text += "    | " + with_tabs(output) + "\n";
     }

@@ -91,8 +91,10 @@ class JobPanel {
 
   Lines live(NodeOrder order, std::size_t cell_rows, std::size_t rows) {
     const std::string waits = waits_text(job_);
-    add_text(waits.empty() ? kGood : kWarn, 3,
-             waits.empty() ? "all is in order: nobody is waited for" : waits);
+    if (!waits.empty() || !hangs()) {
+      add_text(waits.empty() ? kGood : kWarn, 3,
+               waits.empty() ? "all is in order: nobody is waited for" : waits);
+    }
     add_text(kBad, 4, text(said_, "reason"));
     add_hang();
     add_figures();
@@ -137,12 +139,14 @@ class JobPanel {
     if (!line.empty()) add(line);
   }
 
+  bool hangs() const {
+    return !at(said_, "hang").is_null() && whole(said_, "hang", "round") == whole(said_, "round");
+  }
+
   void add_hang() {
-    if (at(said_, "hang").is_null() || whole(said_, "hang", "round") != whole(said_, "round")) {
-      return;
-    }
+    if (!hangs()) return;
     constexpr std::size_t kMost = 8;
-    add_text(kBad, 4, "HANG: " + text(said_, "hang", "text"));
+    add_text(kBad, 4, text(said_, "hang", "text"));
     const Lines ranks = texts(said_, "hang", "lines");
     for (std::size_t i = 0; i < std::min(kMost, ranks.size()); ++i) {
       add_text(kPlain, 2, "  " + ranks[i]);

@@ -199,7 +199,8 @@ std::vector<Option> progress_options() {
   return {
       {"hang-timeout", "TIME|KEY=TIME,…", "",
        "no progress for so long is a hang: of steps, or for each of startup, first, step, "
-       "checkpoint, teardown, foreign; 30s, 10m, 2h (default: learnt from the first steps)",
+       "checkpoint, teardown, foreign (programs that tell no steps, as a plain PyTorch script); "
+       "30s, 10m, 2h (default: learnt from the first steps)",
        kHangs, parsed_to(&C::hang_limits, parse_hang_timeout)},
       {"hang-action", "restart|report|off", "",
        "what is done about it (default: restart where workers report their steps, else report)",

@@ -149,7 +149,9 @@ std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& fa
   } else if (restarts_left) {
     reason += "; a restart doesn't mend that";
   } else if (job.settings.max_restarts > 0) {
-    reason += concat("; all ", job.settings.max_restarts, " restarts are used up");
+    reason += job.settings.max_restarts == 1
+                  ? "; its one restart is used up"
+                  : concat("; all ", job.settings.max_restarts, " restarts are used up");
   }
   JobEnd end = end_of(job, code, std::move(reason));
   if (names_a_rank(failure)) end.first_failure = failure;

@@ -65,7 +65,9 @@ TEST_CASE("round store: a port in use is an error that names it", "[net]") {
   const UniqueFd foreign = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
   const std::uint16_t port = local_address(foreign.get()).port();
   RoundStore store(io);
-  CHECK_THROWS_WITH(store.bind("127.0.0.1", port), Contains(std::to_string(port)));
+  CHECK_THROWS_WITH(
+      store.bind("127.0.0.1", port),
+      Contains(std::to_string(port)) && Contains(", pid " + std::to_string(::getpid())));
 }
 
 TEST_CASE("round store: out of descriptors is said when it is bound, never when it is served",

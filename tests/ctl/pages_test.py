@@ -307,6 +307,8 @@ class Pages(harness.Case):
 
     def test_a_word_that_is_mistyped_gets_a_suggestion(self):
         for words, line in (("staus", "unknown command staus (did you mean status?) (see ddprunctl --help)"),
+                            ("staus --json", "unknown command staus (did you mean status?) (see ddprunctl --help)"),
+                            ("--json status", "--json comes after the command (see ddprunctl status --help)"),
                             ("status --jsn", "unknown flag --jsn (did you mean --json?) (see ddprunctl status --help)"),
                             ("jobs now", 'takes no argument, got "now" (see ddprunctl jobs --help)')):
             with self.subTest(words=words):

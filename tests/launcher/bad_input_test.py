@@ -394,11 +394,14 @@ class BadInput(harness.Case):
         line = self.refused("--standalone", "true", code=70, preexec_fn=lambda: forbid(number))
         self.assertIn("getrandom: Function not implemented", line)
 
-    def test_a_master_port_in_use_is_said(self):
+    def test_a_master_port_in_use_names_its_holder(self):
         with socket.create_server(("127.0.0.1", 0)) as foreign:
             port = foreign.getsockname()[1]
-            line = self.refused(f"--master-port={port}", "true")
-        self.assertIn(f"127.0.0.1:{port}", line)
+            lines = [self.refused(f"--master-port={port}", "true"),
+                     self.refused("--standalone", f"--master-port={port}", "true")]
+        for line in lines:
+            self.assertIn(f"127.0.0.1:{port}", line)
+            self.assertIn(f"pid {os.getpid()}", line)
 
     def test_an_unreachable_endpoint_names_who_was_tried_and_for_how_long(self):
         port = harness.free_port()

@@ -39,7 +39,8 @@ class JobView {
     put(by_id("job_phase"), job.phase);
     put_class(by_id("job_phase"), `badge ${job.phase}`);
     const waits = waits_text(job);
-    put(by_id("waits"), waits || "All is in order: nobody is waited for.");
+    const hangs = job.hang?.round === job.round;
+    put(by_id("waits"), waits || (hangs ? "" : "All is in order: nobody is waited for."));
     put_class(by_id("waits"), waits ? "waits some" : "waits");
     show(by_id("reason"), Boolean(job.reason));
     put(by_id("reason"), job.reason ?? "");

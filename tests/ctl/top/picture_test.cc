@@ -82,6 +82,13 @@ TEST_CASE("top's picture: at 80x24 of a job of two nodes all that matters") {
           Contains("gpu001") && Contains("q quit"));
 }
 
+TEST_CASE("top's picture: not all is in order where a rank hangs") {
+  constexpr char kHang[] = R"(,"hang":{"round":2,"text":"hang: rank 1 sleeps","lines":[]})";
+  const std::string text =
+      picture_text(state_of(job_json("a", 2, kHang)), 80, 24, {.has_list = false});
+  CHECK_THAT(text, Contains("\nhang: rank 1 sleeps\n") && !Contains("in order"));
+}
+
 TEST_CASE("top's picture: a loss that is no number is said, and on how many ranks") {
   std::string job = job_json("nightly", 2);
   const std::string loss = R"("loss":2.314,)";
