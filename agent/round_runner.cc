@@ -69,6 +69,7 @@ WorkerGroupEvents RoundRunner::group_events() {
 void RoundRunner::spawn(const membership::StartRound& round) {
   workers_.begin(round);
   warming_ = {};
+  prewarm_later_ = false;
   reporter_.count_round(false);
   if (const std::string why = why_unfit(); !why.empty()) return refuse(why);
   reporter_.round_began(round);
@@ -159,10 +160,17 @@ void RoundRunner::go_on(const membership::StartRound& round) {
 
 void RoundRunner::prewarm() {
   if (parked_ || options_.socket_parent.empty()) return;
+  prewarm_later_ = warm_ && warm_->is_loading();
+  if (prewarm_later_) {
+    return warm_->when_loaded([this, weak = std::weak_ptr(warm_)] {
+      if (!weak.expired() && prewarm_later_) prewarm();
+    });
+  }
   open_gpus();
   try {
-    parked_ = workers_.park([this](const std::string& why) { parked_failed(why); },
-                            [this] { parked_gone(); });
+    parked_ = workers_.park(
+        warm_.get(), [this](const std::string& why) { parked_failed(why); },
+        [this] { parked_gone(); });
   } catch (const Error& error) {
     parked_failed(error.what());
   }

@@ -78,6 +78,7 @@ class RoundRunner {
   Clock::duration warming_{};              // the round's workers waited so long for it
   std::shared_ptr<OrphanSweep> sweep_;     // second owner: its wait
   std::optional<membership::StartRound> spawn_later_;  // when parked_ has gone, or warm_ is ready
+  bool prewarm_later_ = false;                         // when warm_ is ready
   bool stop_later_ = false;                            // likewise: WorkersGone is due
   std::shared_ptr<GpuMemory> gpus_;                    // null: no GPUs here, or no round yet
   std::string unfit_;                                  // as set_unfit() had it

@@ -74,11 +74,14 @@ void RoundWorkers::start(const membership::StartRound& round, WarmHelper* warm) 
   pass_on_leave();
 }
 
-std::unique_ptr<ParkedWorkers> RoundWorkers::park(std::function<void(const std::string&)> failed,
+std::unique_ptr<ParkedWorkers> RoundWorkers::park(WarmHelper* warm,
+                                                  std::function<void(const std::string&)> failed,
                                                   std::function<void()> gone) {
   talk_.close();
   ParkedWorkersOptions options{options_.workers, options_.environment, options_.command,
                                options_.socket_parent};
+  options.group.warm = warm;
+  options.group.num_warm = options_.environment.num_workers;
   if (options_.cgroups) options.group.cgroup = options_.cgroups->begin_round();
   return std::make_unique<ParkedWorkers>(
       io_, console_, talk_.pages(), std::move(options),

@@ -43,8 +43,9 @@ class RoundWorkers {
   // them.
   void start(const membership::StartRound& round, WarmHelper* warm);
 
-  // Starts a spare's workers without a place. Throws Error.
-  std::unique_ptr<ParkedWorkers> park(std::function<void(const std::string& why)> failed,
+  // Starts a spare's workers without a place. `warm`: as start() has it. Throws Error.
+  std::unique_ptr<ParkedWorkers> park(WarmHelper* warm,
+                                      std::function<void(const std::string& why)> failed,
                                       std::function<void()> gone);
   // They get their places, and are this round's. False: not all of them wait, which was told.
   bool adopt(ParkedWorkers& parked, const membership::StartRound& round);

@@ -88,6 +88,15 @@ class Elastic(harness.HostsCase):
         self.assertEqual(sorted(placed), ["2", "3"], self.transcript)
         self.assertEqual(sorted(warm), sorted(placed.values()), self.transcript)
 
+    def test_a_prewarmed_spare_s_workers_begin_with_their_imports(self):
+        path = os.path.join(self.scratch(), "train.py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("import os, sys, time\nis_there = 'json.tool' in sys.modules\nsys.path.insert(0, %r)\nimport ddprun\n"
+                       "print('warm', is_there, flush=True)\nddprun.wait_for_place()\nprint('place: ', flush=True)\n"
+                       "time.sleep(600 if os.environ['DDPRUN_ROUND'] == '1' else 0)\n" % os.path.join(harness.SOURCE, "python"))
+        self.spare_takes_over("--preload=json.tool", "python3", path)
+        self.assertEqual(self.warm, ["[spare] warm True\n"] * 2)
+
     def test_what_a_prewarmed_worker_says_in_its_round_is_heard(self):
         script = ("import os, sys, time; sys.path.insert(0, %r); import ddprun; ddprun.phase('start-up'); "
                   "print('warm', flush=True); ddprun.wait_for_place(); print('place: ', flush=True); "
