@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs PyTorch's own tests for gloo on gloo, and again with the backend "ddprun" in gloo's place.
 
-    scripts/torch_suite.py [-k PATTERN]... [--world-size N] [--limit SECONDS]
+    scripts/torch_suite.py [-k PATTERN]... [--file FILE] [--world-size N] [--limit SECONDS]
 
 They are torch.testing._internal.distributed.distributed_test, which the wheel brings along: PyTorch's
-test/distributed/test_distributed_spawn.py. Prints a row of a table for each group of cases, and the cases that differ.
-Needs a release build, PyTorch with all its dependencies, and PyPI's expecttest, which it fetches. Half an hour.
-Output: build/torch_suite.json.
+test/distributed/test_distributed_spawn.py. Or another FILE of test/distributed in a clone of PyTorch, at the tag of the
+PyTorch that is installed: test_c10d_gloo.py. Prints a row of a table for each group of cases, and the cases that differ.
+Needs a release build, PyTorch with all its dependencies, and PyPI's expecttest, which it fetches. 5 minutes on an idle
+machine. Output: build/torch_suite.json.
 """
 import argparse
 import fnmatch
@@ -24,39 +25,73 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 PACKAGES = os.path.join(ROOT, "build/torch_suite")
 
 
-def case_class(replace):
-    """The test class; its processes are forked from this one, which has PyTorch imported."""
-    sys.path.append(PACKAGES)
+def put_ours_in_gloos_place():
     import torch
     import torch.distributed as dist
-    from torch.testing._internal.distributed import distributed_test
+    sys.path.insert(0, os.path.join(ROOT, "python"))
+    os.environ.setdefault("DDPRUN_PROGRAM", os.path.join(ROOT, "build/release/bin/ddprun"))
+    import ddprun.torch
+    backend_type = dist.ProcessGroup.BackendType.CUSTOM
+    dist.Backend.backend_type_map["gloo"] = backend_type
+    dist.Backend._plugins["GLOO"] = dist.Backend._BackendPlugin(ddprun.torch._make, False)
+    options_type = dist.ProcessGroupGloo._Options
+
+    def make_group(store, rank, size, options=None, timeout=None):
+        """As ProcessGroupGloo's constructor; the group has the calls that tests use, with all their forms."""
+        group = dist.ProcessGroup(store, rank, size)
+        group._register_backend(torch.device("cpu"), backend_type,
+                                ddprun.torch._make(store, rank, size, options._timeout if options else timeout))
+        group._set_default_backend(backend_type)
+        return group
+
+    make_group._Options = options_type
+    make_group.create_device = dist.ProcessGroupGloo.create_device
+    dist.ProcessGroupGloo = make_group
+
+
+def cases_of(replace, path):
+    """{name: a function that makes its TestCase}. Processes are forked from this one, which has PyTorch imported."""
+    sys.path.append(PACKAGES)
+    import torch
+    from torch.testing._internal import common_distributed
     torch.set_num_threads(1)
     if replace:
-        sys.path.insert(0, os.path.join(ROOT, "python"))
-        os.environ.setdefault("DDPRUN_PROGRAM", os.path.join(ROOT, "build/release/bin/ddprun"))
-        import ddprun.torch
-        dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
-        dist.Backend._plugins["GLOO"] = dist.Backend._BackendPlugin(ddprun.torch._make, False)
+        put_ours_in_gloos_place()
+    fork = torch.multiprocessing.get_context("fork").Process
+    common_distributed.MultiProcessTestCase._spawn_processes = lambda case: case._start_processes(fork)
+    if path:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+        module = __import__(os.path.splitext(os.path.basename(path))[0])
+        classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, unittest.TestCase)
+                   and each.__module__ == module.__name__]
+        # Cases in this process come last: those that are forked must not find what they leave.
+        classes.sort(key=lambda each: not issubclass(each, common_distributed.MultiProcessTestCase))
+    else:
+        from torch.testing._internal.distributed import distributed_test
+        if replace:  # the profiler shows c10d's events, and none of ours beside them
+            distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
+            distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
 
-        # The profiler shows c10d's events, and none of ours beside them.
-        distributed_test.PROFILING_SUPPORTED_BACKENDS.clear()
-        distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.clear()
+        class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+            def setUp(self):
+                super().setUp()
+                self._spawn_processes()
 
-    class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
-        def setUp(self):
-            super().setUp()
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
-
-    return Suite
+        classes = [Suite]
+    return {("%s.%s" % (each.__name__, name) if path else name): (each, name) for each in classes
+            for name in unittest.defaultTestLoader.getTestCaseNames(each)}
 
 
-def run_one_side(replace, names, path):
-    """Writes {case: [outcome, last line of its error]} to `path`, again after each case."""
-    suite, found = case_class(replace), {}
-    for name in names:
+def run_one_side(cases, path):
+    """Writes {case: [outcome, last line of its error, seconds]} to `path`, again after each case."""
+    import torch.distributed as dist
+    found = {}
+    for name, (suite, method) in cases.items():
+        if dist.is_initialized():  # a case of this process has left it
+            dist.destroy_process_group()
         result = unittest.TestResult()
         start = time.monotonic()
-        suite(name).run(result)
+        suite(method).run(result)
         problem = [text for _, text in result.failures + result.errors]
         outcome = "fails" if problem else "skips" if result.skipped else "passes"
         errors = re.findall(r"^(?:\w+\.)*\w*(?:Error|Exception|Warning): .*", "\n".join(problem), re.M)
@@ -67,6 +102,8 @@ def run_one_side(replace, names, path):
 
 
 def group_of(name):
+    if "." in name:
+        return name.split(".")[0]
     found = re.match(r"test_(all_gather|all_reduce|all_to_all|barrier|broadcast|ddp|DistributedDataParallel|gather|isend|"
                      r"monitored_barrier|new_subgroups|reduce_scatter|reduce|scatter|send_recv|sparse_all_reduce)", name)
     return found[1].replace("DistributedDataParallel", "ddp") if found else "others"
@@ -88,6 +125,7 @@ def print_table(ours, gloos):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-k", dest="patterns", action="append", help="cases: a part of a name, or with * and ?")
+    parser.add_argument("--file", help="of PyTorch's test/distributed")
     parser.add_argument("--world-size", default=3, type=int)
     parser.add_argument("--limit", default=60, type=int, help="seconds for one case")
     parser.add_argument("--side", choices=("ddprun", "gloo"), help=argparse.SUPPRESS)
@@ -98,9 +136,9 @@ def main():
                           DISTRIBUTED_TESTS_DEFAULT_TIMEOUT=str(options.limit), MASTER_ADDR="127.0.0.1")
         if options.side:
             patterns = [each if set(each) & set("*?") else "*%s*" % each for each in options.patterns or ["*"]]
-            names = [name for name in unittest.defaultTestLoader.getTestCaseNames(case_class(False))
-                     if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-            return run_one_side(options.side == "ddprun", names, options.path)
+            cases = {name: case for name, case in cases_of(options.side == "ddprun", options.file).items()
+                     if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+            return run_one_side(cases, options.path)
         if not os.path.exists(PACKAGES):
             subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", PACKAGES,
                             "expecttest==0.3.0"], check=True)

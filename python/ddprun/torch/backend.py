@@ -142,7 +142,7 @@ class Backend(c10d.Backend):
         calls: list[tuple[Any, ...]] = []
         finishes: list[Callable[[], object]] = []
         kept = []
-        for tensor in tensors:
+        for tensor in {each.data_ptr(): each for each in tensors}.values():  # one that is there twice is reduced once
             _check_op(op, tensor)
             flat = tensor if tensor.is_contiguous() else tensor.contiguous()
             if flat is not tensor:
@@ -289,6 +289,10 @@ class Backend(c10d.Backend):
 
         return self._with_result(outputs, self._gathering(wholes, sources, options, finish))
 
+    def _check_root(self, options: Any) -> None:
+        if not 0 <= options.rootRank < self._size:
+            raise ValueError("invalid root rank %d among %d" % (options.rootRank, self._size))
+
     def _check_parts(self, parts: Sequence[Any], like: Any) -> None:
         if len(parts) != self._size:
             raise ValueError("%d tensors for %d ranks" % (len(parts), self._size))
@@ -321,8 +325,8 @@ class Backend(c10d.Backend):
 
     def gather(self, outputs: Sequence[Sequence[Any]], sources: Sequence[Any], options: Any) -> Work:
         source = _check_one(sources)
-        nothing = [None] * self._size
-        parts: Sequence[Any] = nothing
+        self._check_root(options)
+        parts: Sequence[Any] = [None] * self._size
         if self._rank == options.rootRank:
             parts = _check_one(outputs)
             self._check_parts(parts, source)
@@ -330,6 +334,7 @@ class Backend(c10d.Backend):
 
     def scatter(self, outputs: Sequence[Any], sources: Sequence[Sequence[Any]], options: Any) -> Work:
         output = _check_one(outputs)
+        self._check_root(options)
         parts: Sequence[Any] = [None] * self._size
         if self._rank == options.rootRank:
             parts = _check_one(sources)

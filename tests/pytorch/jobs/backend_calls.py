@@ -90,6 +90,9 @@ def reductions():
     mean = sum(torch.randint(0, 3, (7,), generator=torch.Generator().manual_seed(r)) for r in range(size)) / size
     dist.all_reduce(tensor, ReduceOp.AVG)
     expect(torch.equal(tensor, mean), "average")
+    options = dist.GatherOptions()
+    options.rootRank = -1
+    raises(lambda: dist.group.WORLD.gather([[]], [torch.ones(1)], options), "invalid root rank -1")
     raises(lambda: dist.all_reduce(torch.ones(1), ReduceOp.BAND), "BAND with non-integral dtype")
     raises(lambda: dist.all_reduce(torch.ones(1), dist._make_nccl_premul_sum(2.0)), "PREMUL_SUM")
 
@@ -218,11 +221,13 @@ def layouts():
     def coalesced(group):
         tensors = [values(torch.float32, 5), values(torch.int64, 3), values(torch.float32, 40_001)]
         floats = [tensors[0], tensors[2]]
+        twice = torch.full((3,), float(rank))
+        dist.all_reduce_coalesced([twice, twice], group=group)
         with dist._coalescing_manager(group=group, async_ops=True) as manager:
             for tensor in floats:
                 dist.all_reduce(tensor, group=group)
         manager.wait()
-        return floats
+        return [*floats, twice]
     compared("coalesced", coalesced)
 
     def sparse(group):
