@@ -122,9 +122,15 @@ NumWorkers num_workers(const std::string& nproc_per_node, const Machine& machine
     const int visible = num_visible_gpus(installed, cuda_visible_devices);
     if (visible > 0) return {.count = visible, .problem = ""};
     if (nproc_per_node == "auto") return one_per_cpu(machine);
-    const std::string why = installed > 0 ? hidden_gpus(installed, *cuda_visible_devices)
-                                          : "this node has no NVIDIA GPU (no driver, or no device)";
-    return {.count = 0, .problem = why + ": give a number of workers, or cpu"};
+    if (installed == 0) {
+      return {.count = 0,
+              .problem =
+                  "this node has no NVIDIA GPU (no driver, or no device): give a number of "
+                  "workers, or cpu"};
+    }
+    return {.count = 0,
+            .problem = hidden_gpus(installed, *cuda_visible_devices) +
+                       ", or give a number of workers, or cpu"};
   }
   std::string problem = check_num_workers(nproc_per_node);
   if (!problem.empty()) return {.count = 0, .problem = std::move(problem)};

@@ -57,14 +57,13 @@ TEST_CASE("nproc: what can't be is a problem that says what can") {
                StartsWith("wants a number from 1 to 65536, auto, gpu or cpu"));
   }
   CHECK_THAT(num_workers("gpu", cpu_only, {}).problem, Contains("no NVIDIA GPU"));
-  CHECK(
-      num_workers("gpu", with_gpus, " ").problem ==
-      "CUDA_VISIBLE_DEVICES=\" \" hides all 4 GPU(s) of this node; unset it, or give a number, or "
-      "cpu");
+  CHECK(num_workers("gpu", with_gpus, " ").problem ==
+        "CUDA_VISIBLE_DEVICES=\" \" hides all 4 GPU(s) of this node; unset it, or give a number of "
+        "workers, or cpu");
   CHECK(
       num_workers("gpu", with_gpus, "4").problem ==
       "CUDA_VISIBLE_DEVICES=\"4\" names none of this node's 4 GPU(s) (0 to 3, each once); correct "
-      "or unset it, or give a number, or cpu");
+      "or unset it, or give a number of workers, or cpu");
 }
 
 TEST_CASE("nproc: a driver that does not answer is a problem, also of auto") {
@@ -80,7 +79,7 @@ TEST_CASE("nproc: a driver that does not answer is a problem, also of auto") {
     CHECK(
         workers.problem ==
         "the NVIDIA driver does not say (does nvidia-smi hang, too?): leave this node out, or give "
-        "a number, or cpu");
+        "a number of workers, or cpu");
   }
   CHECK(num_workers("cpu", HungDriver(), {}).count == 6);
 }
