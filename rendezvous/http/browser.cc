@@ -27,10 +27,16 @@ bool is_numeric(const std::string& host) {
          ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
 }
 
-// "[::1]:80" is "::1", "head:80" is "head".
+// "[::1]:80" is "::1", "head:80" is "head". Empty: it is no name with a port or without.
 std::string_view without_port(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
-  return host.substr(0, host.find(':'));
+  const bool is_bracketed = host.starts_with('[');
+  const std::size_t end = std::min(host.find(is_bracketed ? ']' : ':'), host.size());
+  if (is_bracketed && end == host.size()) return {};
+  const std::string_view rest = host.substr(end + (is_bracketed ? 1 : 0));
+  const bool is_port =
+      rest.starts_with(':') && rest.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  if (!rest.empty() && !is_port) return {};
+  return is_bracketed ? host.substr(1, end - 1) : host.substr(0, end);
 }
 
 // False where it has been closed meanwhile: nobody gets the answer then. An address of IPv4 on a

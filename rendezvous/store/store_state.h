@@ -150,7 +150,7 @@ class StoreState {
 
   static constexpr std::size_t kNoLimit = ~std::size_t{0};
   static constexpr std::size_t kEntryBytes = 128;
-  static constexpr std::size_t kMaxWaitsPerConnection = 1024;
+  static constexpr std::size_t kMaxWaitsPerConnection = 16;
   static constexpr std::size_t kMaxWaitedKeys = RequestLimits{}.max_keys_per_request;
   static constexpr std::size_t kCopiedValueBytes = 512;  // Up to this a reply holds a copy.
 

@@ -25,7 +25,8 @@ TEST_CASE("Browser: a Host that is a name of this machine, or an address") {
     CHECK(http::names_this_machine(asked_as(host), "node7.cluster"));
   }
   for (const char* host : {"evil.test", "evil.test:29400", "localhost.evil.test", "node7.evil.test",
-                           "127.0.0.1.evil.test", "", ":29400", "[evil]", "0x7f.1", "cluster"}) {
+                           "127.0.0.1.evil.test", "", ":29400", "[evil]", "0x7f.1", "cluster",
+                           "[::1].evil.test", "[::1", "localhost:80@evil.test"}) {
     INFO(host);
     CHECK_FALSE(http::names_this_machine(asked_as(host), "node7.cluster"));
   }
