@@ -45,7 +45,8 @@ def run_row(row, repeats):
             except Exception as error:  # a side that fails must not hide the others' figures
                 traceback.print_exc()
                 lines = str(error).strip().splitlines() or [type(error).__name__]
-                samples[side] = f"failed: {': '.join(dict.fromkeys((lines[0], lines[-1])))[:300]}"
+                said = ", ".join(dict.fromkeys((lines[0], lines[-1])))
+                samples[side] = "failed: " + re.sub(r"/[^\s'\",]*/", "", said)[:300]  # no folder of this machine
     if sys.stderr.isatty():
         print(f"\r{'':60}\r", end="", file=sys.stderr)
     return samples
