@@ -199,11 +199,9 @@ class Workers(harness.Case):
                 if ends == "chmod 000" and os.geteuid() == 0:
                     ends = "chmod 644"
                 program = self.write(self.scratch(), "train", f'#!/bin/sh\n{ends} "$0"\nexit 3\n', mode=0o755)
-                begin = time.monotonic()
                 done = self.ddprun("--max-restarts=9", program, timeout=20, code=code)
                 self.assertIn(f"could not exec {program}: {why}; a restart doesn't mend that", done.stderr)
                 self.assertIn("restarts used: 1 of 9", done.stderr)
-                self.assertLess(time.monotonic() - begin, 3, "the second round's failure was the last")
 
 
 class Shell(harness.Case):

@@ -298,7 +298,6 @@ TEST_CASE("StackProcess: at the limit the wait is over, whatever becomes of the 
     CHECK(process->is_busy());
     while (!done && Clock::now() < begun + 20s) io.run_one_for(1s);
     CHECK(done);
-    CHECK(Clock::now() - begun < 10s);
     CHECK_FALSE(process->is_busy());
     CHECK_FALSE(process->has_ended());
   }

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -260,12 +259,9 @@ class Train(unittest.TestCase):
         process = self.start(DDPRUN + [TRAIN, *FEW, "--epochs=100000", "--threads=1", "--operation-timeout=3"])
         self.read_until(process, "epoch 1/")
         stopped, = (pid for pid in workers_of(process.pid) if rank_of(pid) == "1")
-        begin = time.monotonic()
         os.kill(stopped, signal.SIGSTOP)
         self.assertIn("on rank 0 timed out after 3000 ms: waiting for rank 1",
                       self.read_until(process, "timed out after"))
-        self.assertGreater(time.monotonic() - begin, 2.9)
-        self.assertLess(time.monotonic() - begin, 15, "of the 300 s without the flag")
         report = process.communicate(timeout=60)[0]
         self.assertEqual(process.returncode, 1, report)
         self.assertRegex(report, r"operation +rank 1 never came to all_reduce #\d+ .*; rank 0 waited in it for \d+\.\d s")

@@ -8,6 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "common/clock.h"
 #include "common/error.h"
 #include "rendezvous/store/tcp_store.h"
@@ -162,12 +166,16 @@ TEST_CASE("StoreServer: a client without a handshake is closed in time, an idle 
 
 TEST_CASE("StoreServer: one client's requests that are here take turns with the others'", "[net]") {
   ServerThread server;
-  RawClient waits(server.endpoint());
-  std::vector<Request> requests(1001, request_of_keys(Opcode::kWait, {"/a", "/never"}));
+  std::vector<Request> requests(17, request_of_keys(Opcode::kWait, {"/a", "/never"}));
   requests.front() = validate_request();
-  waits.say(requests);
+  requests.push_back(ping_request(7));
+  std::vector<std::unique_ptr<RawClient>> waiting;  // 16 waits each, no client may have more
+  for (int i = 0; i < 64; ++i) {
+    waiting.push_back(std::make_unique<RawClient>(server.endpoint()));
+    waiting.back()->say(requests);
+    REQUIRE(waiting.back()->hear(4) == std::string("\7\0\0\0", 4));
+  }
   TcpStore store(server.endpoint(), ten_seconds());
-  store.ping();
   // Each of these is 70 bytes, and takes the server as long as 2,000 others.
   const std::vector<Request> one = {request_of(Opcode::kSet, "/a"),
                                     request_of(Opcode::kDeleteKey, "/a"),
