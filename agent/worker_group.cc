@@ -158,7 +158,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void spawn(std::size_t index);
   std::shared_ptr<RoundLogs> round_logs(const std::string& directory);
   bool has_stdin(const Worker& worker) const;
-  std::string stdin_hint(const Worker& worker, const std::vector<std::string>& last_lines) const;
+  std::string hint(const Worker& worker, const std::vector<std::string>& last_lines) const;
   WorkerPlace place_of(const Worker& worker) const {
     return {worker.spec.local_rank, worker.spec.global_rank, node_rank_};
   }
@@ -274,11 +274,18 @@ bool WorkerGroup::Impl::has_stdin(const Worker& worker) const {
                                 : worker.spec.global_rank == chosen.value_or(0));
 }
 
-// Empty: it didn't end for want of a stdin that a flag would give it.
-std::string WorkerGroup::Impl::stdin_hint(const Worker& worker,
-                                          const std::vector<std::string>& last_lines) const {
-  if (has_stdin(worker) || !console_.stdin_is_ours()) return {};
-  if (!is_of_empty_stdin(last_exception(last_lines))) return {};
+// How to mend it: a module that its Python lacks, or a stdin that a flag would give it. Else empty.
+std::string WorkerGroup::Impl::hint(const Worker& worker,
+                                    const std::vector<std::string>& last_lines) const {
+  const std::string_view exception = last_exception(last_lines);
+  const std::string& program = worker.spec.argv.front();
+  const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
+  if (is_python && exception.starts_with("ModuleNotFoundError: ")) {
+    return concat("it was run by ", program,
+                  "; activate the environment that has the module, or name its Python in "
+                  "PYTHON_EXEC");
+  }
+  if (has_stdin(worker) || !console_.stdin_is_ours() || !is_of_empty_stdin(exception)) return {};
   return concat(
       "it asked for input (breakpoint(), input()), but this rank has no stdin; "
       "--stdin-rank=",
@@ -513,7 +520,7 @@ void WorkerGroup::Impl::on_exited(Worker& worker, int wait_status, Clock::time_p
     failure.signal_number = WTERMSIG(wait_status);
   } else {
     failure.exit_code = WEXITSTATUS(wait_status);
-    failure.note = stdin_hint(worker, failure.last_lines);
+    failure.note = hint(worker, failure.last_lines);
   }
   fail(worker, std::move(failure), at);
 }

@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -92,8 +93,14 @@ std::optional<uid_t> ask(int fd, bool is_of_listener) {
 
 constexpr uid_t kOverflowUser = 65534;
 
-// Whether systemd's DynamicUser= gave out this user: no person logs in as one.
-bool is_of_service(uid_t user) { return user >= 61184 && user <= 65519; }
+// Whether systemd's DynamicUser= has given out this user: no person logs in as one. The file is
+// systemd's lock while it has (src/core/dynamic-user.c). The numbers alone, 61184 to 65519, may be
+// a person's where a site's directory gave them out.
+bool is_of_service(uid_t user) {
+  struct stat lock{};
+  const std::string path = concat("/run/systemd/dynamic-uid/", user);
+  return ::lstat(path.c_str(), &lock) == 0 && S_ISREG(lock.st_mode) && lock.st_uid == 0;
+}
 
 }  // namespace
 

@@ -11,8 +11,10 @@
 #include <csignal>
 #include <cstddef>
 #include <functional>
+#include <numeric>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "agent/agent_socket.h"
 #include "agent/console.h"
@@ -28,6 +30,7 @@
 #include "common/exit_codes.h"
 #include "common/flood_limit.h"
 #include "common/log.h"
+#include "common/operation_facts.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
 #include "common/shell_words.h"
@@ -189,7 +192,7 @@ class NodeJob {
     records_ = std::make_unique<JobRecords>(plan_, begun_, console_, logs_);
     records_->listen(events);
     events.round_began = [this, next = std::move(events.round_began)](const auto& round) {
-      has_begun_ = true;
+      if (!std::exchange(has_begun_, true)) say_place(round);
       if (round.first_global_rank == 0) say_store(round.world_size);
       find_stdin_rank(round.first_global_rank, round.world_size);
       if (next) next(round);
@@ -242,6 +245,15 @@ class NodeJob {
     if (rank < world_size) return;
     tell(LogLevel::kWarning, concat("--stdin-rank=", rank, ": there is no rank ", rank,
                                     ", the last one is ", world_size - 1, "; no rank has stdin"));
+  }
+
+  // Of the others' ranks alone, which often print nothing: somebody who waits sees that it runs.
+  void say_place(const membership::StartRound& round) {
+    if (round.node_rank == 0 || plan_.channel || ::isatty(STDERR_FILENO) != 1) return;
+    std::vector<int> ranks(static_cast<std::size_t>(plan_.num_workers));
+    std::iota(ranks.begin(), ranks.end(), round.first_global_rank);
+    tell(LogLevel::kInfo, concat("this node runs ", ranks_text(ranks), " of ", round.world_size,
+                                 "; rank 0 is on ", round.master_node_addr));
   }
 
   // By one node of the job, once. A worker that is alone needs no store.

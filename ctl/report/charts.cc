@@ -87,7 +87,10 @@ class Maker {
     constexpr std::size_t kTraining = phase_index("running");
     chart.summary =
         concat("Of ", seconds_text(all), ", ", percent_text(facts_.phases[kTraining] / all),
-               facts_.has_ledger ? " was training that counted." : " was training.", left_out());
+               !facts_.tells_steps  ? " was the workers' run; none told its steps."
+               : facts_.has_ledger ? " was training that counted."
+                                   : " was training.",
+               left_out());
     chart.table.heads.emplace_back("sum");
     total.push_back(seconds_text(all));
     chart.table.rows.push_back(std::move(total));

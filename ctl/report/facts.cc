@@ -49,6 +49,7 @@ void put_rounds(const Record& record, Facts& facts) {
     end = span.begin + span.length();
     facts.rounds.push_back(span);
   }
+  facts.tells_steps = record.readings.has_progress;
   facts.has_ledger = record.ledger.has_value();
   if (record.ledger) {
     facts.ettr = record.ledger->ettr;

@@ -33,6 +33,7 @@ struct Facts {
   double seconds = 0;                 // of the job
   std::int64_t num_nodes = 0, world_size = 0, num_rounds = 0;
   std::optional<double> ettr;
+  bool tells_steps = false;  // any worker told how far it was
   bool has_ledger = false;
   PhaseSeconds phases{};
   std::vector<RoundSpan> rounds;

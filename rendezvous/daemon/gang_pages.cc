@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/gang_pages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/error.h"
@@ -64,7 +65,9 @@ void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer ans
   const GangQueue::Gang* gang = hub_->queue().find(target->id);
   if (gang == nullptr) return answer(refusal_page(404, gangs::no_gang_text(target->id)));
   if (is_delete) return cancel(*gang, request, std::move(answer));
-  if (target->is_logs) return logs(*target, *gang, std::move(answer));
+  if (target->is_logs) {
+    return logs(*target, *gang, loopback_client(request.socket), std::move(answer));
+  }
   hub_->when_kept([self = shared_from_this(), id = target->id, answer = std::move(answer)] {
     answer(self->told(id, 200));
   });
@@ -90,13 +93,17 @@ void GangPages::submit(const HttpSession::Request& request, HttpSession::Answer 
         concat("you are not ", spec.user, " (uid ", spec.uid,
                "), and without a token nobody submits for somebody else", user_namespace_hint())));
   }
-  const std::string id = spec.id;
+  const std::string id = spec.id, user = spec.user;
   const Verdict verdict = hub_->submit(std::move(spec), *owner);
   switch (verdict) {
     case Verdict::kOther:
       return answer(refusal_page(409, concat("there is another job nodes:", id)));
     case Verdict::kFull:
       return answer(refusal_page(429, "the queue is full: cancel gangs, or wait"));
+    case Verdict::kFullOfOwner:
+      return answer(refusal_page(429, concat("the gangs of ", user,
+                                             " that have not ended fill their half of the queue: "
+                                             "cancel some, or wait")));
     case Verdict::kTaken:
     case Verdict::kKnown:
       const unsigned status = verdict == Verdict::kTaken ? 201 : 200;
@@ -125,13 +132,18 @@ void GangPages::cancel(const GangQueue::Gang& gang, const HttpSession::Request& 
 // ---- what jobs print ----
 
 void GangPages::logs(const gangs::GangTarget& target, const GangQueue::Gang& gang,
-                     HttpSession::Answer answer) {
-  if (waiting_.size() >= kMaxWaiting) {
+                     std::optional<uid_t> user, HttpSession::Answer answer) {
+  const auto num_theirs =
+      std::count_if(waiting_.begin(), waiting_.end(),
+                    [&](const auto& each) { return user && each.second.user == user; });
+  if (waiting_.size() >= kMaxWaiting ||
+      static_cast<std::size_t>(num_theirs) >= kMaxWaitingOfUser) {
     return answer(refusal_page(429, "too many wait for output: try again"));
   }
   const std::uint64_t number = next_number_++;
   Waiting& waiting = waiting_[number];
   waiting.gang = gang.state.id;
+  waiting.user = user;
   waiting.answer = std::move(answer);
   // A reader that doesn't know the gang's present state gets it at once.
   const bool has_news = target.seen != gang.changes;

@@ -28,11 +28,13 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
   void stop();
 
   static constexpr std::size_t kMaxWaiting = 2048;
+  static constexpr std::size_t kMaxWaitingOfUser = kMaxWaiting / 2;  // who comes over loopback
 
  private:
   // Somebody who waits for what a job prints.
   struct Waiting {
     std::string gang;
+    std::optional<uid_t> user;  // as the kernel says, over loopback
     HttpSession::Answer answer;
     std::vector<gangs::NodeOutput> output;       // by node, as asked
     std::map<std::uint64_t, std::size_t> asked;  // request → index of output; not answered yet
@@ -47,7 +49,7 @@ class GangPages : public std::enable_shared_from_this<GangPages> {
   void cancel(const gangs::GangQueue::Gang& gang, const HttpSession::Request& request,
               HttpSession::Answer answer);
   void logs(const gangs::GangTarget& target, const gangs::GangQueue::Gang& gang,
-            HttpSession::Answer answer);
+            std::optional<uid_t> user, HttpSession::Answer answer);
   void ask_node(Waiting& waiting, std::uint64_t number, const gangs::OutputPlace& place,
                 const gangs::GangQueue::Gang& gang, std::int64_t wait_ms);
   void answered(gangs::ConnectionId connection, const gangs::OutputAnswer& answer);

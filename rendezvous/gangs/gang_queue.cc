@@ -124,6 +124,16 @@ std::string GangQueue::waits_for(const Gang& gang) const {
 
 // ---- submitted, cancelled ----
 
+bool GangQueue::may_add(const std::string& owner, std::size_t bytes) const {
+  std::size_t num_gangs = 1;
+  for (const auto& [number, gang] : gangs_) {
+    if (!gang.spec || gang.state.owner != owner) continue;
+    ++num_gangs;
+    bytes += size_of(*gang.spec);
+  }
+  return num_gangs <= options_.max_gangs_of_owner && bytes <= options_.max_bytes_of_owner;
+}
+
 GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, GangTime time,
                                      GangActions& out) {
   if (const Gang* known = find(spec.id)) {
@@ -135,6 +145,7 @@ GangQueue::Verdict GangQueue::submit(GangSpec spec, const std::string& owner, Ga
   if (num_live_ >= options_.max_gangs || live_bytes_ + bytes > options_.max_bytes) {
     return Verdict::kFull;
   }
+  if (!may_add(owner, bytes)) return Verdict::kFullOfOwner;
   Gang& gang = gangs_[next_number_];
   gang.number = next_number_++;
   numbers_[spec.id] = gang.number;
@@ -466,7 +477,7 @@ void GangQueue::drop_old(GangTime time) {
   for (auto gang = gangs_.begin(); gang != gangs_.end();) {
     const auto next = std::next(gang);
     const auto& forget_at = gang->second.forget_at;
-    if (forget_at && (*forget_at <= time.now || num_ended > options_.max_gangs)) {
+    if (forget_at && (*forget_at <= time.now || num_ended > options_.max_ended)) {
       --num_ended;
       erase(gang);
     }

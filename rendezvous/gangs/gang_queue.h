@@ -56,8 +56,10 @@ struct GangQueueOptions {
   std::chrono::milliseconds lonely{60'000};  // fewer than MIN parts are left → the others stop
   std::chrono::milliseconds keep_finished{3'600'000};
   std::chrono::milliseconds silence{5'000};       // as the agents are told
-  std::size_t max_gangs = 1'000;                  // that have not ended; and as many that have
-  std::size_t max_bytes = std::size_t{64} << 20;  // of those that have not
+  // Of gangs that have not ended: of all users, and of one, so that none can keep others out.
+  std::size_t max_gangs = 2'000, max_gangs_of_owner = 1'000;
+  std::size_t max_bytes = std::size_t{64} << 20, max_bytes_of_owner = std::size_t{32} << 20;
+  std::size_t max_ended = 1'000;
 };
 
 class GangQueue {
@@ -89,6 +91,7 @@ class GangQueue {
     kKnown,  // it is there already, the same one
     kOther,  // its id is another one's
     kFull,
+    kFullOfOwner,
   };
 
   explicit GangQueue(GangQueueOptions options) : options_(std::move(options)) {}
@@ -127,6 +130,7 @@ class GangQueue {
 
  private:
   Gang* find_gang(std::string_view id);
+  bool may_add(const std::string& owner, std::size_t bytes) const;
   static GangPart* part_at(Gang& gang, const Node& node);
   Node* at_connection(ConnectionId connection);
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/peer_user.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 
 #include "common/clock.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
@@ -18,6 +21,20 @@ using ddprun::test::Contains;
 namespace {
 
 constexpr uid_t kStranger = 12345, kService = 61200;
+
+// As systemd keeps it while it gives out the user.
+class DynamicUserLock {
+ public:
+  explicit DynamicUserLock(uid_t user) : path_(concat("/run/systemd/dynamic-uid/", user)) {
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
+    UniqueFd lock(::open(path_.c_str(), O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    REQUIRE(lock);  // else systemd has given it out here
+  }
+  ~DynamicUserLock() { ::unlink(path_.c_str()); }
+
+ private:
+  const std::string path_;
+};
 
 // Calls `body` with a client's end of a connection to a listener of `user`. `accepts`: the listener
 // has accepted it.
@@ -105,10 +122,14 @@ TEST_CASE("peer_user: another user's server is a stranger before and after it ac
       CHECK_THAT(commander_problem(client), Contains("is a program of user 12345"));
     });
     for (const uid_t user : {uid_t{0}, kService}) {
+      const DynamicUserLock lock(kService);
       with_server_of(user, accepts, [&](int client) {
         CHECK(stranger_problem(client) == "");
         CHECK(commander_problem(client) == "");
       });
     }
+    with_server_of(kService, accepts, [&](int client) {
+      CHECK_THAT(stranger_problem(client), Contains("is a program of user 61200"));
+    });
   }
 }

@@ -230,6 +230,10 @@ class Output(harness.Case):
             self.assertRegex(done.stderr, r"\n  note +it asked for input .*, but this rank has no stdin; --stdin-rank=1 gives it ddprun's\n")
             self.assertEqual(self.with_stdin([argv[0], "--stdin-rank=1", *argv[1:]], "continue\n").returncode, 0)
 
+    def test_a_missing_module_is_told_with_the_python_that_lacks_it(self):
+        done = self.ddprun("--standalone", sys.executable, "-c", "import ddprun_no_such_module", code=1)
+        self.assertIn(f"  note      it was run by {sys.executable}; activate the environment", done.stderr)
+
     def in_small_disk(self, command, size="256k"):
         """Runs a shell command in a mount namespace of its own, with $DISK a small tmpfs."""
         if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
@@ -288,6 +292,14 @@ class Terminal(harness.Case):
                                           'test -t 0 && test -t 1 && test -t 2 && echo "has it"'])
         self.assertEqual((shown.count("has it\n"), status), (2, 0), shown)
         self.assertNotIn("[0]", shown)
+
+    def test_a_node_without_rank_0_says_which_ranks_it_runs(self):
+        line = ["--nnodes=2", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{harness.free_port()}", "true"]
+        first = subprocess.Popen([harness.DDPRUN, "--node-rank=0", *line], env=harness.environment(),
+                                 stderr=subprocess.PIPE, text=True)
+        shown, status = self.in_terminal([harness.DDPRUN, "--node-rank=1", *line])
+        self.assertEqual((first.communicate(timeout=30)[1].count("this node runs"), status), (0, 0), shown)
+        self.assertIn("this node runs ranks 2–3 of 4; rank 0 is on 127.0.0.1", shown)
 
     def test_prefixes_have_colours_unless_nobody_wants_them(self):
         argv = [harness.DDPRUN, "--standalone", "--nproc_per_node=2", "echo", "x"]

@@ -149,6 +149,14 @@ TEST_CASE("page: nothing but one event, or a report, is a page all the same") {
   CHECK_THAT(page, Contains("succeeded") && Contains("all events"));
 }
 
+TEST_CASE("page: where no worker told its steps, their run is not called training") {
+  Record record = whole_record();
+  CHECK_THAT(page_of(record), Contains("time in training (ETTR)") && !Contains("that workers ran"));
+  record.readings.has_progress = false;
+  CHECK_THAT(page_of(record), Contains("time that workers ran") && !Contains("time in training") &&
+                                  Contains("was the workers&#39; run"));
+}
+
 TEST_CASE("page: words of hosts, causes and files are text, whatever they are") {
   const std::string bad = R"(\"'><script>alert(1)</script><img src=x onerror=y>\u202e&amp;)";
   Record record = record_of(

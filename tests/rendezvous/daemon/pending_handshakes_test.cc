@@ -91,6 +91,12 @@ TEST_CASE("PendingHandshakes: 64 bits of an IPv6 address are one address, as is 
   CHECK(PendingHandshakes::address_of(address("10.0.0.1")) == "10.0.0.1");
 }
 
+TEST_CASE("PendingHandshakes: who comes from all of 127.0.0.0/8 has no more places for it") {
+  CHECK(PendingHandshakes::address_of(address("127.0.0.1")) == "127.0.0.1");
+  CHECK(PendingHandshakes::address_of(address("127.0.0.2")) == "127.0.0.0/8");
+  CHECK(PendingHandshakes::address_of(address("::ffff:127.1.2.3")) == "127.0.0.0/8");
+}
+
 TEST_CASE("PendingHandshakes: a place is given up with the connection, and counts no more") {
   Crowd crowd(options(2));
   crowd.come("gone", "10.0.0.1");

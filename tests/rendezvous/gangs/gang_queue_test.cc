@@ -225,6 +225,21 @@ TEST_CASE("GangQueue: there is a limit of gangs, and those that are over are for
   for (const auto& [key, row] : script.rows) CHECK(key.find("gangs/1/") == std::string::npos);
 }
 
+TEST_CASE("GangQueue: no user fills more than a share of the queue") {
+  GangQueueOptions options;
+  options.max_gangs = 4;
+  options.max_gangs_of_owner = 2;
+  options.max_bytes_of_owner = 4096;
+  QueueScript script(options);
+  CHECK(script.submit("a", 1, "1") == Verdict::kTaken);
+  CHECK(script.submit(std::string(4096, 'b'), 1, "1") == Verdict::kFullOfOwner);
+  CHECK(script.submit("b", 1, "1") == Verdict::kTaken);
+  CHECK(script.submit("c", 1, "1") == Verdict::kFullOfOwner);
+  CHECK(script.submit("c", 1, "1", 0, "bob") == Verdict::kTaken);
+  script.cancel("a");
+  CHECK(script.submit("d", 1, "1") == Verdict::kTaken);
+}
+
 TEST_CASE("GangQueue: a second agent of one name is refused while the first one is heard") {
   QueueScript script;
   script.came("n1", 4);
