@@ -45,7 +45,7 @@ TEST_CASE("own cgroup: beside version 1, at a mount of its own") {
         "/sys/fs/cgroup/unified/mine");
 }
 
-TEST_CASE("own cgroup: where only a part of the tree is mounted") {
+TEST_CASE("own cgroup: a tree that is mounted in part gives a path below that part, or none") {
   const std::string part = "41 31 0:38 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
   CHECK(directory("0::/docker/abc/job\n", part) == "/sys/fs/cgroup/job");
   CHECK_FALSE(directory("0::/elsewhere\n", part));

@@ -32,7 +32,7 @@ OperationFacts facts(std::uint64_t count, std::uint64_t sequence) {
 
 }  // namespace
 
-TEST_CASE("failed_operation_text: who never came, who waited") {
+TEST_CASE("failed_operation_text: the text names ranks that never came, and ranks that waited") {
   CHECK(failed_operation_text(failed({3}, 4)) ==
         std::string("rank 3 never came to ") + kOperation + "; ranks 0–2 waited in it for 30.0 s");
   CHECK(failed_operation_text(failed({0, 1}, 3)) ==

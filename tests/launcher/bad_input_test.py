@@ -382,7 +382,7 @@ class BadInput(harness.Case):
         self.assertEqual(done.stderr, "ddprun: can't listen on 127.0.0.1:1: Permission denied "
                                       "(a port below 1024 needs root: take another)\n")
 
-    def test_what_is_no_fault_of_the_user_is_no_usage_error(self):
+    def test_a_fault_of_the_system_is_no_usage_error(self):
         number = {"x86_64": 318, "aarch64": 278}.get(platform.machine())
         if number is None:
             self.skipTest("getrandom's number is not known here")

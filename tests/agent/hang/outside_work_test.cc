@@ -75,7 +75,7 @@ TEST_CASE("tcp_socket_bytes: more sockets than the limit are not looked at", "[n
   CHECK_FALSE(tcp_socket_bytes(1).has_value());
 }
 
-TEST_CASE("describe_work: what there is, with a unit that fits, heartbeats are nothing") {
+TEST_CASE("describe_work: work is listed with units that fit, heartbeats are left out") {
   CHECK(describe_work({}).empty());
   CHECK(describe_work({98, 3'100'000, 0}) == "GPU 98 %, 3.1 MB/s over sockets");
   CHECK(describe_work({0, 9'999, 999'999}).empty());

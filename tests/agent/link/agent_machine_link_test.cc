@@ -219,7 +219,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     node.welcome();
     CHECK(until() == node.now + 5s + kFenceGrace);
   }
-  SECTION("of several rendezvous another one may lead soon: theirs is how long they run on alone") {
+  SECTION("workers run on alone for a time if another of several rendezvous may lead soon") {
     AgentNode several;
     several.options.endpoints.push_back({"b", 29400});
     several.begin();
@@ -381,7 +381,7 @@ TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
              Contains("ended 3 connections in a row without taking message 2"));
 }
 
-TEST_CASE("AgentMachine: what stalls while the link is down is said when it is back, once") {
+TEST_CASE("AgentMachine: a stall while the link is down is said once, when it is back") {
   AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});

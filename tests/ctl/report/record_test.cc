@@ -118,7 +118,9 @@ TEST_CASE("RecordReader: events and keys that nobody knows change nothing, wrong
   CHECK_FALSE(record.verdict.value().exit_code);
 }
 
-TEST_CASE("RecordReader: what no reading can be is none, and when a loss was no number is kept") {
+TEST_CASE(
+    "RecordReader: an impossible reading is dropped, the time of a loss that is no number is "
+    "kept") {
   const auto line = [](double at, const char* loss, int round = 1) {
     return event_text("progress", at,
                       concat(R"("ranks":[{"rank":3,"step":)", static_cast<int>(at), R"(,"loss":)",
@@ -193,7 +195,7 @@ constexpr char kEnd[] =
     R"("program":"train"},"seconds":12.5,"rounds":1,"first_failure":{"host":"n1","global_rank":1,)"
     R"("last_lines":["step 40"]},"written_by":{}})";
 
-TEST_CASE("read_record: what a file is its content tells, others are passed over") {
+TEST_CASE("read_record: a file's content tells its kind, other files are passed over") {
   Files files;
   files.write("one.jsonl",
               event_text("begin", 0) + "\n" + event_text("round", 1));  // the last line has no end

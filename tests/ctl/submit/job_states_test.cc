@@ -67,7 +67,7 @@ TEST_CASE("job states: JSON has null for what isn't known") {
   CHECK(states_json({}) == "{\"jobs\":[]}\n");
 }
 
-TEST_CASE("job states: what --wait ends with") {
+TEST_CASE("job states: --wait ends with the exit code of the job, or of its phase") {
   JobState state = failed_state();
   CHECK(exit_code_of(state) == 13);
   state.exit_code.reset();
@@ -133,7 +133,7 @@ TEST_CASE("job records: found again, the latest first, and what is damaged is no
   CHECK(records.all_of("ssh").size() == 1);
 }
 
-TEST_CASE("job records: of one that could not be written nothing is left") {
+TEST_CASE("job records: a record that could not be written leaves no file") {
   const ddprun::test::TempDirectory directory;
   const JobRecords records({{"XDG_STATE_HOME", directory.path()}});
   JobRecord record;

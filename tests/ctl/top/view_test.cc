@@ -154,7 +154,7 @@ TEST_CASE("top's output: the newest lines are at the bottom, each as a whole whe
   CHECK(last(1, 24) == Lines{"last"});
 }
 
-TEST_CASE("top's output: what a rank prints is hostile, and there is no more of it than fits") {
+TEST_CASE("top's output: hostile output of a rank is made harmless, and cut to what fits") {
   const State state = state_of(job_json("a", 2) + "," + job_json("b", 2));
   const std::string evil =
       std::string("\x1b[2J\xe2\x80\xae\x9b\r\ttext ") + std::string(2'000, 'x');

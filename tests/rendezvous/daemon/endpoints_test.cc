@@ -166,7 +166,8 @@ TEST_CASE_METHOD(World, "AgentLink: each of several has its share of a short tim
   CHECK(one.up);
 }
 
-TEST_CASE_METHOD(World, "AgentLink: what happened last at each of several endpoints") {
+TEST_CASE_METHOD(World,
+                 "AgentLink: a failure says what happened last at each of several endpoints") {
   FakeStandby standby(io, standby_answer("n7:29400"));
   const auto dead = dead_port();
   Linked one(io, {here(dead), here(standby.port())});
@@ -352,7 +353,8 @@ class MuteLeader {
   std::unique_ptr<TestAgent> agent_;
 };
 
-TEST_CASE("AgentLink: what a standby's answer is worth after an end of connection") {
+TEST_CASE(
+    "AgentLink: a standby's answer keeps workers alive, unless a token is wanted and not proved") {
   set_log_level(LogLevel::kError);
   const Certificates certificates;
   boost::asio::io_context io{1};

@@ -40,7 +40,7 @@ TEST_CASE("Own connection: it needs no TLS, and the next one does again") {
   CHECK(ask(after).find("426 ") != std::string::npos);
 }
 
-TEST_CASE("Own connection: of two the one that was said last is it") {
+TEST_CASE("Own connection: the connection named last replaces an earlier one") {
   const Certificates certificates;
   DaemonOptions options;
   options.tls = certificates.server();

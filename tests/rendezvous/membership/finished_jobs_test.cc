@@ -136,7 +136,7 @@ FinishedJob ended_at(Clock::time_point at) {
   return job;
 }
 
-TEST_CASE("FinishedJobs: of more than a thousand the one that ended first goes, with its row") {
+TEST_CASE("FinishedJobs: the one that ended first of more than a thousand goes, with its row") {
   FinishedJobs jobs(1h, true);
   const Clock::time_point start{1h};
   for (std::uint64_t i = 1; i <= FinishedJobs::kMost; ++i) jobs.add(i, ended_at(start + i * 1s));

@@ -275,7 +275,7 @@ TEST_CASE("Joining: a host that comes and breaks again and again ends ever fewer
   REQUIRE(j.round("1") == 5);
 }
 
-TEST_CASE("Joining: what a restart has brought is not held against the next one") {
+TEST_CASE("Joining: a restart delays the next one only if its nodes left before a step") {
   Script j(1, 0);
   j.settings.max_nodes = 3;
   j.settings.restart_on_join = true;

@@ -356,7 +356,7 @@ TEST_CASE("Machine: workers that are not started or not stopped in time end the 
   CHECK(j.got<JobEnd>("2").exit_code == 75);
 }
 
-TEST_CASE("Machine: what must agree is refused with both values") {
+TEST_CASE("Machine: a setting that must agree is refused with both values") {
   Script j(2);
   j.join("1");
   Join other = j.make_join("2");

@@ -93,7 +93,7 @@ TEST_CASE("GangReader: a node that was away for one page is no trouble at the en
   CHECK(reading.reader.troubles().empty());
 }
 
-TEST_CASE("GangReader: of a page that makes no sense nothing is taken") {
+TEST_CASE("GangReader: nothing of a page that makes no sense is taken") {
   Reading reading;
   reading.take(reading.begin());
   const gangs::GangNews right = reading.page("a\n");

@@ -142,7 +142,7 @@ TEST_CASE("hostile requests: LIST_KEYS answers at most 4 MiB") {
   CHECK(state.work_of(1, request_of(Opcode::kListKeys)) == 1);  // the request is refused at once
 }
 
-TEST_CASE("hostile requests: what a request will take is known before") {
+TEST_CASE("hostile requests: the work of a request is known before it is done") {
   StoreState state;
   const std::vector<std::string> keys = numbered_keys(1000);
   const std::string large(4 << 20, 'x');

@@ -434,7 +434,8 @@ TEST_CASE("StoreState: a value that only a reply still holds counts against the 
   CHECK(c.state.total_bytes() == 0);
 }
 
-TEST_CASE("StoreState: whatever was stored and waited for, deleting it leaves nothing accounted") {
+TEST_CASE(
+    "StoreState: deleting all keys leaves nothing accounted, whatever was stored and waited for") {
   Clients c;
   c.set(1, "a", "12345");
   c.set(1, "a", "1");

@@ -80,7 +80,7 @@ TEST_CASE("FlightRecorder: the last ones stay, what is forgotten is left alone")
   for (const auto& entry : recorder.entries()) CHECK(entry.state == OperationState::kScheduled);
 }
 
-TEST_CASE("FlightRecorder: of size 0 it records nothing and writes no slot") {
+TEST_CASE("FlightRecorder: one of size 0 records nothing and writes no slot") {
   std::array<OperationSlot, kOperationSlots> slots{};
   FlightRecorder recorder(0, slots.data());
   recorder.add_communicator("host", 2);

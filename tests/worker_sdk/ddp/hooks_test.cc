@@ -187,7 +187,7 @@ TEST_CASE("top-k: the largest travel, what comes first of equals, the rest is ke
   }
 }
 
-TEST_CASE("top-k: what is not finite travels at once and is not kept") {
+TEST_CASE("top-k: a value that is not finite travels at once and is not kept") {
   Model model("topk:0.1:0", {{10}});
   std::vector<float> gradient(10, 1);
   gradient[7] = std::numeric_limits<float>::quiet_NaN();
@@ -196,7 +196,7 @@ TEST_CASE("top-k: what is not finite travels at once and is not kept") {
   CHECK(std::none_of(next.begin(), next.end(), [](float value) { return std::isnan(value); }));
 }
 
-TEST_CASE("top-k: where all is not finite the next iteration begins with nothing kept") {
+TEST_CASE("top-k: the iteration after one without finite values begins with nothing kept") {
   Model model("topk:0.1:0", {{20}});
   CHECK(std::isnan(model.average({std::vector<float>(20, NAN)})[0][0]));
   CHECK(model.average({std::vector<float>(20, 1)})[0][0] == 1);

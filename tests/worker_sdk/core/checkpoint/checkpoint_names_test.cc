@@ -5,7 +5,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("checkpoint names: what was written is read, and nothing else") {
+TEST_CASE("checkpoint names: a written name is read, and nothing else") {
   CHECK(checkpoint_name(120) == "step-000000000120.safetensors");
   for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{120}, ~std::uint64_t{0}}) {
     CHECK(parse_checkpoint_name(checkpoint_name(step)) == step);

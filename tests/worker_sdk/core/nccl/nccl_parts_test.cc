@@ -243,7 +243,7 @@ TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
   CHECK(notice->reason == "no disk\nat all");
 }
 
-TEST_CASE("PeerBoard: who has not said that it waits") {
+TEST_CASE("PeerBoard: not_waiting() has the ranks that have not said that they wait") {
   SharedStore store;
   nccl::PeerBoard board(store, "p/", 1, 4);
   CHECK(board.not_waiting(7) == std::vector<int>({0, 1, 2, 3}));
