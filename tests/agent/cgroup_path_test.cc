@@ -52,7 +52,7 @@ TEST_CASE("own cgroup: a tree that is mounted in part gives a path below that pa
   CHECK_FALSE(directory("0::/docker/abcdef\n", part));
 }
 
-TEST_CASE("own cgroup: none") {
+TEST_CASE("own cgroup: other versions, other mounts and malformed lines give none") {
   CHECK_FALSE(directory("", ""));
   CHECK_FALSE(directory("4:memory:/y\n", kOnly));
   CHECK_FALSE(directory("0::/x\n", "24 1 8:1 / / rw - ext4 /dev/sda1 rw\n"));

@@ -100,7 +100,7 @@ TEST_CASE("is_worth_recording: a deadline and ranks that parted, not a lost peer
   CHECK_FALSE(is_worth_recording(failed({}, 2, "peer lost")));
 }
 
-TEST_CASE("parse_worker_line: operation_failed, and what is none") {
+TEST_CASE("parse_worker_line: a failed operation is read, an invalid list of ranks is refused") {
   const auto line = parse_worker_line(
       R"({"type":"operation_failed","code":"timeout","operation":"barrier #3 of communicator 0",)"
       R"("size":4,"waited_ms":30000,"missing":[3,1],"message":"m","file":"/f"})");

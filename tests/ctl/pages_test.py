@@ -284,7 +284,7 @@ class Pages(harness.Case):
         self.assertIn(f"{endpoint} ended the connection", os.read(terminal, 1000).decode())
         self.assertEqual(asks.wait(20), 69)
 
-    def test_an_older_rendezvous_is_named_and_so_is_what_is_none(self):
+    def test_an_older_rendezvous_is_named_and_so_is_another_server(self):
         old = self.serving(lambda path: (404, {}, b"try /, /healthz or /v1/jobs\n"))
         self.refused(self.ddprunctl("status", f"--rdzv-endpoint={old}"), 70,
                      f"the rendezvous at {old} knows no /v1/status: it is older than this program")

@@ -245,7 +245,7 @@ class Submit(unittest.TestCase):
         to_full("status", job)
         to_full("doctor", "--list")
 
-    def test_a_flag_that_is_none_names_the_help_of_its_command(self):
+    def test_an_unknown_flag_names_the_help_of_its_command(self):
         done = self.run_ctl("submit", "--wiat")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("(see ddprunctl submit --help)", done.stderr)

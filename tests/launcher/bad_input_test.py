@@ -204,7 +204,7 @@ class BadInput(harness.Case):
         self.assertIn("--local-ranks-filter=0,9: this node has no local rank 9", done.stderr)
         self.assertEqual(done.stderr.count("this node has no"), 2, done.stderr)
 
-    def test_a_wrong_number_of_workers_is_said_of_who_gave_it(self):
+    def test_a_wrong_number_of_workers_is_said_of_the_variable_that_gave_it(self):
         for value in ("0", "x", "1.5", "99999999"):
             self.assertIn(f"DDPRUN_NPROC_PER_NODE={value}: wants a number from 1 to ", self.refused("true", DDPRUN_NPROC_PER_NODE=value))
 

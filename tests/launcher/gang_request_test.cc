@@ -28,7 +28,7 @@ GangRequest plan(const CommandLine& line) {
 
 constexpr char kFile[] = "rdzv_endpoint = \"head\"\nstanding_agents = true\nmax_restarts = 2\n";
 
-TEST_CASE("Gang's line: by a file only where nothing else says how the nodes come together") {
+TEST_CASE("Gang's line: a file counts only if nothing else says how the nodes come together") {
   const auto is_one = [](const std::vector<std::string>& args, const Environment& environment) {
     return is_for_standing_agents(line_of(args, kFile, environment), environment);
   };

@@ -40,7 +40,7 @@ LaunchConfig config_of(std::vector<std::string> flags, const Environment& enviro
 
 }  // namespace
 
-TEST_CASE("scheduler: no variables, or those of half a step, are none") {
+TEST_CASE("scheduler: missing or impossible variables are no step") {
   CHECK_FALSE(step_of({}, "n01"));
   CHECK_FALSE(step_of({{"SLURM_JOB_ID", "77"}}, "n01"));  // only a batch script
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "x"}}, "job-x"));

@@ -598,7 +598,7 @@ class OneHost(StandingCase):
         done = self.finish(job)
         self.assertEqual((done.returncode, done.stdout), (0, "held is done\n"), done.text)
 
-    def test_somebody_else_at_the_port_for_a_while_does_not_end_who_follows(self):
+    def test_a_stranger_at_the_port_for_a_while_ends_no_follower(self):
         state = self.scratch()
         daemon = self.queue(f"--state-dir={state}")
         self.agent("n1", slots=1)

@@ -84,7 +84,7 @@ TEST_CASE("describe_work: work is listed with units that fit, heartbeats are lef
   CHECK(describe_work({0, 0, 2'000'000'000}) == "2.0 GB/s on this node's RDMA ports");
 }
 
-TEST_CASE("parse_gpu_shares: the largest share counts, what isn't of the form is skipped") {
+TEST_CASE("parse_gpu_shares: the largest share counts, lines of another form are skipped") {
   CHECK(parse_gpu_shares("7 50\n7 98\n7 3\n8 0\n") == GpuShares{{7, 98}, {8, 0}});
   CHECK(parse_gpu_shares("7\n-1 5\n7 101\n7 5x\nx 5\n\n").empty());
   CHECK(parse_gpu_shares("7 5") == GpuShares{{7, 5}});

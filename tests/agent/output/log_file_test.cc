@@ -63,7 +63,7 @@ TEST_CASE("log file: lines longer than the bound are kept whole in what they cam
   CHECK(read_file(directory.path("x")) == "x\n");
 }
 
-TEST_CASE("log file: none that stay") {
+TEST_CASE("log file: a bounded file that keeps no older ones is overwritten") {
   const test::TempDirectory directory;
   LogFile file(directory.path("x"), bounded(4, 0));
   file.write("abc\ndef\n");

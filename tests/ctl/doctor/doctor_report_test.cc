@@ -124,7 +124,7 @@ TEST_CASE("doctor: the JSON page has every finding, whatever was seen") {
   CHECK(finding.at("fix").as_string() == "fix it");
 }
 
-TEST_CASE("doctor: an answer comes as it was given, and none of who fails") {
+TEST_CASE("doctor: a probe's answer comes as it was given, a probe that fails has none") {
   Probe probe([] { return Probe::Fields{"", "a b", ""}; });
   CHECK(probe.answer(Deadline::after(std::chrono::seconds(20))) == Probe::Fields{"", "a b", ""});
   Probe thrower([]() -> Probe::Fields { throw Error(ErrorCode::kSystem, "no"); });

@@ -65,7 +65,7 @@ TEST_CASE("doctor: settings below their figure warn, with the command that raise
   }
 }
 
-TEST_CASE("doctor: TCP's options are named that are off") {
+TEST_CASE("doctor: TCP's options that are off are named") {
   FakeRoot root;
   const std::string start = "/proc/sys/net/ipv4/";
   root.write(start + "tcp_sack", "1").write(start + "tcp_timestamps", "1");

@@ -212,7 +212,7 @@ TEST_CASE("page: a job of many rounds shows the last ones, and says so") {
   CHECK_THAT(page, !Contains("why 100<"));
 }
 
-TEST_CASE("figures: as JSON, null for what is not known") {
+TEST_CASE("figures: an unknown one is null in JSON") {
   const Record record = whole_record();
   const auto value = boost::json::parse(facts_json(record, facts_of(record)));
   CHECK(value.at("exit_code").as_int64() == 9);

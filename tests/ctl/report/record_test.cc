@@ -35,7 +35,7 @@ TEST_CASE("LineSplitter: lines over pieces, one without an end, one that is too 
   CHECK(lines[1] == "z");
 }
 
-TEST_CASE("fields: a time is one, or none") {
+TEST_CASE("fields: a malformed time is refused") {
   CHECK(parse_utc("1970-01-01T00:00:01.500Z") == 1.5);
   CHECK(parse_utc("2026-11-26T03:15:07Z") == 1'795'662'907.0);
   for (const char* text : {"", "Z", "2026-11-26", "2026-13-26T03:15:07Z", "2026-02-30T03:15:07Z",
@@ -147,7 +147,7 @@ TEST_CASE(
   CHECK_FALSE(record_of(line(5, "null"), line(10, "2.5")).readings.no_loss);
 }
 
-TEST_CASE("RecordReader: rates of samples, in each round anew, what is a rank's own of a step") {
+TEST_CASE("RecordReader: rates of samples begin anew in each round, a rank's own time is counted") {
   const auto line = [](double at, int round, int samples) {
     return event_text("progress", at,
                       R"("ranks":[{"rank":3,"step":1,"loss":0.5,"samples":)" +
@@ -227,7 +227,7 @@ TEST_CASE("read_record: several jobs are an error that names them, --job says wh
              Contains("no record of job third there, but of: mine, other"));
 }
 
-TEST_CASE("read_record: a report alone is a record, nothing is none") {
+TEST_CASE("read_record: a report alone is a record, a place without one is an error") {
   Files files;
   CHECK(test::code_of([&] { files.read(); }) == ErrorCode::kInvalidArgument);
   CHECK(test::code_of([&] { read_record({files.path() + "/gone"}, ""); }) ==

@@ -231,7 +231,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST_CASE("job file: the example is one, and so with each of its comments that is a key") {
+TEST_CASE("job file: the example is a job file, also with each key of its comments") {
   const std::string example = file_text("configs/job.toml");
   CHECK(JobFile::parse(example, "job.toml", "/").places.size() == 4);
   std::vector<std::string> lines = lines_of(example);

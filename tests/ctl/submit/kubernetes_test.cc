@@ -204,7 +204,7 @@ TEST_CASE("Kubernetes: a failed job has the code that ended it, and one that was
   CHECK(late.exit_code == 124);
 }
 
-TEST_CASE("Kubernetes: a JobSet is its own, and the Job that its controller made of it is none") {
+TEST_CASE("Kubernetes: a JobSet is a job, the Job that its controller made of it is none") {
   const auto states = parse_kubernetes_list(
       R"({"items": [{"kind": "JobSet", "metadata": {"namespace": "n", "name": "a-k3v9x", "labels":
           {"app.kubernetes.io/instance": "a-k3v9x"}}, "status": {"conditions":

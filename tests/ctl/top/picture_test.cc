@@ -68,7 +68,7 @@ TEST_CASE("top's picture: it has the width and the height of the screen, whateve
   }
 }
 
-TEST_CASE("top's picture: at 80x24 of a job of two nodes all that matters") {
+TEST_CASE("top's picture: 80x24 characters show all that matters of a job of two nodes") {
   const std::string text =
       picture_text(state_of(job_json("nightly", 2)), 80, 24, {.has_list = false});
   CHECK_THAT(
@@ -138,7 +138,7 @@ TEST_CASE("top's picture: values that are all 0 are at the bottom, others that a
              Contains("samples/s  0          ▁▁\n") && Contains("loss       2.31       ▄▄\n"));
 }
 
-TEST_CASE("top's picture: at 40x10 the most urgent first") {
+TEST_CASE("top's picture: 40x10 characters show the most urgent first") {
   const State state = state_of(job_json("nightly", 2, "", [](int i, testing::SampleNode& node) {
     if (i == 1) node.connected = false;
   }));
@@ -204,7 +204,7 @@ TEST_CASE("top's picture: nodes in the order that was asked for") {
   CHECK(first_host(kByGpu) == "gpu000");  // its GPUs are the least used
 }
 
-TEST_CASE("top's picture: a connection that is lost shows of when it is, and why") {
+TEST_CASE("top's picture: a lost connection is said with its reason and the picture's time") {
   Known lost = live(state_of(job_json("nightly", 2)));
   lost.is_live = false;
   lost.why = "the peer closed the connection";

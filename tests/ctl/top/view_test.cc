@@ -100,8 +100,7 @@ TEST_CASE("top's output: the rank that failed, hangs or lags behind is the first
   CHECK(first(slow + R"(,"reason":"rank 3 (node 0, b) failed")") == wish("a", 3));
 }
 
-TEST_CASE(
-    "top's output: with another job goes another rank, and of one that is over no more is asked") {
+TEST_CASE("top's output: another job has another rank, and a job that is over is asked no more") {
   State state = state_of(job_json("a", 1) + "," + job_json("b", 1));
   View view;
   CHECK(typed(view, state, "l3\r") == wish("a", 3));

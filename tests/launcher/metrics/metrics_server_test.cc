@@ -89,7 +89,8 @@ TEST_CASE("MetricsServer: a client that asks without end has the last page again
   CHECK(fresh.num_pages == 3);
 }
 
-TEST_CASE("MetricsServer: other requests are refused, and what is no request ends") {
+TEST_CASE(
+    "MetricsServer: other requests are refused, and bytes that are no request end the connection") {
   Served served;
   CHECK_THAT(served.get("/"), Contains(" 404 "));
   CHECK_THAT(served.get("/metrics/"), Contains(" 404 "));

@@ -103,7 +103,7 @@ class CommandLine(harness.Case):
         self.assertEqual(done.returncode, 2, done.text)
         self.assertEqual([line.split()[3] for line in done.stderr.splitlines()], ["--lisen", "--zzz", "--verbos"])
 
-    def test_a_port_that_is_none_is_said(self):
+    def test_an_invalid_port_is_said(self):
         for flag in ("--listen=:99999", "--ha-name=a:99999", "--ha=etcd://a:99999/x"):
             flags = ["--ha=etcd://a:1/x", flag] if flag.startswith("--ha-name") else [flag]
             self.assertIn("port 99999 is above 65535", self.refused(*flags))

@@ -52,7 +52,7 @@ TEST_CASE("Own connection: the connection named last replaces an earlier one") {
   CHECK(ask(second).find("200 OK") != std::string::npos);
 }
 
-TEST_CASE("Own connection: one that leads elsewhere is none") {
+TEST_CASE("Own connection: a connection to another place is not the own one") {
   ServedDaemon daemon;
   const auto elsewhere = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
   const std::uint16_t port = local_address(elsewhere.front().get()).port();

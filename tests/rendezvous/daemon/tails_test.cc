@@ -115,7 +115,7 @@ TEST_CASE("Tails: no answer is said once, with the lines that were known, and it
   CHECK_THAT(f.told(1), Contains(R"("lines":["another line"],"note":"")"));
 }
 
-TEST_CASE("Tails: why nobody can be asked is said, and it is tried again") {
+TEST_CASE("Tails: the reason why nobody can be asked is said, and it is tried again") {
   Looking f;
   f.look(1, 3, "away");
   CHECK_THAT(f.told(1), Contains(R"("rank":3,"lines":[],"note":"its node is away")"));

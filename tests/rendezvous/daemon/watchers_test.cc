@@ -416,7 +416,7 @@ TEST_CASE("Watch: half of the nodes of a large state are left out, until it is s
   CHECK_THAT(text_within(1), Contains("\"hidden_nodes\":[4]") && Contains("\"nodes\":[]"));
 }
 
-TEST_CASE("Watch: clocks and counts of requests are no change, who leads is one") {
+TEST_CASE("Watch: clocks and counts of requests are no change, another leader is one") {
   DaemonStatus status;
   const std::string before = watch_key(status);
   status.uptime = 5s;

@@ -201,7 +201,8 @@ TEST_CASE("GangQueue: a job that succeeded is told what became of its output") {
   CHECK(script.queue.find("b")->state.reason == "n1: what it printed may be lost");
 }
 
-TEST_CASE("GangQueue: the same submission again is the same gang, another one of its id is none") {
+TEST_CASE(
+    "GangQueue: the same submission again is the same gang, another one with its id is refused") {
   QueueScript script;
   CHECK(script.submit("a", 1, "4") == Verdict::kTaken);
   CHECK(script.submit("a", 1, "4") == Verdict::kKnown);

@@ -228,7 +228,7 @@ TEST_CASE("EtcdJournal: an entry that can't be read is said once, and the rest i
   CHECK(again.rows == expected);
 }
 
-TEST_CASE("EtcdJournal: somebody else's hands in what is kept end its leadership") {
+TEST_CASE("EtcdJournal: a stranger's change of its keys ends its leadership") {
   Random random(1);
   ModelKeys keys;
   Leader leader(keys, random);

@@ -208,7 +208,9 @@ TEST_CASE("journal place: a log that was away at the start, and is back, is not 
   CHECK(its.num_aside() > 0);
 }
 
-TEST_CASE("journal place: a directory that was removed since a start that could not open it") {
+TEST_CASE(
+    "journal place: a directory that was removed since a start that could not open it is made "
+    "anew") {
   Unwritable its;
   its.in_the_way.reset();
   fs::remove_all(its.state);

@@ -22,7 +22,7 @@ void succeed(Script& j, std::uint64_t round) {
   for (const char* name : {"a", "b"}) j.acks(name);
 }
 
-TEST_CASE("FinishedJobs: how a job went and ended is told once its agents have confirmed the end") {
+TEST_CASE("FinishedJobs: a job's course and end are told once its agents have confirmed the end") {
   Script j(2, 1, keeping());
   const Clock::time_point began = j.now;
   for (const char* name : {"a", "b"}) j.join(name);

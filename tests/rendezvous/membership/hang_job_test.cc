@@ -394,7 +394,7 @@ TEST_CASE("Training: parts of steps are averaged over the ranks of all nodes") {
   CHECK(steps.least_overlap_rank == 4);
 }
 
-TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, are none") {
+TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, name nobody") {
   HangScript j;
   j.mentions("1", times(0, {10us, 11us}));
   j.mentions("2", times(2, {500us, 11us}));

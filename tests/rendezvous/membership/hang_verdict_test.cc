@@ -67,7 +67,7 @@ TEST_CASE("compare_ranks: seven ranks in an all-reduce, one in read(): the one i
   CHECK(failure.last_lines == finding.lines);
 }
 
-TEST_CASE("compare_ranks: the operation that the others wait in for the outlier") {
+TEST_CASE("compare_ranks: the operation in which the others wait for the outlier is named") {
   constexpr char kOperation[] = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
   Inspected inspected = one_outside();
   CHECK(compare_ranks(inspected).operation.empty());  // no rank records its operations

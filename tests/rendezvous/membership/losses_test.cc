@@ -73,7 +73,7 @@ TEST_CASE(
 
 Leave alone() { return {"the connection to its launcher was lost", 75, true}; }
 
-TEST_CASE("Leaving alone: the others go on, once the workers of who left are gone") {
+TEST_CASE("Leaving alone: the others go on, once the leaving node's workers are gone") {
   Script j(2, 0);
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) j.join(name);

@@ -62,7 +62,8 @@ TEST_CASE("Machine: jobs of one user that differ in the command's hash are told 
   }
 }
 
-TEST_CASE("Machine: closed to new jobs: who waits is sent away to try again, the others end here") {
+TEST_CASE(
+    "Machine: a machine closed to new jobs sends a waiting node away, running jobs end here") {
   Script j;
   j.join("1");
   j.join("2");

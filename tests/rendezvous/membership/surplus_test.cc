@@ -72,7 +72,7 @@ TEST_CASE("Surplus: beyond the nodes and spares another program, or user, is ano
   CHECK(j.got<Waiting>("late").spare);
 }
 
-TEST_CASE("Surplus: a spare that was asked for, and who comes in a lost node's place, may differ") {
+TEST_CASE("Surplus: a spare that was asked for, and a node in a lost one's place, may differ") {
   Surplus j(2);
   SECTION("a spare") {
     j.settings.spares = 1;

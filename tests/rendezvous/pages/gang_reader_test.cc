@@ -74,7 +74,7 @@ TEST_CASE("GangReader: a page that a change made before its nodes answered is no
   CHECK(reading.reader.is_over());
 }
 
-TEST_CASE("GangReader: at the gang's end what has no line's end comes, too") {
+TEST_CASE("GangReader: a last line without an end comes at the gang's end, too") {
   Reading reading;
   reading.has_ended = true;
   reading.take(reading.begin());

@@ -104,7 +104,7 @@ TEST_CASE("hostile requests: each key of a WAIT counts against the memory limit"
   CHECK(state.total_bytes() == 0);
 }
 
-TEST_CASE("hostile requests: a number far behind blanks or zeros is none") {
+TEST_CASE("hostile requests: a number far behind blanks or zeros is refused") {
   for (const char filler : {' ', '0'}) {
     StoreState state;
     const std::string near = std::string(200, filler) + "7";

@@ -130,7 +130,7 @@ TEST_CASE("StoreState: COMPARE_SET has c10d's four outcomes") {
   CHECK(c.cas(1, "k", "", "again") == vec("again"));  // an empty value equals an expected empty one
 }
 
-TEST_CASE("StoreState: ADD reads as std::stoll does, and closes on what is no number") {
+TEST_CASE("StoreState: ADD reads as std::stoll does, and closes on a text that is no number") {
   Clients c;
   CHECK(c.add(1, "n", 5) == number(5));
   CHECK(c.add(2, "n", -7) == number(-2));

@@ -189,7 +189,8 @@ TEST_CASE("checkpoint directory: a directory or a link to nothing is like a torn
   CHECK(names_in(temp.path()).at(1) == name_of(2));
 }
 
-TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[proc]") {
+TEST_CASE("checkpoint directory: a directory that can't be made is the user's to correct",
+          "[proc]") {
   const test::TempDirectory temp;
   fs::create_directory_symlink("/gone", temp.path("link"));
   for (const std::string& path : {temp.path("link"), temp.path("link/below")}) {

@@ -31,7 +31,7 @@ TEST_CASE("checkpoint names: a written name is read, and nothing else") {
   }
 }
 
-TEST_CASE("checkpoint names: which are temporary") {
+TEST_CASE("checkpoint names: temporary names are told from others") {
   CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0123456789ab"));
   CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0-4711"));  // of older versions
   CHECK(is_temporary_name("step-000000000120.3f9a1c22.rank-2-of-4.safetensors.tmp-0-4711"));

@@ -83,7 +83,7 @@ TEST_CASE("NcclCommunicator split: a rank that does not come is named in time, t
   forget_what_is_left(rig);
 }
 
-TEST_CASE("NcclCommunicator split: one that stays inside NCCL ends the process") {
+TEST_CASE("NcclCommunicator split: a call that stays inside NCCL ends the process") {
   const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
     options.abort_timeout = options.destroy_timeout = milliseconds(200);
     const auto world = rig.join(options);
