@@ -89,6 +89,7 @@ void NodeReporter::watch(std::uint64_t round) {
   if (options.pages_only) options.interval = kPagesInterval;
   HangMonitorEvents events;
   events.read_page = [this](int local_rank) { return talk_.read_page(local_rank); };
+  events.read_progress = [this](int local_rank) { return talk_.read_progress(local_rank); };
   events.read_communicators = [this](int local_rank) { return talk_.communicators(local_rank); };
   events.pids = [this] { return workers_.pids(); };
   events.stalled = [this, round](membership::RankReport report) {
@@ -134,7 +135,7 @@ void NodeReporter::tell_progress() const {
   if (!news_.progressed) return;
   std::vector<RankProgress> ranks;
   for (int i = 0; i < talk_.pages().num_workers(); ++i) {
-    if (const auto words = talk_.read_page(i)) ranks.push_back({talk_.ranks().of(i), *words});
+    if (const auto words = talk_.read_progress(i)) ranks.push_back({talk_.ranks().of(i), *words});
   }
   if (!ranks.empty()) news_.progressed(ranks);
 }
@@ -151,7 +152,7 @@ AgentMetrics NodeReporter::metrics() {
   all.node = node_monitor_.read();
   all.uses = worker_uses_.look(pids, Clock::now());
   for (std::size_t i = 0; i < all.uses.size(); ++i) {
-    all.pages.push_back(pids[i] != 0 ? talk_.read_page(static_cast<int>(i)) : std::nullopt);
+    all.pages.push_back(pids[i] != 0 ? talk_.read_progress(static_cast<int>(i)) : std::nullopt);
   }
   all.process = metrics::own_use();
   return all;

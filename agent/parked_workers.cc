@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include "agent/observe/observer.h"
 #include "common/text.h"
 
 namespace ddprun::agent {
@@ -24,6 +25,7 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
       std::make_unique<WorkerGroup>(io, console, std::move(options.group), -1, std::move(group));
   group_->launch_warden();  // first, so that it removes the directory if we are killed
   socket_ = std::make_unique<AgentSocket>(io, pages, directory, std::move(events_.socket));
+  if (options.environment.observes) put_observer(socket_->directory());
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options.environment.num_workers));
   for (std::size_t i = 0; i < workers.size(); ++i) {
     workers[i].local_rank = static_cast<int>(i);

@@ -105,6 +105,21 @@ ProgressSample ProgressPages::read(int local_rank) const {
   return sample;
 }
 
+std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
+  const ProgressPage& page = *pages_.at(static_cast<std::size_t>(local_rank)).mapped;
+  ProgressWords words;
+  words.phase = ProgressPhase::kTrain;
+  words.step = words.steps_done = load(page.seen_step);
+  if (words.step == 0) return std::nullopt;
+  StepSums sums;
+  sums.num_steps = load(page.seen_timed);
+  sums.step = load(page.seen_step_ns);
+  sums.loader = load(page.seen_loader_ns);
+  // It writes them now: the next look has them.
+  if (sums.num_steps > 0 && load(page.seen_begun) == sums.num_steps) words.steps = sums;
+  return words;
+}
+
 std::vector<CommunicatorState> ProgressPages::communicators(int local_rank) const {
   constexpr std::uint64_t kMaxRanks = 1 << 24;
   std::vector<CommunicatorState> states;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "agent/hang/rank_sample.h"
@@ -40,6 +41,8 @@ class ProgressPages {
 
   // `local_rank` is below num_workers() in all of these.
   ProgressSample read(int local_rank) const;
+  // The same of what its observer has seen (docs/observe.md); nullopt: no step.
+  std::optional<ProgressWords> read_seen(int local_rank) const;
   // The operations of its communicators, as far as the page goes. Empty: it never reported any.
   std::vector<CommunicatorState> communicators(int local_rank) const;
   int memory(int local_rank) const;  // the page's memory file, to be passed on

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <type_traits>
 
+#include "agent/observe/observer.h"
 #include "common/env_names.h"
 #include "common/template_text.h"
 #include "common/text.h"
@@ -82,6 +84,12 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
     for (const auto& [name, value] : options.network(round.node_addr)) set_default(name, value);
   }
   set_path(env::kAgentSocket, paths.agent_socket);
+  if (options.observes && !paths.agent_socket.empty()) {
+    const std::string folder =
+        observer_folder(std::filesystem::path(paths.agent_socket).parent_path());
+    const std::string users = find_variable(result, env::kPythonPath).value_or("");
+    set(env::kPythonPath, users.empty() ? folder : concat(folder, ":", users));
+  }
   if (options.recovers_in_place) {
     set(env::kRecovery, "inplace");
   } else {

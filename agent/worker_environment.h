@@ -33,6 +33,7 @@ struct WorkerEnvironmentOptions {
   // it; every worker's LOCAL_RANK is 0. Empty: off.
   std::vector<std::string> devices = {};
   bool recovers_in_place = false;       // --recovery=inplace
+  bool observes = false;                // --observe: by a folder in PYTHONPATH
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
   // In rounds of several nodes: defaults for a node with this address. Empty: none.
   std::function<Environment(const std::string& node_addr)> network = {};
@@ -41,7 +42,7 @@ struct WorkerEnvironmentOptions {
 // Paths of one worker. An empty one is not set, and not inherited either.
 struct WorkerPaths {
   std::string error_file;
-  std::string agent_socket;
+  std::string agent_socket;     // the observer's folder is beside it
   std::string timer_file = {};  // an empty one is inherited
 };
 

@@ -59,7 +59,8 @@ WorkerLine parse_worker_line(std::string_view line) {
   const JsonFields fields(object, "a worker's message \"" + one_line(clean_utf8(type, 64)) + "\"");
   if (type == "hello") {
     return Hello{fields.small("version", 0, 1 << 30), fields.counter("round"),
-                 fields.small("local_rank", 0, kMaxWorkers)};
+                 fields.small("local_rank", 0, kMaxWorkers),
+                 fields.has("observes") && fields.boolean("observes")};
   }
   if (type == "wait_for_place") return WaitForPlace{};
   if (type == "first_step") {

@@ -18,6 +18,7 @@ struct Hello {
   int version = 0;
   std::uint64_t round = 0;
   int local_rank = 0;
+  bool observes = false;  // it writes what is seen of a program that knows nothing of the page
 };
 // The worker came before its node had a place (hello with round 0), and has nothing more to do.
 struct WaitForPlace {};

@@ -144,6 +144,14 @@ std::optional<ProgressWords> WorkerTalk::read_page(int local_rank) const {
   return static_cast<const ProgressWords&>(page);
 }
 
+std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
+  if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
+  const auto told = read_page(local_rank);
+  const bool is_told = told && (told->step > 0 || told->num_reports > 0);
+  const auto seen = is_told ? std::nullopt : pages_.read_seen(local_rank);
+  return seen ? seen : told;
+}
+
 std::vector<CommunicatorState> WorkerTalk::communicators(int local_rank) const {
   if (!socket_ || local_rank < 0 || local_rank >= pages_.num_workers()) return {};
   return pages_.communicators(local_rank);

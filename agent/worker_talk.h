@@ -79,6 +79,8 @@ class WorkerTalk {
 
   // nullopt: the worker doesn't write its page.
   std::optional<ProgressWords> read_page(int local_rank) const;
+  // How far it is: as its page says, else as its observer has seen (docs/observe.md).
+  std::optional<ProgressWords> read_progress(int local_rank) const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
   // Hears all that has arrived: a worker's last words come before the news of its end.
   void read_pending();

@@ -101,6 +101,7 @@ inline constexpr char kShutdownTimeout[] = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";    
 inline constexpr char kExitBarrierTimeout[] = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT";  // likewise
 inline constexpr char kLogLevel[] = "LOGLEVEL";  // likewise: DEBUG, INFO, WARNING, ERROR, CRITICAL
 inline constexpr char kPythonExec[] = "PYTHON_EXEC";
+inline constexpr char kPythonPath[] = "PYTHONPATH";
 inline constexpr char kPath[] = "PATH";
 inline constexpr char kTmpdir[] = "TMPDIR";
 inline constexpr char kHome[] = "HOME";

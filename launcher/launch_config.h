@@ -114,6 +114,7 @@ struct LaunchConfig : membership::JobSettings {
 
   // The program.
   bool module = false;     // -m: PROGRAM is a Python module
+  bool observes = true;    // --observe: how far a Python program is (docs/observe.md)
   bool no_python = false;  // PROGRAM is executed as it is
   bool run_path = false;   // PROGRAM is a Python script, whatever else is said
   std::string role = "default";

@@ -394,6 +394,7 @@ agent::WorkerEnvironmentOptions worker_environment_options(const JobPlan& plan) 
   options.num_workers = plan.num_workers;
   options.devices = plan.placement.devices;
   options.recovers_in_place = plan.config.recovery == membership::Recovery::kInPlace;
+  options.observes = plan.config.observes;
   options.terminal_columns = terminal_columns();
   options.network = [](const std::string& node_addr) {
     return agent::network_variables(node_addr);

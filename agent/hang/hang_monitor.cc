@@ -53,13 +53,6 @@ std::string collective_name(CollectiveKind kind) {
   return kind == CollectiveKind::kNone ? "collective" : kind_name(kind);
 }
 
-std::vector<std::optional<ProgressWords>> pages_of(
-    const std::vector<std::optional<RankSample>>& samples) {
-  std::vector<std::optional<ProgressWords>> pages;
-  for (const auto& sample : samples) pages.push_back(sample ? sample->words : std::nullopt);
-  return pages;
-}
-
 // The oldest operation that it is in, and how far it is in the communicator of all ranks.
 void add_operation(RankReport& report, const std::vector<CommunicatorState>& communicators) {
   const CommunicatorState* oldest = nullptr;
@@ -189,7 +182,7 @@ void HangMonitor::arm() {
 
 void HangMonitor::look_at_pages() {
   std::vector<std::optional<ProgressWords>> pages;
-  for (int i = 0; i < options_.num_workers; ++i) pages.push_back(events_.read_page(i));
+  for (int i = 0; i < options_.num_workers; ++i) pages.push_back(events_.read_progress(i));
   const auto steps_timed = events_.steps_timed;  // it may destroy us
   if (auto training = training_.look(pages, Clock::now())) steps_timed({}, std::move(training));
 }
@@ -197,6 +190,7 @@ void HangMonitor::look_at_pages() {
 void HangMonitor::look() {
   const std::vector<pid_t> pids = events_.pids();
   std::vector<std::optional<RankSample>> samples(processes_.size());
+  std::vector<std::optional<ProgressWords>> pages(processes_.size());
   const bool may_start_stacks = !stacks_ && looks_ >= kLooksBeforeStacks;
   if (may_start_stacks && std::count(pids.begin(), pids.end(), 0) == 0) start_stacks();
   OutsideWork::Families families(processes_.size());
@@ -213,6 +207,7 @@ void HangMonitor::look() {
     const auto facts = process->look(wanted && (family_look || !process->knows_family()));
     if (!facts) continue;
     samples[i] = RankSample{events_.read_page(static_cast<int>(i)), *facts};
+    pages[i] = events_.read_progress(static_cast<int>(i));
     if (wanted) families[i] = process->family();
   }
   if (family_look) outside_.look(families);
@@ -231,7 +226,7 @@ void HangMonitor::look() {
   }
   const HangMonitorEvents events = events_;  // one of them may destroy us
   const std::weak_ptr alive(alive_);
-  auto training = training_.look(pages_of(samples), now);
+  auto training = training_.look(pages, now);
   // In one message with how far they are, where anything is said of that.
   const bool timed = (training || !training_.has_said()) &&
                      times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now);

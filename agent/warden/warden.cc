@@ -703,15 +703,18 @@ void tidy_descriptors(int last) {
   for (fd = last + 1; fd < limit; ++fd) close(fd);
 }
 
-// The workers' directory (docs/agent-socket.md), with the socket and the workers' error files in
-// it: nobody else may be left to remove it.
-void remove_directory(const char* directory) {
-  const int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+// The workers' directory (docs/agent-socket.md), with the socket, the workers' error files and
+// the observer's folder in it: nobody else may be left to remove it.
+void remove_directory(int at, const char* name) {
+  const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
   if (entries == nullptr) return;
-  while (const dirent* entry = readdir(entries)) unlinkat(fd, entry->d_name, 0);
+  while (const dirent* entry = readdir(entries)) {
+    const bool is_directory = unlinkat(fd, entry->d_name, 0) != 0 && errno == EISDIR;
+    if (is_directory && entry->d_name[0] != '.') remove_directory(fd, entry->d_name);
+  }
   closedir(entries);
-  rmdir(directory);
+  unlinkat(at, name, AT_REMOVEDIR);
 }
 
 }  // namespace
@@ -741,6 +744,6 @@ int main(int argc, char** argv) {
   if (signal_fd < 0) return 1;
   Warden warden(kSocketFd, signal_fd, cgroup, waiting);
   const int status = warden.run();
-  if (argc > 1 && *argv[1]) remove_directory(argv[1]);
+  if (argc > 1 && *argv[1]) remove_directory(AT_FDCWD, argv[1]);
   return status;
 }

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <utility>
 
-#include "agent/warm/warm_helper_text.h"
+#include "agent/python_texts.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/json.h"

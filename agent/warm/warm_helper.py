@@ -587,14 +587,15 @@ def become(warden, began_with, changed):
             step(AT_DIRECTORY, os.chdir, directory)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         arguments = strings[:num_arguments]
-        environment = dict(string.partition(b"=")[::2] for string in strings[num_arguments:])
+        given = dict(string.partition(b"=")[::2] for string in strings[num_arguments:])
+        environment, observer = without_observer(given)
         try:
             if is_bound and not environment.get(b"OMP_NUM_THREADS"):
                 raise Fresh(OTHER_CPUS)  # a library that is imported already has counted them
             source = source_of(arguments, environment, began_with, changed)
         except Fresh as why:
             os.write(told, SPAWN_ERROR.pack(why.args[0], FRESH))
-            step(AT_EXEC, os.execve, arguments[0], arguments, environment)  # `told` is closed by it
+            step(AT_EXEC, os.execve, arguments[0], arguments, given)  # `told` is closed by it
         os.environb.clear()
         os.environb.update(environment)
         for name, value in changed.items():
@@ -602,6 +603,8 @@ def become(warden, began_with, changed):
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+        if observer:
+            exec(compile(observer, "<ddprun observer>", "exec"), {"__name__": "observer"})  # pylint: disable=exec-used
     except Failed as failed:
         stage, number = failed.args
         os.write(told, SPAWN_ERROR.pack(number, stage))
@@ -618,6 +621,21 @@ def program_at(arguments):
         has_value = word == "--check-hash-based-pycs" or word[-1] in "WX" and not {"W", "X"} & set(word[:-1])
         at += 2 if has_value else 1
     return at
+
+
+def without_observer(given):
+    """The environment of a worker without the folder that Python would look for at its start, and the text there."""
+    folder, _, rest = given.get(b"PYTHONPATH", b"").partition(b":")
+    if folder != os.path.join(os.path.dirname(given.get(b"DDPRUN_AGENT_SOCKET", b"")), b"observe"):
+        return given, None
+    environment = {**given, b"PYTHONPATH": rest}
+    if not rest:
+        del environment[b"PYTHONPATH"]
+    try:
+        with open(os.path.join(folder, b"sitecustomize.py"), "rb") as file:
+            return environment, file.read()
+    except OSError:  # it was not made, which the agent has told
+        return environment, None
 
 
 def source_of(arguments, environment, began_with, changed):

@@ -23,6 +23,12 @@ std::string set_preflight_doctor(const std::string& value, LaunchConfig& config)
   return {};
 }
 
+std::string set_observe(const std::string& value, LaunchConfig& config) {
+  if (value != "on" && value != "off") return "must be on or off";
+  config.observes = value == "on";
+  return {};
+}
+
 std::string set_preload(const std::string& value, LaunchConfig& config) {
   config.preload.clear();
   config.preload_auto = value == "auto";
@@ -101,6 +107,9 @@ std::vector<Option> program_options() {
        kRuns, text_to(&C::preload_cache)},
       {"preload-timeout", "SECONDS", "60", "workers don't wait longer for the imports", kRuns,
        positive_seconds_to(&C::preload_timeout)},
+      {"observe", "on|off", "on",
+       "see the steps of a plain PyTorch program, for those who look at the job (docs/observe.md)",
+       kRuns, set_observe},
       {"module", "", "", "PROGRAM is a Python module: python -u -m PROGRAM", kRuns,
        switch_to(&C::module), 'm'},
       {"no-python", "", "", "execute PROGRAM as it is, never by python", kRuns,

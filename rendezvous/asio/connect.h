@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-// As asio::async_connect(): to the first of `targets` that takes the connection; there is at least
-// one. done(error), of the last one. asio::async_connect() opens sockets that children inherit: the
-// peer would not hear of this process' end as long as one of them lives.
+// Connects to the first of `targets` that takes the connection; there is at least one. Then calls
+// done(error) with the error of the last one. asio::async_connect() opens sockets that children
+// inherit: as long as one of them lived, the peer would not hear of this process' end.
 template <typename Done>
 void connect_to_first(boost::asio::ip::tcp::socket& socket,
                       std::vector<boost::asio::ip::tcp::endpoint> targets, Done done,

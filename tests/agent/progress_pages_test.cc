@@ -91,6 +91,25 @@ TEST_CASE("progress pages: the sums of steps, of one moment, by the offsets of t
   CHECK(pages.read(0).step == 12);
 }
 
+TEST_CASE("progress pages: an observer's words, beside which the worker's own stay empty") {
+  ProgressPages pages;
+  pages.begin_round(1, 1);
+  Mapped worker(pages.memory(0));
+  CHECK_FALSE(pages.read_seen(0).has_value());
+  worker.set(864, 12);
+  worker.set(872, 11);
+  worker.set(888, 20);
+  REQUIRE(pages.read_seen(0).has_value());
+  CHECK_FALSE(pages.read_seen(0)->steps.has_value());  // it is writing its first sums
+  worker.set(896, 21);
+  worker.set(880, 11);
+  const ProgressWords seen = pages.read_seen(0).value();
+  CHECK(seen.phase == ProgressPhase::kTrain);
+  CHECK((seen.step == 12 && seen.steps_done == 12));
+  CHECK(seen.steps == StepSums{.num_steps = 11, .step = 20, .loader = 21});
+  CHECK(pages.read(0) == ProgressSample{});
+}
+
 TEST_CASE("progress pages: the last step is the job's own count only") {
   ProgressPages pages;
   pages.begin_round(1, 3);

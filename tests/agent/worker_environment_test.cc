@@ -122,6 +122,17 @@ TEST_CASE("worker environment: the user's values are kept, and a single worker k
   CHECK(value(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == "3");
 }
 
+TEST_CASE("worker environment: the observer's folder comes before the user's in PYTHONPATH") {
+  WorkerEnvironmentOptions options;
+  options.observes = true;
+  const WorkerPaths paths{.error_file = "", .agent_socket = "/d/agent.sock"};
+  CHECK(value(worker_environment(options, third_round(), 0, paths), "PYTHONPATH") == "/d/observe");
+  options.inherited = {{"PYTHONPATH", "/a:/b"}};
+  CHECK(value(worker_environment(options, third_round(), 0, paths), "PYTHONPATH") ==
+        "/d/observe:/a:/b");
+  CHECK(value(worker_environment(options, third_round(), 0, {}), "PYTHONPATH") == "/a:/b");
+}
+
 TEST_CASE("worker environment: the socket of an agent around this one isn't handed on") {
   WorkerEnvironmentOptions options;
   options.inherited = {{"DDPRUN_AGENT_SOCKET", "/outer"},

@@ -54,6 +54,7 @@ class Watched {
     options.gpus_program = DDPRUN_GPUS;
     HangMonitorEvents events;
     events.read_page = [this](int rank) { return pages[static_cast<std::size_t>(rank)]; };
+    events.read_progress = events.read_page;
     events.read_communicators = [this](int) { return communicators; };
     events.pids = [this] { return group.group->pids(); };
     events.stalled = [this](RankReport report) { stalled.push_back(std::move(report)); };
@@ -263,7 +264,7 @@ TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the rea
   options.stacks_program = "/nonexistent/ddprun-stacks";
   std::optional<std::vector<RankReport>> inspected;
   HangMonitorEvents events;
-  events.read_page = [](int) { return std::nullopt; };
+  events.read_page = events.read_progress = [](int) { return std::nullopt; };
   events.pids = [&] { return group.group->pids(); };
   events.inspected = [&](std::uint64_t, std::vector<RankReport> ranks) {
     inspected = std::move(ranks);

@@ -16,7 +16,8 @@ TEST_CASE("connect_to_first: takes the first that answers, by a socket that chil
   const UniqueFd listener = listen_on(resolve({.host = "127.0.0.1", .port = 0}).front());
   UniqueFd bound_only(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   auto nobody = resolve({.host = "127.0.0.1", .port = 0}).front();
-  REQUIRE(::bind(bound_only.get(), reinterpret_cast<sockaddr*>(&nobody.storage), nobody.length) == 0);
+  REQUIRE(::bind(bound_only.get(), reinterpret_cast<sockaddr*>(&nobody.storage), nobody.length) ==
+          0);
   const auto at = [](int fd) {
     return tcp::endpoint(boost::asio::ip::make_address("127.0.0.1"), local_address(fd).port());
   };

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The observer of plain PyTorch programs (docs/observe.md): a file that Python imports at its
+// start.
+#pragma once
+
+#include <string>
+
+namespace ddprun::agent {
+
+// Its folder, for PYTHONPATH, in the directory of a round's socket.
+std::string observer_folder(const std::string& socket_directory);
+
+// Makes the folder with the file. Throws Error(kSystem).
+void put_observer(const std::string& socket_directory);
+
+}  // namespace ddprun::agent

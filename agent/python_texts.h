@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs in Python that ddprun carries.
+#pragma once
+
+namespace ddprun::agent {
+
+extern const char kWarmHelperText[];  // warm/warm_helper.py
+extern const char kObserverText[];    // observe/sitecustomize.py
+
+}  // namespace ddprun::agent

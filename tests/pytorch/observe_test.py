@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A plain PyTorch program is seen while it runs, and sees nothing of it (docs/observe.md)."""
+import glob
+import importlib.util
+import json
+import os
+import sys
+import unittest
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
+import harness  # noqa: E402
+
+# Trains until a file is there. Rank 1's data come late. Says what its environment is, and how long a step took.
+SCRIPT = r'''
+import json, os, sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+
+class Data(Dataset):
+    def __len__(self):
+        return 1 << 20
+    def __getitem__(self, i):
+        time.sleep(0.03 * rank)
+        return torch.full((4,), float(i % 7))
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+ended_at = []
+for x in DataLoader(Data()):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    ended_at.append(time.monotonic())
+    if len(ended_at) == 100:
+        open(folder + "/hundred", "w").close()
+    over = torch.tensor(int(os.path.exists(folder + "/over")))
+    dist.all_reduce(over)
+    if over:
+        break
+said = {"steps": len(ended_at), "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
+        "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
+        "path": [entry for entry in sys.path if "observe" in entry]}
+with open(f"{folder}/said{rank}", "w") as file:
+    json.dump(said, file)
+'''
+
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Observe(harness.Case):
+    def setUp(self):
+        self.port, self.folder = harness.free_port(), self.scratch()
+        self.script = self.write(self.folder, "train.py", SCRIPT)
+        self.write(self.folder, "sitecustomize.py", "import sys\nsys.users_site = 'imported'\n")
+
+    def training(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=5) as answer:
+                return json.load(answer)["jobs"][0].get("training") or {}
+        except (OSError, IndexError):
+            return {}
+
+    def begin(self, *flags, **more):
+        return self.start("--nnodes=1", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}", *flags,
+                          sys.executable, self.script, OMP_NUM_THREADS="1", **{"PYTHONPATH": self.folder, **more})
+
+    def end(self, process):
+        """The ranks' words, and the job's stderr."""
+        self.write(self.folder, "over", "")
+        done = self.finish(process, timeout=60, code=0)
+        said = []
+        for rank in range(2):
+            with open(f"{self.folder}/said{rank}") as file:
+                said.append(json.load(file))
+            self.assertEqual((said[-1]["site"], said[-1]["path"]), ("imported", []))
+        return said, done.stderr
+
+    def check_seen(self, *flags):
+        process = self.begin(*flags)
+        harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
+                           self.training()["step"] > 50, "both ranks' steps are seen", 60)
+        seen = self.training()
+        said, _ = self.end(process)
+        self.assertEqual((seen["phase"], seen["loss"], seen["samples_per_second"]), ("train", None, None))
+        self.assertLessEqual(seen["step"], said[0]["steps"])
+        parts = seen["step_parts"]
+        self.assertAlmostEqual(parts["step_seconds"]["mean"] / said[0]["mean"], 1, delta=0.2)
+        self.assertEqual(parts["loader_seconds"]["worst_rank"], 1)
+        self.assertGreater(parts["loader_seconds"]["worst"], 0.03)
+        self.assertLess(parts["loader_seconds"]["mean"], 0.75 * parts["loader_seconds"]["worst"])
+        self.assertEqual({each["PYTHONPATH"] for each in said}, {self.folder})
+
+    def test_steps_their_time_and_the_wait_for_data_of_each_rank_are_seen(self):
+        self.check_seen()
+
+    def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
+        self.check_seen("--preload=torch")
+
+    def test_nothing_is_looked_at_where_it_is_off(self):
+        process = self.begin("--observe=off")
+        harness.wait_until(lambda: os.path.exists(f"{self.folder}/hundred"), "100 steps are done", 60)
+        self.assertEqual(self.training(), {})
+        self.end(process)
+
+    def test_nothing_is_left_of_a_ddprun_that_was_killed(self):
+        process = self.begin(TMPDIR=self.folder)
+        harness.wait_until(lambda: os.path.exists(f"{self.folder}/hundred"), "100 steps are done", 60)
+        self.assertEqual(len(glob.glob(f"{self.folder}/ddprun-*/observe/sitecustomize.py")), 1)
+        process.kill()
+        harness.wait_until(lambda: not glob.glob(f"{self.folder}/ddprun-*"), "the warden has removed the folder", 30)
+
+    def test_an_agent_that_does_not_answer_costs_the_worker_one_line(self):
+        script = "import os\nos.environ['DDPRUN_AGENT_SOCKET'] = '/nonexistent'\n" + SCRIPT
+        self.script = self.write(self.folder, "train.py", script)
+        process = self.begin()
+        harness.wait_until(lambda: os.path.exists(f"{self.folder}/hundred"), "100 steps are done", 60)
+        _, stderr = self.end(process)
+        self.assertEqual(stderr.count("steps are not observed"), 2, stderr)
+
+
+# The observer's rules, at a clock of the test's own.
+class Steps(unittest.TestCase):
+    def setUp(self):
+        path = os.path.join(harness.SOURCE, "agent/observe/sitecustomize.py")
+        spec = importlib.util.spec_from_file_location("observer", path)
+        self.observer = importlib.util.module_from_spec(spec)
+        before = list(sys.meta_path)
+        spec.loader.exec_module(self.observer)
+        sys.meta_path[:] = before
+        self.now = 0
+        self.steps = self.observer._Steps(lambda: self.now)
+        self.steps.words = [0] * 512
+
+    def step(self, ns, optimizer="a", loader_ns=0):
+        self.now += ns
+        self.steps.loader_ns += loader_ns
+        self.steps._after_step(optimizer)
+
+    def seen(self):
+        """Steps, timed ones, their time, the loader's."""
+        words = self.steps.words
+        self.assertEqual(words[self.observer._BEGUN], words[self.observer._TIMED])
+        return [words[at] for at in (self.observer._STEP, self.observer._TIMED, self.observer._STEP_NS,
+                                     self.observer._LOADER_NS)]
+
+    def test_the_first_step_has_no_beginning_and_a_pause_is_no_step(self):
+        for _ in range(4):
+            self.step(100, loader_ns=30)
+        self.assertEqual(self.seen(), [4, 3, 300, 90])
+        self.step(1000, loader_ns=900)  # an evaluation came between
+        self.assertEqual(self.seen(), [5, 3, 300, 90])
+        self.step(100)
+        self.assertEqual(self.seen(), [6, 4, 400, 90])
+
+    def test_steps_that_stay_slow_are_believed(self):
+        for _ in range(4):
+            self.step(100)
+        for _ in range(8):
+            self.step(10_000)
+        steps, timed, ns, _ = self.seen()
+        self.assertEqual((steps, (ns - 300) // (timed - 3)), (12, 10_000))
+
+    def test_the_steps_of_one_optimizer_count_until_it_is_used_no_more(self):
+        self.step(100)
+        for _ in range(10):
+            self.step(50, "a")
+            self.step(50, "b")
+        self.assertEqual(self.seen()[0], 11)
+        for _ in range(100):
+            self.step(100, "b")
+        self.assertGreater(self.seen()[0], 40)
+
+
+if __name__ == "__main__":
+    harness.main()
