@@ -299,7 +299,7 @@ class Terminal(harness.Case):
                                  stderr=subprocess.PIPE, text=True)
         shown, status = self.in_terminal([harness.DDPRUN, "--node-rank=1", *line])
         self.assertEqual((first.communicate(timeout=30)[1].count("this node runs"), status), (0, 0), shown)
-        self.assertIn("this node runs ranks 2–3 of 4; rank 0 is on 127.0.0.1", shown)
+        self.assertIn("this node runs ranks 2, 3 of 4; rank 0 is on 127.0.0.1", shown)
 
     def test_prefixes_have_colours_unless_nobody_wants_them(self):
         argv = [harness.DDPRUN, "--standalone", "--nproc_per_node=2", "echo", "x"]
