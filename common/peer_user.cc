@@ -97,7 +97,7 @@ constexpr uid_t kOverflowUser = 65534;
 // systemd's lock while it has (src/core/dynamic-user.c). The numbers alone, 61184 to 65519, may be
 // a person's where a site's directory gave them out.
 bool is_of_service(uid_t user) {
-  struct stat lock{};
+  struct stat lock {};
   const std::string path = concat("/run/systemd/dynamic-uid/", user);
   return ::lstat(path.c_str(), &lock) == 0 && S_ISREG(lock.st_mode) && lock.st_uid == 0;
 }

@@ -247,7 +247,8 @@ class NodeJob {
                                     ", the last one is ", world_size - 1, "; no rank has stdin"));
   }
 
-  // Of the others' ranks alone, which often print nothing: somebody who waits sees that it runs.
+  // Each node but the first says its ranks. They often print nothing, so somebody who waits sees
+  // that the job runs.
   void say_place(const membership::StartRound& round) {
     if (round.node_rank == 0 || plan_.channel || ::isatty(STDERR_FILENO) != 1) return;
     std::vector<int> ranks(static_cast<std::size_t>(plan_.num_workers));

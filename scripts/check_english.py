@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences of the documentation and of comments are short. A comment's sentence begins with its subject.
+"""The sentences of pages and comments are short. Those of comments, and tests' names, begin with their subjects.
 
     scripts/check_english.py [FILE…]      pages and sources; all of the tree if none is given
     scripts/check_english.py --self-test  the check itself
 
-No sentence has more than 35 words. A page's mean is 18 at most. No sentence of a comment opens with one of RIDDLES.
+No sentence has more than 35 words. A page's mean is 18 at most. No comment's sentence and no test's name opens with one
+of OPENERS. Sentences of pages may.
 Code blocks don't count, headings neither. `code` is one word, a link is its text, a table's cell is read as a paragraph.
 """
 import os
@@ -16,7 +17,11 @@ import sys
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 LONGEST, LONGEST_MEAN = 35, 18
 FEWEST = 4  # words: a sentence with fewer is a caption or a value
-RIDDLES = re.compile(r"(Of|What|Who|Whose|Where|Likewise)\b")
+OPENERS = "Of|What|Who|Whose|Where|Likewise"
+RIDDLES = re.compile(rf"({OPENERS})\b")
+# TEST_CASE("Subject: of …"), TEST_CASE_METHOD(Fixture, "Subject: of …"), SECTION("of …"), def test_of_…
+TEST_NAME = re.compile(r"""^[ \t]*(?:def test_|(?:TEST_CASE|SECTION)\w*\(\s*(?:[\w:<>]+,\s*)?"(?:[^":]*: (?:"\s*")?)?)"""
+                       rf"(?P<name>(?:{OPENERS})(?![a-z])[^\"(\n]*)", re.M | re.I)
 SENTENCE_END = re.compile(r"""(?<=[.!?])["”)*]*\s+(?=[A-Z"“„(*\[]|CODE)""")
 PAGES = ("docs/*.md", "README.md", "CONTRIBUTING.md")
 C_SOURCES, OTHER_SOURCES = (".cc", ".h", ".cu", ".js"), (".py", ".cmake", ".sh", "CMakeLists.txt")
@@ -83,6 +88,9 @@ def problems(name, text):
                 yield f"{name}:{line}: {len(words)} words: {sentence}…"
             if not is_page and RIDDLES.match(sentence):
                 yield f"{name}:{line}: begin with the subject: {sentence}"
+    for found in [] if is_page else TEST_NAME.finditer(text):
+        line = text.count("\n", 0, found.start("name")) + 1
+        yield f"{name}:{line}: begin a test's name with its subject: {found['name']}"
     mean = sum(lengths) / max(1, len(lengths))
     if is_page and mean > LONGEST_MEAN:
         yield f"{name}: {mean:.1f} words a sentence, the most is {LONGEST_MEAN}"
@@ -104,6 +112,10 @@ def self_test():
             ("a.js", f"const a = `// Of`;\n// {long[:90]}\n// {long[90:]}", [":2: 37"]),
             ("a.py", f'"""It ends. Who\n   ends?"""\na = "#"  # Likewise\n# {long}', [":1: begin", ":3: begin", ":4: 37"]),
             ("a.cmake", f"# a  {long[90:]}\n#    {long[90:]}\n#      {long[90:]}\n", []),
+            ("a_test.cc", 'TEST_CASE("A: it is what") {\n  SECTION("of it") {}\nTEST_CASE_METHOD(\n    B, "A: What is") {\n',
+             [":2: begin a test", ":4: begin a test"]),
+            ("a_test.cc", 'TEST_CASE("A: whatever is") {\n  f("of it");\nTEST_CASE(\n    "A: "\n    "who is") {\n', [":5: begin a test"]),
+            ("a_test.py", "    def test_whole(self):\n        pass\n    def test_who_is(self):\n", [":3: begin a test"]),
             ("a.sh", "#!/bin/sh\n# SPDX-License\n# Whose is\n# Of it\necho ${a#Of}; # What", [":1: begin", ":5: begin"])):
         found = list(problems(name, text))
         assert len(found) == len(wrong) and all(part in each for part, each in zip(wrong, found)), (text, found)

@@ -87,7 +87,7 @@ class Maker {
     constexpr std::size_t kTraining = phase_index("running");
     chart.summary =
         concat("Of ", seconds_text(all), ", ", percent_text(facts_.phases[kTraining] / all),
-               !facts_.tells_steps  ? " was the workers' run; none told its steps."
+               !facts_.tells_steps ? " was the workers' run; none told its steps."
                : facts_.has_ledger ? " was training that counted."
                                    : " was training.",
                left_out());

@@ -206,7 +206,8 @@ class Page {
     };
     add("exit code", facts_.exit_code ? std::to_string(*facts_.exit_code) : "");
     add("duration", facts_.seconds > 0 ? seconds_text(facts_.seconds) : "");
-    add(facts_.tells_steps ? "time in training (ETTR)" : "time that workers ran", facts_.ettr ? percent_text(*facts_.ettr) : "");
+    add(facts_.tells_steps ? "time in training (ETTR)" : "time that workers ran",
+        facts_.ettr ? percent_text(*facts_.ettr) : "");
     const bool has_round = facts_.num_nodes > 0;
     add("nodes", has_round ? whole_text(facts_.num_nodes) : "");
     add("ranks", has_round ? whole_text(facts_.world_size) : "");

@@ -55,8 +55,9 @@ struct GangQueueOptions {
   std::chrono::milliseconds node_grace{60'000};  // connection lost → node lost
   std::chrono::milliseconds lonely{60'000};  // fewer than MIN parts are left → the others stop
   std::chrono::milliseconds keep_finished{3'600'000};
-  std::chrono::milliseconds silence{5'000};       // as the agents are told
-  // Of gangs that have not ended: of all users, and of one, so that none can keep others out.
+  std::chrono::milliseconds silence{5'000};  // as the agents are told
+  // The bounds of gangs that have not ended: all users', and one user's. So no user keeps others
+  // out.
   std::size_t max_gangs = 2'000, max_gangs_of_owner = 1'000;
   std::size_t max_bytes = std::size_t{64} << 20, max_bytes_of_owner = std::size_t{32} << 20;
   std::size_t max_ended = 1'000;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -24,6 +23,7 @@
 #include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "rendezvous/asio/connect.h"
 #include "rendezvous/ha/etcd_codec.h"
 #include "rendezvous/http/exchange.h"
 #include "rendezvous/security/wire.h"
@@ -207,7 +207,7 @@ class EtcdConnection {
       target.resize(address.length);
       std::memcpy(target.data(), &address.storage, address.length);
     }
-    wait_or_fail([&](auto done) { asio::async_connect(wire_.socket(), targets, std::move(done)); },
+    wait_or_fail([&](auto done) { connect_to_first(wire_.socket(), targets, std::move(done)); },
                  deadline);
     error_code ignored;
     wire_.socket().set_option(tcp::no_delay(true), ignored);

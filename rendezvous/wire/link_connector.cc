@@ -2,7 +2,6 @@
 #include "rendezvous/wire/link_connector.h"
 
 #include <algorithm>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
@@ -19,6 +18,7 @@
 #include "common/peer_user.h"
 #include "common/socket.h"
 #include "common/text.h"
+#include "rendezvous/asio/connect.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/http/browser.h"
 #include "rendezvous/messages/codec.h"
@@ -215,14 +215,10 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     const std::size_t most = door_ == Door::kRequest ? kMaxStateBytes : kMaxMessageBytes;
     opening_ =
         std::make_shared<FrameStream>(tcp::socket(io_), FrameStream::Limits{most, kMaxQueuedBytes});
-    asio::async_connect(opening_->wire().socket(), targets_,
-                        guard([this](boost::system::error_code error, const tcp::endpoint&) {
-                          if (error) {
-                            connect_failed(error);
-                          } else {
-                            secure();
-                          }
-                        }));
+    connect_to_first(opening_->wire().socket(), targets_,
+                     guard([this](boost::system::error_code error) {
+                       error ? connect_failed(error) : secure();
+                     }));
   }
 
   void connect_failed(boost::system::error_code error) {

@@ -153,7 +153,7 @@ TEST_CASE("agent socket: events arrive with the rank of their worker, in pieces 
   CHECK(rig.was_told("unknown type: of a later version"));
 }
 
-TEST_CASE("agent socket: what is no hello of this round is refused") {
+TEST_CASE("agent socket: a first message that is no valid hello is refused, a second hello, too") {
   Rig rig;
   CHECK(Peer(rig).greet(2, 0).starts_with("{\"type\":\"refused\""));
   CHECK(Peer(rig).greet(1, 2).starts_with("{\"type\":\"refused\""));
@@ -196,7 +196,7 @@ TEST_CASE("agent socket: an endless line, a flood of events and too many connect
   CHECK(rig.told.size() <= 8);
 }
 
-TEST_CASE("agent socket: what has arrived can be heard at once, before the io context's turn") {
+TEST_CASE("agent socket: read_pending() hears what has arrived, before the io context's turn") {
   Rig rig;
   Peer worker(rig);
   REQUIRE(worker.greet() == kWelcome);
@@ -210,7 +210,7 @@ TEST_CASE("agent socket: what has arrived can be heard at once, before the io co
 }
 
 TEST_CASE(
-    "agent socket: who waits for the records is told when all that keep one have written it") {
+    "agent socket: when_recorded() tells once all workers that keep a record have written it") {
   Rig rig;
   Peer keeper(rig), other(rig), goes(rig);
   for (Peer* peer : {&keeper, &other, &goes}) REQUIRE(peer->greet() == kWelcome);

@@ -45,14 +45,14 @@ TEST_CASE("own cgroup: beside version 1, at a mount of its own") {
         "/sys/fs/cgroup/unified/mine");
 }
 
-TEST_CASE("own cgroup: where only a part of the tree is mounted") {
+TEST_CASE("own cgroup: a tree that is mounted in part gives a path below that part, or none") {
   const std::string part = "41 31 0:38 /docker/abc /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
   CHECK(directory("0::/docker/abc/job\n", part) == "/sys/fs/cgroup/job");
   CHECK_FALSE(directory("0::/elsewhere\n", part));
   CHECK_FALSE(directory("0::/docker/abcdef\n", part));
 }
 
-TEST_CASE("own cgroup: none") {
+TEST_CASE("own cgroup: other versions, other mounts and malformed lines give none") {
   CHECK_FALSE(directory("", ""));
   CHECK_FALSE(directory("4:memory:/y\n", kOnly));
   CHECK_FALSE(directory("0::/x\n", "24 1 8:1 / / rw - ext4 /dev/sda1 rw\n"));

@@ -200,7 +200,8 @@ TEST_CASE("Custody: workers live in a cgroup of their own, which goes with them"
   CHECK_FALSE(contains(*warden_cgroups(), name));
 }
 
-TEST_CASE("Custody: what a crash of agent and warden left is ended by the next one's", "[proc]") {
+TEST_CASE("Custody: the next warden ends the processes that a crash of agent and warden left",
+          "[proc]") {
   if (!warden_cgroups()) DDPRUN_SKIP("no cgroup v2 can be made here");
   Host crashed(1, true, kFamily);
   const auto pidfds = all_pidfds(crashed.read_lines(kFamilySize));

@@ -36,7 +36,7 @@ TEST_CASE("error file: the traceback, of a long one the first line and the end")
   CHECK(lines.back() == "line 99");
 }
 
-TEST_CASE("error file: what a handler of the program's own added, up to a size") {
+TEST_CASE("error file: fields that a program's own handler added are kept, up to a size") {
   const auto fields = [](const std::string& json) { return parse_error_file(json).fields; };
   CHECK(fields(R"({"message": {"message": "E", "errorCode": 3,
                    "extraInfo": {"py_callstack": "T", "timestamp": "1"}}})") == "");

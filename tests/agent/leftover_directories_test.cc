@@ -24,7 +24,7 @@ TEST_CASE("leftover directories: one whose agent lives stays, with its files it 
   CHECK_FALSE(fs::exists(path));
 }
 
-TEST_CASE("leftover directories: what is named otherwise, a file or a link is not touched") {
+TEST_CASE("leftover directories: a directory of another name, a file and a link stay") {
   const ddprun::test::TempDirectory parent, elsewhere;
   const fs::path begin = fs::path(parent.path()) / "ddprun-";
   fs::create_directory(begin.string() + "0123456789ab0");

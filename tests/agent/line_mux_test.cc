@@ -91,7 +91,7 @@ TEST_CASE("LineMux: others' lines wait for the end of a long line") {
   CHECK(f.batch() == "[1] another one\n");
 }
 
-TEST_CASE("LineMux: whoever waits for a long line is not to be read beyond a bound") {
+TEST_CASE("LineMux: a source that waits for a long line is read up to a bound") {
   Fixture f(false);
   f.feed(f.zero, kLong);
   f.feed(f.one, "x\n");
@@ -105,7 +105,7 @@ TEST_CASE("LineMux: whoever waits for a long line is not to be read beyond a bou
   CHECK_FALSE(f.mux.must_wait(f.one));
 }
 
-TEST_CASE("LineMux: of two long lines the one that was first comes first") {
+TEST_CASE("LineMux: the long line that began first comes out first") {
   Fixture f(false);
   LineSource two;
   two.prefix = "[2] ";
@@ -199,7 +199,7 @@ TEST_CASE("LineMux: into a file or a pipe a progress bar isn't held for long") {
   CHECK_FALSE(f.mux.wake_at());
 }
 
-TEST_CASE("LineMux: whoever wasn't read for a while has its time again") {
+TEST_CASE("LineMux: a source that wasn't read for a while has its time again") {
   Fixture f(false);
   f.feed(f.zero, "begun ");
   f.now += LineMux::kHoldTime / 2;

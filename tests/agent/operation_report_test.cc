@@ -32,7 +32,7 @@ OperationFacts facts(std::uint64_t count, std::uint64_t sequence) {
 
 }  // namespace
 
-TEST_CASE("failed_operation_text: who never came, who waited") {
+TEST_CASE("failed_operation_text: the text names ranks that never came, and ranks that waited") {
   CHECK(failed_operation_text(failed({3}, 4)) ==
         std::string("rank 3 never came to ") + kOperation + "; ranks 0–2 waited in it for 30.0 s");
   CHECK(failed_operation_text(failed({0, 1}, 3)) ==
@@ -100,7 +100,7 @@ TEST_CASE("is_worth_recording: a deadline and ranks that parted, not a lost peer
   CHECK_FALSE(is_worth_recording(failed({}, 2, "peer lost")));
 }
 
-TEST_CASE("parse_worker_line: operation_failed, and what is none") {
+TEST_CASE("parse_worker_line: a failed operation is read, an invalid list of ranks is refused") {
   const auto line = parse_worker_line(
       R"({"type":"operation_failed","code":"timeout","operation":"barrier #3 of communicator 0",)"
       R"("size":4,"waited_ms":30000,"missing":[3,1],"message":"m","file":"/f"})");

@@ -70,7 +70,7 @@ TEST_CASE("OutputTail: long lines are cut, and memory is bounded") {
   CHECK(tail.lines()[0] == std::string(OutputTail::kMaxLineBytes, 'x') + " …");
 }
 
-TEST_CASE("OutputTail: of a progress bar the last text is kept") {
+TEST_CASE("OutputTail: the last text of a progress bar is kept") {
   OutputTail tail;
   for (int i = 0; i < 1000; ++i) tail.feed(1, "\r" + std::string(50, '#') + std::to_string(i));
   CHECK(tail.lines() == Lines{std::string(50, '#') + "999"});
@@ -94,7 +94,7 @@ TEST_CASE("printable_line: a cut goes through no character") {
   CHECK(printable_line(line + "\u00e9\u00e9") == line + " …");
 }
 
-TEST_CASE("OutputTail: what hides or turns text is replaced, other characters stay") {
+TEST_CASE("OutputTail: characters that hide or turn text are replaced, others stay") {
   CHECK(printable_line("a\xC2\x9B"
                        "31mb\xE2\x80\xAE"
                        "c\xE2\x80\xA8"

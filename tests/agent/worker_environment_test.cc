@@ -92,7 +92,7 @@ TEST_CASE("worker environment: torchrun's variables and DDPRUN_*, with this work
   CHECK(environment.size() == expected.size());
 }
 
-TEST_CASE("worker environment: of the names that are ddprun's nothing is the user's") {
+TEST_CASE("worker environment: ddprun's own variables never have the user's values") {
   WorkerEnvironmentOptions options;
   for (const std::string_view name : env::kOfWorkers) {
     options.inherited[std::string(name)] = "the user's";
@@ -107,7 +107,7 @@ TEST_CASE("worker environment: of the names that are ddprun's nothing is the use
   }
 }
 
-TEST_CASE("worker environment: what the user set is kept, a single worker keeps its threads") {
+TEST_CASE("worker environment: the user's values are kept, and a single worker keeps its threads") {
   WorkerEnvironmentOptions options;
   options.terminal_columns = 99;
   CHECK(value(worker_environment(options, third_round(), 0, {}), "OMP_NUM_THREADS") == "(unset)");

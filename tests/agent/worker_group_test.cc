@@ -51,7 +51,7 @@ char state_of(pid_t pid) {
   return name_end == std::string::npos ? '?' : line[name_end + 2];
 }
 
-TEST_CASE("WorkerGroup: of deaths that the warden sees at once the earliest is the first failure",
+TEST_CASE("WorkerGroup: the earliest of deaths that the warden sees at once is the first failure",
           "[proc]") {
   GroupFixture run;
   constexpr int kNumWorkers = 4;

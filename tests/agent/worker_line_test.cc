@@ -38,7 +38,7 @@ TEST_CASE("worker's line: each type with its fields, unknown fields are ignored"
   CHECK(variants::get<UnknownLine>(parse_worker_line(R"({"type":"later"})")).type == "later");
 }
 
-TEST_CASE("worker's line: what can't be is a protocol error") {
+TEST_CASE("worker's line: an invalid line is a protocol error") {
   for (const char* line : {"",
                            "7",
                            "[]",

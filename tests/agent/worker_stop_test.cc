@@ -124,7 +124,8 @@ TEST_CASE("WorkerGroup: workers that fail on their own after the first are repor
   REQUIRE(run.stop_and_wait());
 }
 
-TEST_CASE("WorkerGroup: what a worker left in other sessions is gone with all_gone", "[proc]") {
+TEST_CASE("WorkerGroup: processes that a worker left in other sessions are gone with all_gone",
+          "[proc]") {
   GroupFixture run;
   run.start_shells(
       {"(setsid sh -c 'trap \"\" TERM; echo daemon $$; while :; do sleep 0.01; done' &); exit 0"});
@@ -170,7 +171,8 @@ TEST_CASE("WorkerGroup: a worker that handles the signal has its data loaders to
   CHECK(out.find("saved") < out.find("loader asked"));
 }
 
-TEST_CASE("WorkerGroup: what a worker starts at the signal, to save, is let alone", "[proc]") {
+TEST_CASE("WorkerGroup: a process that a worker starts at the signal, to save, is let alone",
+          "[proc]") {
   GroupFixture run;
   run.start_shells(
       {"trap 'sleep 0.2 && echo saved; exit' TERM; " + kLoader + "while :; do wait; done"});
@@ -341,7 +343,7 @@ TEST_CASE("WorkerGroup: a warden killed while its workers are being stopped hang
   CHECK(run.failures.empty());
 }
 
-TEST_CASE("WorkerGroup: what failed before stop() is reported, though its report comes after it",
+TEST_CASE("WorkerGroup: a failure before stop() is reported, though its report comes after it",
           "[proc]") {
   GroupFixture run;
   const test::TempDirectory directory;

@@ -22,7 +22,7 @@ TEST_CASE("base64: bytes come back, and it is as others write it") {
   }
 }
 
-TEST_CASE("base64: what nobody writes is refused") {
+TEST_CASE("base64: a text that no encoder writes is refused") {
   for (const char* text : {"A", "AA", "AAA", "AAAAA", "A===", "====", "AA=A", "AAA=AAAA", "AA A",
                            "AB==", "AAB=", "AA\n=", "-_-_"}) {
     CAPTURE(text);

@@ -16,7 +16,7 @@ TEST_CASE("Deadline: a time-out beyond the clock's range never expires, a negati
   CHECK(Deadline::after(10min).remaining() > 9min);
 }
 
-TEST_CASE("Deadline: what poll(2) gets is rounded up and bounded") {
+TEST_CASE("Deadline: the time-out for poll(2) is rounded up and bounded") {
   CHECK(Deadline::after(0ms).poll_timeout_ms() == 0);
   CHECK(Deadline::after(10s).poll_timeout_ms() > 9000);
   CHECK(Deadline::after(std::chrono::milliseconds::max()).poll_timeout_ms() == 2'000'000'000);

@@ -7,7 +7,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("crc32: the check value of the standard, and none of nothing") {
+TEST_CASE("crc32: it has the standard's check value, and 0 for no bytes") {
   CHECK(crc32(0, "123456789") == 0xcbf43926);
   CHECK(crc32(0, "") == 0);
   CHECK(crc32(0, "The quick brown fox jumps over the lazy dog") == 0x414fa339);

@@ -20,7 +20,7 @@ TEST_CASE("EndpointList: one endpoint, or several with commas between, in their 
   CHECK(parse_endpoints("1,2,3,4,5,6,7,8", 1).endpoints.size() == 8);
 }
 
-TEST_CASE("EndpointList: what is none is refused, by the part that is wrong") {
+TEST_CASE("EndpointList: an invalid list is refused, by the part that is wrong") {
   const std::pair<const char*, const char*> cases[] = {
       {"", "wants HOST or HOST:PORT (IPv6: [ADDR]:PORT)"},
       {":1", "wants HOST or HOST:PORT (IPv6: [ADDR]:PORT)"},

@@ -17,7 +17,7 @@ TEST_CASE("Endpoint: every spelling that users type") {
   CHECK(parse_endpoint(":77", 29400) == Endpoint{"", 77});
 }
 
-TEST_CASE("Endpoint: what is no endpoint is refused") {
+TEST_CASE("Endpoint: an invalid endpoint is refused") {
   for (const char* text :
        {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a",
         ":::", "a:1:2", "[a]:1", "[::1%]x", "a\nb", "a\x01", "a\x7f:1"}) {
@@ -26,7 +26,7 @@ TEST_CASE("Endpoint: what is no endpoint is refused") {
   }
 }
 
-TEST_CASE("Endpoint: what can be a host") {
+TEST_CASE("Endpoint: is_host() takes names and addresses, and no other text") {
   for (const char* text : {"node0", "a_b.c", "10.0.0.1", "::1", "fe80::1%eth0", "knöten"}) {
     CAPTURE(text);
     CHECK(ddprun::is_host(text));

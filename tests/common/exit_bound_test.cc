@@ -60,7 +60,8 @@ TEST_CASE("bound_exit: the shortest limit counts, from exit() on", "[proc]") {
   CHECK(end.took < milliseconds(10'000));
 }
 
-TEST_CASE("bound_exit: who ends by himself isn't waited for, and handlers run", "[proc]") {
+TEST_CASE("bound_exit: a process that ends by itself isn't waited for, and its handlers run",
+          "[proc]") {
   const auto end = run_forked([] {
     std::atexit([] { ::_exit(9); });
     bound_exit(hours(1));

@@ -17,7 +17,7 @@ TEST_CASE("one_line: line breaks and other control characters are written out") 
   CHECK(one_line(std::string(1, '\0')) == "\\x00");
 }
 
-TEST_CASE("one_line: so is what hides or turns the text around it") {
+TEST_CASE("one_line: characters that hide or turn the text around them are written out") {
   // Marks of right-to-left text.
   CHECK(one_line("job \u202Elive\u202C") == "job \\u202elive\\u202c");
   // Characters without a width.
@@ -27,7 +27,7 @@ TEST_CASE("one_line: so is what hides or turns the text around it") {
   CHECK(one_line("\xC2\x9B") == "\\u009b");  // CSI as one character
 }
 
-TEST_CASE("one_line: all other text is as it was, also what is no UTF-8") {
+TEST_CASE("one_line: all other text is as it was, also bytes that are no UTF-8") {
   const std::string text = "Knoten-ä1 узел 計算機 e\u0301 🔥 –…\u00A0\u2027\u202F\xFF\xE2\x80";
   CHECK(one_line(text) == text);
   CHECK(one_line(one_line("\u202E\n")) == "\\u202e\\n");

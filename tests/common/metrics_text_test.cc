@@ -69,7 +69,7 @@ TEST_CASE("metrics text: a histogram counts what is at most each bound") {
              test::Contains("{le=\"1.0\"} 2\n") && test::Contains("{le=\"0.5\"} 1\n"));
 }
 
-TEST_CASE("metrics text: Accept chooses, and what is not understood is text 0.0.4") {
+TEST_CASE("metrics text: Accept chooses, and one that is not understood means text 0.0.4") {
   const auto is_open = [](const char* accept) {
     return choose_format(accept) == Format::kOpenMetrics;
   };

@@ -24,7 +24,7 @@ TEST_CASE("make_new_file: a name that is drawn, the mode that is asked for", "[p
   CHECK((info.st_mode & 07777) == 0600);
 }
 
-TEST_CASE("make_new_file: where there can be none errno says why", "[proc]") {
+TEST_CASE("make_new_file: errno says why no file could be made", "[proc]") {
   const test::TempDirectory temp;
   const NewFile file = make_new_file(temp.path("none/a."), 0600);
   CHECK(errno == ENOENT);

@@ -15,7 +15,7 @@ TEST_CASE("nodelist: Slurm's spellings") {
         Hosts{"r1n1-ib", "r1n3-ib", "r2n1-ib", "r2n3-ib", "x"});
 }
 
-TEST_CASE("nodelist: what doesn't parse is no list") {
+TEST_CASE("nodelist: an invalid text is no list") {
   for (const char* text : {"", ",", "a,", "n[", "n[1", "n]1", "n[1-]", "n[a]", "n[2-1]", "n[]",
                            "n[[1]]", "n[1-999999999]", "a b"}) {
     CAPTURE(text);

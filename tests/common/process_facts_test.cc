@@ -18,7 +18,7 @@ TEST_CASE("host_name has no surprise in it") {
   CHECK(host_name().find_first_of(" \n") == std::string::npos);
 }
 
-TEST_CASE("start_ticks: who is older") {
+TEST_CASE("start_ticks: an older process has a smaller number, an ended one has none") {
   const auto init = start_ticks(1), ours = start_ticks(::getpid());
   REQUIRE(ours);
   if (init) CHECK(*init <= *ours);
@@ -32,7 +32,7 @@ TEST_CASE("start_ticks: who is older") {
   CHECK_FALSE(start_ticks(child));
 }
 
-TEST_CASE("resident_bytes: of a living process, of none") {
+TEST_CASE("resident_bytes: a living process has a size, a missing one has none") {
   const auto ours = resident_bytes(::getpid());
   REQUIRE(ours);
   CHECK(*ours > 100'000);

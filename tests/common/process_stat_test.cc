@@ -34,7 +34,7 @@ TEST_CASE("process stat: fields after a name that may hold anything") {
   CHECK(all->caught == 16);
 }
 
-TEST_CASE("process stat: what is cut off or of another form is refused") {
+TEST_CASE("process stat: a text that is cut off or of another form is refused") {
   for (const char* text : {"", "71 (a", "71 (a)", "71 (a) ", "71 (a)S 1", "71 (a) S 42 71 71",
                            "71 (a) S 42 71 71 0 -1 0 1 2 3 4 100 23 7 8 20 0 1 0"}) {
     CAPTURE(text);
@@ -42,7 +42,7 @@ TEST_CASE("process stat: what is cut off or of another form is refused") {
   }
 }
 
-TEST_CASE("process stat: of this process, and of one that is not there") {
+TEST_CASE("process stat: the facts of this process are read, those of a missing one aren't") {
   ProcessStat stat;
   REQUIRE(read_process_stat(::getpid(), &stat));
   CHECK(stat.parent == ::getppid());

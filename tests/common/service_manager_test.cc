@@ -76,7 +76,7 @@ TEST_CASE("ServiceManager: without one nothing is said, nothing is wanted") {
         }) == 0);
 }
 
-TEST_CASE("ServiceManager: what is told arrives as one datagram, and no child can say more") {
+TEST_CASE("ServiceManager: tell() sends one datagram, and NOTIFY_SOCKET leaves the environment") {
   const Inbox inbox;
   CHECK(in_child([&] {
           set("NOTIFY_SOCKET", inbox.name());
@@ -142,7 +142,7 @@ TEST_CASE("ServiceManager: sockets of another process are not touched") {
         }) == 0);
 }
 
-TEST_CASE("ServiceManager: what makes no sense is one line that names it") {
+TEST_CASE("ServiceManager: an invalid variable is one line that names it") {
   CHECK(in_child([] {
           set("NOTIFY_SOCKET", "relative/path");
           const bool socket = has(refusal(), "NOTIFY_SOCKET='relative/path'");

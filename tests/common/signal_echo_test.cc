@@ -22,7 +22,7 @@ TEST_CASE("signal echo: the next one, of the same number and at once, is the fir
   CHECK_FALSE(second_is_echo(SIGTERM, milliseconds(0)));
 }
 
-TEST_CASE("signal echo: a third signal is none") {
+TEST_CASE("signal echo: a third signal is no echo") {
   SignalEcho echo;
   const Clock::time_point now{};
   CHECK_FALSE(echo.is_echo(SIGINT, now));

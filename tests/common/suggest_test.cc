@@ -11,7 +11,7 @@
 namespace ddprun {
 namespace {
 
-TEST_CASE("did_you_mean: the nearest one, and none for what is near to nothing") {
+TEST_CASE("did_you_mean: the nearest word is named, none if nothing is near") {
   const std::vector<std::string> names = {"max-restarts", "nnodes"};
   CHECK(did_you_mean("max_restart", names) == " (did you mean max-restarts?)");
   CHECK(did_you_mean("zebra", names).empty());

@@ -5,7 +5,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("template text: what string.Template.safe_substitute makes of it") {
+TEST_CASE("template text: variables are replaced as by Python's string.Template.safe_substitute") {
   const auto filled = [](const char* text) {
     return safe_substitute(text, {{"local_rank", "3"}, {"rank", "$rank"}});
   };

@@ -27,7 +27,7 @@ TEST_CASE("find_long_key: a key of too many parts, wherever keys stand") {
   }
 }
 
-TEST_CASE("find_long_key: dots in texts, numbers and comments are none") {
+TEST_CASE("find_long_key: dots in texts, numbers and comments part no key") {
   const std::string dots = dotted(100, "a");
   CHECK_FALSE(find_long_key("a = \"" + dots + "\""));
   CHECK_FALSE(find_long_key("a = '" + dots + "'"));

@@ -35,7 +35,7 @@ TEST_CASE("utf8_code: the first and the last character of each length") {
   CHECK(utf8_code("\xF4\x8F\xBF\xBF") == 0x10FFFF);
 }
 
-TEST_CASE("utf8_length: 0 for what is not UTF-8") {
+TEST_CASE("utf8_length: bytes that are not UTF-8 have the length 0") {
   const char* const text = GENERATE("\x80",              // in the middle of a character
                                     "\xC3",              // cut off
                                     "\xE2\x82",          // cut off

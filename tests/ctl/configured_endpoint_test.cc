@@ -9,7 +9,7 @@
 namespace ddprun::ctl {
 namespace {
 
-TEST_CASE("ConfiguredEndpoint: of each key what the strongest file says") {
+TEST_CASE("ConfiguredEndpoint: each key has the value of the strongest file") {
   const ConfiguredEndpoint all = configured_endpoint(
       {{.path = "hidden", .text = "rdzv_endpoint = 1", .is_hidden = true},
        {.path = "mine", .text = "token_file = 'mine'\nmax_restarts = 3\n"},
@@ -29,7 +29,7 @@ TEST_CASE("ConfiguredEndpoint: of each key what the strongest file says") {
   CHECK(mine.tls_ca == "ca");
 }
 
-TEST_CASE("ConfiguredEndpoint: what can't be read is named with its line") {
+TEST_CASE("ConfiguredEndpoint: an error is named with its line") {
   const auto said_of = [](const std::string& text) {
     const Error error = test::error_of([&] { configured_endpoint({{.path = "f", .text = text}}); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);

@@ -151,7 +151,7 @@ class Doctor(harness.Case):
             done = subprocess.run([harness.DDPRUNCTL, "doctor", "--only=proxies"], stdout=full, timeout=60)
         self.assertEqual(done.returncode, 74)
 
-    def test_what_is_wrong_with_a_flag_is_one_line(self):
+    def test_an_error_in_a_flag_is_one_line(self):
         self.check_refused("--only=rmem_mx", says='there is no check "rmem_mx" (did you mean rmem_max?)')
         self.check_refused("--skip=", "--only=", "--no-such-flag", says="--no-such-flag")
         self.check_refused("--timeout=0", says="--timeout")
@@ -268,7 +268,7 @@ class Doctor(harness.Case):
             self.assertEqual(found["gpu_memory"]["verdict"], verdict)
             self.assertIn(says, found["gpu_memory"]["seen"])
 
-    def test_what_nvml_says_of_the_gpus_state(self):
+    def test_the_state_of_gpus_is_judged_by_what_nvml_says(self):
         if not os.path.exists(FAKE_NVML):
             self.skipTest("libddprun_fake_nvml is not built")
         processes, state = self.write(self.scratch(), "list", ""), os.path.join(self.scratch(), "state")

@@ -63,7 +63,7 @@ TEST_CASE("Number texts: times in one unit or two, no 60 of the smaller one") {
   CHECK(seconds_text(1e300) == "1.00e+300 s");
 }
 
-TEST_CASE("Number texts: what is no number, and a time of less than none, is a dash") {
+TEST_CASE("Number texts: a value that is no number, and a time of less than none, is a dash") {
   for (const double value : {NAN, INFINITY, -INFINITY}) {
     CHECK(number_text(value) == "–");
     CHECK(bytes_text(value) == "–");

@@ -139,7 +139,7 @@ class Pages(harness.Case):
         job.send_signal(signal.SIGTERM)
         self.finish(job)
 
-    def test_of_a_jobs_own_rendezvous(self):
+    def test_a_jobs_own_rendezvous_has_a_status(self):
         endpoint = f"127.0.0.1:{harness.free_port()}"
         job = self.start(f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=1", *WAITS)
         self.assertEqual(job.stdout.readline(), "ready\n")
@@ -155,7 +155,7 @@ class Pages(harness.Case):
         self.assertEqual(done.stdout, "", done.text)
         self.assertTrue(done.stderr.startswith("ddprunctl: "), done.stderr)
 
-    def test_who_is_not_answered_is_told_why(self):
+    def test_a_client_that_is_not_answered_is_told_why(self):
         token, other = self.token(), self.token("another token, as long as it")
         _, closed = self.ddprund(f"--token-file={token}")
         nobody = f"127.0.0.1:{harness.free_port()}"
@@ -194,7 +194,7 @@ class Pages(harness.Case):
         self.addCleanup(lambda: (server.shutdown(), thread.join(), server.server_close()))
         return f"127.0.0.1:{server.server_port}"
 
-    def test_of_several_the_one_that_leads_is_asked(self):
+    def test_the_leader_of_several_is_asked(self):
         _, leader = self.ddprund()
         status = {**self.shown("status", leader, "--json"), "role": "standby", "leader": leader}
         standby = self.serving(lambda path: (200, {}, json.dumps(status).encode()) if path == "/v1/status"
@@ -218,12 +218,12 @@ class Pages(harness.Case):
         self.assertNotIn("role", self.shown("status", leader))
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={dead},{dead}"), 2, f"has {dead} twice")
 
-    def test_who_has_no_answer_now_is_told_why(self):
+    def test_a_client_that_gets_no_answer_now_is_told_why(self):
         why = "256 requests wait already for their answers: ask again later"
         busy = self.serving(lambda path: (503, {}, f"{why}\nand a second line".encode()))
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={busy}"), 2, f"{busy} can't answer now: {why}\n")
 
-    def test_what_is_no_such_page_is_never_printed(self):
+    def test_a_foreign_page_is_never_printed(self):
         for body in (b"<html>\x1b[2Jhello</html>", b"{}", b"[]", b"", b'{"jobs":7}'):
             endpoint = self.serving(lambda path, body=body: (200, {}, body))
             for command in ("jobs", "status"):
@@ -284,7 +284,7 @@ class Pages(harness.Case):
         self.assertIn(f"{endpoint} ended the connection", os.read(terminal, 1000).decode())
         self.assertEqual(asks.wait(20), 69)
 
-    def test_an_older_rendezvous_is_named_and_so_is_what_is_none(self):
+    def test_an_older_rendezvous_is_named_and_so_is_another_server(self):
         old = self.serving(lambda path: (404, {}, b"try /, /healthz or /v1/jobs\n"))
         self.refused(self.ddprunctl("status", f"--rdzv-endpoint={old}"), 70,
                      f"the rendezvous at {old} knows no /v1/status: it is older than this program")

@@ -178,7 +178,7 @@ class Kubectl(Case):
             {"type": "Failed", "status": "True", "reason": reason, "message": "it failed",
              "lastTransitionTime": "2027-01-15T08:00:09Z"}]}
 
-    def test_what_is_submitted_is_what_a_dry_run_shows_and_the_service_belongs_to_the_job(self):
+    def test_a_dry_run_shows_what_is_submitted_and_the_service_belongs_to_the_job(self):
         shown = json.loads(self.ctl("submit", self.job(LEAST), "--dry-run", "--json"))
         self.assertEqual(self.server.objects["jobs"], {}, "a dry run asks nobody")
         _, name = self.submit()
@@ -260,7 +260,7 @@ class Kubectl(Case):
         os.killpg(logs.pid, signal.SIGINT)
         self.assertEqual((logs.communicate(timeout=SECONDS), logs.returncode), (("", ""), 130))
 
-    def test_what_kubernetes_refuses_leaves_nothing_and_a_service_alone_refuses_no_job(self):
+    def test_a_job_that_kubernetes_refuses_leaves_nothing_and_a_service_alone_refuses_no_job(self):
         self.server.refused.add(("POST", "jobs"))
         done = self.run_ctl("submit", self.job(LEAST))
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)

@@ -300,7 +300,7 @@ flags = ["--shutdown-timeout=5"]
                        '[to.ssh]\nhosts = ["localhost"]\n')
             self.check_one_line(self.ddprunctl("submit", path, XDG_STATE_HOME=self.place), said, code=74)
 
-    def test_what_the_queue_does_not_know(self):
+    def test_an_unknown_job_of_the_queue_is_said(self):
         done = self.ddprunctl("status", "nodes:none", *self.flags, code=2)
         self.assertIn("the ddprund knows no job nodes:none", done.stderr)
         self.assertNotIn("gang", done.stderr)

@@ -153,14 +153,14 @@ class Submit(unittest.TestCase):
         self.assertEqual(self.status(job)["phase"], "running")
         self.ctl("cancel", job)
 
-    def test_what_slurm_refuses_is_one_line(self):
+    def test_a_job_that_slurm_refuses_is_one_line(self):
         path = self.job("true", "[to.slurm]\npartition = \"none\"")
         done = self.hosts[0].run([CTL, "submit", path], env=self.slurm.environment, text=True, timeout=SECONDS,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(done.stderr, r"^ddprunctl: sbatch: Batch job submission failed: Invalid partition.*\n$")
 
-    def test_what_ddprun_would_refuse_is_never_queued(self):
+    def test_a_job_that_ddprun_would_refuse_is_never_queued(self):
         path = self.job("true", 'flags = ["--hang-timeuot=5"]')
         done = self.hosts[0].run([CTL, "submit", path, "--to=slurm"], env=self.slurm.environment, text=True,
                                  timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -138,7 +138,7 @@ class Submit(unittest.TestCase):
         with open(os.path.join(self.record(job), "process")) as f:
             return int(f.read().split()[0])
 
-    def test_who_waits_for_a_job_whose_launcher_is_killed_is_told_that_its_end_is_not_known(self):
+    def test_a_waiter_for_a_job_whose_launcher_is_killed_is_told_that_its_end_is_not_known(self):
         waiting = self.hosts[0].popen([CTL, "submit", self.job("echo here; exec sleep 1000"), "--wait"],
                                       env=self.environment, cwd=self.directory, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -151,7 +151,7 @@ class Submit(unittest.TestCase):
         self.assertEqual(waiting.returncode, 1, said)
         self.assertIn(f"{job} unknown: its launcher was killed", said)
 
-    def test_what_a_killed_launcher_leaves_is_seen_and_can_be_ended(self):
+    def test_a_job_whose_launcher_was_killed_is_seen_and_can_be_ended(self):
         job = self.ctl("submit", self.job("trap 'echo saved; exit 1' TERM; echo here; sleep 1000 & wait")).strip()
         self.wait_for_text(job, "here")
         os.kill(self.launcher(job), signal.SIGKILL)  # kills only the shell
@@ -245,7 +245,7 @@ class Submit(unittest.TestCase):
         to_full("status", job)
         to_full("doctor", "--list")
 
-    def test_a_flag_that_is_none_names_the_help_of_its_command(self):
+    def test_an_unknown_flag_names_the_help_of_its_command(self):
         done = self.run_ctl("submit", "--wiat")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("(see ddprunctl submit --help)", done.stderr)
@@ -278,7 +278,7 @@ class Submit(unittest.TestCase):
         files.write(self.directory, "go", "")
         self.assertEqual(self.wait_for_end(job)["phase"], "succeeded")
 
-    def test_what_is_wrong_with_the_hosts_is_told_with_its_line_and_nothing_is_left(self):
+    def test_an_error_in_the_hosts_is_told_with_its_line_and_nothing_is_left(self):
         files.write(self.directory, "hosts.txt", "node0 slots=3\nnode1 slots=none\n")
         done = self.run_ctl("submit", self.job("true", hosts='hostfile = "hosts.txt"'))
         self.assertEqual((done.returncode, done.stdout), (2, ""))
@@ -289,7 +289,7 @@ class Submit(unittest.TestCase):
         self.assertIn("nowhere", done.stderr)
         self.assertEqual(self.ctl("jobs", "--to", "ssh"), "no jobs\n")
 
-    def test_what_is_no_job_is_one_line(self):
+    def test_an_unknown_job_is_one_line(self):
         for arguments, said in ((["status", "ssh:none"], "ddprunctl jobs --to ssh"), (["logs", "7"], "say --to"),
                                 (["status", "ssh:x", "--to=slurm"], "not a job of --to slurm")):
             done = self.run_ctl(*arguments)

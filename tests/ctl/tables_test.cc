@@ -52,7 +52,7 @@ TEST_CASE("jobs_table: a job's words stay on its line") {
   CHECK_THAT(text, !Contains("\x1b"));
 }
 
-TEST_CASE("jobs_table, status_table: what is no such page is one clear error") {
+TEST_CASE("jobs_table, status_table: a text that is no such page is one clear error") {
   for (const char* text : {"", "[]", "{}", "nonsense", R"({"jobs":7})", R"({"jobs":[{}]})"}) {
     CAPTURE(text);
     CHECK(test::code_of([&] { jobs_table(text); }) == ErrorCode::kProtocol);
@@ -89,7 +89,7 @@ TEST_CASE("status_table: a fact on each line, limits where there are some") {
         "journal         kept in /var/lib/ddprun/journal.db\n");
 }
 
-TEST_CASE("status_table: of several rendezvous, the role") {
+TEST_CASE("status_table: the role is a line if there are several rendezvous") {
   const auto with = [](const std::string& role) {
     return status_table("{" + role + std::string(kStatus).substr(1));
   };

@@ -277,7 +277,7 @@ class TopTest(harness.Case):
                 self.assertEqual(top.end(), 0)
         job.kill()
 
-    def test_what_does_not_pass_ends_it_with_one_line(self):
+    def test_a_wrong_token_ends_it_with_one_line(self):
         _, endpoint = self.ddprund(f"--token-file={self.token()}")
         for flags, what in (([], "wants a token: give this ddprunctl its --token-file"),
                             ([f"--token-file={self.token('another token, as long as it')}"], "its token is another one")):

@@ -102,7 +102,7 @@ class OneKill(InPlace):
         history = self.check_result(self.finish(job))
         self.assertEqual([world for _, _, world, _ in history], [3, 2, 1])
 
-    def test_what_the_dead_one_left_behind_is_ended(self):
+    def test_processes_that_the_dead_one_left_behind_are_ended(self):
         script = f'[ $LOCAL_RANK = 1 ] && sleep 1000 & exec {WORKER} "$@"'
         self.meet = self.scratch()
         os.mkdir(os.path.join(self.meet, "pids"))

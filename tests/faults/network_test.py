@@ -71,13 +71,13 @@ class Network(fault_case.FaultCase):
         self.check_end(cut, {69}, "lost the rendezvous for good")
         self.end_well(left)
 
-    def test_what_the_node_sends_is_lost(self):
+    def test_packets_from_the_node_are_lost(self):
         rank_0, cut, left = self.lose_rank_0_by(cut_from_host=True)
         self.hosts[rank_0].cable.set()
         self.check_end(cut, {75})
         self.end_well(left)
 
-    def test_what_is_sent_to_the_node_is_lost(self):
+    def test_packets_to_the_node_are_lost(self):
         rank_0, cut, left = self.lose_rank_0_by(cut_to_host=True)
         self.hosts[rank_0].cable.set()
         self.check_end(cut, {75})

@@ -204,7 +204,7 @@ class BadInput(harness.Case):
         self.assertIn("--local-ranks-filter=0,9: this node has no local rank 9", done.stderr)
         self.assertEqual(done.stderr.count("this node has no"), 2, done.stderr)
 
-    def test_a_wrong_number_of_workers_is_said_of_who_gave_it(self):
+    def test_a_wrong_number_of_workers_is_said_of_the_variable_that_gave_it(self):
         for value in ("0", "x", "1.5", "99999999"):
             self.assertIn(f"DDPRUN_NPROC_PER_NODE={value}: wants a number from 1 to ", self.refused("true", DDPRUN_NPROC_PER_NODE=value))
 
@@ -382,7 +382,7 @@ class BadInput(harness.Case):
         self.assertEqual(done.stderr, "ddprun: can't listen on 127.0.0.1:1: Permission denied "
                                       "(a port below 1024 needs root: take another)\n")
 
-    def test_what_is_no_fault_of_the_user_is_no_usage_error(self):
+    def test_a_fault_of_the_system_is_no_usage_error(self):
         number = {"x86_64": 318, "aarch64": 278}.get(platform.machine())
         if number is None:
             self.skipTest("getrandom's number is not known here")

@@ -41,7 +41,7 @@ class Nodes(harness.Case):
         self.assertEqual(done.returncode, 128 + signal.SIGINT, done.text)
         self.assertIn("got SIGINT: leaving; no worker was started", done.stderr)
 
-    def test_who_waits_is_told_of_a_node_that_was_refused(self):
+    def test_a_waiting_node_is_told_of_one_that_was_refused(self):
         first = self.waiting("true")
         self.ddprun(*self.flags, "--max-restarts=3", "true", timeout=20, code=2)
         told = first.stderr.readline()
@@ -63,7 +63,7 @@ class Nodes(harness.Case):
         self.assertEqual((done.returncode, done.stdout), (0, "round 2\n"), done.text)
         self.assertEqual(self.finish(first).returncode, 0)
 
-    def test_who_waits_for_a_rendezvous_is_told_what_is_wrong(self):
+    def test_a_node_that_waits_for_a_rendezvous_is_told_what_is_wrong(self):
         for endpoint, says in ((f"127.0.0.1:{self.port}", "refused"), ("no-such-host.invalid", "no-such-host")):
             with self.subTest(endpoint):
                 process = self.start(f"--rdzv-endpoint={endpoint}", "--nnodes=2", "--rdzv-conf=is_host=0",

@@ -56,7 +56,7 @@ TEST_CASE("command line: both spellings, value with = or behind a space") {
   }
 }
 
-TEST_CASE("command line: what follows PROGRAM is passed through untouched") {
+TEST_CASE("command line: the arguments after PROGRAM are passed through untouched") {
   const Args own = {"--nproc_per_node=9", "--unknown", "-m", "--", "", "--help", "a b", "--x="};
   Args args = {"--standalone", "train.py"};
   args.insert(args.end(), own.begin(), own.end());
@@ -145,7 +145,7 @@ TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
       0s);
 }
 
-TEST_CASE("command line: what torchrun has for its own Python is taken, and told") {
+TEST_CASE("command line: torchrun's flags for its own Python are taken, and told") {
   const CommandLine line =
       parse({"--monitor-interval=5", "--start_method=fork", "--logs-specs=x", "x"});
   CHECK(line.problems == Args{});
@@ -282,7 +282,7 @@ TEST_CASE("command line: a place or a name that is given and empty is a problem,
   }
 }
 
-TEST_CASE("command line: what a job survives") {
+TEST_CASE("command line: the flags of what a job survives are read") {
   const LaunchConfig config =
       parse({"--max_node_losses=2", "--exclude-after=3", "--spares=4", "--prewarm",
              "--on-join=restart", "--max-restart-delay=0.5", "x"})
@@ -350,7 +350,7 @@ TEST_CASE("command line: PET_* where the flag isn't given") {
   CHECK(line.config.master_addr.empty());  // discovery reads this variable in an order of its own
 }
 
-TEST_CASE("command line: of several sources the strongest counts, and is named with its problem") {
+TEST_CASE("command line: the strongest of several sources counts, and is named with its problem") {
   const auto load = [](const std::string& named) {
     std::vector<ConfigFile> files;
     if (!named.empty()) {

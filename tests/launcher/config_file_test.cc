@@ -47,7 +47,7 @@ TEST_CASE("config file: all that is wrong is told, in the order of the file, a l
                         Contains("\nf:6: max_restarts wants "));
 }
 
-TEST_CASE("config file: what is wrong is named with file and line") {
+TEST_CASE("config file: an error is named with file and line") {
   CHECK_THROWS_WITH(parse_config_file("\nrdzv_endpoint = head", "f"), StartsWith("f:2: "));
   CHECK_THROWS_WITH(parse_config_file("rdzv_endpoint = 7", "f"), StartsWith("f:1: rdzv_"));
   CHECK_THROWS_WITH(parse_config_file("preflight = true", "f"), Contains("preflight wants"));

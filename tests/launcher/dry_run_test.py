@@ -250,7 +250,7 @@ class Nodes(DryRunCase):
 class Hosts(DryRunCase):
     LIST = "a@127.0.0.1:2,b@127.0.0.2:1,localhost:2"
 
-    def test_what_the_workers_of_all_hosts_get(self):
+    def test_the_workers_of_all_hosts_get_what_was_shown(self):
         seen = self.scratch()
         line = [f"--hosts={self.LIST}", "--ssh=env AT={host}", "--env=X=y z", *self.program(seen), *HOSTILE]
         document = self.said(*line, HUSH="s3cret")
@@ -286,7 +286,7 @@ class Hosts(DryRunCase):
         self.assertIn("served by n08", text)
         self.assertIn("'check gpus', before a node joins", text)
 
-    def test_what_only_the_hosts_know(self):
+    def test_values_that_only_the_hosts_know_are_decided_later(self):
         document = self.said("-H", "n[1-2]", "--nproc-per-node=gpu", "--numa-binding=node", "--spares=1", "no-such-program")
         first, spare = document["nodes"]
         self.assertEqual((first["num_workers"], document["world_size"], spare["is_spare"]), (None, None, True))
@@ -330,7 +330,7 @@ class Text(DryRunCase):
 
 
 class Refused(DryRunCase):
-    def test_what_a_run_refuses_in_the_same_words(self):
+    def test_a_line_that_a_run_refuses_is_refused_in_the_same_words(self):
         folder = self.scratch()
         file = self.write(folder, "file", "x")
         hosts = self.write(folder, "hosts", "n1\nn[1-\n")
@@ -359,7 +359,7 @@ class Refused(DryRunCase):
             self.assertEqual((dry.returncode, dry.stderr), (2, f"ddprun: --log-dir={path} {words}\n"))
             self.assertEqual((real.returncode, real.stderr), (dry.returncode, dry.stderr))
 
-    def test_where_nodes_meet_is_asked_for(self):
+    def test_a_missing_meeting_place_is_asked_for(self):
         done = self.ddprun("--dry-run", "--nnodes=2", "true", code=2)
         self.assertIn("Paste this on each node", done.stderr)
 

@@ -97,7 +97,7 @@ class Elastic(harness.HostsCase):
         self.spare_takes_over("--preload=json.tool", "python3", path)
         self.assertEqual(self.warm, ["[spare] warm True\n"] * 2)
 
-    def test_what_a_prewarmed_worker_says_in_its_round_is_heard(self):
+    def test_a_prewarmed_worker_s_words_in_its_round_are_heard(self):
         script = ("import os, sys, time; sys.path.insert(0, %r); import ddprun; ddprun.phase('start-up'); "
                   "print('warm', flush=True); ddprun.wait_for_place(); print('place: ', flush=True); "
                   "ddprun.stop_job('enough', 9) if os.environ['RANK'] == '3' and "

@@ -171,7 +171,7 @@ TEST_CASE("discovery: a port or a node rank alone means torchrun's 127.0.0.1") {
   CHECK_THAT(found({{}, {{"PET_MASTER_PORT", "x"}}, {}}), StartsWith("PET_MASTER_PORT"));
 }
 
-TEST_CASE("discovery: who serves is the interfaces' business unless is_host says") {
+TEST_CASE("discovery: is_host decides which node serves, else the interfaces do") {
   CHECK_FALSE(discover({{"--nnodes=2", "--rdzv-endpoint=e"}, {}, {}}).plan->is_host.has_value());
   // With one node nobody else could serve.
   CHECK(discover({{"--rdzv-conf=is_host=0"}, {}, {}}).plan->is_host == true);

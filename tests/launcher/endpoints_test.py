@@ -136,7 +136,7 @@ class Endpoints(harness.Case):
         self.check_one_line(done, "it is a standby, and no leader was found", code=69)
         self.assertGreater(len(asked), 2)
 
-    def test_what_makes_no_sense_is_one_line(self):
+    def test_invalid_endpoints_are_one_line(self):
         two = "a:1,b"
         config = self.write(self.scratch(), "c.toml", f'rdzv_endpoint = "{two}"\n')
         nine = ",".join(f"h{i}" for i in range(9))

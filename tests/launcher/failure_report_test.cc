@@ -67,7 +67,7 @@ TEST_CASE("own error file: as torchrun leaves it, where the worker left a traceb
   CHECK_THAT(error_file_text(failure), Contains(R"("errorCode":-11)"));
 }
 
-TEST_CASE("own error file: where no worker is at fault it has ddprun's reason") {
+TEST_CASE("own error file: ddprun's reason is in it if no worker is at fault") {
   const TempDirectory directory;
   const Environment environment{{"TORCHELASTIC_ERROR_FILE", directory.path("own.json")}};
   membership::JobEnd verdict;
@@ -102,7 +102,7 @@ TEST_CASE("own error file: a pipe or a directory in its place is said, and nobod
         problem + directory.path() + ": Is a directory");
 }
 
-TEST_CASE("own error file: what an ErrorHandler added stays, what is no JSON object doesn't") {
+TEST_CASE("own error file: fields of an ErrorHandler stay, a text that is no JSON object doesn't") {
   membership::WorkerFailure failure = *failed_job().first_failure;
   failure.note = "E: x";
   failure.traceback = {"T"};
@@ -147,7 +147,7 @@ TEST_CASE("failure report: when, and the traceback of the error file unless the 
   CHECK_THAT(failure_report(verdict, {}), !Contains("as its error file has it"));
 }
 
-TEST_CASE("failure report: who failed afterwards is a victim, on one line each") {
+TEST_CASE("failure report: each later failure is a victim, on one line") {
   membership::JobEnd verdict = failed_job();
   verdict.victims = {"rank 1 (node 0, n0, pid 7) failed with exit code 1 12.3 ms later (± 0.4 ms)",
                      "and 2\nmore"};
@@ -164,7 +164,8 @@ TEST_CASE("failure report: a signal is named") {
   CHECK_THAT(failure_report(verdict, {}), Contains("killed by SIGSEGV (signal 11)"));
 }
 
-TEST_CASE("failure report: of a worker that hung it says where it was, not what it printed") {
+TEST_CASE(
+    "failure report: a worker that hung is shown with where it was, not with what it printed") {
   membership::JobEnd verdict = failed_job();
   verdict.first_failure->hung = true;
   verdict.first_failure->last_lines = {"state S, 0 % CPU, read() of /data/x", "  load_batch(int)"};
@@ -176,7 +177,7 @@ TEST_CASE("failure report: of a worker that hung it says where it was, not what 
   CHECK_THAT(text, !Contains("its last"));
 }
 
-TEST_CASE("failure report: what another node sent can't forge lines or steer the terminal") {
+TEST_CASE("failure report: text from another node can't forge lines or steer the terminal") {
   membership::JobEnd verdict = failed_job();
   verdict.first_failure->host = "n2\nddprun: all is well";
   verdict.first_failure->note = "\x1b[2Jnote";

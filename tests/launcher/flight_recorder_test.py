@@ -99,7 +99,7 @@ class Recorder(harness.Case):
                 self.assertRegex(self.first_failure()["operation"], called)
                 self.assertRegex(self.first_failure()["operation"], r"rank 0 called all_reduce\(float32 × 262144, sum\) #6|rank 1 called all_reduce")
 
-    def test_a_small_recorder_holds_the_last_ones_and_none_is_none(self):
+    def test_a_small_recorder_holds_the_last_ones_and_one_of_size_0_writes_none(self):
         self.run_job("sleep", "1", "500", DDPRUN_FLIGHT_RECORDER_SIZE="3")
         self.assertEqual([each["number"] for each in self.records()[0]["operations"]], [4, 5, 6])
         done = self.run_job("sleep", "1", "500", DDPRUN_FLIGHT_RECORDER_SIZE="0")

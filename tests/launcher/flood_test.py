@@ -211,7 +211,7 @@ class FloodTest(harness.Case):
         port = self.serve(num_descriptors=1024)
         self.withstand(port, [b"\0", b"\0\xce\xf7\x85\x3c"], [], 1000)
 
-    def test_who_trickles_is_closed_at_the_deadline(self):
+    def test_a_client_that_trickles_is_closed_at_the_deadline(self):
         security = f"--token-file={self.token_file}"
         over_tls = self.serve(security, *self.tls_server(self.authority))
         tls_said = self.said

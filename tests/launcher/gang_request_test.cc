@@ -28,7 +28,7 @@ GangRequest plan(const CommandLine& line) {
 
 constexpr char kFile[] = "rdzv_endpoint = \"head\"\nstanding_agents = true\nmax_restarts = 2\n";
 
-TEST_CASE("Gang's line: by a file only where nothing else says how the nodes come together") {
+TEST_CASE("Gang's line: a file counts only if nothing else says how the nodes come together") {
   const auto is_one = [](const std::vector<std::string>& args, const Environment& environment) {
     return is_for_standing_agents(line_of(args, kFile, environment), environment);
   };
@@ -45,7 +45,8 @@ TEST_CASE("Gang's line: by a file only where nothing else says how the nodes com
       is_for_standing_agents(line_of({"--nnodes=2", "train"}, "rdzv_endpoint = \"head\""), kShell));
 }
 
-TEST_CASE("Gang's line: where it is typed it counts, and what contradicts it is refused") {
+TEST_CASE(
+    "Gang's line: a typed --standing-agents counts, and flags that contradict it are refused") {
   const auto line = line_of({"--standing-agents", "--rdzv-endpoint=head", "train"});
   CHECK(is_for_standing_agents(line, kShell));
   CHECK(plan(line).problems.empty());
@@ -60,7 +61,7 @@ TEST_CASE("Gang's line: where it is typed it counts, and what contradicts it is 
   CHECK_THAT(nowhere.problems[0], Contains("where is the ddprund?"));
 }
 
-TEST_CASE("Gang's line: what is submitted") {
+TEST_CASE("Gang's line: a command line becomes a gang with its nodes, program and environment") {
   const auto request = plan(
       line_of({"--nnodes=2:4", "--nproc_per_node=4", "--shutdown-timeout=5", "--env=-WANDB_API_KEY",
                "--env=A=1", "--token-file=/t", "./train.py", "--epochs=1"},

@@ -16,7 +16,7 @@ TEST_CASE("handled signals: names as torchrun takes them, each once") {
   CHECK(handled == HandledSignals());
 }
 
-TEST_CASE("handled signals: what can't be handled is named, and changes nothing") {
+TEST_CASE("handled signals: a signal that can't be handled is named, and changes nothing") {
   HandledSignals handled;
   for (const char* text : {"FOO", "", "SIGTERM,", "SIGKILL", "SIGTERM,SIGSTOP", "SIGSEGV"}) {
     CAPTURE(text);
@@ -25,7 +25,7 @@ TEST_CASE("handled signals: what can't be handled is named, and changes nothing"
   CHECK(handled == HandledSignals());
 }
 
-TEST_CASE("handled signals: what was asked for wins against what counts by default") {
+TEST_CASE("handled signals: a signal asked for in one flag leaves the other flag's default") {
   const auto settled = [](const char* handle, const char* warn) {
     HandledSignals handled;
     PreemptionOptions preemption;

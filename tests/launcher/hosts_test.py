@@ -395,7 +395,7 @@ class StandardInput(HostsCase):
         done = self.outcome("node[0,1]", "sh", "-c", self.COUNT)
         self.assertEqual(set(done.stdout.splitlines()), {f"[{r}] {r} got {self.sum_of(b'')}" for r in (0, 1)}, done.text)
 
-    def test_what_nobody_reads_is_left_where_it_was(self):
+    def test_input_that_nobody_reads_is_left_where_it_was(self):
         """Memory is bounded, and the writer waits as with any pipe."""
         read_end, write_end = os.pipe()
         running = self.feed("node1,node0", "sh", "-c", "echo ready; exec sleep 600", stdin=read_end)
@@ -457,7 +457,7 @@ class StandardInput(HostsCase):
         self.assertIn(b"job ended with 0", shown)
         self.assertEqual(shown.count(b"typed"), 1, shown)  # the terminal's echo, no output of cat
 
-    def test_what_is_typed_in_the_foreground_arrives_until_control_d(self):
+    def test_input_that_is_typed_in_the_foreground_arrives_until_control_d(self):
         pid, terminal = pty.fork()
         if pid == 0:
             os.execve(harness.DDPRUN, [harness.DDPRUN, "--hosts=localhost", "cat"], harness.environment())

@@ -283,7 +283,7 @@ class OnAKernel(harness.Case):
         self.assertRegex(out, r"^1000\n0::/users/ddprun-round-\d+-1/worker-0\n$")
         self.assertNotIn("enforced", self.seen["user"]["err"])
 
-    def test_what_a_crash_left_is_ended_by_the_next_ddprun(self):
+    def test_processes_that_a_crash_left_are_ended_by_the_next_ddprun(self):
         crash = self.seen["crash"]
         self.assertTrue(crash["outlives"], crash)
         self.assertEqual([each for each in crash["left"] if each.startswith("ddprun-round")][0][:13], "ddprun-round-", crash)
@@ -298,7 +298,7 @@ class OnAKernel(harness.Case):
         done = self.ran("crowd_required", 2)
         self.assertRegex(done["err"], r"^ddprun: --worker-limits=required: --worker-memory can't be enforced: [^\n]*\n$")
 
-    def test_where_cgroups_cannot_be_written_one_line_says_so(self):
+    def test_cgroups_that_cannot_be_written_are_one_line(self):
         done = self.ran("read_only")
         self.assertRegex(done["err"], r"--worker-memory, --worker-pids can't be enforced: /sys/fs/cgroup: Read-only file system;")
         self.assertEqual(done["err"].count("\n"), 1, self.text)

@@ -10,7 +10,7 @@ import harness
 
 
 class BadLimits(harness.Case):
-    def test_what_means_nothing_is_refused_in_one_line(self):
+    def test_an_invalid_limit_is_refused_in_one_line(self):
         for flag, why in (("--worker-memory=64", "wants a size of at least 1M"),
                           ("--worker-pids=many", "wants a number from 1 to 4194304, or none"),
                           ("--worker-cpuset=all", "wants a list of CPUs, as in 0-7,16, or binding, or none"),
@@ -87,7 +87,7 @@ class WithoutCgroups(harness.Case):
         self.assertEqual(done.stdout.split(), ["Cpus_allowed_list:", str(cpu)], done.text)
         self.check_one_line(done, "the CPUs are bound by affinity, which a worker may change", code=0)
 
-    def test_where_limits_are_required_the_node_is_refused(self):
+    def test_a_node_that_lacks_required_limits_is_refused(self):
         done = self.without("--standalone", "--worker-limits=required", "--worker-pids=90", "echo", "ran")
         self.check_one_line(done, "--worker-limits=required: --worker-pids can't be enforced")
         done = self.without("--nnodes=2", "--rdzv-endpoint=127.0.0.1:1", "--worker-limits=required", "--worker-pids=90", "echo", "ran")

@@ -49,7 +49,7 @@ TEST_CASE("nproc: a CPU quota bounds auto and cpu, rounded up, and says so") {
   CHECK(num_workers("cpu", machine, {}).note == "");
 }
 
-TEST_CASE("nproc: what can't be is a problem that says what can") {
+TEST_CASE("nproc: an invalid value is a problem that says what is allowed") {
   const FakeMachine cpu_only(6, 0), with_gpus(6, 4);
   for (const char* text : {"0", "-1", "", "x", "1.5", "99999999", "gpus"}) {
     CAPTURE(text);

@@ -148,7 +148,7 @@ TEST_CASE("program: the Python of the environment in which ddprun lies comes fir
   CHECK(python("nosuch") == "/usr/bin/python3");
 }
 
-TEST_CASE("program: what can't run is one clear line") {
+TEST_CASE("program: a program that can't run is one clear line") {
   CHECK_THAT(find("nosuch").problem, Contains("not found: nosuch") && Contains("PATH"));
   CHECK_THAT(find("./nosuch").problem, Contains("not found: ./nosuch"));
   CHECK_THAT(find("secret").problem, Contains("neither executable nor readable"));

@@ -40,7 +40,7 @@ class Report(harness.Case):
         self.assertIn(report["state"], STATES)
         return report
 
-    def test_of_success_after_a_restart(self):
+    def test_a_success_after_a_restart_is_reported(self):
         self.write(self.folder, "report.json", "an earlier job's")
         script = f'[ ! -e {self.path} ] || exit 9; [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit 3'
         done = self.ddprun("--standalone", "--rdzv-id=j", "--max-restarts=2", f"--report={self.path}", "sh", "-c", script)
@@ -66,7 +66,7 @@ class Report(harness.Case):
         os.umask(mask)
         return mask
 
-    def test_of_a_failure_with_every_key_documented(self):
+    def test_a_failure_is_reported_with_every_key_documented(self):
         logs = self.scratch()
         own = os.path.join(self.folder, "own.json")
         left = self.write(self.folder, "left", json.dumps({"message": {"message": "KeyError: 'a'", "errorCode": 1, "extraInfo": {
@@ -101,7 +101,7 @@ class Report(harness.Case):
         self.assertEqual((handed_on["ticket"], handed_on["message"]["extraInfo"]["step"]), ([7], 40))
         self.assertEqual((handed_on["message"]["message"], handed_on["message"]["errorCode"]), ("KeyError: 'a'", 7))
 
-    def test_of_signals(self):
+    def test_signals_are_reported(self):
         self.ddprun("--standalone", f"--report={self.path}", "sh", "-c", "kill -SEGV $$", code=139)
         first = self.read()["first_failure"]
         self.assertEqual((first["signal"], first["signal_name"], first["exit_code"]), (11, "SIGSEGV", None))
@@ -113,7 +113,7 @@ class Report(harness.Case):
         self.assertEqual((report["state"], report["exit_code"], report["first_failure"]), ("stopped_by_signal", 143, None))
         self.assertIn("SIGTERM", report["reason"])
 
-    def test_of_each_node_says_who_wrote_it(self):
+    def test_each_node_s_report_says_who_wrote_it(self):
         port = harness.free_port()
         paths = [os.path.join(self.folder, f"{rank}.json") for rank in (0, 1)]
         running = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}",
@@ -283,7 +283,7 @@ if first:
         self.assertEqual([line["seconds"] for line in lines], sorted(line["seconds"] for line in lines))
         return lines
 
-    def test_of_two_nodes_and_a_restart(self):
+    def test_two_nodes_and_a_restart_are_recorded(self):
         port, folder, meet = harness.free_port(), self.scratch(), self.scratch()
         paths = [os.path.join(folder, f"{rank}.jsonl") for rank in (0, 1)]
         running = [self.start("--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={port}", "--rdzv-id=j",
@@ -371,7 +371,7 @@ if first:
 
 
 class Printed(harness.Case):
-    def test_what_cannot_be_printed_is_said(self):
+    def test_text_that_cannot_be_printed_is_said(self):
         for flag in ("--help", "--version", "--show-config", "--print-man=ddprun", "--print-completion=bash"):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([harness.DDPRUN, flag], env=harness.environment(), stdout=full, stderr=subprocess.PIPE,

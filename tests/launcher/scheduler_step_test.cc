@@ -40,7 +40,7 @@ LaunchConfig config_of(std::vector<std::string> flags, const Environment& enviro
 
 }  // namespace
 
-TEST_CASE("scheduler: no variables, or those of half a step, are none") {
+TEST_CASE("scheduler: missing or impossible variables are no step") {
   CHECK_FALSE(step_of({}, "n01"));
   CHECK_FALSE(step_of({{"SLURM_JOB_ID", "77"}}, "n01"));  // only a batch script
   CHECK_FALSE(step_of({{"JOB_COMPLETION_INDEX", "x"}}, "job-x"));
@@ -103,7 +103,7 @@ TEST_CASE("scheduler: in a worker of a ddprun the step is that ddprun's") {
   CHECK_FALSE(step_of(worker, "n03"));
 }
 
-TEST_CASE("scheduler: who can't tell the other nodes doesn't run the job alone by itself") {
+TEST_CASE("scheduler: a task that can't tell the other nodes doesn't run the job alone by itself") {
   const auto problems = [](std::vector<std::string> flags, const Environment& environment) {
     flags.emplace_back("train");
     return parse_command_line(flags, environment, {}, step_of(environment, "b")).problems;
@@ -152,7 +152,7 @@ TEST_CASE("scheduler: --nnodes is the step's, less the spares, where nobody says
   CHECK(config_of({}, theirs).max_nodes == 3);
 }
 
-TEST_CASE("scheduler: of a step with several tasks a node this node is alone, and that is told") {
+TEST_CASE("scheduler: this node is alone in a step with several tasks a node, and that is told") {
   Environment tasks = kSlurmStep;
   tasks["SLURM_STEP_NUM_TASKS"] = "16";
   const LaunchConfig config = config_of({}, tasks);

@@ -117,7 +117,7 @@ class SharedPort(Base):
 class OtherJobs(Base):
     """The rendezvous of a job serves another job, too."""
 
-    def test_what_a_job_says_at_its_end_does_not_wait_for_another_jobs_end(self):
+    def test_a_job_s_last_words_do_not_wait_for_another_jobs_end(self):
         go = os.path.join(self.scratch(), "go")
         for code in (0, 5):
             with self.subTest(code):

@@ -287,7 +287,7 @@ class Failure(harness.Case):
         self.assertIn("ValueError: too warm", done.stderr)
         self.assertEqual(os.listdir(folder), [])
 
-    def test_what_ddprun_itself_failed_of_is_in_its_own_error_file(self):
+    def test_a_failure_of_ddprun_itself_is_in_its_own_error_file(self):
         own = os.path.join(self.scratch(), "own.json")
 
         def message():
@@ -475,7 +475,7 @@ class Signals(harness.Case):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=5), -signal.SIGTERM)
 
-    def test_what_a_reader_did_not_take_after_a_signal_is_counted(self):
+    def test_bytes_that_a_reader_did_not_take_after_a_signal_are_counted(self):
         process = self.start("--standalone", "--nproc_per_node=2", "sh", "-c",
                              "head -c 500000 /dev/zero | tr '\\0' x; echo ready >&2; sleep 600")
         next(line for line in process.stderr if "ready" in line)
@@ -534,7 +534,7 @@ class Signals(harness.Case):
             process.send_signal(signal.SIGTERM)
             self.assertEqual(self.finish(process, timeout=10).returncode, 128 + signal.SIGTERM)
 
-    def test_what_workers_leave_behind_is_named_while_it_is_waited_for(self):
+    def test_processes_that_workers_leave_behind_are_named_while_they_are_waited_for(self):
         script = "trap '' TERM; sleep 600 & exit 0"
         done = self.ddprun("--shutdown-timeout=4", "sh", "-c", script, timeout=30, code=0)
         self.assertRegex(done.stderr, r"the workers have ended, but not what they started: .*sleep.*; it is killed in "
@@ -569,7 +569,7 @@ class Signals(harness.Case):
         harness.wait_until(lambda: not processes_with(marker), "all descendants are gone", 5)
         harness.wait_until(lambda: os.listdir(folder) == [], "no file is left", 5)
 
-    def test_what_agent_and_warden_killed_together_leave_the_next_ddprun_removes(self):
+    def test_the_next_ddprun_removes_what_agent_and_warden_killed_together_left(self):
         marker = "DDPRUN_TEST_MARK_" + uuid.uuid4().hex
         folder = self.scratch()
         process = self.start("--standalone", "sh", "-c", "echo $PPID; exec sleep 600", TMPDIR=folder, **{marker: "1"})

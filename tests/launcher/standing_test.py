@@ -283,7 +283,7 @@ class OneHost(StandingCase):
         self.assertIn(said, done.stderr)
         self.assertNotIn("left to itself", done.stderr)
 
-    def test_what_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
+    def test_a_server_that_is_no_ddprund_at_an_agent_s_begin_is_outlasted(self):
         """A proxy whose ddprund is down, another protocol, garbage. The agent says it once, and tries on."""
         certs = self.certs()
         for flags in ([], [f"--tls-ca={certs}/ca.pem"]):
@@ -305,7 +305,7 @@ class OneHost(StandingCase):
                 self.ddprund_again(*(self.tls_server(certs) if flags else []))
                 self.assertIn("connected to", agent.stderr.readline())
 
-    def test_who_follows_a_gang_is_a_service_of_systemd_and_outlives_warnings(self):
+    def test_a_ddprun_that_follows_a_gang_is_a_service_of_systemd_and_outlives_warnings(self):
         self.queue()
         self.agent("n1", slots=1)
         path = os.path.join(self.place, "notify")
@@ -598,7 +598,7 @@ class OneHost(StandingCase):
         done = self.finish(job)
         self.assertEqual((done.returncode, done.stdout), (0, "held is done\n"), done.text)
 
-    def test_somebody_else_at_the_port_for_a_while_does_not_end_who_follows(self):
+    def test_a_stranger_at_the_port_for_a_while_ends_no_follower(self):
         state = self.scratch()
         daemon = self.queue(f"--state-dir={state}")
         self.agent("n1", slots=1)
@@ -618,7 +618,7 @@ class OneHost(StandingCase):
         done = self.finish(job, code=0)
         self.assertIn("held is done", done.stdout)
 
-    def test_what_can_not_begin_says_why(self):
+    def test_a_gang_that_can_not_begin_says_why(self):
         self.queue()
         self.agent("n1")
         self.agent("n2")
@@ -627,7 +627,7 @@ class OneHost(StandingCase):
         done = self.finish(job, code=2)
         self.assertIn("no-such-program", done.stderr)
 
-    def test_what_an_agent_was_asked_for_and_can_not_write_is_told(self):
+    def test_an_agent_s_text_that_can_not_be_printed_is_told(self):
         for flag in ("--help", "--version", "--print-man"):
             with self.subTest(flag), open("/dev/full", "w", encoding="utf-8") as full:
                 done = subprocess.run([AGENT, flag], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
@@ -742,7 +742,7 @@ class Strangers(StandingCase):
             self.skipTest("no process of another user can be made: " + asked.stderr)
         self.assertTrue(asked.stdout.startswith("403 "), asked.stdout)
 
-    def test_what_a_node_s_gang_prints_is_said_by_that_node_s_agent_alone(self):
+    def test_a_node_s_gang_is_heard_through_that_node_s_agent_alone(self):
         self.flags = []
         self.queue()
         self.agent("n1", slots=1)
@@ -807,7 +807,7 @@ class Strangers(StandingCase):
         self.assertIn("node of somebody with 1 slot free", gang["reason"])
         self.assertEqual(self.request("DELETE", "/v1/gangs/stranger")[0], 200)
 
-    def test_what_is_no_gang_is_refused_with_the_reason(self):
+    def test_an_invalid_gang_is_refused_with_the_reason(self):
         self.flags = []
         self.queue()
         for body, status, why in ((self.spec(id="../x"), 400, '"id"'), ("{", 400, "no gang"),

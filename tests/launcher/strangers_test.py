@@ -223,7 +223,7 @@ class OnTheNetwork(harness.HostsCase):
         self.assertIn("is on another machine and proves nothing", done.stderr)
         self.assertIn("--token-file", done.stderr)
 
-    def test_who_runs_or_hands_out_commands_wants_a_token(self):
+    def test_a_program_that_runs_or_hands_out_commands_wants_a_token(self):
         endpoint = self.daemon()
         self.refused(os.path.join(harness.BIN, "ddprun-agent"), endpoint, f"--log-dir={self.scratch()}")
         self.refused(harness.DDPRUN, "--standing-agents", endpoint, "true")

@@ -33,7 +33,7 @@ class OneHost(harness.Case):
                 self.assertIn("rank=0", done.stdout)
             done = self.ddprunctl("jobs", f"--rdzv-endpoint={endpoint}", f"--tls-ca={certs}/ca.pem", *more, code=0)
 
-    def test_what_is_said_is_not_on_the_wire(self):
+    def test_no_word_of_a_job_is_on_the_wire(self):
         """Agents, their workers' stores and ddprunctl say these words. Without TLS each of them is on the wire."""
         certs, token = self.certs(), self.token("a-token-to-be-found-nowhere")
         worker = CLIENT + ('set(b"a-key-to-be-found", b"a-value-to-be-found"); add(b"/more", 1)\n'
@@ -101,7 +101,7 @@ class OneHost(harness.Case):
         done = self.finish(job)
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.text)
 
-    def test_what_does_not_fit_is_one_line(self):
+    def test_a_mismatch_of_tls_is_one_line(self):
         certs, others = self.certs(), self.certs("another.example")
         _, endpoint = self.ddprund(*self.tls_server(certs))
         at = [f"--rdzv-endpoint={endpoint}"]
@@ -226,7 +226,7 @@ class OneHost(harness.Case):
                 self.check_one_line(self.ddprunctl("jobs", "--rdzv-endpoint=127.0.0.1:1", *files), why)
         self.ddprund(f"--tls-cert={rsa_cert}", f"--tls-key={rsa_key}")
 
-    def test_what_is_no_regular_file_is_refused_and_nobody_waits_for_it(self):
+    def test_a_file_that_is_not_regular_is_refused_and_nobody_waits_for_it(self):
         certs, place = self.certs(), self.scratch()
         fifo = f"{place}/fifo"
         os.mkfifo(fifo, 0o600)
@@ -330,7 +330,7 @@ class OneHost(harness.Case):
                 for what, secret in (("PEM", lines[2].encode()), ("DER", number), ("OpenSSL", number[::-1])):
                     self.assertNotIn(secret, core, (args, what))
 
-    def test_of_an_rsa_key_s_file_nothing_is_left_behind(self):
+    def test_nothing_of_an_rsa_key_s_file_is_left_behind(self):
         """OpenSSL reads such a key into so much memory that it isn't overwritten by chance."""
         place = self.scratch()
         key, cert = f"{place}/rsa.key", f"{place}/rsa.pem"

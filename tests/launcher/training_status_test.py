@@ -43,7 +43,7 @@ class TrainingStatus(harness.Case):
     def test_step_loss_samples_and_parts_of_all_ranks(self):
         self.check_loop()
 
-    def test_likewise_where_hangs_are_not_looked_for(self):
+    def test_the_same_is_told_if_hangs_are_not_looked_for(self):
         self.check_loop("--hang-action=off")
 
     def check_loop(self, *flags):

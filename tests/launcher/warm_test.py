@@ -157,7 +157,7 @@ class Warm(harness.Case):
         done = self.run_warm("import random\nprint(random.random())\n", "--nproc-per-node=4", module="random")
         self.assertEqual(len({line.split()[-1] for line in done.stdout.splitlines()}), 4, done.text)
 
-    def test_what_can_not_be_forked_is_one_line_and_runs_all_the_same(self):
+    def test_imports_that_can_not_be_forked_are_one_line_and_run_all_the_same(self):
         self.write(self.folder, "bad_exit.py", "raise SystemExit(3)\n")
         self.write(self.folder, "bad_thread.py", "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n")
         self.write(self.folder, "bad_fork.py", "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n")

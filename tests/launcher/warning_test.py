@@ -51,7 +51,7 @@ class Warning_(harness.Case):
             missing.discard(seen[-1])
         return seen
 
-    def test_who_handles_it_gets_it_once_and_who_does_not_lives(self):
+    def test_a_worker_that_handles_it_gets_it_once_and_one_that_does_not_lives(self):
         script = (f'case $RANK in 0) exec {sys.executable} {self.script};; 1) {PLAIN};; '
                   f'2) sh -c "{sys.executable} {self.script}; exit \\$?"; exit $?;; esac')
         process = self.start("--standalone", "--nproc-per-node=3", "sh", "-c", script, GO=self.go)

@@ -58,7 +58,7 @@ class GpuCheck(unittest.TestCase):
         with open(os.path.join(self.folder, "results.json"), encoding="utf-8") as f:
             return {each["name"]: each for each in json.load(f)["steps"]}
 
-    def test_what_becomes_of_a_step(self):
+    def test_each_step_has_its_outcome(self):
         def shell(name, text, **more):
             return gpu_steps.Step(name, 20, ["sh", "-c", text], "", **more)
         found = self.outcomes(
@@ -95,7 +95,7 @@ class GpuCheck(unittest.TestCase):
         with open(pid, encoding="utf-8") as f:
             self.assertFalse(os.path.exists(f"/proc/{f.read().strip()}/exe"))
 
-    def test_what_does_not_fit_the_deadline_is_not_run(self):
+    def test_a_step_that_does_not_fit_the_deadline_is_not_run(self):
         self.assertEqual(self.outcomes(gpu_steps.Step("late", 20, ["true"]), deadline=5)["late"]["outcome"], "not run: the deadline")
 
     def test_every_section_names_programs_that_the_pack_has(self):

@@ -54,7 +54,7 @@ class LibTorch(unittest.TestCase):
                 self.assertIn("found: FALSE", output)
                 self.assertIn(f"why: LibTorch {version} in {torch} is older than 2.11\n", output)
 
-    def test_where_it_was_asked_for_an_older_one_is_an_error(self):
+    def test_an_older_one_that_was_asked_for_is_an_error(self):
         status, output, torch = self.configure("2.10.0+cpu", wanted="ON")
         self.assertNotEqual(status, 0, output)
         self.assertIn(f"DDPRUN_WITH_TORCH=ON, but LibTorch 2.10.0+cpu in {torch} is older than 2.11",

@@ -135,7 +135,7 @@ class Systemd(unittest.TestCase):
         self.assertEqual(self.property(AGENT, "Result"), "success")
         self.assertNotEqual(self.machine.run("test", "-e", group).returncode, 0, f"{group} is left")
 
-    def test_what_no_restart_will_mend_is_not_begun_again(self):
+    def test_a_fault_that_no_restart_will_mend_is_no_reason_to_begin_again(self):
         self.systemctl("stop", AGENT)
         self.machine.write("/home/alice/token", "another token than the others'\n", owner="alice", mode="600")
         self.addCleanup(self.machine.write, "/home/alice/token", TOKEN, owner="alice", mode="600")

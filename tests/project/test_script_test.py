@@ -173,7 +173,7 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
         self.assertEqual(status, 1, output)
         self.assertRegex(output, r"test: asan: [1-9]\d* core-seconds, over its budget of 0\n")
 
-    def test_what_goes_on_behind_the_tests_ends_with_the_script(self):
+    def test_a_build_behind_the_tests_ends_with_the_script(self):
         began = os.path.join(self.scripts, "began")
         os.mkfifo(began)
         script = subprocess.Popen([os.path.join(self.scripts, "test.sh"), "--only=asan"], stdout=subprocess.DEVNULL,

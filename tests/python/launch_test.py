@@ -164,7 +164,7 @@ class Launch(unittest.TestCase):
             """, "print(ddprun.launch(chooses, nproc_per_node=1))\nmultiprocessing.set_start_method('spawn')")
         self.assertEqual((status, out), (0, "['spawn']\n"))
 
-    def test_what_cannot_be_sent_is_named(self):
+    def test_a_function_that_cannot_be_sent_is_named(self):
         status, _, err = self.run_script("", "ddprun.launch(lambda: 1, nproc_per_node=1)")
         self.assertEqual(status, 1)
         self.assertRegex(err.splitlines()[-1], "TypeError: can't send <function <lambda> .*pip install cloudpickle")

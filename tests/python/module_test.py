@@ -74,7 +74,7 @@ class Module(unittest.TestCase):
         self.addCleanup(worker.kill)
         return worker
 
-    def test_where_every_worker_is_local_rank_0_it_says_hello_with_its_own(self):
+    def test_its_own_local_rank_is_in_the_hello_if_every_worker_is_local_rank_0(self):
         self.worker("import ddprun; ddprun.step(1); input()", DDPRUN_LOCAL_RANK="5")
         connection, lines, hello = self.agent.take()
         self.addCleanup(connection.close)
@@ -269,7 +269,7 @@ class UnderDdprun(unittest.TestCase):
         self.assertIn("rank 1 on ", done.stderr)
         self.assertIn("asked to stop the job: loss is nan", done.stderr)
 
-    def test_what_a_worker_asks_comes_before_the_news_of_its_end(self):
+    def test_a_worker_s_request_comes_before_the_news_of_its_end(self):
         code = ("import ddprun, os, time\n"
                 "if os.environ['RANK'] == '1': ddprun.stop_job('bye', exit_code=9); os._exit(3)\n"
                 "time.sleep(30)")
@@ -277,7 +277,7 @@ class UnderDdprun(unittest.TestCase):
             done = self.job(code, "--max-restarts=3")
             self.assertEqual(done.returncode, 9, done.stderr)
 
-    def test_what_a_worker_asks_before_it_ends_well_is_heard(self):
+    def test_a_worker_s_request_before_it_ends_well_is_heard(self):
         code = ("import ddprun, json, socket\n"
                 "for _ in range(18): ddprun.progress._agent().say({'type': 'news', 'filler': 'x' * 3000})\n"
                 "ddprun.stop_job('bye', exit_code=9)\n")

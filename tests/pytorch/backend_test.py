@@ -49,7 +49,7 @@ class Backend(Installed):
         self.assertEqual(done.returncode, 0, self.transcript)
         self.assertGreater(int(re.search(r"compared (\d+)", done.stdout)[1]), 300)
 
-    def test_what_pytorch_builds_on_it_trains_to_the_weights_of_gloo(self):
+    def test_modules_that_pytorch_builds_on_it_train_to_the_weights_of_gloo(self):
         done = self.run_ranks("backend_models", 2)
         self.assertEqual(done.returncode, 0, self.transcript)
         self.assertEqual(done.stdout.count("equal:"), 7, self.transcript)

@@ -37,7 +37,7 @@ class Timers(harness.Job):
         self.assertEqual(done.returncode, 128 + 15, self.transcript)
         self.assertRegex(done.stderr, r'SIGTERM: timer "the step" of process \d+ has expired')
 
-    def test_what_a_worker_started_can_set_one_too(self):
+    def test_a_process_that_a_worker_started_can_set_one_too(self):
         done = self.python("""
 pid = os.fork()
 if pid == 0:
@@ -57,7 +57,7 @@ time.sleep(1); print("all live")
         self.assertIn("all live", done.stdout)
         self.assertIn(f"of process {os.getpid()} has expired, but that is no process of this node's workers", done.stderr)
 
-    def test_what_is_no_request_is_said_and_the_next_one_heard(self):
+    def test_an_invalid_request_is_said_and_the_next_one_heard(self):
         done = self.python("""
 send("x" * 100_000, "{}", '{"pid": 1e300}', "[" * 4000, "")
 send(*[timer(os.getpid(), 900, scope=str(i)) for i in range(5000)])

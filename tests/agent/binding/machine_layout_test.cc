@@ -74,8 +74,7 @@ TEST_CASE(
   CHECK(machine.gpus[1].node == 0);  // the firmware doesn't say
 }
 
-TEST_CASE(
-    "machine layout: where the kernel tells nothing, each allowed CPU is a core of one node") {
+TEST_CASE("machine layout: each allowed CPU is a core of one node if the kernel tells nothing") {
   const ddprun::test::TempDirectory root;
   const MachineLayout machine = read_machine_layout(root.path(), CpuSet{4, 5});
   REQUIRE(machine.cpus.size() == 2);

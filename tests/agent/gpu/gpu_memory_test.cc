@@ -97,7 +97,7 @@ TEST_CASE("count_gpus: NVML's number, none without NVML, and an end where the dr
   CHECK_THAT(text, Contains("NVIDIA driver"));
 }
 
-TEST_CASE("GpuMemory: free memory is seen at once, who was there before doesn't count") {
+TEST_CASE("GpuMemory: free memory is seen at once, earlier processes don't count") {
   Node node("0 2147483599 5\n");
   node.wait(seconds{20});
   const auto begin = Clock::now();

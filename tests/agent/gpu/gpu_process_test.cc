@@ -16,7 +16,7 @@ TEST_CASE("GpuProcess: a line and back") {
   }
 }
 
-TEST_CASE("gpu_holders: who was there before, who died, who is somebody else") {
+TEST_CASE("gpu_holders: new processes on a GPU are dying or foreign, earlier ones are neither") {
   const std::vector<GpuProcess> before = {{0, 10, 5}, {1, 11, 5}};
   const auto is_alive = [](std::int64_t pid) { return pid >= 50; };
   CHECK(gpu_holders(before, before, is_alive).dying.empty());

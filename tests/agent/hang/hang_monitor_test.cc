@@ -246,7 +246,8 @@ TEST_CASE("HangMonitor: a stopped worker is stopped, it isn't continued by looki
   REQUIRE(::kill(pid, SIGCONT) == 0);
 }
 
-TEST_CASE("HangMonitor: of the inquiries that come during one the last is answered", "[proc]") {
+TEST_CASE("HangMonitor: only the last of the inquiries that come during one is answered",
+          "[proc]") {
   Watched node(Commands{{DDPRUN_STUCK_WORKER, "sleep"}}, 200ms);
   REQUIRE(node.all_ready());
   REQUIRE(node.await_stalled(1));
@@ -364,8 +365,7 @@ TEST_CASE("ProcessSampler: without descriptors it looks again, and then sees", "
   CHECK(sampler.look(false).has_value());
 }
 
-TEST_CASE("ProcessSampler: what the family did before it was looked at doesn't count, nor later",
-          "[proc]") {
+TEST_CASE("ProcessSampler: a family's work before its first look never counts", "[proc]") {
   int said[2], go[2];
   REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
   REQUIRE(::pipe2(go, O_CLOEXEC) == 0);
@@ -406,8 +406,7 @@ TEST_CASE("ProcessSampler: what the family did before it was looked at doesn't c
   CHECK(::waitpid(parent, nullptr, 0) == parent);
 }
 
-TEST_CASE("ProcessSampler: what an ended child had used and moved is no work of its parent",
-          "[proc]") {
+TEST_CASE("ProcessSampler: work of a child that has ended is no work of its parent", "[proc]") {
   int said[2], go[2];
   REQUIRE(::pipe2(said, O_CLOEXEC) == 0);
   REQUIRE(::pipe2(go, O_CLOEXEC) == 0);
@@ -468,7 +467,7 @@ TEST_CASE("HangMonitor: a look at a quiet worker costs as much as to read a few 
   CHECK(ratio < 10);
 }
 
-TEST_CASE("describe_call: what /proc/PID/syscall says in words") {
+TEST_CASE("describe_call: a line of /proc/PID/syscall becomes words") {
   CHECK(describe_call("running", 1).empty());
   CHECK(describe_call("-1 0x7ffc 0x7f40", 1).empty());
   CHECK(describe_call("", 1).empty());

@@ -75,7 +75,7 @@ TEST_CASE("tcp_socket_bytes: more sockets than the limit are not looked at", "[n
   CHECK_FALSE(tcp_socket_bytes(1).has_value());
 }
 
-TEST_CASE("describe_work: what there is, with a unit that fits, heartbeats are nothing") {
+TEST_CASE("describe_work: work is listed with units that fit, heartbeats are left out") {
   CHECK(describe_work({}).empty());
   CHECK(describe_work({98, 3'100'000, 0}) == "GPU 98 %, 3.1 MB/s over sockets");
   CHECK(describe_work({0, 9'999, 999'999}).empty());
@@ -84,7 +84,7 @@ TEST_CASE("describe_work: what there is, with a unit that fits, heartbeats are n
   CHECK(describe_work({0, 0, 2'000'000'000}) == "2.0 GB/s on this node's RDMA ports");
 }
 
-TEST_CASE("parse_gpu_shares: the largest share counts, what isn't of the form is skipped") {
+TEST_CASE("parse_gpu_shares: the largest share counts, lines of another form are skipped") {
   CHECK(parse_gpu_shares("7 50\n7 98\n7 3\n8 0\n") == GpuShares{{7, 98}, {8, 0}});
   CHECK(parse_gpu_shares("7\n-1 5\n7 101\n7 5x\nx 5\n\n").empty());
   CHECK(parse_gpu_shares("7 5") == GpuShares{{7, 5}});

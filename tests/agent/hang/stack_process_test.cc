@@ -10,8 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST_CASE(
-    "parse_stacks: Python's frames come before the native ones, what is cut off is left out") {
+TEST_CASE("parse_stacks: Python's frames come before the native ones, a cut one is left out") {
   const ProcessStacks stacks = parse_stacks(
       "pid 7\nnative read (libc.so.6)\nnative main\npid 8\nnote can't be traced\n"
       "pid 7\npython load (train.py:12)\npython <module> (train.py:20)\nnonsense\nnative cut o");

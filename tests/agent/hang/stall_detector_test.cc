@@ -153,7 +153,7 @@ TEST_CASE("StallDetector: limits that are set count as they stand, for working r
   CHECK(node.view(0).limit == 3s);
 }
 
-TEST_CASE("StallDetector: what is said is said again at twice and four times the limit") {
+TEST_CASE("StallDetector: a stall is said again each time that its length has doubled") {
   HangLimits limits;
   limits.step = 5s;
   Node node(limits);
@@ -246,7 +246,7 @@ TEST_CASE("StallDetector: a rank that uses a GPU or the network works, heartbeat
   CHECK(node.view(2).activity == Activity::kBlocked);
 }
 
-TEST_CASE("StallDetector: what a foreign rank gets over the network is work, not progress") {
+TEST_CASE("StallDetector: bytes that a foreign rank gets over the network are work, not progress") {
   Node node;
   node.samples[0]->words.reset();
   node.look();
@@ -331,7 +331,7 @@ TEST_CASE("StallDetector: a rank that ended is not stalled, and asks for no look
   CHECK_FALSE(node.detector.wants_family(1));
 }
 
-TEST_CASE("StallDetector: what a worker started is looked at when it is quiet for a second") {
+TEST_CASE("StallDetector: a worker's own processes are looked at when it is quiet for a second") {
   Node node;
   node.train(50ms, 20);
   CHECK_FALSE(node.detector.wants_family(1));

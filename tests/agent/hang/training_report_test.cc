@@ -106,7 +106,7 @@ TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep t
   CHECK(said->steps.forward.worst_rank == 5);
 }
 
-TEST_CASE("TrainingReport: what steps consist of, of each rank since the last message") {
+TEST_CASE("TrainingReport: parts of steps are averaged over ranks, since the last message") {
   TrainingReport report(RankNumbers{4});
   const Clock::time_point begin{100s};
   auto said = report.look({page(1), page(1)}, begin);

@@ -50,7 +50,7 @@ TEST_CASE("cgroup place: root doesn't write to a unit that systemd has not given
   CHECK(find_cgroup_place(machine.tree, kOwnPid, 1000).problem.empty());
 }
 
-TEST_CASE("cgroup place: what can't be written is named, with what to do") {
+TEST_CASE("cgroup place: a file that can't be written is named, with what to do") {
   UnitMachine machine;
   machine.tree.read_only = EROFS;
   const CgroupPlace place = find_cgroup_place(machine.tree, kOwnPid, 1000);

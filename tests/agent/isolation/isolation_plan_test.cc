@@ -110,7 +110,7 @@ TEST_CASE("isolation plan: a disk's limit is by its number, a partition's by its
   CHECK_THAT(node.plan().problems.at(0), Contains("/dev/sdb and 8:16 are one disk (8:16)"));
 }
 
-TEST_CASE("isolation plan: what can't be enforced is said once for each reason") {
+TEST_CASE("isolation plan: limits that can't be enforced for one reason are said in one line") {
   PlannedNode node;
   node.request.limits.memory_bytes = 1 << 24;
   node.request.limits.pids = 9;
@@ -133,7 +133,7 @@ TEST_CASE("isolation plan: beside other processes no controller can be given on"
   CHECK(node.plan().controllers == Words{"pids"});
 }
 
-TEST_CASE("isolation plan: what is read back has to be what was written") {
+TEST_CASE("isolation plan: a setting has to be read back as it was written") {
   const CgroupSetting memory{"memory.max", "4096"};
   CHECK(difference(memory, "4096\n").empty());
   CHECK(difference(memory, "max\n") == "is \"max\", not \"4096\"");

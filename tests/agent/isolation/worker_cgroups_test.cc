@@ -167,7 +167,7 @@ TEST_CASE("worker cgroups: several ddprun may share a supervisor's leaf") {
   CHECK(second.begin_round()->counts_memory());
 }
 
-TEST_CASE("worker cgroups: what others have come to depend on stays") {
+TEST_CASE("worker cgroups: close() changes nothing once another cgroup depends on it") {
   LimitedNode node;
   WorkerCgroups cgroups = node.cgroups();
   node.tree->add(kJob + "/another", "memory");
@@ -227,7 +227,7 @@ TEST_CASE("worker cgroups: a kernel that counts no swap does without that file a
              Contains("memory.oom.group: No such file or directory"));
 }
 
-TEST_CASE("worker cgroups: who came in between is named, and ddprun is where it was") {
+TEST_CASE("worker cgroups: a process that came in between is named, and ddprun is where it was") {
   LimitedNode node;
   const IsolationPlan plan =
       plan_isolation(node.request, find_cgroup_place(*node.tree, kOwn, 0), *node.tree);

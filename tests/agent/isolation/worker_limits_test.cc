@@ -85,7 +85,7 @@ TEST_CASE("worker limits: are shown under their options' names") {
   CHECK(size_text(1000 * 1000 * 1000) == "954 MiB");
 }
 
-TEST_CASE("worker limits: what can't be enforced is an error only where that is wanted") {
+TEST_CASE("worker limits: the mode is required or best-effort") {
   WorkerLimits limits;
   CHECK_FALSE(limits.required);
   CHECK(parse_limits_mode("required", limits).empty());

@@ -70,7 +70,7 @@ TEST_CASE("AgentMachine: a rendezvous that has forgotten what it confirmed is no
              Contains("had confirmed message 1 of this node and knows 0 now: its journal lost"));
 }
 
-TEST_CASE("AgentMachine: how long steps take is said again to a rendezvous that comes back") {
+TEST_CASE("AgentMachine: the times of steps are said again to a rendezvous that comes back") {
   AgentNode node;
   node.run();
   TrainingStatus training;
@@ -132,7 +132,7 @@ TEST_CASE("AgentMachine: silence fences: the workers stop at once") {
   CHECK(node.last<agent_action::Exit>()->verdict.exit_code == 75);
 }
 
-TEST_CASE("AgentMachine: one that stood still itself says so before what came of it") {
+TEST_CASE("AgentMachine: an agent that stood still says so before the reason of its end") {
   AgentNode node;
   node.run();
   const bool stood_still = GENERATE(true, false);
@@ -151,7 +151,7 @@ TEST_CASE("AgentMachine: one that stood still itself says so before what came of
   }
 }
 
-TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' clock") {
+TEST_CASE("AgentMachine: the time of its workers' end is said by the rendezvous' clock") {
   AgentNode node;
   node.run();
   const bool known = GENERATE(true, false);
@@ -164,7 +164,7 @@ TEST_CASE("AgentMachine: when its workers were gone is said by the rendezvous' c
   CHECK(node.said<WorkersStopped>()->gone_at_us == (known ? 502'000'000 : 0));
 }
 
-TEST_CASE("AgentMachine: one that stood still does not take its being given up for anything else") {
+TEST_CASE("AgentMachine: an agent that stood still knows that it may have been given up") {
   AgentNode node;
   node.run();
   SECTION("an end of connection after the keep-alive time is silence") {
@@ -219,7 +219,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     node.welcome();
     CHECK(until() == node.now + 5s + kFenceGrace);
   }
-  SECTION("of several rendezvous another one may lead soon: theirs is how long they run on alone") {
+  SECTION("workers run on alone for a time if another of several rendezvous may lead soon") {
     AgentNode several;
     several.options.endpoints.push_back({"b", 29400});
     several.begin();
@@ -318,7 +318,8 @@ TEST_CASE("AgentMachine: the loss of the node that serves the rendezvous is a no
       "other: --rdzv-endpoint=a,b, docs/ha.md); connection refused");
 }
 
-TEST_CASE("AgentMachine: one that takes the connection and says no more: others are tried") {
+TEST_CASE(
+    "AgentMachine: a rendezvous that takes the connection and says no more is left for others") {
   for (const bool has_others : {false, true}) {
     CAPTURE(has_others);
     AgentNode node;
@@ -381,7 +382,7 @@ TEST_CASE("AgentMachine: a rendezvous that never takes a message is given up") {
              Contains("ended 3 connections in a row without taking message 2"));
 }
 
-TEST_CASE("AgentMachine: what stalls while the link is down is said when it is back, once") {
+TEST_CASE("AgentMachine: a stall while the link is down is said once, when it is back") {
   AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});

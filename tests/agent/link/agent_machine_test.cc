@@ -183,7 +183,7 @@ TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
   }
 }
 
-TEST_CASE("AgentMachine: who is abandoned leaves alone, and stops its workers in order") {
+TEST_CASE("AgentMachine: an abandoned agent leaves alone, and stops its workers in order") {
   AgentNode node;
   node.run();
   node(agent_event::Abandoned{"nobody is there", SIGINT});
@@ -220,7 +220,8 @@ TEST_CASE("AgentMachine: every wait of its own has a deadline") {
 }
 
 TEST_CASE(
-    "AgentMachine: of what is said of ranks the last step times alone are kept, and said again") {
+    "AgentMachine: the last step times are said again on a new link, other words about ranks "
+    "aren't") {
   AgentNode node;
   node.run();
   node(agent_event::WorkersRunning{1});

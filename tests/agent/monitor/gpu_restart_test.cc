@@ -87,7 +87,7 @@ TEST_CASE("LazyGpuHelper: one that was killed is started again, and that is said
   CHECK_THAT(logged().front(), Contains("ddprun-gpus has ended") && Contains("0.02 s"));
 }
 
-TEST_CASE("LazyGpuHelper: where none answers it is tried ever more seldom, without a word") {
+TEST_CASE("LazyGpuHelper: a helper that never answers is tried ever more seldom, without a word") {
   Script script("exit 1\n");
   boost::asio::io_context io;
   LazyGpuHelper helper(io, script.program(),

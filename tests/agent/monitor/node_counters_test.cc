@@ -118,7 +118,7 @@ TEST_CASE("node counters: interfaces with a device count, else all that moved a 
   CHECK(choose_interfaces({}, 8, is_one).empty());
 }
 
-TEST_CASE("node counters: of this machine") {
+TEST_CASE("node counters: the figures of this machine are there") {
   const NodeCounters now = read_node_counters(8);
   REQUIRE(now.cpu);
   CHECK(now.cpu->total() > 0);

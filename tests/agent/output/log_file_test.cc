@@ -28,7 +28,7 @@ LogFileOptions bounded(std::size_t max_bytes, int keep) {
   return options;
 }
 
-TEST_CASE("log file: what is written is there at once") {
+TEST_CASE("log file: written bytes are in the file at once") {
   const test::TempDirectory directory;
   LogFile file(directory.path("x"), {});
   CHECK(std::filesystem::exists(file.path()));
@@ -63,7 +63,7 @@ TEST_CASE("log file: lines longer than the bound are kept whole in what they cam
   CHECK(read_file(directory.path("x")) == "x\n");
 }
 
-TEST_CASE("log file: none that stay") {
+TEST_CASE("log file: a bounded file that keeps no older ones is overwritten") {
   const test::TempDirectory directory;
   LogFile file(directory.path("x"), bounded(4, 0));
   file.write("abc\ndef\n");
@@ -71,7 +71,7 @@ TEST_CASE("log file: none that stay") {
   CHECK_FALSE(std::filesystem::exists(directory.path("x.1")));
 }
 
-TEST_CASE("log file: what can't be written is told, and the next write tries again") {
+TEST_CASE("log file: a failed write is told, and the next one tries again") {
   const test::TempDirectory directory;
   std::size_t lost = 0;
   std::string error;

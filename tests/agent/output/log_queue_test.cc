@@ -34,7 +34,7 @@ struct Fixture {
 
 const std::string kHalf(LogQueue::kMaxQueuedBytes / 2, 'x');
 
-TEST_CASE("log queue: what was queued is written in its order, file by file") {
+TEST_CASE("log queue: queued text is written in its order, file by file") {
   Fixture f;
   const auto a = f.open("a"), b = f.open("b");
   f.queue->append(a, "one\n");
@@ -124,7 +124,7 @@ TEST_CASE("log queue: room is told once, when at most half of the bound is queue
   CHECK(f.posted.size() == 2);
 }
 
-TEST_CASE("log queue: what can't be written is counted, and told once") {
+TEST_CASE("log queue: lost bytes are counted, and told once") {
   Fixture f;
   int num_told = 0;
   f.queue->set_first_lost([&] { ++num_told; });

@@ -66,8 +66,7 @@ TEST_CASE("Output: tee'd lines are in the file as they were and behind a prefix 
   CHECK(f.run.err() == "[default0]:err 0\n");
 }
 
-TEST_CASE("Output: who looks at a worker sees what it wrote last, while it runs and after it",
-          "[proc]") {
+TEST_CASE("Output: a worker's last lines can be seen while it runs and afterwards", "[proc]") {
   LogFixture f(2);
   std::optional<LastOutput> seen;
   const auto looks = [&](int rank) {
@@ -114,7 +113,7 @@ TEST_CASE("Output: who looks at a worker sees what it wrote last, while it runs 
   CHECK(std::ranges::count(looks(0), "last") == 1);
 }
 
-TEST_CASE("Output: who looks is told of what nobody reads", "[proc]") {
+TEST_CASE("Output: a look says which stream is not kept", "[proc]") {
   GroupFixture run(false);
   run.start_shells({"echo out; echo err >&2"});
   REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
@@ -312,8 +311,7 @@ TEST_CASE("Output: long lines of several workers stay whole", "[proc]") {
         std::map<std::string, int>{{"[0] ", 3}, {"[1] ", 3}, {"[2] ", 3}, {"[3] ", 20'000}});
 }
 
-TEST_CASE("Output: where stdout and stderr are one file each worker's lines keep their order",
-          "[proc]") {
+TEST_CASE("Output: a worker's lines keep their order if stdout and stderr are one file", "[proc]") {
   UniqueFd both(::memfd_create("both", MFD_CLOEXEC));
   GroupFixture run(true, ConsoleOptions{-1, both.get(), both.get()});
   const std::string script = "i=0; while [ $i -lt 500 ]; do echo $i; echo $i >&2; i=$((i+1)); done";

@@ -27,7 +27,7 @@ TEST_CASE("stream spec: one value for all, or one for each local rank") {
   CHECK(parsed("0:0,1:0").empty());
 }
 
-TEST_CASE("stream spec: what can't be is a problem that changes nothing") {
+TEST_CASE("stream spec: an invalid text is a problem that changes nothing") {
   for (const char* text : {"", "4", "-1", "00", "a", "0:", ":1", "0:4", "0:1,", ",0:1", "0:1,2",
                            "0:1;1:2", " 3", "99999999999:1", "1:2:3"}) {
     StreamSpec spec = parsed("1");

@@ -137,7 +137,7 @@ TEST_CASE("node checks: several problems are one line") {
   CHECK_THAT(text, Contains("program: ") && Contains(" — gpus: "));
 }
 
-TEST_CASE("node facts: what is seen of files and directories") {
+TEST_CASE("node facts: missing files, interpreters and directories are found") {
   const TempDirectory folder;
   write(folder.path("fine"), "#! /bin/sh -e\nexit\n");
   write(folder.path("lost"), "#!/no/such/interpreter\n");

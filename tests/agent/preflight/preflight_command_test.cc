@@ -54,7 +54,7 @@ TEST_CASE("preflight command: one that doesn't end is ended at the deadline, wit
   CHECK(::kill(std::stoi(run.err()), 0) != 0);
 }
 
-TEST_CASE("preflight command: what it leaves behind doesn't outlive it", "[proc]") {
+TEST_CASE("preflight command: processes that it leaves behind don't outlive it", "[proc]") {
   const Run run("setsid sleep 1000 & echo $! >&2");
   CHECK(run.problem == "");
   CHECK(::kill(std::stoi(run.err()), 0) != 0);

@@ -35,7 +35,7 @@ struct Reader {
   }
 };
 
-TEST_CASE("GangOutput: who follows a job whose directory was removed waits, and hears why",
+TEST_CASE("GangOutput: a reader of a job whose directory was removed waits, and hears why",
           "[proc]") {
   Reader reader;
   reader.output.open("a");
@@ -72,7 +72,7 @@ TEST_CASE("GangOutput: a pipe in place of a file is said, and nobody waits for i
   CHECK_THAT(reader.answers.at(0).reason, Contains("it is a pipe, and no regular file"));
 }
 
-TEST_CASE("GangOutput: what was printed is there, and no trouble", "[proc]") {
+TEST_CASE("GangOutput: printed text is there, and no trouble", "[proc]") {
   Reader reader;
   const auto files = reader.output.open("a");
   CHECK(::write(files.out.get(), "said\n", 5) == 5);

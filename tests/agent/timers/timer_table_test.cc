@@ -39,7 +39,7 @@ TEST_CASE("timer request: as torch's client writes it") {
   CHECK(parse_timer_request(line("17", "5", "-3"))->signal == 0);  // the client wants no signal
 }
 
-TEST_CASE("timer request: what is none is refused") {
+TEST_CASE("timer request: an invalid request is refused") {
   for (const std::string& bad :
        {std::string(), std::string("x"), std::string("[]"), std::string("{}"), line("0", "5", "9"),
         line("-1", "5", "9"), line("4194305", "5", "9"), line("\"1\"", "5", "9"),
@@ -52,7 +52,7 @@ TEST_CASE("timer request: what is none is refused") {
   }
 }
 
-TEST_CASE("timers: who is back in time is left alone, who is not is named with its signal") {
+TEST_CASE("timers: a timer that is cancelled in time is gone, one that expires tells its signal") {
   TimerTable table;
   CHECK_FALSE(table.next().has_value());
   CHECK(table.take(request(1, "a", 10), 100));
@@ -75,7 +75,7 @@ TEST_CASE("timers: one that is set again has a new time") {
   CHECK(table.next() == 50);
 }
 
-TEST_CASE("timers: of several of a process the first to expire with a signal counts, once") {
+TEST_CASE("timers: the first timer of a process to expire with a signal counts, once") {
   TimerTable table;
   table.take(request(1, "none", 1, 0), 0);
   table.take(request(1, "late", 4, 15), 0);

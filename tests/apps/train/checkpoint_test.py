@@ -363,7 +363,7 @@ class Checkpoints(harness.Case):
         accuracy = re.findall(r"test accuracy ([\d.]+)", three.stdout)
         self.assertGreater(float(accuracy[-1]), 0.7)
 
-    def test_what_is_trained_already_is_said(self):
+    def test_epochs_that_are_trained_already_are_said(self):
         directory = self.one_epoch()
         summary = os.path.join(directory, "summary.json")
         done = self.run_job(directory, "--json", summary, epochs=["--epochs=1", "--seed=5", *FEW])

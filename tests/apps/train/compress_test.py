@@ -63,7 +63,7 @@ class Compress(unittest.TestCase):
                 self.assertIn(f"train: compress {name}: ", output)
                 self.assertIn(f"MB uncompressed: {100 * part:.2f} %", output)
 
-    def test_what_a_hook_keeps_goes_on_from_a_checkpoint(self):
+    def test_the_state_of_a_hook_goes_on_from_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as data:
             digits.write_some(data, 40)
             data = (f"--data={data}", "--batch-size=16")

@@ -159,7 +159,7 @@ TEST_CASE("idx: broken gzip data is told from a short file") {
   CHECK_THROWS_WITH(f.read(), Contains("train-images-idx3-ubyte.gz: broken gzip data"));
 }
 
-TEST_CASE("idx: what is no IDX file, or another kind of one, is refused") {
+TEST_CASE("idx: a file that is no IDX file, or another kind of one, is refused") {
   const Fixture f;
   f.write("train-labels-idx1-ubyte", "<html>not found</html>");
   CHECK_THROWS_WITH(f.read(), Contains("is not an IDX file of bytes"));

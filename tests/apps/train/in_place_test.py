@@ -76,7 +76,7 @@ class InPlace(harness.Case):
     def test_ends_where_fewer_ranks_from_the_snapshot_on_end(self):
         self.assertTrue(self.check(rank=2, at_step=8))
 
-    def test_where_snapshots_are_rarer_than_checkpoints_each_of_these_is_one(self):
+    def test_each_checkpoint_is_a_snapshot_if_snapshots_are_rarer(self):
         job = self.job(self.scratch(), "--recovery=inplace", "--max-restarts=1", snapshot_every=1000)
         self.kill_one(job, rank=1, at_step=8)
         done = self.finish(job, timeout=120, code=0)

@@ -68,7 +68,7 @@ class Parallel(unittest.TestCase):
         self.check_close(losses[:4], expected, "before the last epoch")
         self.check_close(losses[4:], self.train("--epochs=5", "--momentum=0.5")[0][4:], "pp2xtp2, after one process")
 
-    def test_what_can_not_be_is_said_in_one_line(self):
+    def test_an_impossible_layout_is_said_in_one_line(self):
         for layout, ranks, said in (
                 ("dp4", 2, "a mesh of dp4 is 4 ranks, there are 2"),
                 ("pp5", 5, "the net has 4 layers, too few for 5 pipeline stages"),

@@ -121,7 +121,7 @@ TEST_CASE("summary: JSON has the last epoch's accuracy on top") {
   CHECK(json.find("\"epoch\":2") != std::string::npos);
 }
 
-TEST_CASE("summary: what was averaged or exchanged is told in a line") {
+TEST_CASE("summary: averagings or exchanges are told in a line") {
   const SyncReport report{.num_averagings = 9,
                           .sent_bytes = 21'600'000,
                           .max_lead = 4,

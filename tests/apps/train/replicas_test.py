@@ -42,7 +42,7 @@ class Replicas(harness.Case):
     def test_three_threads_with_momentum_and_loader_threads(self):
         self.check_equal(3, "--optimizer=sgd", "--loader-threads=1", "--batch-norm")
 
-    def test_what_one_replica_finds_ends_all(self):
+    def test_an_error_of_one_replica_ends_all(self):
         data = self.scratch()
         digits.write_some(data, 1)
         done = self.finish(self.start("--mode=dp", "--replicas=2", "--backend=host", f"--data={data}",

@@ -64,7 +64,7 @@ class LocalSteps(Case):
         # Both are padded to 64 bytes here and there.
         self.assertAlmostEqual(plain["gradient_bytes_sent"] / local["averaging_bytes_sent"], 8, delta=0.01)
 
-    def test_of_adam_the_two_running_averages_are_sent_and_no_number_of_updates(self):
+    def test_the_two_running_averages_of_adam_are_sent_and_no_number_of_updates(self):
         flags = ("--sync-every=8", "--sync-optimizer")
         parameters, _, _ = self.train_few(*PLAIN_SGD, *flags, epochs=1)
         with_state, _, _ = self.train_few("--optimizer=adam", *flags, epochs=1)

@@ -65,7 +65,7 @@ class Modes(unittest.TestCase):
         for mine, theirs in zip(whole["epochs"], cut["epochs"], strict=True):
             self.assertEqual(mine["test_loss"], theirs["test_loss"])
 
-    def test_where_all_parameters_are_used_each_way_to_find_them_trains_the_same(self):
+    def test_each_way_to_find_unused_parameters_trains_the_same_if_all_are_used(self):
         digits.write_some(self.data, NUM_IMAGES)
         results = [self.small(flag or "plain", "--epochs=2", *([f"--{flag}"] if flag else []))[1]
                    for flag in ("", "find-unused-parameters", "static-graph")]

@@ -47,7 +47,7 @@ TEST_CASE("training state: every number comes back bit for bit") {
   CHECK(from_metadata(to_metadata({})) == TrainingState{});
 }
 
-TEST_CASE("training state: what is missing or no number is named") {
+TEST_CASE("training state: a field that is missing or no number is named") {
   for (const auto& [key, value] : to_metadata(some_state())) {
     Metadata metadata = to_metadata(some_state());
     metadata.erase(key);

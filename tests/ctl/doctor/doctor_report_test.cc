@@ -39,7 +39,7 @@ TEST_CASE("doctor: a file of thresholds changes what it names, in both of TOML's
   CHECK(Thresholds::parse("disk.used_warn = 99.5", "doctor.toml").at("disk.used_warn") == 99.5);
 }
 
-TEST_CASE("doctor: what is wrong in a file of thresholds is said with its line") {
+TEST_CASE("doctor: an error in a file of thresholds is said with its line") {
   CHECK(refusal("\"a\\nb\" = 1").find('\n') == std::string::npos);
   CHECK(refusal("\n[open_files]\nwarm = 1\n") ==
         "doctor.toml:3: unknown key open_files.warm (did you mean open_files.warn?)");
@@ -124,14 +124,14 @@ TEST_CASE("doctor: the JSON page has every finding, whatever was seen") {
   CHECK(finding.at("fix").as_string() == "fix it");
 }
 
-TEST_CASE("doctor: an answer comes as it was given, and none of who fails") {
+TEST_CASE("doctor: a probe's answer comes as it was given, a probe that fails has none") {
   Probe probe([] { return Probe::Fields{"", "a b", ""}; });
   CHECK(probe.answer(Deadline::after(std::chrono::seconds(20))) == Probe::Fields{"", "a b", ""});
   Probe thrower([]() -> Probe::Fields { throw Error(ErrorCode::kSystem, "no"); });
   CHECK(!thrower.answer(Deadline::after(std::chrono::seconds(20))));
 }
 
-TEST_CASE("doctor: who never answers is left behind at the deadline") {
+TEST_CASE("doctor: a probe that never answers is left behind at the deadline") {
   const auto begin = Clock::now();
   Probe probe([] {
     for (;;) ::pause();

@@ -93,7 +93,7 @@ TEST_CASE("doctor: a GPU with fewer NVLinks than its peers fails, none at all is
   CHECK(judged("gpu_nvlink", links(0, 0, 4)).verdict == kSkipped);
 }
 
-TEST_CASE("doctor: what NVML doesn't tell is skipped, and no answer is unknown") {
+TEST_CASE("doctor: figures that NVML doesn't tell are skipped, and no answer is unknown") {
   for (const Check& check : gpu_state_checks()) {
     if (std::string(check.name) == "gpu_cuda") continue;
     Facts facts;

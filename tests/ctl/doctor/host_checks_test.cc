@@ -65,7 +65,7 @@ TEST_CASE("doctor: settings below their figure warn, with the command that raise
   }
 }
 
-TEST_CASE("doctor: TCP's options are named that are off") {
+TEST_CASE("doctor: TCP's options that are off are named") {
   FakeRoot root;
   const std::string start = "/proc/sys/net/ipv4/";
   root.write(start + "tcp_sack", "1").write(start + "tcp_timestamps", "1");
@@ -115,7 +115,7 @@ TEST_CASE("doctor: locked memory that is limited warns, and fails beside an RDMA
   CHECK(verdict("locked_memory", root) == Verdict::kOk);
 }
 
-TEST_CASE("doctor: of the limits of processes the smallest counts, and is named") {
+TEST_CASE("doctor: the smallest limit of processes counts, and is named") {
   FakeRoot root;
   root.write("/proc/self/limits", limits("Max processes", "unlimited", "unlimited"))
       .write("/proc/sys/kernel/pid_max", "4194304")
@@ -134,7 +134,7 @@ TEST_CASE("doctor: of the limits of processes the smallest counts, and is named"
   CHECK_THAT(judged("processes", facts).seen, Contains("ulimit -u is 100"));
 }
 
-TEST_CASE("doctor: what is only shown is never a warning") {
+TEST_CASE("doctor: a check that only shows a value never warns") {
   FakeRoot root;
   root.write("/proc/self/limits", limits("Max core file size", "0", "unlimited"))
       .write("/proc/sys/kernel/core_pattern", "|/usr/lib/systemd/systemd-coredump")

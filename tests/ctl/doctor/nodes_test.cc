@@ -71,7 +71,7 @@ PairMeasure& pair_of(NodesFacts& nodes, int from, int to) {
   throw std::logic_error("no such pair");
 }
 
-TEST_CASE("doctor: of few nodes every pair meets once, and nobody has two partners at a time") {
+TEST_CASE("doctor: each pair of a few nodes meets once, and no node has two partners at a time") {
   for (int count = 2; count <= 8; ++count) {
     std::set<NodePair> met;
     const auto steps = all_pairs(first_nodes(count));
@@ -87,8 +87,7 @@ TEST_CASE("doctor: of few nodes every pair meets once, and nobody has two partne
   CHECK(all_pairs({7}).empty());
 }
 
-TEST_CASE(
-    "doctor: of many nodes the slow ones of the first step meet the fast ones in the second") {
+TEST_CASE("doctor: the slow ones of many nodes meet the fast ones in the second step") {
   for (int count : {9, 10, 33}) {
     const auto nodes = first_nodes(count);
     const Step first = first_step(nodes);
@@ -129,7 +128,8 @@ TEST_CASE("doctor: a node that is slow with everybody is told from a way that is
   CHECK(find_outliers({}, 2, 0).usual == 0);
 }
 
-TEST_CASE("doctor: what would be a finding is measured again, and its better figures count") {
+TEST_CASE(
+    "doctor: a pair that would be a finding is measured again, and its better figures count") {
   NodesFacts nodes = healthy(4);
   CHECK(pairs_to_repeat(nodes.pairs, 2, 0).empty());
   nodes.pairs[0].in_bits_per_second = 9e9;   // 0 – 1, one direction
@@ -232,7 +232,7 @@ TEST_CASE("doctor: slow, far and dead ways warn or fail, with who has them") {
   CHECK(find_check("bandwidth")->judge_nodes(healthy(2), least).verdict == Verdict::kWarn);
 }
 
-TEST_CASE("doctor: what differs between nodes is said with who has what") {
+TEST_CASE("doctor: a value that differs between nodes is said with the nodes that have it") {
   NodesFacts nodes = healthy(4);
   nodes.sheets[3].mtu = 1500;
   nodes.sheets[2].versions["kernel"] = "6.1.9";
@@ -349,7 +349,7 @@ TEST_CASE("doctor: the pairs are shown where something is wrong with one, the sl
   CHECK(page.at("findings").as_array().at(0).at("nodes").as_array().size() == 2);
 }
 
-TEST_CASE("doctor: what a node tells comes back as it was told") {
+TEST_CASE("doctor: a node's reports come back as they were told") {
   NodesFacts nodes = healthy(2);
   nodes.sheets[0].findings = {finding_of("open_files", Verdict::kWarn, "soft 1024")};
   nodes.reaches[1].names.push_back({0, "no such name"});

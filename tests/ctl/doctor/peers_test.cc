@@ -17,7 +17,7 @@ const std::string kToken(kTokenBytes, 'a');
 
 Peer peer_at(std::uint16_t port, int node_rank = 3) { return {node_rank, {"127.0.0.1", port}}; }
 
-TEST_CASE("doctor's peers: who is greeted says who it is, and what its clock shows", "[net]") {
+TEST_CASE("doctor's peers: a greeted node says who it is, and what its clock shows", "[net]") {
   const PeerServer server("127.0.0.1", kToken, 3);
   const std::vector<Peer> peers(40, peer_at(server.port()));
   for (const Greeting& each : greet_all(peers, kToken, kEnough, Deadline::after(kEnough))) {

@@ -122,7 +122,7 @@ TEST_CASE("charts: spreads and sums of all ranks") {
              Contains("Sum of 2 ranks: mean 600 ms"));
 }
 
-TEST_CASE("charts: what no reading says is a gap, a value has five digits") {
+TEST_CASE("charts: a time without a reading is a gap, a value has five digits") {
   TimeGrid grid;
   const std::size_t row = grid.row("0").value();
   grid.add(row, 0, 1, 1.0 / 3);

@@ -55,7 +55,7 @@ Record whole_record() {
          R"("state":"worker_failed","exit_code":9,"reason":"rank 1 failed","first_failure":"rank 1 on n0","rounds":1)"));
 }
 
-TEST_CASE("clean text: what hides, turns or breaks a line is seen") {
+TEST_CASE("clean text: characters that hide, turn or break a line are written out") {
   CHECK(clean_text("a\nb\x1b[2J") == "a\\nb\\x1b[2J");
   CHECK(clean_text("a\xE2\x80\xAEz") == "a\\u202ez");  // a mark of right-to-left text
   CHECK(clean_text("a\xE2\x80\x8Bz\xEF\xBB\xBF") == "a\\u200bz\\ufeff");
@@ -91,7 +91,7 @@ TEST_CASE("facts: a round whose end nobody told lasted until the last word of it
   CHECK(facts_of(record).phases == PhaseSeconds{0, 0, 1, 0, 0, 28, 0, 0, 0, 0});
 }
 
-TEST_CASE("facts: what is missing is said") {
+TEST_CASE("facts: parts that a record lacks are listed") {
   const Record whole = whole_record();
   const Facts facts = facts_of(whole);
   CHECK(lacks(facts, "the rendezvous' ledger"));
@@ -117,7 +117,7 @@ TEST_CASE("facts: what is missing is said") {
   CHECK(lacks(facts_of(silent), "no verdict of n1"));
 }
 
-TEST_CASE("page: of a whole record, one document that asks for nothing") {
+TEST_CASE("page: a whole record makes one document that loads nothing else") {
   const std::string page = page_of(whole_record());
   for (const char* part :
        {"worker failed", "rank 1 failed", "Where the time went", "Rounds and their causes",
@@ -149,7 +149,7 @@ TEST_CASE("page: nothing but one event, or a report, is a page all the same") {
   CHECK_THAT(page, Contains("succeeded") && Contains("all events"));
 }
 
-TEST_CASE("page: where no worker told its steps, their run is not called training") {
+TEST_CASE("page: a run whose workers told no steps is not called training") {
   Record record = whole_record();
   CHECK_THAT(page_of(record), Contains("time in training (ETTR)") && !Contains("that workers ran"));
   record.readings.has_progress = false;
@@ -212,7 +212,7 @@ TEST_CASE("page: a job of many rounds shows the last ones, and says so") {
   CHECK_THAT(page, !Contains("why 100<"));
 }
 
-TEST_CASE("figures: as JSON, null for what is not known") {
+TEST_CASE("figures: an unknown one is null in JSON") {
   const Record record = whole_record();
   const auto value = boost::json::parse(facts_json(record, facts_of(record)));
   CHECK(value.at("exit_code").as_int64() == 9);

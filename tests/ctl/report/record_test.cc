@@ -35,7 +35,7 @@ TEST_CASE("LineSplitter: lines over pieces, one without an end, one that is too 
   CHECK(lines[1] == "z");
 }
 
-TEST_CASE("fields: a time is one, or none") {
+TEST_CASE("fields: a malformed time is refused") {
   CHECK(parse_utc("1970-01-01T00:00:01.500Z") == 1.5);
   CHECK(parse_utc("2026-11-26T03:15:07Z") == 1'795'662'907.0);
   for (const char* text : {"", "Z", "2026-11-26", "2026-13-26T03:15:07Z", "2026-02-30T03:15:07Z",
@@ -118,7 +118,9 @@ TEST_CASE("RecordReader: events and keys that nobody knows change nothing, wrong
   CHECK_FALSE(record.verdict.value().exit_code);
 }
 
-TEST_CASE("RecordReader: what no reading can be is none, and when a loss was no number is kept") {
+TEST_CASE(
+    "RecordReader: an impossible reading is dropped, the time of a loss that is no number is "
+    "kept") {
   const auto line = [](double at, const char* loss, int round = 1) {
     return event_text("progress", at,
                       concat(R"("ranks":[{"rank":3,"step":)", static_cast<int>(at), R"(,"loss":)",
@@ -145,7 +147,7 @@ TEST_CASE("RecordReader: what no reading can be is none, and when a loss was no 
   CHECK_FALSE(record_of(line(5, "null"), line(10, "2.5")).readings.no_loss);
 }
 
-TEST_CASE("RecordReader: rates of samples, in each round anew, what is a rank's own of a step") {
+TEST_CASE("RecordReader: rates of samples begin anew in each round, a rank's own time is counted") {
   const auto line = [](double at, int round, int samples) {
     return event_text("progress", at,
                       R"("ranks":[{"rank":3,"step":1,"loss":0.5,"samples":)" +
@@ -193,7 +195,7 @@ constexpr char kEnd[] =
     R"("program":"train"},"seconds":12.5,"rounds":1,"first_failure":{"host":"n1","global_rank":1,)"
     R"("last_lines":["step 40"]},"written_by":{}})";
 
-TEST_CASE("read_record: what a file is its content tells, others are passed over") {
+TEST_CASE("read_record: a file's content tells its kind, other files are passed over") {
   Files files;
   files.write("one.jsonl",
               event_text("begin", 0) + "\n" + event_text("round", 1));  // the last line has no end
@@ -225,7 +227,7 @@ TEST_CASE("read_record: several jobs are an error that names them, --job says wh
              Contains("no record of job third there, but of: mine, other"));
 }
 
-TEST_CASE("read_record: a report alone is a record, nothing is none") {
+TEST_CASE("read_record: a report alone is a record, a place without one is an error") {
   Files files;
   CHECK(test::code_of([&] { files.read(); }) == ErrorCode::kInvalidArgument);
   CHECK(test::code_of([&] { read_record({files.path() + "/gone"}, ""); }) ==

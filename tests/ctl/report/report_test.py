@@ -261,7 +261,7 @@ class Report(harness.Case):
         if not os.environ.get("DDPRUN_SANITIZE"):
             self.assertLess(use.ru_maxrss, 64 << 10)  # in KiB
 
-    def test_what_can_not_be_done_is_one_line_and_a_code(self):
+    def test_an_impossible_request_is_one_line_and_a_code(self):
         empty = self.scratch()
         self.check_one_line(self.report(empty), "no record of a job in", empty)
         self.check_one_line(self.report(os.path.join(empty, "gone")), "gone")

@@ -67,7 +67,7 @@ TEST_CASE("job file: all problems at once, in the order of its lines, with the n
         "job.toml:7: to.slurm.exclusive wants true or false");
 }
 
-TEST_CASE("job file: what is no TOML is told with its line") {
+TEST_CASE("job file: a text that is no TOML is told with its line") {
   CHECK_THAT(why_not("nodes = \n"), Contains("job.toml:3: "));
 }
 
@@ -140,7 +140,8 @@ TEST_CASE(
   CHECK_THAT(all, Contains("a\\nb.toml: … and 50 more"));
 }
 
-TEST_CASE("job file: what no program can be started with is refused before it waits in a queue") {
+TEST_CASE(
+    "job file: a text too long to start a program with is refused before it waits in a queue") {
   const std::string longest(kMaxArgumentBytes - 2, 'x');  // it comes behind "A="
   CHECK_NOTHROW(job_of("[environment]\nA = \"" + longest + "\""));
   CHECK(why_not("[environment]\nA = \"" + longest + "x\"") ==
@@ -230,7 +231,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-TEST_CASE("job file: the example is one, and so with each of its comments that is a key") {
+TEST_CASE("job file: the example is a job file, also with each key of its comments") {
   const std::string example = file_text("configs/job.toml");
   CHECK(JobFile::parse(example, "job.toml", "/").places.size() == 4);
   std::vector<std::string> lines = lines_of(example);

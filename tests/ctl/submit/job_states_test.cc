@@ -67,7 +67,7 @@ TEST_CASE("job states: JSON has null for what isn't known") {
   CHECK(states_json({}) == "{\"jobs\":[]}\n");
 }
 
-TEST_CASE("job states: what --wait ends with") {
+TEST_CASE("job states: --wait ends with the exit code of the job, or of its phase") {
   JobState state = failed_state();
   CHECK(exit_code_of(state) == 13);
   state.exit_code.reset();
@@ -78,7 +78,7 @@ TEST_CASE("job states: what --wait ends with") {
   CHECK(exit_code_of(state) == 0);
 }
 
-TEST_CASE("job states: out of what was kept of one that is forgotten") {
+TEST_CASE("job states: a job that its place has forgotten has the state of its record") {
   const JobRecord record{.id = "slurm:17",
                          .name = "digits",
                          .host = "n1",
@@ -97,7 +97,7 @@ TEST_CASE("job states: out of what was kept of one that is forgotten") {
   CHECK(unknown.reason == "nobody knows");
 }
 
-TEST_CASE("job records: found again, the latest first, and what is damaged is none") {
+TEST_CASE("job records: they are found again, the latest first, but for damaged ones") {
   const ddprun::test::TempDirectory directory;
   const JobRecords records({{"XDG_STATE_HOME", directory.path()}});
   CHECK(records.all_of("ssh").empty());
@@ -133,7 +133,7 @@ TEST_CASE("job records: found again, the latest first, and what is damaged is no
   CHECK(records.all_of("ssh").size() == 1);
 }
 
-TEST_CASE("job records: of one that could not be written nothing is left") {
+TEST_CASE("job records: a record that could not be written leaves no file") {
   const ddprun::test::TempDirectory directory;
   const JobRecords records({{"XDG_STATE_HOME", directory.path()}});
   JobRecord record;

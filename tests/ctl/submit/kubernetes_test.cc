@@ -98,7 +98,7 @@ TEST_CASE("Kubernetes: pods of an elastic job that found no place don't keep it"
   CHECK_FALSE(object_of(pods_job(""), 1).at("spec").as_object().contains("successPolicy"));
 }
 
-TEST_CASE("Kubernetes: what a pod asks for, and where it may be") {
+TEST_CASE("Kubernetes: a pod asks for the job's resources, volumes and nodes") {
   const json::value pod = pod_of(object_of(
       pods_job("cpus = 32\nmemory = \"256Gi\"\ngpus_per_node = 4\nshared_memory = \"16Gi\"\n"
                "image_pull_policy = \"Always\"\nimage_pull_secrets = [\"r\"]\n"
@@ -204,7 +204,7 @@ TEST_CASE("Kubernetes: a failed job has the code that ended it, and one that was
   CHECK(late.exit_code == 124);
 }
 
-TEST_CASE("Kubernetes: a JobSet is its own, and the Job that its controller made of it is none") {
+TEST_CASE("Kubernetes: a JobSet is a job, the Job that its controller made of it is none") {
   const auto states = parse_kubernetes_list(
       R"({"items": [{"kind": "JobSet", "metadata": {"namespace": "n", "name": "a-k3v9x", "labels":
           {"app.kubernetes.io/instance": "a-k3v9x"}}, "status": {"conditions":
@@ -248,7 +248,7 @@ TEST_CASE("Pods' lines: times as kubelets write them") {
   }
 }
 
-TEST_CASE("Kubernetes: what is no list, and what is no id, is one line") {
+TEST_CASE("Kubernetes: a text that is no list, or no id, is an error") {
   CHECK_THROWS(parse_kubernetes_list("Error from server"));
   CHECK_THROWS(parse_kubernetes_list("[]"));
   CHECK(parse_kubernetes_list("{}").empty());

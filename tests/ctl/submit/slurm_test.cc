@@ -99,7 +99,7 @@ TEST_CASE("Slurm: words for sbatch and for the shell stay what they are") {
   CHECK_THAT(script, Contains("exit_file=/logs/100%/digits-\"$SLURM_JOB_ID\".exit\n"));
 }
 
-TEST_CASE("Slurm: what sbatch could not read is refused") {
+TEST_CASE("Slurm: a value that sbatch could not read is refused") {
   const auto why_not = [](const std::string& more) {
     return std::string(ddprun::test::error_of([&] { script_of(more); }).what());
   };

@@ -68,7 +68,7 @@ TEST_CASE("top's picture: it has the width and the height of the screen, whateve
   }
 }
 
-TEST_CASE("top's picture: at 80x24 of a job of two nodes all that matters") {
+TEST_CASE("top's picture: 80x24 characters show all that matters of a job of two nodes") {
   const std::string text =
       picture_text(state_of(job_json("nightly", 2)), 80, 24, {.has_list = false});
   CHECK_THAT(
@@ -109,7 +109,7 @@ TEST_CASE("top's picture: one step time, which the programs tell, else their age
   CHECK_THAT(text(), Contains("step time  40.0 ms") && !Contains("41.0 ms"));
 }
 
-TEST_CASE("top's picture: what isn't there, or isn't limited, has no figure") {
+TEST_CASE("top's picture: a value that isn't there, or isn't limited, has no figure") {
   const State forming = state_of(
       R"({"run_id":"a","phase":"forming","min_nodes":3,"max_nodes":3,"nodes":[{"host":"h",)"
       R"("phase":"idle","num_workers":8,"connected":true}]})");
@@ -138,7 +138,7 @@ TEST_CASE("top's picture: values that are all 0 are at the bottom, others that a
              Contains("samples/s  0          ▁▁\n") && Contains("loss       2.31       ▄▄\n"));
 }
 
-TEST_CASE("top's picture: at 40x10 the most urgent first") {
+TEST_CASE("top's picture: 40x10 characters show the most urgent first") {
   const State state = state_of(job_json("nightly", 2, "", [](int i, testing::SampleNode& node) {
     if (i == 1) node.connected = false;
   }));
@@ -147,7 +147,7 @@ TEST_CASE("top's picture: at 40x10 the most urgent first") {
                        Contains("? help"));
 }
 
-TEST_CASE("top's picture: of 1,000 ranks the one that lags behind and the lost node are named") {
+TEST_CASE("top's picture: a rank that lags behind and a lost node are named among 1,000 ranks") {
   const State state = large();
   for (const auto& [columns, rows] :
        std::vector<std::pair<std::size_t, std::size_t>>{{80, 24}, {200, 60}}) {
@@ -182,7 +182,7 @@ TEST_CASE("top's cells: in groups by node, then without gaps, then for one node 
   CHECK_THAT(cells(wide, 40, 1), Contains("each cell is 2 nodes"));
 }
 
-TEST_CASE("top's cells: of a node with very many workers none is gone through") {
+TEST_CASE("top's cells: a node with millions of workers is drawn without a look at each") {
   const Job job =
       state_of(R"({"run_id":"a","phase":"running","nodes":[{"host":"h","phase":"running",)"
                R"("node_rank":0,"num_workers":16000000,"connected":true}]})")
@@ -204,7 +204,7 @@ TEST_CASE("top's picture: nodes in the order that was asked for") {
   CHECK(first_host(kByGpu) == "gpu000");  // its GPUs are the least used
 }
 
-TEST_CASE("top's picture: a connection that is lost shows of when it is, and why") {
+TEST_CASE("top's picture: a lost connection is said with its reason and the picture's time") {
   Known lost = live(state_of(job_json("nightly", 2)));
   lost.is_live = false;
   lost.why = "the peer closed the connection";
@@ -240,7 +240,7 @@ TEST_CASE("top on paper: the list, and all of the chosen job without an end of r
   CHECK_THAT(testing::text_of(paper_picture(live(state_of("")), {}, 100)), Contains("no jobs\n"));
 }
 
-TEST_CASE("top's picture: what is wrong with the daemon itself is said above all") {
+TEST_CASE("top's picture: the daemon's own trouble is shown") {
   std::string frame = testing::state_frame(job_json("a", 1));
   frame.replace(frame.find(R"({"kept":true)"), 12, R"({"kept":false,"trouble":"disk full")");
   CHECK_THAT(picture_text(read_state(read_json(frame)), 80, 24),

@@ -44,7 +44,7 @@ TEST_CASE("top's state: a node without a place is a spare, but before the first 
   }
 }
 
-TEST_CASE("top's state: of a job that isn't whole no node's first rank is known") {
+TEST_CASE("top's state: a job with hidden nodes has no first rank of a node") {
   std::string frame = testing::state_frame(job_json("a", 2));
   frame.replace(frame.find("\"hidden_nodes\":[0]"), 18, "\"hidden_nodes\":[7]");
   const State state = read_state(read_json(frame));
@@ -53,7 +53,8 @@ TEST_CASE("top's state: of a job that isn't whole no node's first rank is known"
   CHECK_FALSE(state.jobs.front().nodes.front().first_rank);
 }
 
-TEST_CASE("top's state: what is no state is an error, and what is of another type is not there") {
+TEST_CASE(
+    "top's state: a text that is no state is an error, and a field of another type is not there") {
   for (const char* text : {"", "nonsense", "{", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["}) {
     CAPTURE(text);
     CHECK(test::code_of([&] { read_json(text); }) == ErrorCode::kProtocol);
@@ -93,7 +94,7 @@ TEST_CASE("top's state: numbers without measure are bounded, and nothing overflo
   CHECK_FALSE(testing::picture_text(state, 80, 24).empty());
 }
 
-TEST_CASE("top: who is waited for, in every phase") {
+TEST_CASE("top: the nodes that are waited for are named, in every phase") {
   const auto waits = [](const std::string& more) {
     return waits_text(state_of(R"({"run_id":"a","min_nodes":3,"max_nodes":4,"nodes":[)" +
                                testing::node_json({.host = "a", .phase = "stopping"}, 0, 0) + "," +

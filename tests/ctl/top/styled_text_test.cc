@@ -18,7 +18,9 @@ Lines wrapped(std::string_view text, std::size_t columns, std::size_t most) {
   return lines;
 }
 
-TEST_CASE("top's text: what could move a cursor is written out, what has no sure width is a sign") {
+TEST_CASE(
+    "top's text: characters that could move a cursor are written out, those without a sure width "
+    "become a sign") {
   CHECK(harmless("a\x1b[2Jb\nc\td\x7f") == "a\\x1b[2Jb\\nc\\td\\x7f");
   CHECK(harmless("\xc2\x9b") == "\\u009b");  // CSI as one character
   CHECK(harmless("\xe2\x80\xae"

@@ -100,8 +100,7 @@ TEST_CASE("top's output: the rank that failed, hangs or lags behind is the first
   CHECK(first(slow + R"(,"reason":"rank 3 (node 0, b) failed")") == wish("a", 3));
 }
 
-TEST_CASE(
-    "top's output: with another job goes another rank, and of one that is over no more is asked") {
+TEST_CASE("top's output: another job has another rank, and a job that is over is asked no more") {
   State state = state_of(job_json("a", 1) + "," + job_json("b", 1));
   View view;
   CHECK(typed(view, state, "l3\r") == wish("a", 3));
@@ -154,7 +153,7 @@ TEST_CASE("top's output: the newest lines are at the bottom, each as a whole whe
   CHECK(last(1, 24) == Lines{"last"});
 }
 
-TEST_CASE("top's output: what a rank prints is hostile, and there is no more of it than fits") {
+TEST_CASE("top's output: hostile output of a rank is made harmless, and cut to what fits") {
   const State state = state_of(job_json("a", 2) + "," + job_json("b", 2));
   const std::string evil =
       std::string("\x1b[2J\xe2\x80\xae\x9b\r\ttext ") + std::string(2'000, 'x');

@@ -46,7 +46,8 @@ TEST_CASE("worker forecast: only what ddprun sets is said, also where it was inh
   CHECK(forecaster.removed() == std::vector<std::string>{"DDPRUN_LOCAL_RANK"});
 }
 
-TEST_CASE("worker forecast: what the start decides is marked, with what can be said of it") {
+TEST_CASE(
+    "worker forecast: values that the start decides are marked, with what can be said of them") {
   const RoundKnowledge known = one_node(2);
   const WorkerForecaster forecaster(scene(2), known, forecast_rounds(known).front());
   const auto common = forecaster.common();

@@ -75,7 +75,7 @@ TEST_CASE("event file: a line that is a number says how many are missing there")
   CHECK(f.read(path) == "{\"a\":1}\n{\"b\":2,\"lost\":12}\n{\"c\":3}\n");
 }
 
-TEST_CASE("event file: where no line may say so, missing lines are told") {
+TEST_CASE("event file: missing lines are told in the log if the file may not say so") {
   Fixture f;
   const std::string path = f.directory.path("e");
   EventFileOptions options = f.options(path);
@@ -100,7 +100,7 @@ TEST_CASE("event file: a full disk is said once, and the next line that is writt
   CHECK(f.said == std::vector<std::string>{errno_text(EFBIG)});
 }
 
-TEST_CASE("event file: what a full disk cut off follows when there is room") {
+TEST_CASE("event file: the rest of a line that a full disk cut off follows when there is room") {
   Fixture f;
   const std::string path = f.directory.path("e");
   EventFile file(f.options(path));

@@ -35,7 +35,7 @@ bool is_refused(const std::string& bytes, From from) {
 
 }  // namespace
 
-TEST_CASE("channel: what an agent says arrives as it was, however the bytes come") {
+TEST_CASE("channel: an agent's messages arrive whole, however the bytes come") {
   const std::string bytes =
       "Welcome to n1!\n" + encode(Hello{"1", "0.1", "n1", "10.0.0.1", ""}) +
       encode(Serving{"10.0.0.1:4711"}) + encode(Output{true, std::string("\0x\n", 3)}) +
@@ -90,7 +90,7 @@ TEST_CASE("channel: arguments and variables survive every byte but zero") {
   CHECK_FALSE(decoder.next().has_value());
 }
 
-TEST_CASE("channel: what is no message, or out of its bounds, is refused") {
+TEST_CASE("channel: a message that is malformed, too long or the other side's is refused") {
   for (const From from : {From::kAgent, From::kLauncher}) {
     CHECK(is_refused("?", from));
     CHECK(is_refused(framed('P', ""), from));

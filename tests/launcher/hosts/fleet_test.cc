@@ -235,7 +235,7 @@ TEST_CASE("fleet: a ddprun that refuses its part ends the others' at once") {
   CHECK(world.end(2, 143) == "finish2");
 }
 
-TEST_CASE("fleet: what the loss of a host means is the rendezvous' to say, within limits") {
+TEST_CASE("fleet: the rendezvous says what the loss of a host means, within limits") {
   World world(2);
   world.run(2);
   CHECK(world.gone(1, 75, "ssh ended with 255") == "close1");
@@ -253,7 +253,7 @@ TEST_CASE("fleet: what the loss of a host means is the rendezvous' to say, withi
   }
 }
 
-TEST_CASE("fleet: who comes when the job has ended is not waited for") {
+TEST_CASE("fleet: a host that comes when the job has ended is not waited for") {
   World world(3, {.min_nodes = 2});
   world.run(3);
   world.end(1, 75);

@@ -43,7 +43,7 @@ TEST_CASE("heartbeat: three beats in the patience, and silence is what lasts for
   CHECK(due_until(heartbeat, 1000) == "b0 b100 b200 b300 s300");
 }
 
-TEST_CASE("heartbeat: whatever is heard counts") {
+TEST_CASE("heartbeat: each message heard counts") {
   Heartbeat heartbeat;
   heartbeat.expect(milliseconds(300), at(0));
   CHECK(due_until(heartbeat, 249) == "b0 b100 b200");

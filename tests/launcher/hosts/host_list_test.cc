@@ -74,7 +74,7 @@ TEST_CASE("hosts: fields of other launchers are said and mean nothing") {
   CHECK_THAT(list.notes[0], Contains("h.txt:1") && Contains("binding=user:0,1"));
 }
 
-TEST_CASE("hosts: what is wrong is said with its line") {
+TEST_CASE("hosts: an error is said with its line") {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"n1\n\nn[1-\n", "h.txt:3: \"n[1-\" is no host and no range"},
       {"n[3-1]", "h.txt:1: \"n[3-1]\" is no host"},

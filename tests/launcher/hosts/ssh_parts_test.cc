@@ -58,7 +58,7 @@ TEST_CASE("ssh: a failure is told in ssh's last words, and whether another try c
   CHECK(fail(exited(1), "a\x1b[31m\n").text == "ssh ended with 1: a\\x1b[31m");
 }
 
-TEST_CASE("environment: what belongs to a machine or a session stays, wishes count") {
+TEST_CASE("environment: variables of a machine or a session stay, wishes count") {
   const Environment mine = {
       {"PATH", "/venv/bin"},         {"HOME", "/root"},       {"PWD", "/x"},
       {"NCCL_DEBUG", "INFO"},        {"SSH_AUTH_SOCK", "/s"}, {"DDPRUN_SSH", "x"},

@@ -80,7 +80,7 @@ TEST_CASE("MetricsServer: its two pages, in the format that is asked for") {
   CHECK(served.num_pages == 2);
 }
 
-TEST_CASE("MetricsServer: who asks without end has the last page again") {
+TEST_CASE("MetricsServer: a client that asks without end has the last page again") {
   Served served({.max_age = seconds{3600}});
   for (int i = 0; i < 5; ++i) CHECK_THAT(served.get("/metrics"), Contains("\r\n\r\ntext\n"));
   CHECK(served.num_pages == 1);
@@ -89,7 +89,8 @@ TEST_CASE("MetricsServer: who asks without end has the last page again") {
   CHECK(fresh.num_pages == 3);
 }
 
-TEST_CASE("MetricsServer: other requests are refused, and what is no request ends") {
+TEST_CASE(
+    "MetricsServer: other requests are refused, and bytes that are no request end the connection") {
   Served served;
   CHECK_THAT(served.get("/"), Contains(" 404 "));
   CHECK_THAT(served.get("/metrics/"), Contains(" 404 "));
@@ -125,7 +126,7 @@ TEST_CASE("MetricsServer: a header has its bound, in bytes and in fields") {
   CHECK_THAT(served.get("/metrics", "a: " + std::string(6000, 'x') + "\r\n"), Contains(" 200 "));
 }
 
-TEST_CASE("MetricsServer: who says nothing, or half of it, is cut off in time") {
+TEST_CASE("MetricsServer: a client that says nothing, or half of a request, is cut off in time") {
   Served served({.timeout = milliseconds{50}});
   CHECK(served.answer_to(served.connect()).empty());
   CHECK(served.answer_to(served.send("GET /metr")).empty());

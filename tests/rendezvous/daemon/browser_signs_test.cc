@@ -35,7 +35,7 @@ TEST_CASE("Browser: a Host that is a name of this machine, or an address") {
   CHECK_FALSE(http::is_rebound(asked_as("evil.test"), -1));  // the connection was closed meanwhile
 }
 
-TEST_CASE("Browser: what changes something is not for a page, whatever its origin") {
+TEST_CASE("Browser: a request that changes something is not for a page, whatever its origin") {
   DaemonOptions options;
   options.has_gangs = true;
   ServedDaemon daemon(options);

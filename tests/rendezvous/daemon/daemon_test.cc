@@ -122,7 +122,8 @@ TEST_CASE("Daemon: a failed worker restarts both nodes at once, then ends the jo
   CHECK(a.exit->verdict.first_failure->last_lines == std::vector<std::string>{"the last words"});
 }
 
-TEST_CASE("Daemon: what is there is counted, and a job that is over is told, not waited for") {
+TEST_CASE(
+    "Daemon: connections, agents and jobs are counted, and a finished job is not waited for") {
   DaemonOptions options;
   options.keep_finished = 1h;
   Fixture f(options);

@@ -41,7 +41,7 @@ class CommandLine(harness.Case):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r"^ddprund \d+\.\d+\.\d+")
 
-    def test_what_was_asked_for_and_can_not_be_written_is_told(self):
+    def test_text_that_can_not_be_printed_is_told(self):
         for flag in ("--help", "--version", "--print-man"):
             with self.subTest(flag), open("/dev/full", "w", encoding="utf-8") as full:
                 done = subprocess.run([harness.DDPRUND, flag], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
@@ -103,7 +103,7 @@ class CommandLine(harness.Case):
         self.assertEqual(done.returncode, 2, done.text)
         self.assertEqual([line.split()[3] for line in done.stderr.splitlines()], ["--lisen", "--zzz", "--verbos"])
 
-    def test_a_port_that_is_none_is_said(self):
+    def test_an_invalid_port_is_said(self):
         for flag in ("--listen=:99999", "--ha-name=a:99999", "--ha=etcd://a:99999/x"):
             flags = ["--ha=etcd://a:1/x", flag] if flag.startswith("--ha-name") else [flag]
             self.assertIn("port 99999 is above 65535", self.refused(*flags))
@@ -130,7 +130,7 @@ class CommandLine(harness.Case):
     def test_flags_of_ha_without_it_are_named(self):
         self.assertIn("--ha-lease: is for --ha; give that, too", self.refused("--ha-lease=5s"))
 
-    def test_what_is_refused_is_one_line_whatever_is_in_it(self):
+    def test_a_refusal_is_one_line_whatever_is_in_it(self):
         self.assertIn(r'--ha-name: "a\nb:1" is not HOST:PORT', self.refused("--ha=etcd://e:1", "--ha-name=a\nb:1"))
 
     def test_limits_given_twice_both_count(self):

@@ -142,7 +142,8 @@ TEST_CASE_METHOD(World, "AgentLink: a standby sends it to the next one") {
   CHECK(standby.num_requests() == 1);
 }
 
-TEST_CASE_METHOD(World, "AgentLink: one that never answers costs a second, not all the time") {
+TEST_CASE_METHOD(World,
+                 "AgentLink: a rendezvous that never answers costs a second, not all the time") {
   const auto mute = bind_endpoint(here(0));
   Linked one(io, {here(port_of(mute)), here(leader.port())});
   const auto begun = Clock::now();
@@ -166,7 +167,8 @@ TEST_CASE_METHOD(World, "AgentLink: each of several has its share of a short tim
   CHECK(one.up);
 }
 
-TEST_CASE_METHOD(World, "AgentLink: what happened last at each of several endpoints") {
+TEST_CASE_METHOD(World,
+                 "AgentLink: a failure says what happened last at each of several endpoints") {
   FakeStandby standby(io, standby_answer("n7:29400"));
   const auto dead = dead_port();
   Linked one(io, {here(dead), here(standby.port())});
@@ -211,8 +213,8 @@ TEST_CASE_METHOD(World, "AgentLink: HTTP 503 by itself is no standby's") {
              Contains("what listens there is not a ddprun rendezvous (it answered HTTP 503)"));
 }
 
-TEST_CASE_METHOD(World,
-                 "AgentLink: one that takes it in and welcomes it not: the next one's turn") {
+TEST_CASE_METHOD(
+    World, "AgentLink: a rendezvous that takes it in without a welcome is left for the next one") {
   PausableDaemon other;
   Linked one(io, {here(leader.port()), here(other.port())});
   const auto comes_to = [&](std::uint16_t port) {
@@ -352,7 +354,8 @@ class MuteLeader {
   std::unique_ptr<TestAgent> agent_;
 };
 
-TEST_CASE("AgentLink: what a standby's answer is worth after an end of connection") {
+TEST_CASE(
+    "AgentLink: a standby's answer keeps workers alive, unless a token is wanted and not proved") {
   set_log_level(LogLevel::kError);
   const Certificates certificates;
   boost::asio::io_context io{1};

@@ -8,7 +8,7 @@ namespace {
 
 using membership::PhaseSeconds;
 
-TEST_CASE("Fleet seconds: what was done again is in running, and named beside it") {
+TEST_CASE("Fleet seconds: work that is done again is in running, and named beside it") {
   FleetSeconds fleet;
   const PhaseSeconds shown = fleet.show(PhaseSeconds{.running = 7, .redone = 3});
   CHECK(shown.running == 10);
@@ -23,7 +23,7 @@ TEST_CASE("Fleet seconds: a counter never goes back, and the sum catches up") {
   CHECK(fleet.show(PhaseSeconds{.running = 120, .detect = 40}).running == 120);
 }
 
-TEST_CASE("Fleet seconds: who leads again counts on") {
+TEST_CASE("Fleet seconds: a rendezvous that leads again counts on") {
   FleetSeconds fleet;
   fleet.begin();
   fleet.show(PhaseSeconds{.spawn = 2});

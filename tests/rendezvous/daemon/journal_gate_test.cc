@@ -70,7 +70,7 @@ TEST_CASE("JournalGate: without a journal nothing waits") {
   CHECK(is_done);
 }
 
-TEST_CASE("JournalGate: what changes something waits for it, what comes later for that") {
+TEST_CASE("JournalGate: a change waits for the journal, and whatever comes later for the change") {
   UnkeptRig rig;
   CHECK_FALSE(rig.unkept->must_wait(kNone, true));
   CHECK(rig.unkept->must_wait(kRow, false));
@@ -89,7 +89,7 @@ TEST_CASE("JournalGate: what changes something waits for it, what comes later fo
   CHECK(rig.words.back() == "at once");
 }
 
-TEST_CASE("JournalGate: what is carried out finds itself gone from those that wait") {
+TEST_CASE("JournalGate: an entry that is carried out finds itself gone from those that wait") {
   UnkeptRig rig;
   rig.unkept->add(
       kRow,
@@ -104,7 +104,7 @@ TEST_CASE("JournalGate: what is carried out finds itself gone from those that wa
   CHECK(rig.words == Words{"then", "its own"});
 }
 
-TEST_CASE("JournalGate: where others may take over, nothing is said before it is asked") {
+TEST_CASE("JournalGate: nothing is said before the journal is asked if others may take over") {
   UnkeptRig rig(true);
   CHECK(rig.unkept->must_wait(kNone, true));
   CHECK_FALSE(rig.unkept->must_wait(kNone, false));

@@ -420,7 +420,7 @@ class Journal(RoundsCase):
     def test_started_again_on_a_read_only_disk_beside_a_full_memory_disk(self):
         self.serve_again_on_a_read_only_disk("mount -t tmpfs -o size=4k none /dev/shm && ")
 
-    def test_what_a_disk_that_was_read_only_at_the_start_loses_is_missed(self):
+    def test_a_loss_on_a_disk_that_was_read_only_at_the_start_is_noticed(self):
         self.serve_again_on_a_read_only_disk()
         subprocess.run(["nsenter", "-t", str(self.daemon.pid), "-m", "mount", "-o", "remount,rw,bind", self.state],
                        check=True)

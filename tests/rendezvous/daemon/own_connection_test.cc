@@ -40,7 +40,7 @@ TEST_CASE("Own connection: it needs no TLS, and the next one does again") {
   CHECK(ask(after).find("426 ") != std::string::npos);
 }
 
-TEST_CASE("Own connection: of two the one that was said last is it") {
+TEST_CASE("Own connection: the connection named last replaces an earlier one") {
   const Certificates certificates;
   DaemonOptions options;
   options.tls = certificates.server();
@@ -52,7 +52,7 @@ TEST_CASE("Own connection: of two the one that was said last is it") {
   CHECK(ask(second).find("200 OK") != std::string::npos);
 }
 
-TEST_CASE("Own connection: one that leads elsewhere is none") {
+TEST_CASE("Own connection: a connection to another place is not the own one") {
   ServedDaemon daemon;
   const auto elsewhere = bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0});
   const std::uint16_t port = local_address(elsewhere.front().get()).port();

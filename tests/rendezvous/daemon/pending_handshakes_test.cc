@@ -53,7 +53,9 @@ PendingHandshakes::Options options(std::size_t max, std::size_t max_per_address 
   return made;
 }
 
-TEST_CASE("PendingHandshakes: of too many the oldest one goes, of the address that has the most") {
+TEST_CASE(
+    "PendingHandshakes: the oldest one of the address that has the most goes if there are too "
+    "many") {
   Crowd crowd(options(5));
   crowd.come("honest", "10.0.0.1");
   for (int i = 0; i < 4; ++i) crowd.come("a" + std::to_string(i), "10.0.0.2");
@@ -68,7 +70,7 @@ TEST_CASE("PendingHandshakes: of too many the oldest one goes, of the address th
   CHECK(crowd.reasons.front() == "5 came after it");
 }
 
-TEST_CASE("PendingHandshakes: where all addresses have as many, the oldest of all goes") {
+TEST_CASE("PendingHandshakes: the oldest one of all goes if all addresses have as many") {
   Crowd crowd(options(3));
   for (int i = 0; i < 6; ++i) crowd.come(std::to_string(i), "10.0.0." + std::to_string(i));
   CHECK(crowd.ended == Names{"0", "1", "2"});
@@ -91,7 +93,7 @@ TEST_CASE("PendingHandshakes: 64 bits of an IPv6 address are one address, as is 
   CHECK(PendingHandshakes::address_of(address("10.0.0.1")) == "10.0.0.1");
 }
 
-TEST_CASE("PendingHandshakes: who comes from all of 127.0.0.0/8 has no more places for it") {
+TEST_CASE("PendingHandshakes: addresses of 127.0.0.0/8 count as one, but for 127.0.0.1") {
   CHECK(PendingHandshakes::address_of(address("127.0.0.1")) == "127.0.0.1");
   CHECK(PendingHandshakes::address_of(address("127.0.0.2")) == "127.0.0.0/8");
   CHECK(PendingHandshakes::address_of(address("::ffff:127.1.2.3")) == "127.0.0.0/8");
@@ -107,7 +109,9 @@ TEST_CASE("PendingHandshakes: a place is given up with the connection, and count
   CHECK(crowd.ended.empty());
 }
 
-TEST_CASE("PendingHandshakes: where descriptors are scarce one comes for another, or not at all") {
+TEST_CASE(
+    "PendingHandshakes: a newcomer takes another's place if descriptors are scarce, or is "
+    "refused") {
   PendingHandshakes::Options scarce = options(100);
   UniqueFd first = any_connection();
   scarce.max_descriptor = first.get() + 1;
@@ -124,7 +128,8 @@ TEST_CASE("PendingHandshakes: where descriptors are scarce one comes for another
 }
 
 TEST_CASE(
-    "PendingHandshakes: who takes too long is ended, whoever has it by then, the others stay") {
+    "PendingHandshakes: a connection that takes too long is ended, one that is known in time "
+    "stays") {
   PendingHandshakes::Options brief = options(100);
   brief.time_limit = 30ms;
   Crowd crowd(brief);
@@ -142,7 +147,9 @@ TEST_CASE(
   CHECK(crowd.ended == Names{"slow", "later"});
 }
 
-TEST_CASE("PendingHandshakes: who is pinned makes way for nobody, where all are, nobody comes") {
+TEST_CASE(
+    "PendingHandshakes: a pinned connection makes way for nobody, and nobody comes if all are "
+    "pinned") {
   Crowd crowd(options(2));
   crowd.come("pinned", "10.0.0.1");
   crowd.present.back().pin();

@@ -88,7 +88,7 @@ std::size_t num_with(const test::LogLines& log, const std::string& text) {
       lines, [&](const auto& line) { return line.find(text) != std::string::npos; }));
 }
 
-TEST_CASE("PortListener: whatever accept fails with it says once, never spins, and goes on") {
+TEST_CASE("PortListener: an error of accept is said once, never spins, and ends nothing") {
   for (const int error : {EMFILE, ENFILE, ENOBUFS, ENOMEM, EINVAL, EPERM, EIO, ECONNABORTED}) {
     CAPTURE(errno_text(error));
     const test::LogLines log;
@@ -108,7 +108,7 @@ TEST_CASE("PortListener: whatever accept fails with it says once, never spins, a
   }
 }
 
-TEST_CASE("PortListener: what throws where a connection is taken ends that one alone") {
+TEST_CASE("PortListener: an exception of one connection's taker ends that connection alone") {
   const test::LogLines log;
   Port port("no more memory");
   std::vector<UniqueFd> clients;

@@ -391,8 +391,7 @@ TEST_CASE("ProxiedStores: the next round ends the one before it, its rows and it
 }
 
 // The node may come back. Only its round's end says that it won't.
-TEST_CASE(
-    "ProxiedStores: what a node that vanishes waits for stays and counts until the round ends") {
+TEST_CASE("ProxiedStores: a wait of a node that vanishes stays and counts until the round ends") {
   ProxiedStores stores(options([](auto, const std::string&) {}));
   journal::Rows rows;
   Node vanishes;
@@ -416,7 +415,9 @@ TEST_CASE(
   CHECK(stores.usage().bytes == 0);
 }
 
-TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answered") {
+TEST_CASE(
+    "ProxiedStores: requests of a node that asks for too much a second wait, and all are "
+    "answered") {
   std::vector<std::string> said;
   auto slow = options([&](auto, const std::string& message) { said.push_back(message); });
   slow.of_job.requests = 100;
@@ -447,7 +448,7 @@ TEST_CASE("ProxiedStores: who asks for too much a second waits, and all is answe
   CHECK(now - kNow < std::chrono::milliseconds(1'600));
 }
 
-TEST_CASE("ProxiedStores: where requests a second are limited each node and job gets its share") {
+TEST_CASE("ProxiedStores: each node and job gets its share of limited requests a second") {
   auto slow = options([](auto, const std::string&) {});
   std::map<ProxiedStores::ConnectionId, std::string> said;
   slow.send = [&](auto connection, const std::string& message) { said[connection] += message; };
@@ -521,7 +522,7 @@ TEST_CASE("ProxiedStores: a node's large requests wait, and no other node's requ
   CHECK(nodes[3].replies[2].size() == 2);
 }
 
-TEST_CASE("ProxiedStores: where a limit is reached a number may count, also after a restart") {
+TEST_CASE("ProxiedStores: a number may count on at a limit, also after a restart") {
   journal::Rows rows;
   std::vector<std::string> said;
   auto small = options([&](auto, const std::string& message) { said.push_back(message); });
@@ -549,7 +550,7 @@ TEST_CASE("ProxiedStores: where a limit is reached a number may count, also afte
   CHECK_THAT(node.replies[2], Catch::Matchers::EndsWith("10"));
 }
 
-TEST_CASE("ProxiedStores: what one job's stores have, and all jobs', is limited, for good") {
+TEST_CASE("ProxiedStores: the stores of one job, and of all, stay limited after a restart") {
   journal::Rows rows;
   std::vector<std::string> said;
   auto small = options([&](auto, const std::string& message) { said.push_back(message); });

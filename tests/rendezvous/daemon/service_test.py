@@ -143,7 +143,7 @@ class Notifications(ServiceCase):
         self.manager.settimeout(0.5)
         self.assertRaises(TimeoutError, self.manager.recv, 1)
 
-    def test_what_makes_no_sense_is_one_line(self):
+    def test_an_invalid_variable_is_one_line(self):
         for variables, said in ((dict(WATCHDOG_USEC="soon"), "WATCHDOG_USEC='soon' is no number"),
                                 (dict(LISTEN_FDS="x"), "LISTEN_FDS='x' is no number"),
                                 (dict(LISTEN_FDS="99999"), "LISTEN_FDS=99999: at most"),

@@ -30,7 +30,7 @@ struct Costly {
   std::unique_ptr<SharedPage> page = std::make_unique<SharedPage>(io, [this] { return make(); });
 };
 
-TEST_CASE("SharedPage: who asks first has it at once, who asks soon after one for all, later") {
+TEST_CASE("SharedPage: the first request has its page at once, later ones soon after share one") {
   Costly costly;
   const auto begun = Clock::now();
   costly.ask(0);
@@ -42,7 +42,7 @@ TEST_CASE("SharedPage: who asks first has it at once, who asks soon after one fo
   CHECK(Clock::now() - begun >= 1ms * (SharedPage::kShare + 1));
 }
 
-TEST_CASE("SharedPage: who still waits at its end is told nothing") {
+TEST_CASE("SharedPage: a request that still waits at its end is told nothing") {
   Costly costly;
   costly.ask(0);
   costly.ask(1);

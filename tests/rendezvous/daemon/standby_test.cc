@@ -121,7 +121,7 @@ TEST_CASE("Standby: it leads when it is its turn, and answers as any rendezvous"
   CHECK_THAT(candidate.served.exchange(testing::kUpgrade), Contains("101 Switching Protocols"));
 }
 
-TEST_CASE("Standby: who leads no more ends its agents' connections and forgets its jobs") {
+TEST_CASE("Standby: a deposed leader ends its agents' connections and forgets its jobs") {
   Candidate candidate(std::make_shared<Shelf>());
   candidate.lead();
   const UniqueFd agent = candidate.served.upgrade();

@@ -82,7 +82,7 @@ TEST_CASE("Tails: a rank is asked at once, then each second, while somebody look
   CHECK(f.asked.size() == 3);
 }
 
-TEST_CASE("Tails: who looks at the same rank shares its question, and hears what is known") {
+TEST_CASE("Tails: viewers of the same rank share a question, and hear what is known") {
   Looking f;
   f.look(1, 3);
   f.answer({"a line"});
@@ -115,7 +115,7 @@ TEST_CASE("Tails: no answer is said once, with the lines that were known, and it
   CHECK_THAT(f.told(1), Contains(R"("lines":["another line"],"note":"")"));
 }
 
-TEST_CASE("Tails: why nobody can be asked is said, and it is tried again") {
+TEST_CASE("Tails: the reason why nobody can be asked is said, and it is tried again") {
   Looking f;
   f.look(1, 3, "away");
   CHECK_THAT(f.told(1), Contains(R"("rank":3,"lines":[],"note":"its node is away")"));
@@ -136,7 +136,7 @@ TEST_CASE("Tails: another agent's answer, or one to no question, changes nothing
   CHECK(f.told(1).empty());
 }
 
-TEST_CASE("Tails: who goes through many ranks has each asked, but not more than four a second") {
+TEST_CASE("Tails: a viewer of many ranks asks no more than four questions a second") {
   Looking f;
   for (int rank = 0; rank < 1'000; ++rank) f.look(1, rank);
   CHECK(f.asked == std::vector<int>{0});
@@ -149,7 +149,7 @@ TEST_CASE("Tails: who goes through many ranks has each asked, but not more than 
   CHECK(f.asked.size() <= 2 + 4);
 }
 
-TEST_CASE("Tails: who looks away in between has no more asked") {
+TEST_CASE("Tails: a viewer that looks away in between asks no more") {
   Looking f;
   for (int rank = 0; rank < 1'000; ++rank) {
     f.look(1, rank);

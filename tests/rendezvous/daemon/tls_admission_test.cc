@@ -70,7 +70,7 @@ struct Turns {
   std::vector<std::string> from, ended_early;
 };
 
-TEST_CASE("TlsAdmission: of many that come at once 64 are under way, and all have their turn") {
+TEST_CASE("TlsAdmission: 64 of many that come at once are under way, and all have their turn") {
   Turns t(64);
   std::vector<int> fds;
   for (int i = 0; i < 500; ++i) fds.push_back(t.come());
@@ -81,7 +81,7 @@ TEST_CASE("TlsAdmission: of many that come at once 64 are under way, and all hav
   for (std::size_t i = 0; i < fds.size(); ++i) CHECK(t.begun[i].get() == fds[i]);
 }
 
-TEST_CASE("TlsAdmission: who says nothing makes way for others, and only for them") {
+TEST_CASE("TlsAdmission: a silent connection makes way for others, and only for them") {
   Turns t(2, 50ms);
   t.come();
   t.come();
@@ -137,7 +137,9 @@ TEST_CASE("TlsAdmission: an address that has none need not wait long for one tha
   CHECK(t.ended_early.size() == 1);
 }
 
-TEST_CASE("TlsAdmission: who must go while it waits is closed, and its turn goes to the next one") {
+TEST_CASE(
+    "TlsAdmission: a connection that must go while it waits is closed, and its turn goes to the "
+    "next one") {
   PendingHandshakes::Options few;
   few.max = 1;
   Turns t(1);

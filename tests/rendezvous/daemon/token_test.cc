@@ -48,7 +48,7 @@ std::string all_lines() {
   return text;
 }
 
-TEST_CASE("Token: who has it joins, and a job runs to its end") {
+TEST_CASE("Token: an agent that has it joins, and a job runs to its end") {
   boost::asio::io_context io{1};
   set_log_level(LogLevel::kError);
   const auto token = secret_of(kToken);
@@ -107,7 +107,7 @@ TEST_CASE("Token: nothing that is said before the proof is heard") {
                               Contains("a message is larger than allowed"));
 }
 
-TEST_CASE("Token: who says nothing is closed at the deadline") {
+TEST_CASE("Token: a silent agent is closed at the deadline") {
   DaemonOptions options = with_token();
   options.handshake_timeout = 2500ms;
   ServedDaemon daemon(options);
@@ -116,7 +116,7 @@ TEST_CASE("Token: who says nothing is closed at the deadline") {
   CHECK_THAT(all_lines(), Contains("no proof of the token in 2500 ms"));
 }
 
-TEST_CASE("Token: of too many that have not proved it the oldest goes") {
+TEST_CASE("Token: the oldest of too many that have not proved it goes") {
   DaemonOptions options = with_token();
   options.max_handshakes = 2;
   ServedDaemon daemon(options);
@@ -149,7 +149,7 @@ std::string watched(std::uint16_t port, std::shared_ptr<const Secret> token) {
   return heard;
 }
 
-TEST_CASE("Token: who watches proves it as one who asks for a page, and so does the rendezvous") {
+TEST_CASE("Token: a watcher proves it as one who asks for a page, and so does the rendezvous") {
   ServedDaemon closed(with_token()), open{DaemonOptions{}};
   CHECK_THAT(watched(closed.port, secret_of(kToken)), Contains("{\"type\":\"state\""));
   CHECK(watched(closed.port, secret_of("another token of ours")) ==
@@ -205,7 +205,7 @@ TEST_CASE("Token: a page's proof is for that page, and for once") {
   CHECK_THAT(ask_with_proof(daemon, "/v1/others", &used), Contains("401 Unauthorized"));
 }
 
-TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a word") {
+TEST_CASE("Token: an impostor in the rendezvous' place can't end a job's agent with a word") {
   boost::asio::io_context io{1};
   set_log_level(LogLevel::kError);
   const auto token = secret_of(kToken);
@@ -229,7 +229,9 @@ TEST_CASE("Token: who takes the rendezvous' place can't end a job's agent with a
   CHECK(a.exit->verdict.exit_code == 75);
 }
 
-TEST_CASE("Token: who takes connections and proves nothing is no sign of the rendezvous' life") {
+TEST_CASE(
+    "Token: a stranger that takes connections and proves nothing is no sign of the rendezvous' "
+    "life") {
   using boost::asio::ip::tcp;
   boost::asio::io_context io{1};
   set_log_level(LogLevel::kError);

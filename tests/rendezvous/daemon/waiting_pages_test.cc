@@ -78,7 +78,7 @@ std::string hello_of_a_node() {
   return testing::text_frame(membership::encode(envelope));
 }
 
-TEST_CASE("Daemon: of pages that wait for its journal so many do, others are told to come again") {
+TEST_CASE("Daemon: only so many pages wait for its journal, others are told to come again") {
   ShelvedDaemon daemon(2);
   daemon.shelf->shut(true);
   const UniqueFd agent = daemon.served.upgrade();

@@ -190,7 +190,7 @@ TEST_CASE("Watchers: a state at first, one for each change and none without") {
   CHECK(run_until(watching.io, is_told));
 }
 
-TEST_CASE("Watchers: where things only get older no state follows, who comes is told their age") {
+TEST_CASE("Watchers: no state follows if things only get older, and a newcomer is told their age") {
   Watching watching;
   watching.ages = true;
   const auto page = watching.open();
@@ -220,7 +220,7 @@ TEST_CASE("Watchers: while nobody watches nothing is made, and nothing is waited
   CHECK(watching.num_made > before);
 }
 
-TEST_CASE("Watchers: who reads slowly gets the newest state, and none in between") {
+TEST_CASE("Watchers: a slow reader gets the newest state, and none in between") {
   Watching watching;
   watching.jobs = std::string(512 << 10, 'x');
   watching.grows = true;
@@ -239,7 +239,7 @@ TEST_CASE("Watchers: who reads slowly gets the newest state, and none in between
   CHECK(fast->frames.size() > 2);
 }
 
-TEST_CASE("Watchers: of too many the last one is told so") {
+TEST_CASE("Watchers: the last of too many is told so") {
   WatcherLimits limits = quick();
   limits.num = 1;
   Watching watching(limits);
@@ -295,7 +295,7 @@ TEST_CASE("Watchers: a page that has gone looks at nothing any more") {
   CHECK(watching.io.stopped());  // there is nothing left to do
 }
 
-TEST_CASE("Watch: what a page may say, and what is an error") {
+TEST_CASE("Watch: a page's message names a rank or none, any other is an error") {
   CHECK(read_page_message(R"({"tail":null})") == std::nullopt);
   CHECK(read_page_message(R"({"tail":{"run_id":"a \u00e9","rank":0},"more":1})") ==
         Tails::Rank{"a \u00e9", 0});
@@ -308,7 +308,7 @@ TEST_CASE("Watch: what a page may say, and what is an error") {
   }
 }
 
-TEST_CASE("Watchers: who says something else is told, and closed") {
+TEST_CASE("Watchers: a page that says something else is told, and closed") {
   Watching watching;
   const auto page = watching.open();
   say(*page, "{}");
@@ -321,7 +321,7 @@ TEST_CASE("Watchers: who says something else is told, and closed") {
   CHECK(watching.watchers->size() == 0);
 }
 
-TEST_CASE("Watchers: who answers no ping is closed") {
+TEST_CASE("Watchers: a page that answers no ping is closed") {
   WatcherLimits limits = quick();
   limits.ping_interval = 5ms;
   limits.silence = 60ms;
@@ -385,7 +385,7 @@ membership::NodeStatus node(const std::string& host, const std::string& phase, b
   return status;
 }
 
-TEST_CASE("Watch: of a large job nodes that run in order are left out first") {
+TEST_CASE("Watch: nodes of a large job that run in order are left out first") {
   membership::JobStatus job;
   job.nodes = {node("runs", "running", true), node("also-runs", "running", true),
                node("cut-off", "running", false), node("starts", "starting", true)};
@@ -402,7 +402,7 @@ TEST_CASE("Watch: of a large job nodes that run in order are left out first") {
                        Contains("\"run_id\":\"last\"") && !Contains("\"run_id\":\"first\""));
 }
 
-TEST_CASE("Watch: of a large state half of the nodes are left out, until it is small enough") {
+TEST_CASE("Watch: half of the nodes of a large state are left out, until it is small enough") {
   membership::JobStatus job;
   for (const char* host : {"a", "b", "c", "d"}) job.nodes.push_back(node(host, "running", true));
   const auto text_within = [&](std::size_t bytes) {
@@ -416,7 +416,7 @@ TEST_CASE("Watch: of a large state half of the nodes are left out, until it is s
   CHECK_THAT(text_within(1), Contains("\"hidden_nodes\":[4]") && Contains("\"nodes\":[]"));
 }
 
-TEST_CASE("Watch: clocks and counts of requests are no change, who leads is one") {
+TEST_CASE("Watch: clocks and counts of requests are no change, another leader is one") {
   DaemonStatus status;
   const std::string before = watch_key(status);
   status.uptime = 5s;
@@ -429,7 +429,7 @@ TEST_CASE("Watch: clocks and counts of requests are no change, who leads is one"
   CHECK(watch_key(status) != leads);
 }
 
-TEST_CASE("Watch: what only gets older is no change, a node's next reading is one") {
+TEST_CASE("Watch: a greater age is no change, a node's next reading is one") {
   membership::JobStatus job;
   job.nodes = {node("a", "running", true)};
   Moment now = Moment::now();

@@ -57,7 +57,7 @@ TEST_CASE("GangPlacing: the first nodes by name, as many as there are up to the 
   CHECK(placed(PlacingWorld::wants(1, 9, 0)) == Names{"n1", "n2", "n3"});
 }
 
-TEST_CASE("GangPlacing: who gets slots takes them, also before it begins") {
+TEST_CASE("GangPlacing: a gang that gets slots takes them, also before it begins") {
   PlacingWorld world;
   for (const char* name : {"n1", "n2"}) world.node(name, 4);
   GangPlacing placing(world.nodes, world.gangs);
@@ -79,7 +79,7 @@ TEST_CASE("GangPlacing: the parts of all gangs are gone through once for all gan
   }
 }
 
-TEST_CASE("GangPlacing: what is fitting is of its owner and large enough, away or in use") {
+TEST_CASE("GangPlacing: a fitting node is of the gang's owner and large enough, away or in use") {
   PlacingWorld world;
   world.node("away", 4);
   world.nodes.at({"away", "alice"}).connection.reset();
@@ -117,7 +117,9 @@ TEST_CASE("GangPlacing: an agent's strays take no more than its slots, whatever 
   CHECK(placing.place(PlacingWorld::wants(1, 1, 8)));
 }
 
-TEST_CASE("GangPlacing: who waits holds what would fit, who can't ever begin holds nothing") {
+TEST_CASE(
+    "GangPlacing: a gang that waits holds what would fit, one that can't ever begin holds "
+    "nothing") {
   PlacingWorld world;
   world.node("n1", 4);
   world.node("n2", 4);

@@ -151,7 +151,8 @@ TEST_CASE("GangQueue: a node that is away for too long is lost, and stops what i
   CHECK(script.state("a") == "ended 75");
 }
 
-TEST_CASE("GangQueue: what could not start stops the others at once, what was lost after a while") {
+TEST_CASE(
+    "GangQueue: a part that could not start stops the others at once, a lost one after a while") {
   QueueScript script;
   script.came("n1", 4);
   script.came("n2", 4);
@@ -185,7 +186,7 @@ TEST_CASE("GangQueue: a job that succeeds on one node has succeeded") {
   CHECK(script.queue.find("a")->state.reason.empty());
 }
 
-TEST_CASE("GangQueue: of a job that succeeded it is told what became of its output") {
+TEST_CASE("GangQueue: a job that succeeded is told what became of its output") {
   QueueScript script;
   script.came("n1", 4);
   script.came("n2", 4);
@@ -200,7 +201,8 @@ TEST_CASE("GangQueue: of a job that succeeded it is told what became of its outp
   CHECK(script.queue.find("b")->state.reason == "n1: what it printed may be lost");
 }
 
-TEST_CASE("GangQueue: the same submission again is the same gang, another one of its id is none") {
+TEST_CASE(
+    "GangQueue: the same submission again is the same gang, another one with its id is refused") {
   QueueScript script;
   CHECK(script.submit("a", 1, "4") == Verdict::kTaken);
   CHECK(script.submit("a", 1, "4") == Verdict::kKnown);
@@ -287,7 +289,7 @@ TEST_CASE("GangQueue: rows that are damaged lose what they had, and no more") {
   CHECK(script.state("c") == "queued");
 }
 
-TEST_CASE("Gang: what is no gang is refused with the field's name") {
+TEST_CASE("Gang: an invalid gang is refused with the field's name") {
   const GangSpec good = QueueScript::spec("a", 1, "4");
   CHECK(check_spec(good).empty());
   const auto wrong = [&](auto change) {

@@ -10,7 +10,7 @@ namespace {
 
 using ddprun::test::Contains;
 
-TEST_CASE("Node messages: what is said is what is heard") {
+TEST_CASE("Node messages: a message is heard as it was said") {
   NodeHello hello;
   hello.version = "1";
   hello.node = "n1";
@@ -37,7 +37,7 @@ TEST_CASE("Node messages: what is said is what is heard") {
   CHECK(variants::get<OutputRequest>(asked).err == 2);
 }
 
-TEST_CASE("Node messages: of a hello of other versions nothing else is read") {
+TEST_CASE("Node messages: nothing but the versions is read in a hello of other versions") {
   const auto hello = [](const char* protocols) {
     return variants::get<NodeHello>(decode_node_message(
         concat(R"({"type":"hello",)", protocols, R"(,"node":"n1","gangs":[],"slots":7})")));

@@ -200,7 +200,7 @@ TEST_CASE("EtcdClient: an etcd that is away is said so, and found again", "[net]
   CHECK(EtcdClient(etcd.options()).get("row")->value == "kept");
 }
 
-TEST_CASE("EtcdClient: of three members one may be killed, and two not", "[net][proc]") {
+TEST_CASE("EtcdClient: one of three members may be killed, two may not", "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   test::EtcdCluster cluster(3);
   EtcdOptions options = patient(cluster.endpoints());

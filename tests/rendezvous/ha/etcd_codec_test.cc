@@ -86,7 +86,7 @@ TEST_CASE("etcd's codec: refusals are told with etcd's own words") {
       EtcdRefusal);
 }
 
-TEST_CASE("etcd's codec: what etcd never says is a protocol error") {
+TEST_CASE("etcd's codec: an answer that etcd never gives is a protocol error") {
   const auto refused = [](auto parse) { CHECK(code_of(parse) == ErrorCode::kProtocol); };
   for (const std::string& text : std::vector<std::string>{
            "", "x", "[]", "1", "{", "{}", R"({"header":7})", R"({"header":{"revision":"0"}})",

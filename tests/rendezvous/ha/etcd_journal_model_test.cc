@@ -189,7 +189,7 @@ TEST_CASE("EtcdJournal: lost, repeated and late transactions, leaders that come 
   CHECK(num_deposed == 12 * num_worlds);
 }
 
-TEST_CASE("EtcdJournal: what can't be read is said once, and the rest is there") {
+TEST_CASE("EtcdJournal: an entry that can't be read is said once, and the rest is there") {
   Random random(1);
   ModelKeys keys;
   const std::string large(200, 'x');
@@ -228,7 +228,7 @@ TEST_CASE("EtcdJournal: what can't be read is said once, and the rest is there")
   CHECK(again.rows == expected);
 }
 
-TEST_CASE("EtcdJournal: somebody else's hands in what is kept end its leadership") {
+TEST_CASE("EtcdJournal: a stranger's change of its keys ends its leadership") {
   Random random(1);
   ModelKeys keys;
   Leader leader(keys, random);

@@ -23,7 +23,7 @@ TEST_CASE("HaUrl: hosts, ports and the prefix, with what is usual where none is 
   CHECK(parse_ha_url("etcd://e1/").prefix == "/ddprun");
 }
 
-TEST_CASE("HaUrl: what it can't be is said") {
+TEST_CASE("HaUrl: an invalid URL is refused with the reason") {
   CHECK_THROWS_WITH(parse_ha_url("http://e1"), Contains("does not begin with etcd://"));
   CHECK_THROWS_WITH(parse_ha_url(""), Contains("does not begin with etcd://"));
   CHECK_THROWS_WITH(parse_ha_url("etcd://"), Contains("\"\" is no HOST or HOST:PORT"));

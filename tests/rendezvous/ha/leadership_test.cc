@@ -138,7 +138,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "Leadership: who resigns may lead again, later, and a word about an earlier term ends none",
+    "Leadership: a member that resigned may lead again, and a word about an earlier term ends none",
     "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   const OneEtcd etcd;

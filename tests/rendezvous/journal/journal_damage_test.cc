@@ -103,7 +103,9 @@ std::set<std::string> set_aside_in(const std::string& state) {
   return names;
 }
 
-TEST_CASE("journal damage: what is no journal is set aside, and what is no new one is not taken") {
+TEST_CASE(
+    "journal damage: a file that is no journal is set aside, and one in a new journal's place is "
+    "not taken") {
   TempDirectory directory;
   const std::string state = directory.path("state");
   const Rows rows = make_journal(state);

@@ -35,7 +35,7 @@ Rows kept_in(const std::string& directory) {
   return JournalFile(directory, Durability::kProcess).load().rows;
 }
 
-TEST_CASE("JournalFile: what was committed is there again, whatever the durability") {
+TEST_CASE("JournalFile: committed rows are there again, whatever the durability") {
   const auto durability = GENERATE(Durability::kProcess, Durability::kDisk);
   TempDirectory directory;
   const std::string text("two lines\nand a \0 byte, ü", 24);
@@ -87,7 +87,7 @@ TEST_CASE("JournalFile: a directory that can't be written is named") {
 constexpr const char* kFiles[] = {"journal.db", "journal.db-wal", "journal.db-shm",
                                   "journal.db-journal", "lock"};
 
-TEST_CASE("JournalFile: what others could change is refused, and they are named") {
+TEST_CASE("JournalFile: files that others could change are refused, and those others are named") {
   const auto refused_for = [](const std::string& directory) {
     const Error error = test::error_of([&] { JournalFile(directory, Durability::kProcess); });
     CHECK(error.code() == ErrorCode::kInvalidArgument);
@@ -167,7 +167,7 @@ TEST_CASE("JournalFile: a log that can't be read is refused, not left out") {
   }
 }
 
-TEST_CASE("JournalFile: of a gang's erased environment nothing stays in the files") {
+TEST_CASE("JournalFile: nothing of a gang's erased environment stays in the files") {
   TempDirectory directory;
   JournalFile file(directory.path(), Durability::kProcess);
   file.load();

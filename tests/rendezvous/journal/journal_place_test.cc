@@ -88,8 +88,7 @@ void check_told_once(const InUse& use, const test::LogLines& log, const char* na
   CHECK(rows_in(use.directory.path("taken")) == kBoth);
 }
 
-TEST_CASE(
-    "journal place: of a file that was removed alone the rest is kept, and it is named once") {
+TEST_CASE("journal place: a file that was removed alone costs no row, and is named once") {
   for (const char* name : {"journal.db", "journal.db-wal", "lock"}) {
     CAPTURE(name);
     InUse use;
@@ -171,7 +170,7 @@ struct Unwritable {
   std::unique_ptr<JournalFile> file;
 };
 
-TEST_CASE("journal place: what could not be opened at the start is gone on with where it is") {
+TEST_CASE("journal place: a file that could not be opened at the start is used once it can be") {
   Unwritable its;
   its.in_the_way.reset();
   its.file->commit({{"b", "2"}});
@@ -179,7 +178,8 @@ TEST_CASE("journal place: what could not be opened at the start is gone on with 
   CHECK(its.num_aside() == 0);
 }
 
-TEST_CASE("journal place: what was replaced since a start that could not open it is set aside") {
+TEST_CASE(
+    "journal place: a file that was replaced since a start that could not open it is set aside") {
   Unwritable its;
   {
     JournalFile other(its.directory.path("other"), Durability::kProcess);
@@ -208,7 +208,9 @@ TEST_CASE("journal place: a log that was away at the start, and is back, is not 
   CHECK(its.num_aside() > 0);
 }
 
-TEST_CASE("journal place: a directory that was removed since a start that could not open it") {
+TEST_CASE(
+    "journal place: a directory that was removed since a start that could not open it is made "
+    "anew") {
   Unwritable its;
   its.in_the_way.reset();
   fs::remove_all(its.state);
@@ -251,7 +253,8 @@ TEST_CASE("journal place: once the other one is gone, its journal is set aside")
 }
 
 TEST_CASE(
-    "journal place: what was removed is made anew at the end, too, and what is there is kept") {
+    "journal place: a removed journal is made anew at the end, too, and files in its place are "
+    "kept") {
   const TempDirectory directory;
   const std::string state = directory.path("state");
   {
@@ -269,7 +272,7 @@ TEST_CASE(
   CHECK(num_theirs == 2);
 }
 
-TEST_CASE("journal place: who has just looked looks again at the end") {
+TEST_CASE("journal place: the end looks again, however short ago the last look was") {
   const TempDirectory directory;
   const std::string state = directory.path("state");
   {
@@ -337,7 +340,8 @@ TEST_CASE("journal place: a program that reads the database keeps no ddprund fro
   CHECK(testing::live_rows(state) == kBoth);
 }
 
-TEST_CASE("journal place: where no directory can be made the error is told, and later it goes on") {
+TEST_CASE(
+    "journal place: an error is told while no directory can be made, and writing goes on later") {
   InUse use;
   fs::rename(use.state, use.directory.path("elsewhere"));
   std::ofstream(use.state) << "a file";

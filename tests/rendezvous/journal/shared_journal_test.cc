@@ -140,7 +140,7 @@ TEST_CASE("Shared journal: one that hangs is trouble, and nothing is done before
   CHECK_FALSE(shared.journal.trouble());
 }
 
-TEST_CASE("Shared journal: who is deposed does nothing any more, and is told once") {
+TEST_CASE("Shared journal: a deposed journal does nothing any more, and tells it once") {
   SharedJournal shared;
   shared.commit({{"a", "1"}}, 1);
   shared.posts.run_until([&] { return shared.done.size() == 1; });

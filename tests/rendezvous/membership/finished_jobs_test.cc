@@ -22,7 +22,7 @@ void succeed(Script& j, std::uint64_t round) {
   for (const char* name : {"a", "b"}) j.acks(name);
 }
 
-TEST_CASE("FinishedJobs: how a job went and ended is told once its agents have confirmed the end") {
+TEST_CASE("FinishedJobs: a job's course and end are told once its agents have confirmed the end") {
   Script j(2, 1, keeping());
   const Clock::time_point began = j.now;
   for (const char* name : {"a", "b"}) j.join(name);
@@ -136,7 +136,7 @@ FinishedJob ended_at(Clock::time_point at) {
   return job;
 }
 
-TEST_CASE("FinishedJobs: of more than a thousand the one that ended first goes, with its row") {
+TEST_CASE("FinishedJobs: the one that ended first of more than a thousand goes, with its row") {
   FinishedJobs jobs(1h, true);
   const Clock::time_point start{1h};
   for (std::uint64_t i = 1; i <= FinishedJobs::kMost; ++i) jobs.add(i, ended_at(start + i * 1s));

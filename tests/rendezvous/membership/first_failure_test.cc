@@ -107,7 +107,7 @@ TEST_CASE("First failure: a later one is a victim, and so is one that doesn't kn
   CHECK(j.got<JobEnd>("2").victims.size() == 2);
 }
 
-TEST_CASE("First failure: what a node says of its time is bounded by the round and by now") {
+TEST_CASE("First failure: a time that a node says is bounded by the round and by now") {
   Script j(2, 0);
   start(j, {"1", "2"});
   WorkerFailed liar{1, {}};
@@ -170,7 +170,7 @@ TEST_CASE("First failure: a round that ended for another reason has none") {
   CHECK_FALSE(j.got<JobEnd>("2").first_failure);
 }
 
-TEST_CASE("RoundFailures: of thousands the first ones are kept, and how many more there were") {
+TEST_CASE("RoundFailures: the first ones of thousands are kept, and the number of the others") {
   RoundFailures failures;
   const Clock::time_point now{1h};
   failures.begin(now - 10s);

@@ -187,7 +187,7 @@ TEST_CASE("Hang: a node that doesn't answer is waited for for 3 s, then named") 
   CHECK_THAT(j.got<HangVerdict>("1").text, Contains("no answer from node 1 (2, 10.0.0.2)"));
 }
 
-TEST_CASE("Hang: where nobody is to blame the round ends, and no node is counted or excluded") {
+TEST_CASE("Hang: a round with nobody to blame ends, and no node is counted or excluded") {
   Script j(2, 1);
   j.settings.exclude_after = 1;
   for (const std::string name : {"1", "2"}) j.join(name);
@@ -269,7 +269,7 @@ TEST_CASE("Hang: another inquiry is made 5 s after the last one, not earlier, an
   CHECK(j.count_inspects("1") == 2);
 }
 
-TEST_CASE("Hang: what is within its limit is asked again when that ends") {
+TEST_CASE("Hang: a rank within its limit is asked again when that ends") {
   HangScript j;
   RankReport saving = rank(1, false);
   saving.phase = "checkpoint";
@@ -379,7 +379,7 @@ TEST_CASE("Training: the step of the node that is the least far, the mean loss, 
   CHECK_FALSE(j.table.status().front().training.has_value());
 }
 
-TEST_CASE("Training: what steps consist of, over the ranks of all nodes") {
+TEST_CASE("Training: parts of steps are averaged over the ranks of all nodes") {
   HangScript j;
   TrainingStatus status{"train", 41, 1, 1.0, 100, {}};
   status.steps = summary_of({0, 0.010, 0.003, 0.005, 0.004, 0.001, 0, 1000});
@@ -394,7 +394,7 @@ TEST_CASE("Training: what steps consist of, over the ranks of all nodes") {
   CHECK(steps.least_overlap_rank == 4);
 }
 
-TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, are none") {
+TEST_CASE("Stragglers: times of microseconds, and those of a round that is over, name nobody") {
   HangScript j;
   j.mentions("1", times(0, {10us, 11us}));
   j.mentions("2", times(2, {500us, 11us}));

@@ -67,7 +67,7 @@ TEST_CASE("compare_ranks: seven ranks in an all-reduce, one in read(): the one i
   CHECK(failure.last_lines == finding.lines);
 }
 
-TEST_CASE("compare_ranks: the operation that the others wait in for the outlier") {
+TEST_CASE("compare_ranks: the operation in which the others wait for the outlier is named") {
   constexpr char kOperation[] = "all_reduce #127 (25.0 MiB float32, sum) of communicator 0";
   Inspected inspected = one_outside();
   CHECK(compare_ranks(inspected).operation.empty());  // no rank records its operations
@@ -334,7 +334,7 @@ TEST_CASE("compare_ranks: all ranks in one collective may be a slow network: mor
   CHECK(failure.note == "8 ranks in all_reduce #8812 (step 1101)");
 }
 
-TEST_CASE("compare_ranks: where nobody is outside a collective, the node that is silent is named") {
+TEST_CASE("compare_ranks: the silent node is named if no rank is outside a collective") {
   Inspected inspected = waiting_ranks();
   inspected.world_size = 16;
   inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)", "node 3 (gpu04, 10.0.0.4)"};
@@ -435,7 +435,7 @@ TEST_CASE("compare_ranks: ranks that went on are no hang") {
   CHECK(compare_ranks({}).kind == HangKind::kNoHang);
 }
 
-TEST_CASE("compare_ranks: what was not seen is said") {
+TEST_CASE("compare_ranks: ranks that were not seen are counted") {
   Inspected inspected = one_outside();
   inspected.world_size = 16;
   inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)"};
@@ -445,7 +445,7 @@ TEST_CASE("compare_ranks: what was not seen is said") {
   CHECK_THAT(compare_ranks(inspected).text, Contains("; 8 of 16 ranks have finished; no answer"));
 }
 
-TEST_CASE("compare_ranks: of thousands of silent nodes eight are named") {
+TEST_CASE("compare_ranks: eight of thousands of silent nodes are named") {
   Inspected inspected = one_outside();
   inspected.world_size = 80'000;
   for (int node = 2; node < 10'000; ++node) {

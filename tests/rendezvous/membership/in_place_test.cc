@@ -118,7 +118,7 @@ TEST_CASE("In place: a node that says nothing is waited for as long as for one t
   CHECK(j.got<JobEnd>("1").exit_code == 75);
 }
 
-TEST_CASE("In place: what is no plain death of a worker in a running round restarts the job") {
+TEST_CASE("In place: anything but a plain death of a worker in a running round restarts the job") {
   Script j(2, 3);
   j.settings.recovery = Recovery::kInPlace;
   SECTION("a node still starts") {

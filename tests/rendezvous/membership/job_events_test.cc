@@ -378,7 +378,8 @@ TEST_CASE("States and events: each event does in each phase what the table says"
   }
 }
 
-TEST_CASE("States and events: what is said of another round changes nothing, where it matters") {
+TEST_CASE(
+    "States and events: a message about another round changes nothing, if the round matters") {
   for (std::size_t i = 0; i <= static_cast<std::size_t>(JobEvent::kTail); ++i) {
     const auto event = static_cast<JobEvent>(i);
     CHECK(event_of(message_of(event, 1)) == event);

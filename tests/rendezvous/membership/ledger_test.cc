@@ -116,7 +116,8 @@ TEST_CASE("Ledger: old rounds are forgotten, their seconds are not") {
   CHECK(ledger.total().rendezvous == Ledger::kKept + 5);
 }
 
-TEST_CASE("Ledger: what a rendezvous that stood still itself did not notice is not running time") {
+TEST_CASE(
+    "Ledger: time without workers is not running time, though the rendezvous noticed it late") {
   Script j(2);
   j.timeouts.replacement = 60s;
   j.join("1");

@@ -73,7 +73,7 @@ TEST_CASE(
 
 Leave alone() { return {"the connection to its launcher was lost", 75, true}; }
 
-TEST_CASE("Leaving alone: the others go on, once the workers of who left are gone") {
+TEST_CASE("Leaving alone: the others go on, once the leaving node's workers are gone") {
   Script j(2, 0);
   j.settings.spares = 1;
   for (const char* name : {"1", "2", "3"}) j.join(name);
@@ -275,7 +275,7 @@ TEST_CASE("Joining: a host that comes and breaks again and again ends ever fewer
   REQUIRE(j.round("1") == 5);
 }
 
-TEST_CASE("Joining: what a restart has brought is not held against the next one") {
+TEST_CASE("Joining: a restart delays the next one only if its nodes left before a step") {
   Script j(1, 0);
   j.settings.max_nodes = 3;
   j.settings.restart_on_join = true;

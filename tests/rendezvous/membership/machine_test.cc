@@ -62,7 +62,8 @@ TEST_CASE("Machine: jobs of one user that differ in the command's hash are told 
   }
 }
 
-TEST_CASE("Machine: closed to new jobs: who waits is sent away to try again, the others end here") {
+TEST_CASE(
+    "Machine: a machine closed to new jobs sends a waiting node away, running jobs end here") {
   Script j;
   j.join("1");
   j.join("2");
@@ -356,7 +357,7 @@ TEST_CASE("Machine: workers that are not started or not stopped in time end the 
   CHECK(j.got<JobEnd>("2").exit_code == 75);
 }
 
-TEST_CASE("Machine: what must agree is refused with both values") {
+TEST_CASE("Machine: a setting that must agree is refused with both values") {
   Script j(2);
   j.join("1");
   Join other = j.make_join("2");

@@ -159,7 +159,7 @@ TEST_CASE("Policy: after a loss by silence the last call is over when the lost o
   CHECK(j.round("1") == 2);
 }
 
-TEST_CASE("Policy: where all nodes of the round are there the next one begins at once") {
+TEST_CASE("Policy: the next round begins at once if all nodes of the round are there") {
   ThreeOfFour j;
   j.fails("2", 1, 3);
   for (const char* name : {"1", "2", "3"}) j.says(name, WorkersStopped{1, 1001});
@@ -181,7 +181,8 @@ TEST_CASE("Policy: one that lost its connection while all stopped is waited for 
 }
 
 TEST_CASE(
-    "Policy: who has no place in the live round is told so, also after its connection ended") {
+    "Policy: a node without a place in the live round is told so, also after its connection "
+    "ended") {
   Script j(1);
   j.settings.max_nodes = 3;
   j.settings.spares = 1;

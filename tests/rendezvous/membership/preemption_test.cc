@@ -259,7 +259,7 @@ TEST_CASE("Preemption: a node that is warned between two rounds goes at once") {
   CHECK(j.round("2") == 3);
 }
 
-TEST_CASE("Preemption: of the job's only node") {
+TEST_CASE("Preemption: a notice for the only node ends the job") {
   MachineOptions options;
   options.embedded = true;
   Script j(1, 0, options);

@@ -7,7 +7,7 @@ namespace {
 
 using ddprun::test::Contains;
 
-TEST_CASE("Restore: who has not come back is waited for, and then done without") {
+TEST_CASE("Restore: a node that has not come back is waited for, and then done without") {
   Script before(2, 0, journalled());
   before.settings.max_nodes = 4;
   for (const char* name : {"a", "b", "c"}) before.join(name);
@@ -81,7 +81,7 @@ TEST_CASE("Restore: after a take-over a node that doesn't come back has time to 
   CHECK(j->round("a") == 2);
 }
 
-TEST_CASE("Restore: what was decided and not heard of is said when the node is back") {
+TEST_CASE("Restore: a decision that was not heard is said when the node is back") {
   Script before(1, 0, journalled());
   before.join("a");
   before.agents["a"].channel = {};  // StartRound was kept and has never arrived
@@ -124,7 +124,7 @@ std::size_t bytes_of(const journal::Batch& batch) {
   return bytes;
 }
 
-TEST_CASE("Restore: what a message costs the journal does not grow with the job") {
+TEST_CASE("Restore: the cost of a message to the journal does not grow with the job") {
   constexpr int kNodes = 1000;
   Script j(kNodes, 3, journalled());
   const auto name = [](int i) { return std::to_string(i); };

@@ -128,7 +128,9 @@ TEST_CASE("Round end: how long a round's nodes were waited for") {
   CHECK(j.starts.front().rendezvous == 3);
 }
 
-TEST_CASE("Job seconds: of all jobs, those that are gone and the phase that lasts included") {
+TEST_CASE(
+    "Job seconds: the sum is over all jobs, those that are gone and the phase that lasts "
+    "included") {
   Script j(2);
   j.join("1");
   j.wait_alive(3s);
@@ -147,7 +149,7 @@ TEST_CASE("Job seconds: of all jobs, those that are gone and the phase that last
   CHECK(all.running + all.lost() == 8);
 }
 
-TEST_CASE("Job seconds: what an earlier process has counted is not counted again") {
+TEST_CASE("Job seconds: seconds that an earlier process has counted are not counted again") {
   Running j(1, testing::journalled());
   j.wait_alive(100s);
   j.keep();

@@ -69,7 +69,7 @@ TEST_CASE("StepSummary: nobody adds nothing, one rank that is alone has no overl
   CHECK(all.least_overlap_rank == -1);
 }
 
-TEST_CASE("StepSummary: what an agent says is taken with a pinch of salt") {
+TEST_CASE("StepSummary: impossible figures of an agent are bounded") {
   StepSummary mad = of({rank(0, 1, 4, 1)});
   mad.num_ranks = std::numeric_limits<int>::max();
   StepSummary all = mad;

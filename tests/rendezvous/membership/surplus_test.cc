@@ -48,12 +48,12 @@ TEST_CASE("Surplus: a job of one node has no spare that nobody asked for") {
   CHECK_THAT(j.refusal(j.late_join()),
              Contains("job job already has 1 of 1 node: it is in use by ddprun, pid 0 on 1, which "
                       "runs train; for a new job give another --rdzv-id"));
-  SECTION("what is about to go, or lost its connection, keeps no place") {
+  SECTION("a node that is about to go, or lost its connection, keeps no place") {
     SECTION("warned") { j.says("1", Preempted{Preempted::Kind::kNode, "got SIGUSR1", 60s}); }
     SECTION("cut off") { j.closes("1"); }
     CHECK(j.refusal(j.late_join()) == "taken in");
   }
-  SECTION("of a job that has ended its name is free") {
+  SECTION("the name of a job that has ended is free") {
     j.says("1", WorkersRunning{1});
     j.says("1", WorkersSucceeded{1});
     CHECK(j.refusal(j.late_join()) == "taken in");
@@ -72,7 +72,7 @@ TEST_CASE("Surplus: beyond the nodes and spares another program, or user, is ano
   CHECK(j.got<Waiting>("late").spare);
 }
 
-TEST_CASE("Surplus: a spare that was asked for, and who comes in a lost node's place, may differ") {
+TEST_CASE("Surplus: a spare that was asked for, and a node in a lost one's place, may differ") {
   Surplus j(2);
   SECTION("a spare") {
     j.settings.spares = 1;

@@ -39,7 +39,7 @@ TEST_CASE("Tail: the agent of a rank's node is asked, and what it says comes bac
   CHECK(j.table.take_changes().empty());  // the journal keeps nothing of it
 }
 
-TEST_CASE("Tail: why nobody is asked") {
+TEST_CASE("Tail: the reason why nobody is asked is said") {
   TailedJob j;
   const auto why = [&](int rank) {
     const TailRoute route = j.asks_for_tail(rank, 1);

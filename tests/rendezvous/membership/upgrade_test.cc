@@ -92,7 +92,7 @@ void without_each_field(const json::value& whole, json::value& part,
   }
 }
 
-TEST_CASE("Upgrade: of a row any field may be missing, and any other be there") {
+TEST_CASE("Upgrade: any field of a row may be missing, and any other be there") {
   Script before(2, 1, journalled());
   before.settings.exclude_after = 1;
   for (const char* name : {"a", "b"}) before.join(name);
@@ -206,7 +206,7 @@ TEST_CASE("Upgrade: a rendezvous of version 1 takes this agent in, which runs as
   CHECK(node.last<agent_action::Exit>() == nullptr);
 }
 
-TEST_CASE("Upgrade: what only a newer agent says needs no field that we know") {
+TEST_CASE("Upgrade: a join that only a newer agent says needs no field but its versions") {
   const auto envelope = decode_agent_message(
       R"({"type":"join","seq":0,"ack":0,"version":9,"oldest_version":8,"settings":7})");
   CHECK_FALSE(common_version(variants::get<Join>(envelope.message)));

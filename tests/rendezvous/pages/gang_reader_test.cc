@@ -74,7 +74,7 @@ TEST_CASE("GangReader: a page that a change made before its nodes answered is no
   CHECK(reading.reader.is_over());
 }
 
-TEST_CASE("GangReader: at the gang's end what has no line's end comes, too") {
+TEST_CASE("GangReader: a last line without an end comes at the gang's end, too") {
   Reading reading;
   reading.has_ended = true;
   reading.take(reading.begin());
@@ -93,7 +93,7 @@ TEST_CASE("GangReader: a node that was away for one page is no trouble at the en
   CHECK(reading.reader.troubles().empty());
 }
 
-TEST_CASE("GangReader: of a page that makes no sense nothing is taken") {
+TEST_CASE("GangReader: nothing of a page that makes no sense is taken") {
   Reading reading;
   reading.take(reading.begin());
   const gangs::GangNews right = reading.page("a\n");

@@ -51,7 +51,7 @@ TEST_CASE("HTTP proof: it is for one method, one page and one TLS session") {
   CHECK(talk.door.check(proof, kJobs, talk.now).admitted);  // the other attempts used nothing up
 }
 
-TEST_CASE("HTTP proof: that of a request with a body is for this body, and for this method alone") {
+TEST_CASE("HTTP proof: the proof of a request with a body is for this body and method alone") {
   HttpTalk talk;
   constexpr HttpRequest kPost{"POST", "/v1/gangs", ""};
   const std::string proof = talk.client.answer(talk.door.challenge(talk.now), kPost, "run this");
@@ -95,7 +95,7 @@ TEST_CASE("HTTP proof: a challenge of another rendezvous, or a made-up one, is r
   }
 }
 
-TEST_CASE("HTTP proof: another token, and headers that are none") {
+TEST_CASE("HTTP proof: another token and malformed headers are refused") {
   HttpTalk talk;
   HttpProof stranger(secret_of("another token of ours"));
   const auto wrong = stranger.answer(talk.door.challenge(talk.now), kJobs);

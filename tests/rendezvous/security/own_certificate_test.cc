@@ -35,7 +35,7 @@ TEST_CASE("Own certificate: for its names and addresses nothing is wrong") {
   }
 }
 
-TEST_CASE("Own certificate: another name, another authority, one that is over") {
+TEST_CASE("Own certificate: another name, another authority and an expired one are named") {
   const Lab lab;
   const auto own = issue(lab.authority, "server", {"head"}, Days(1));
   const TlsContext client = lab.client(lab.authority, own);

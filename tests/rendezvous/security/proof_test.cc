@@ -84,7 +84,7 @@ TEST_CASE("Proof: one recorded on another connection is worth nothing") {
   CHECK_THROWS_WITH(later.agent.check(reply), Contains("wrong proof"));
 }
 
-TEST_CASE("Proof: what the rendezvous says is no agent's proof, and the reverse") {
+TEST_CASE("Proof: the rendezvous' words are no agent's proof, and the reverse") {
   Talk talk;
   const std::string proof = talk.agent.answer(talk.door.challenge());
   const std::string nonce = proof.substr(8, 64), code = proof.substr(73);

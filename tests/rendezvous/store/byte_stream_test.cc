@@ -21,7 +21,7 @@ std::string random_bytes(std::mt19937& random, std::size_t size) {
 
 }  // namespace
 
-TEST_CASE("OutgoingBytes: whatever connections end, each byte arrives once and in order") {
+TEST_CASE("OutgoingBytes: each byte arrives once and in order, whatever connections end") {
   for (unsigned seed = 1; seed <= 200; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -95,7 +95,7 @@ TEST_CASE("OutgoingBytes: no more than a window is under way") {
   CHECK_FALSE(out.acknowledge(large.size() + 1));
 }
 
-TEST_CASE("IncomingBytes: a gap is noticed, what is known already is left out") {
+TEST_CASE("IncomingBytes: a gap is noticed, bytes that are known already are left out") {
   IncomingBytes in;
   CHECK(in.receive(0, "abc") == "abc");
   CHECK(in.receive(0, "abc") == "");
@@ -129,7 +129,7 @@ TEST_CASE("ItemReader: items are cut out of any segmentation") {
   CHECK(test::code_of([&] { reader.read(unknown, [](auto&&...) {}); }) == ErrorCode::kProtocol);
 }
 
-TEST_CASE("ProxyFrame: there and back, what is none is refused") {
+TEST_CASE("ProxyFrame: a frame comes back as it was, an invalid one is refused") {
   const std::string message = encode_frame({3, 70'000'000'000, 12, "bytes"});
   const ProxyFrame frame = decode_frame(message);
   CHECK(frame.round == 3);

@@ -104,7 +104,7 @@ TEST_CASE("hostile requests: each key of a WAIT counts against the memory limit"
   CHECK(state.total_bytes() == 0);
 }
 
-TEST_CASE("hostile requests: a number far behind blanks or zeros is none") {
+TEST_CASE("hostile requests: a number far behind blanks or zeros is refused") {
   for (const char filler : {' ', '0'}) {
     StoreState state;
     const std::string near = std::string(200, filler) + "7";
@@ -142,7 +142,7 @@ TEST_CASE("hostile requests: LIST_KEYS answers at most 4 MiB") {
   CHECK(state.work_of(1, request_of(Opcode::kListKeys)) == 1);  // the request is refused at once
 }
 
-TEST_CASE("hostile requests: what a request will take is known before") {
+TEST_CASE("hostile requests: the work of a request is known before it is done") {
   StoreState state;
   const std::vector<std::string> keys = numbered_keys(1000);
   const std::string large(4 << 20, 'x');

@@ -161,7 +161,7 @@ TEST_CASE("ProxiedStore: refused connections that a proxy never closes are count
 }
 
 TEST_CASE(
-    "ProxiedStore: where nothing may grow a request in pieces that adds nothing is answered") {
+    "ProxiedStore: a request in pieces that adds nothing is answered though nothing may grow") {
   Kept kept;
   REQUIRE(kept.say(1, item(1, kAdd)).empty());
   const std::string get = item(1, encoded(request_of(Opcode::kGet, "/k")));
@@ -171,7 +171,7 @@ TEST_CASE(
   CHECK(kept.hear(1).size() == 2 * kItemHeadBytes + 8 + 9);
 }
 
-TEST_CASE("ProxiedStore: where nothing may grow a number that is there may count") {
+TEST_CASE("ProxiedStore: a number that is there may count though nothing may grow") {
   for (const bool lets_count : {true, false}) {  // false: an older ddprund kept the turn
     CAPTURE(lets_count);
     Kept kept;
@@ -226,7 +226,7 @@ TEST_CASE("ProxiedStore: requests of a node that takes no replies wait, and nobo
   CHECK(told < std::size_t{7} << 20);
 }
 
-TEST_CASE("ProxiedStore: who says more than its window, or has what was never said, is named") {
+TEST_CASE("ProxiedStore: a peer that exceeds its window, or has what was never said, is an error") {
   Kept kept;
   REQUIRE(kept.say(1, item(1, encoded(request_of(Opcode::kSet, "/k", std::string(5 << 20, 'x')))))
               .empty());
@@ -260,7 +260,7 @@ TEST_CASE("ProxiedStore: replies that others caused since don't hide that a node
                     Contains("replies that are not known here"));
 }
 
-TEST_CASE("ProxiedStore: where nothing may grow a large request is not gathered") {
+TEST_CASE("ProxiedStore: a large request is not gathered if nothing may grow") {
   Kept kept;
   const ProxiedStore::Refusals full{"full", ""};
   const std::string set =

@@ -168,7 +168,7 @@ TEST_CASE("RequestParser: a length beyond its limit is refused before its bytes 
   CHECK(feed.give(bytes) == bytes);
 }
 
-TEST_CASE("RequestParser: what a partial request still needs is known") {
+TEST_CASE("RequestParser: the bytes that a partial request still needs are known") {
   Feed feed;
   feed.give(encoded({validate_request()}));
   feed.give("\x01" + length(2));

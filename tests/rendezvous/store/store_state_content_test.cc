@@ -92,7 +92,7 @@ TEST_CASE("StoreState: a loaded one answers as the one that was saved") {
   CHECK(most_waits > 5);
 }
 
-TEST_CASE("StoreState: what is cut off is not loaded") {
+TEST_CASE("StoreState: a content that is cut off is not loaded") {
   StoreState state;
   Request request;
   request.opcode = Opcode::kSet;

@@ -130,7 +130,7 @@ TEST_CASE("StoreState: COMPARE_SET has c10d's four outcomes") {
   CHECK(c.cas(1, "k", "", "again") == vec("again"));  // an empty value equals an expected empty one
 }
 
-TEST_CASE("StoreState: ADD reads as std::stoll does, and closes on what is no number") {
+TEST_CASE("StoreState: ADD reads as std::stoll does, and closes on a text that is no number") {
   Clients c;
   CHECK(c.add(1, "n", 5) == number(5));
   CHECK(c.add(2, "n", -7) == number(-2));
@@ -434,7 +434,8 @@ TEST_CASE("StoreState: a value that only a reply still holds counts against the 
   CHECK(c.state.total_bytes() == 0);
 }
 
-TEST_CASE("StoreState: whatever was stored and waited for, deleting it leaves nothing accounted") {
+TEST_CASE(
+    "StoreState: deleting all keys leaves nothing accounted, whatever was stored and waited for") {
   Clients c;
   c.set(1, "a", "12345");
   c.set(1, "a", "1");

@@ -126,7 +126,7 @@ TEST_CASE("StoreProxy: a client that goes takes its waits along", "[net]") {
   CHECK(stays.get("never") == "now");
 }
 
-TEST_CASE("StoreProxy: what the store refuses closes that client alone", "[net]") {
+TEST_CASE("StoreProxy: a request that the store refuses closes that client alone", "[net]") {
   test::LogLines log;
   ProxiedServer server({.cut_every = 3});
   TcpStore bad(server.endpoint(), thirty_seconds()), good(server.endpoint(), thirty_seconds());

@@ -109,7 +109,7 @@ TEST_CASE("StoreServer: malformed input closes that connection alone and is logg
   }
 }
 
-TEST_CASE("StoreServer: what came before the malformed request is answered", "[net]") {
+TEST_CASE("StoreServer: requests before a malformed one are answered", "[net]") {
   LogLines log;
   ServerThread server;
   RawClient client(server.endpoint());

@@ -140,7 +140,7 @@ TEST_CASE("Codec: every agent message survives the way there and back") {
   }
 }
 
-TEST_CASE("Codec: what steps consist of arrives, an older agent, which doesn't say it, is heard") {
+TEST_CASE("Codec: parts of steps arrive, an older agent, which doesn't say them, is heard") {
   StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
   const auto back = [](const std::string& text) {
     return *variants::get<StepTimes>(decode_agent_message(text).message).training;
@@ -210,7 +210,7 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
   }
 }
 
-TEST_CASE("Codec: who asks is a rank, or the agent itself") {
+TEST_CASE("Codec: the asking rank of a request is a worker, or the agent itself") {
   WorkerRequest request{2, WorkerRequest::Kind::kExcludeNode, kAgentItself, "no room", 1};
   CHECK_NOTHROW(decode_agent_message(encode(AgentEnvelope{1, 0, request})));
   request.global_rank = kAgentItself - 1;
@@ -351,7 +351,7 @@ TEST_CASE("Codec: reports of ranks are bounded, whatever is in them") {
   CHECK(back.ranks[0].frames[0].find('\x01') == std::string::npos);
 }
 
-TEST_CASE("Codec: of the lines that a rank wrote the last ones are sent, within their bounds") {
+TEST_CASE("Codec: the last lines of a rank are sent, within their bounds") {
   Tail tail{1, std::vector<std::string>(100, "short"), std::string(100'000, 'n')};
   const auto back = [&] {
     const std::string text = encode(AgentEnvelope{0, 0, tail});
@@ -375,7 +375,7 @@ TEST_CASE("Codec: of the lines that a rank wrote the last ones are sent, within 
   CHECK_THAT(error_of(text + R"(,"one too many"]})"), Contains("has more than 64 elements"));
 }
 
-TEST_CASE("Codec: what a hostile agent says to all nodes is cut to what an honest one says") {
+TEST_CASE("Codec: words of a hostile agent to all nodes are cut to the size of an honest one's") {
   const auto big = [](char letter) { return std::string(60'000, letter); };
   std::string text =
       R"({"type":"worker_failed","seq":1,"ack":0,"round":1,"failure":{"global_rank":0,"local_rank":0,)"

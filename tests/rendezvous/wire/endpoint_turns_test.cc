@@ -37,7 +37,8 @@ TEST_CASE("EndpointTurns: a turn goes from the first one through the list, and s
   CHECK(turns.failed(kRefused));
 }
 
-TEST_CASE("EndpointTurns: of one endpoint each attempt is a turn, and may take its whole time") {
+TEST_CASE(
+    "EndpointTurns: each attempt at a single endpoint is a turn, and may take its whole time") {
   EndpointTurns turns = turns_of({"a"});
   turns.begin(0);
   for (int turn = 0; turn < 3; ++turn) {
@@ -48,7 +49,7 @@ TEST_CASE("EndpointTurns: of one endpoint each attempt is a turn, and may take i
   CHECK(turns.names() == "a:1");
 }
 
-TEST_CASE("EndpointTurns: of several, attempts are short in the first turn, longer in the next") {
+TEST_CASE("EndpointTurns: attempts at several are short in the first turn, longer in the next") {
   EndpointTurns turns = turns_of({"a", "b"});
   turns.begin(0);
   for (const auto limit : {1000ms, 2000ms, 4000ms, 5000ms, 5000ms}) {
@@ -63,7 +64,7 @@ TEST_CASE("EndpointTurns: of several, attempts are short in the first turn, long
   CHECK(turns.attempt_limit() == 1s);
 }
 
-TEST_CASE("EndpointTurns: what is said of one endpoint") {
+TEST_CASE("EndpointTurns: the failure at a single endpoint is its last one") {
   EndpointTurns turns = turns_of({"a"});
   turns.begin(0);
   CHECK(turns.failures() == "there was no time for an attempt");
@@ -82,7 +83,7 @@ TEST_CASE("EndpointTurns: what is said of one endpoint") {
   CHECK(turns.failures() == "there was no time for an attempt");
 }
 
-TEST_CASE("EndpointTurns: what is said of several: of each the last") {
+TEST_CASE("EndpointTurns: the failure at several endpoints has the last one of each") {
   EndpointTurns turns = turns_of({"a", "b", "::1"});
   CHECK(turns.names() == "a:1, b:1 or [::1]:1");
   turns.begin(1);

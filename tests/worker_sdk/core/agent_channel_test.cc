@@ -172,7 +172,8 @@ TEST_CASE("Session: from_env waits for the place of a spare's worker, and takes 
   }
 }
 
-TEST_CASE("AgentChannel: who asks to go on in place gets it, and the old round's connections end") {
+TEST_CASE(
+    "AgentChannel: a worker that asks to go on in place may, and the old round's connections end") {
   AgentThread agent(4, 2);
   AgentChannel old(agent.path(), 4, 1, soon());
   CHECK_FALSE(agent.offers_recovery(1));

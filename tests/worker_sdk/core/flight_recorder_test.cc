@@ -69,7 +69,7 @@ TEST_CASE("FlightRecorder: 2,000 operations by default, the 2,001st drops the fi
              test::Contains("\"capacity\":2000,"));
 }
 
-TEST_CASE("FlightRecorder: the last ones stay, what is forgotten is left alone") {
+TEST_CASE("FlightRecorder: the last operations stay, a forgotten one changes nothing") {
   FlightRecorder recorder(3, nullptr);
   recorder.add_communicator("host", 2);
   const auto first = recorder.schedule(all_reduce(1));
@@ -80,7 +80,7 @@ TEST_CASE("FlightRecorder: the last ones stay, what is forgotten is left alone")
   for (const auto& entry : recorder.entries()) CHECK(entry.state == OperationState::kScheduled);
 }
 
-TEST_CASE("FlightRecorder: of size 0 it records nothing and writes no slot") {
+TEST_CASE("FlightRecorder: one of size 0 records nothing and writes no slot") {
   std::array<OperationSlot, kOperationSlots> slots{};
   FlightRecorder recorder(0, slots.data());
   recorder.add_communicator("host", 2);

@@ -46,7 +46,7 @@ TEST_CASE("MeshLayout: a user writes axes in any order, and leaves out what has 
   CHECK(MeshLayout::parse("dp1", kAxes).text() == "tp1");
 }
 
-TEST_CASE("MeshLayout: what is wrong with a text is said") {
+TEST_CASE("MeshLayout: an error in a text is said") {
   const auto problem = [](const char* text) {
     return std::string(test::error_of([&] { MeshLayout::parse(text, kAxes); }).what());
   };

@@ -49,7 +49,7 @@ TEST_CASE("run_rank_threads: each thread has its place, a session and a communic
   CHECK(devices == std::set<int>{0, 1, 2});
 }
 
-TEST_CASE("run_rank_threads: what one throws ends the others and comes out as it was") {
+TEST_CASE("run_rank_threads: an exception of one rank ends the others and comes out as it was") {
   std::mutex mutex;
   std::string lost;
   const auto body = [&](Session& session, Communicator& communicator) {

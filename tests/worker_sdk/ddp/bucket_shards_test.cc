@@ -38,7 +38,7 @@ TEST_CASE("BucketShards: each bucket divides into aligned parts, for any number 
   }
 }
 
-TEST_CASE("BucketShards: of one rank the layout is the plain one") {
+TEST_CASE("BucketShards: the layout of one rank is the plain one") {
   const BucketLayout ours = lay_out_for(kParameters, kPlan, 1), plain = lay_out(kParameters, kPlan);
   for (std::size_t i = 0; i < kParameters.size(); ++i) {
     CHECK(ours.slots[i].offset_bytes == plain.slots[i].offset_bytes);

@@ -94,7 +94,9 @@ TEST_CASE("CommHook: a bucket's second step comes with the next bucket's launch,
   for (const auto& call : f.communicator.calls) CHECK(call.work->waited);
 }
 
-TEST_CASE("CommHook: what is complete is unpacked while backward goes on, and never waited for") {
+TEST_CASE(
+    "CommHook: a bucket that is complete is unpacked while backward goes on, and never waited "
+    "for") {
   Fixture f(1);
   f.mark({2, 1});
   CHECK(f.hook->diary == "0a 1a ");

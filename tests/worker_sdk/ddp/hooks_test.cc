@@ -131,7 +131,8 @@ TEST_CASE("fp16 and bf16: gradients are rounded to the nearest even, half the by
   }
 }
 
-TEST_CASE("int8: each block has its own scale, rounding is to even, what is not finite shows") {
+TEST_CASE(
+    "int8: each block has its own scale, rounding is to even, values that are not finite show") {
   std::vector<float> values(600, 0);
   values[0] = 127;
   values[1] = 2.5F;
@@ -154,7 +155,7 @@ TEST_CASE("int8: each block has its own scale, rounding is to even, what is not 
   CHECK(model.average({tiny})[0] == std::vector<float>(600, 0));
 }
 
-TEST_CASE("top-k: the largest travel, what comes first of equals, the rest is kept to the bit") {
+TEST_CASE("top-k: the largest travel, the first of equal ones, and the rest is kept to the bit") {
   Model model("topk:0.3:0", {{5}, {5}});  // it sends three of ten elements
   CHECK(model.average({{1, -3, 2, 2, 0}, {0, 2, 0, 0, 9}}) ==
         Model::Gradients{{0, -3, 2, 0, 0}, {0, 0, 0, 0, 9}});
@@ -187,7 +188,7 @@ TEST_CASE("top-k: the largest travel, what comes first of equals, the rest is ke
   }
 }
 
-TEST_CASE("top-k: what is not finite travels at once and is not kept") {
+TEST_CASE("top-k: a value that is not finite travels at once and is not kept") {
   Model model("topk:0.1:0", {{10}});
   std::vector<float> gradient(10, 1);
   gradient[7] = std::numeric_limits<float>::quiet_NaN();
@@ -196,7 +197,7 @@ TEST_CASE("top-k: what is not finite travels at once and is not kept") {
   CHECK(std::none_of(next.begin(), next.end(), [](float value) { return std::isnan(value); }));
 }
 
-TEST_CASE("top-k: where all is not finite the next iteration begins with nothing kept") {
+TEST_CASE("top-k: the iteration after one without finite values begins with nothing kept") {
   Model model("topk:0.1:0", {{20}});
   CHECK(std::isnan(model.average({std::vector<float>(20, NAN)})[0][0]));
   CHECK(model.average({std::vector<float>(20, 1)})[0][0] == 1);
@@ -276,7 +277,7 @@ TEST_CASE("PowerSGD: a matrix of its rank is exact, vectors travel as they are")
   CHECK(model.reducer.traffic().sent_bytes - before == 3 * 4 * (2 * (40 + 50) + 7));
 }
 
-TEST_CASE("PowerSGD: zeros and what is not finite leave nothing behind") {
+TEST_CASE("PowerSGD: zeros and values that are not finite leave nothing behind") {
   Model model("powersgd:2:0", {{20, 30}});
   const std::vector<float> zeros(600), ones(600, 1);
   CHECK(model.average({zeros})[0] == zeros);

@@ -186,7 +186,7 @@ TEST_CASE("Loader: one that is ahead holds nobody up") {
   CHECK(loader.waited() < std::chrono::milliseconds(50));
 }
 
-TEST_CASE("Loader: what makes no sense is refused") {
+TEST_CASE("Loader: an invalid option or call is refused") {
   const auto refused = [](const LoaderOptions& options) {
     return error_of([&] { Loader<Indices>(in_order(1), options, same); }).code() ==
            ErrorCode::kInvalidArgument;

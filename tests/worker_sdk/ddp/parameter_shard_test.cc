@@ -40,7 +40,7 @@ TEST_CASE("ParameterShard: without staleness a round is added at once, by rank, 
   CHECK(values[0] == 1);  // the sum is (large + minus) + small; in another order it would be 0
 }
 
-TEST_CASE("ParameterShard: who has left holds nobody up, and reads when all have") {
+TEST_CASE("ParameterShard: a worker that has left holds nobody up, and reads when all have") {
   std::vector<float> values(1);
   ParameterShard shard(values, 2, 0);
   const std::vector<float> update{1};

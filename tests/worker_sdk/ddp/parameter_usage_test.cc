@@ -18,7 +18,7 @@ TEST_CASE("ParameterUsage: with every parameter used a gradient is complete when
   CHECK_THAT(usage.advice(), Contains("find_unused_parameters"));
 }
 
-TEST_CASE("ParameterUsage: what is expected unused holds for one iteration") {
+TEST_CASE("ParameterUsage: parameters that are expected unused are so for one iteration") {
   ParameterUsage usage(UsageMode::kFindUnused, {"a", "b", "c"});
   usage.expect_unused({0, 2});
   CHECK(usage.unused() == Parameters{0, 2});
@@ -68,7 +68,7 @@ TEST_CASE("ParameterUsage: a static graph that changes is an error that names th
     usage.on_gradient(0);
     CHECK_THROWS_WITH(usage.on_gradient(0), Contains("a got 2 gradients in this iteration and 1"));
   }
-  SECTION("what is missing is told by the reducer, with this advice") {
+  SECTION("the advice about a missing gradient is that the graph has changed") {
     CHECK_THAT(usage.advice(), Contains("the graph has changed"));
   }
 }

@@ -40,7 +40,7 @@ TEST_CASE("distribution_of: median, mean and p95") {
   CHECK(distribution_of({1, 2}).p95 == 2);
 }
 
-TEST_CASE("StepRecorder: what each part of a step took, the first step isn't counted") {
+TEST_CASE("StepRecorder: the parts of a step are timed, the first step isn't counted") {
   StepRecorder recorder;
   const Clock::time_point begin{100s};
   add_step(recorder, begin, 500ms);

@@ -178,7 +178,7 @@ TEST_CASE("pipeline_schedule: with sends that end only at their receive 1f1b wou
   CHECK(left_over(schedules_of(PipelineKind::kGpipe, 2, 2), 0) == 0);
 }
 
-TEST_CASE("pipeline_schedule: what is live at once is what max_live_activations says") {
+TEST_CASE("pipeline_schedule: max_live_activations() is the most that is live at once") {
   for_all([](PipelineKind kind, int num_stages, int num_micro_batches) {
     for (int stage = 0; stage < num_stages; ++stage) {
       int live = 0, most = 0;
@@ -234,7 +234,7 @@ TEST_CASE("forward_schedule: forwards only, and they end") {
   }
 }
 
-TEST_CASE("pipeline_schedule: what can't be is refused") {
+TEST_CASE("pipeline_schedule: an impossible schedule is refused") {
   std::string what;
   const auto code_for = [&](int stage, int num_stages, int num_micro_batches) {
     return code_of(

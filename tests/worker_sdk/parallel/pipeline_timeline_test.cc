@@ -49,7 +49,7 @@ TEST_CASE("draw_pipeline: two stages and three micro-batches") {
         "stage 1  ·  F0 F1 F2 B0 B1 B2\n");
 }
 
-TEST_CASE("pipeline_timeline: what can't be is refused") {
+TEST_CASE("pipeline_timeline: an impossible pipeline is refused") {
   using test::code_of;
   CHECK(code_of([] { pipeline_timeline(PipelineKind::kGpipe, 0, 1); }) ==
         ErrorCode::kInvalidArgument);

@@ -42,18 +42,18 @@ class CheckpointTest(ranks.RanksTest):
         directory = directory or self.scratch()
         return self.run_ranks(world, [WORKER, mode, directory])
 
-    def test_what_was_saved_is_loaded_on_every_rank(self):
+    def test_a_saved_state_is_loaded_on_every_rank(self):
         for world in (1, 2, 4):
             with self.subTest(world=world):
                 self.run_mode("roundtrip", world)
 
-    def test_what_does_not_belong_is_refused_on_every_rank_and_nothing_changed(self):
+    def test_a_state_that_does_not_belong_is_refused_on_every_rank_and_nothing_changed(self):
         self.run_mode("refused", 2)
 
     def test_an_error_of_the_writers_thread_is_said_at_the_next_call(self):
         self.run_mode("error", 2)
 
-    def test_what_could_not_be_loaded_again_is_refused_before_it_is_written(self):
+    def test_a_state_that_could_not_be_loaded_again_is_refused_before_it_is_written(self):
         self.run_mode("unsavable", 2)
 
     def test_every_rank_writes_a_shard_and_any_number_of_ranks_reads_them(self):

@@ -33,7 +33,7 @@ class Ddp(ranks.RanksTest):
             with self.subTest(world=world):
                 self.run_mode("unused", world)
 
-    def test_what_would_not_be_averaged_is_refused(self):
+    def test_a_parameter_that_would_not_be_averaged_is_refused(self):
         for world in (1, 2):
             with self.subTest(world=world):
                 self.run_mode("misuse", world)

@@ -137,7 +137,7 @@ class Hooks(unittest.TestCase):
                 for ours, theirs in zip(world.errors[hook], world.expected_errors[hook]):
                     self.assertLessEqual(distance([x for e in ours.values() for x in e], theirs), 1e-5)
 
-    def test_what_is_not_sent_is_kept(self):
+    def test_a_part_that_is_not_sent_is_kept(self):
         for (size, world), hook in itertools.product(self.worlds.items(), (TOP_K, *POWER_SGD)):
             with self.subTest(world=size, hook=hook):
                 self.assertGreater(len(world.errors[hook][0]), 2)

@@ -59,7 +59,7 @@ class Modes(ranks.RanksTest):
     def test_four_ranks_equal_pytorch(self):
         self.compare(4)
 
-    def test_what_must_be_refused_is_refused_by_name(self):
+    def test_a_wrong_call_is_refused_by_name(self):
         self.run_ranks(2, [WORKER, "errors"])
 
 

@@ -47,7 +47,7 @@ class Zero(ranks.RanksTest):
     def test_a_rank_has_its_part_of_state_and_gradients_and_no_more(self):
         self.run_mode("memory", (4,))
 
-    def test_what_does_not_go_together_is_refused(self):
+    def test_options_that_do_not_go_together_are_refused(self):
         self.run_mode("refusals", (2,))
 
     def test_another_stage_is_refused_by_name_on_every_rank(self):

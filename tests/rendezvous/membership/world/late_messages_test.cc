@@ -47,7 +47,8 @@ struct Session {
 };
 
 TEST_CASE(
-    "WireNumbers: what is put in has a place of its own, and confirms nothing of the agent's") {
+    "WireNumbers: a message that is put in has a place of its own, and confirms nothing of the "
+    "agent's") {
   Session session;
   session.say();
   session.late();

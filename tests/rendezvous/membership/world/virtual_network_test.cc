@@ -55,7 +55,8 @@ TEST_CASE_METHOD(Net, "VirtualNetwork: frames arrive after the latency, in order
   CHECK(run() == " c@0 a@1 b@1");
 }
 
-TEST_CASE_METHOD(Net, "VirtualNetwork: what is sent into a cut way arrives after it is healed") {
+TEST_CASE_METHOD(
+    Net, "VirtualNetwork: a message that is sent into a cut way arrives after it is healed") {
   network.cut(0, true, false);
   up("a");
   down("b");

@@ -127,13 +127,13 @@ TEST_CASE("VirtualWorld: the same seed is the same run, event by event", "[rando
 
 TEST_CASE("VirtualWorld: a spent budget ends the job, and all are told the same", "[random]") {
   EmulationOptions options = storm(3);
-  SECTION("of restarts") {
+  SECTION("the budget of restarts") {
     options.max_restarts = 1;
     const EmulationResult result = run(options);
     must_hold(options, result);
     CHECK_THAT(result.end.value_or(""), Contains("code 1: "));
   }
-  SECTION("of node losses") {
+  SECTION("the budget of node losses") {
     options.max_node_losses = 1;
     const EmulationResult result = run(options);
     must_hold(options, result);

@@ -136,7 +136,8 @@ TEST_CASE("checkpoint directory: none that is whole is an error, and nothing is 
   CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2)});
 }
 
-TEST_CASE("checkpoint directory: what a killed writer left goes, other files stay", "[proc]") {
+TEST_CASE("checkpoint directory: a file that a killed writer left goes, other files stay",
+          "[proc]") {
   const test::TempDirectory temp;
   const std::vector<std::string> others{"notes.txt", "step-12.safetensors",
                                         "step-x.safetensors.tmp-1"};
@@ -188,7 +189,8 @@ TEST_CASE("checkpoint directory: a directory or a link to nothing is like a torn
   CHECK(names_in(temp.path()).at(1) == name_of(2));
 }
 
-TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[proc]") {
+TEST_CASE("checkpoint directory: a directory that can't be made is the user's to correct",
+          "[proc]") {
   const test::TempDirectory temp;
   fs::create_directory_symlink("/gone", temp.path("link"));
   for (const std::string& path : {temp.path("link"), temp.path("link/below")}) {
@@ -207,8 +209,7 @@ TEST_CASE("checkpoint directory: one that can't be is the user's to correct", "[
   }
 }
 
-TEST_CASE("checkpoint directory: what can't be written leaves the earlier ones and no rest",
-          "[proc]") {
+TEST_CASE("checkpoint directory: a failed write leaves the earlier ones, and no rest", "[proc]") {
   const test::TempDirectory temp;
   CheckpointDirectory directory(temp.path());
   write(directory, 1);

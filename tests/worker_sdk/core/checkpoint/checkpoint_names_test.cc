@@ -5,7 +5,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("checkpoint names: what was written is read, and nothing else") {
+TEST_CASE("checkpoint names: a written name is read, and nothing else") {
   CHECK(checkpoint_name(120) == "step-000000000120.safetensors");
   for (const std::uint64_t step : {std::uint64_t{0}, std::uint64_t{120}, ~std::uint64_t{0}}) {
     CHECK(parse_checkpoint_name(checkpoint_name(step)) == step);
@@ -31,7 +31,7 @@ TEST_CASE("checkpoint names: what was written is read, and nothing else") {
   }
 }
 
-TEST_CASE("checkpoint names: which are temporary") {
+TEST_CASE("checkpoint names: temporary names are told from others") {
   CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0123456789ab"));
   CHECK(is_temporary_name("step-000000000007.safetensors.tmp-0-4711"));  // of older versions
   CHECK(is_temporary_name("step-000000000120.3f9a1c22.rank-2-of-4.safetensors.tmp-0-4711"));

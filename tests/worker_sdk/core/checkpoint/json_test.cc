@@ -24,7 +24,7 @@ TEST_CASE("json: objects, arrays, texts and numbers in their order") {
   CHECK(value->items[2].text == "x");
 }
 
-TEST_CASE("json: what is no natural number is something else, and not an error") {
+TEST_CASE("json: a value that is no natural number is something else, and not an error") {
   for (const char* text :
        {"true", "false", "null", "-1", "1.5", "1e3", "-0", "18446744073709551616"}) {
     INFO(text);
@@ -46,7 +46,7 @@ TEST_CASE("json: escapes") {
   }
 }
 
-TEST_CASE("json: what is none") {
+TEST_CASE("json: an invalid text is refused") {
   const std::string deep(17, '['), deep_end(17, ']');
   CHECK(parse_json(deep.substr(1) + deep_end.substr(1)));
   for (const std::string& text : {std::string(),

@@ -40,7 +40,7 @@ std::string reason(const std::string& file) {
 
 }  // namespace
 
-TEST_CASE("safetensors: what was written is read") {
+TEST_CASE("safetensors: a written file is read") {
   const std::string file = whole_file();
   const Safetensors state = decode_safetensors(file);
   CHECK(state.has_checksum);
@@ -64,7 +64,7 @@ TEST_CASE("safetensors: the elements begin at a multiple of 8 bytes, as safetens
   CHECK((whole_file().size() - kFloats.size() - kLongs.size()) % 8 == 0);
 }
 
-TEST_CASE("safetensors: what could not be read again is told before it is written") {
+TEST_CASE("safetensors: a state that could not be read again is told before it is written") {
   const std::string bad = "\xff";
   CHECK(encoding_problem({{"note", "ä"}}, {"a", "b", "ä"}) == "");
   CHECK(encoding_problem({}, {"a", "b", "a"}) == "two tensors are named a");
@@ -117,7 +117,7 @@ TEST_CASE("safetensors: a byte changed anywhere never reads as something else") 
   }
 }
 
-TEST_CASE("safetensors: what is no such file is told") {
+TEST_CASE("safetensors: a text that is no such file is told") {
   CHECK(contains(reason(std::string(100, '\xff')), "no safetensors file"));
   CHECK(contains(reason(file_with("[]")), "no JSON object"));
   CHECK(contains(reason(file_with("{")), "no JSON object"));

@@ -83,7 +83,8 @@ TEST_CASE("shards: older steps go with theirs, and so do those of another save",
   CHECK(num_files(temp.path()) == 5);
 }
 
-TEST_CASE("shards: what a killed writer left goes at the next start, what counts stays", "[proc]") {
+TEST_CASE("shards: files that a killed writer left go at the next start, a complete save stays",
+          "[proc]") {
   const test::TempDirectory temp;
   {
     CheckpointDirectory directory(temp.path());

@@ -278,7 +278,9 @@ TEST_CASE("host collectives: float32 that travels as half precision between node
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("host collectives: what can't travel narrower is refused, and so are ranks that differ") {
+TEST_CASE(
+    "host collectives: a call that can't travel narrower is refused, and so are ranks that "
+    "differ") {
   const auto errors = run_world({.node_rank_of = {0, 0, 1}}, [](Communicator& world) {
     expect(!world.narrows(), "a node has two ranks");
     float value = 1;

@@ -50,7 +50,7 @@ TEST_CASE("host communicator: an expired deadline names the rank that is missing
   CHECK(errors[1] == "");
 }
 
-TEST_CASE("host communicator: of two threads that call it at once one is refused") {
+TEST_CASE("host communicator: one of two threads that call it at once is refused") {
   std::barrier one_is_refused(2);
   const auto errors = run_world(one_node(2), [&](Communicator& ranks) {
     std::vector<float> values(10, 1.0f), others(10, 1.0f);
@@ -221,7 +221,7 @@ TEST_CASE("host communicator: a receive that doesn't match its send is an error"
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("host communicator: what can't be is refused before anything is sent") {
+TEST_CASE("host communicator: an impossible call is refused before anything is sent") {
   const auto errors = run_world(one_node(2), [](Communicator& ranks) {
     std::vector<float> values(10);
     const auto refused = [&](const std::function<void()>& call) {

@@ -59,7 +59,8 @@ TEST_CASE("host messages: a receive gets the message of its tag, whatever came b
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("host messages: of one tag they come in order, also to receives that nobody waits for") {
+TEST_CASE(
+    "host messages: messages of one tag come in order, also to receives that nobody waits for") {
   const auto layout = GENERATE(std::vector<int>{0, 0}, std::vector<int>{0, 1});
   const auto errors = run_world({.node_rank_of = layout}, [](Communicator& ranks) {
     // Each sends much before it waits: the receives must go on in the background.

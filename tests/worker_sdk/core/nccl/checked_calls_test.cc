@@ -10,7 +10,9 @@
 namespace ddprun::test {
 namespace {
 
-TEST_CASE("CheckedCommunicator: what the ranks call alike is NCCL's, on the caller's stream") {
+TEST_CASE(
+    "CheckedCommunicator: calls that the ranks make alike have NCCL's results, on the caller's "
+    "stream") {
   Rig rig;
   SKIP_WITHOUT_RANKS(rig, 2);
   rig.run(2, [&](NcclOptions options) {

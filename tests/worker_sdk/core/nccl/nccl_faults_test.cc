@@ -175,7 +175,7 @@ TEST_CASE("NcclCommunicator: a peer that is lost while the ranks meet ends the s
   while (nccl::is_any_comm_left_behind()) std::this_thread::yield();
 }
 
-TEST_CASE("NcclCommunicator: what each call says when NCCL refuses it") {
+TEST_CASE("NcclCommunicator: each call says how NCCL refused it") {
   const struct {
     const char* function;
     Result result;
@@ -453,7 +453,9 @@ TEST_CASE("NcclCommunicator: an operation becomes part of the CUDA graph that is
   });
 }
 
-TEST_CASE("NcclCommunicator: what would break a CUDA graph is refused, and it stays good") {
+TEST_CASE(
+    "NcclCommunicator: a call that would break a CUDA graph is refused, and the communicator stays "
+    "good") {
   Rig rig;
   rig.run(1, [&](NcclOptions options) {
     void* const stream = options.current_stream(0);

@@ -86,7 +86,7 @@ TEST_CASE("check_code: one line names the GPU and what the code was built for") 
       "for this GPU");
 }
 
-TEST_CASE("DeviceLaunchLock: one thread at a time on a device, of which others know nothing") {
+TEST_CASE("DeviceLaunchLock: a device has one thread at a time, other devices don't wait") {
   std::atomic<int> num_inside{0}, num_overlaps{0};
   std::vector<std::thread> threads;
   const nccl::DeviceLaunchLock other_device(1);
@@ -243,7 +243,7 @@ TEST_CASE("PeerBoard: the first rank to give up is the one that is named") {
   CHECK(notice->reason == "no disk\nat all");
 }
 
-TEST_CASE("PeerBoard: who has not said that it waits") {
+TEST_CASE("PeerBoard: not_waiting() has the ranks that have not said that they wait") {
   SharedStore store;
   nccl::PeerBoard board(store, "p/", 1, 4);
   CHECK(board.not_waiting(7) == std::vector<int>({0, 1, 2, 3}));
@@ -290,7 +290,7 @@ TEST_CASE("CommGate: take closes the gate, and has the handle once nobody is ins
   CHECK(nccl::CommGate::Pass(gate).comm() == nullptr);
 }
 
-TEST_CASE("CommGate: take gives up at its deadline, and who waits is turned back") {
+TEST_CASE("CommGate: take gives up at its deadline, and a caller that waits is turned back") {
   int memory = 0;
   nccl::CommGate gate(reinterpret_cast<nccl::Comm>(&memory));
   const nccl::CommGate::Pass pass(gate);

@@ -69,7 +69,7 @@ TEST_CASE("NcclCommunicator: the exchange of ids has one deadline") {
   CHECK(store.kept_one_deadline());
 }
 
-TEST_CASE("returns_before: where there is no thread for it, the call has not returned") {
+TEST_CASE("returns_before: a call for which there is no thread has not returned") {
   const NoMoreThreads none;
   CHECK_FALSE(returns_before(Deadline::after(milliseconds(10'000)), [] {}));
 }

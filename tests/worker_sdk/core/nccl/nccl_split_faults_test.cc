@@ -83,7 +83,7 @@ TEST_CASE("NcclCommunicator split: a rank that does not come is named in time, t
   forget_what_is_left(rig);
 }
 
-TEST_CASE("NcclCommunicator split: one that stays inside NCCL ends the process") {
+TEST_CASE("NcclCommunicator split: a call that stays inside NCCL ends the process") {
   const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
     options.abort_timeout = options.destroy_timeout = milliseconds(200);
     const auto world = rig.join(options);
@@ -94,7 +94,7 @@ TEST_CASE("NcclCommunicator split: one that stays inside NCCL ends the process")
   CHECK(took < milliseconds(10'000));
 }
 
-TEST_CASE("NcclCommunicator split: what NCCL refuses on one rank is heard by the others at once") {
+TEST_CASE("NcclCommunicator split: NCCL's refusal on one rank is heard by the others at once") {
   Rig rig;
   const auto begin = Clock::now();
   rig.run_with(3, stays_alive, [&](NcclCommunicator& world, Stream) {
@@ -150,7 +150,7 @@ TEST_CASE("NcclCommunicator split: a lost store is the error") {
   });
 }
 
-TEST_CASE("NcclCommunicator split: where CUDA fails for the group, the parent goes on") {
+TEST_CASE("NcclCommunicator split: the parent goes on if CUDA fails for the group") {
   Rig rig;
   rig.run(1, [&](const NcclOptions& options) {
     const auto world = rig.join(options);

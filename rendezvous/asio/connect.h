@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// A TCP connection by Asio that no child process inherits.
+#pragma once
+
+#include <fcntl.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace ddprun {
+
+// As asio::async_connect(): to the first of `targets` that takes the connection; there is at least
+// one. done(error), of the last one. asio::async_connect() opens sockets that children inherit: the
+// peer would not hear of this process' end as long as one of them lives.
+template <typename Done>
+void connect_to_first(boost::asio::ip::tcp::socket& socket,
+                      std::vector<boost::asio::ip::tcp::endpoint> targets, Done done,
+                      std::size_t at = 0) {
+  const auto target = targets[at];
+  boost::system::error_code ignored;
+  socket.close(ignored);
+  socket.open(target.protocol(), ignored);  // else async_connect() says why not
+  if (socket.is_open()) ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+  socket.async_connect(target, [&socket, targets = std::move(targets), done = std::move(done),
+                                at](const boost::system::error_code& error) mutable {
+    const bool is_last = at + 1 == targets.size();
+    if (!error || is_last || error == boost::asio::error::operation_aborted) return done(error);
+    connect_to_first(socket, std::move(targets), std::move(done), at + 1);
+  });
+}
+
+}  // namespace ddprun
