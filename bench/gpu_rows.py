@@ -84,14 +84,15 @@ def main(path):
     with open(path, encoding="utf-8") as f:
         results = json.load(f)
     cards, versions = results["cards"], (figures(results, "look.torch") or [{}])[0]
-    measured = f"{results['date']}. {len(cards)} × {cards[0]}, driver {results['driver']}, {results['cores']} cores"
+    machine = f"{len(cards)} × {cards[0]}, driver {results['driver']}, {results['cores']} cores"
     if versions:
-        measured += f", PyTorch {versions['torch']}, NCCL {versions['nccl']}"
+        machine += f", PyTorch {versions['torch']}, NCCL {versions['nccl']}"
     with open(run.DOCUMENT, encoding="utf-8") as f:
         document = f.read()
+    document, mark = run.mark_of(document, machine)
     for row, samples in rows(results):
         if OURS in samples:
-            document = run.replace(document, row.name, run.section(row, samples, measured))
+            document = run.replace(document, row.name, run.section(row, samples, f"{results['date']}, {mark}"))
     with open(run.DOCUMENT, "w", encoding="utf-8") as f:
         f.write(document)
 

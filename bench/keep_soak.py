@@ -34,7 +34,8 @@ def main():
     rows = [line.rstrip() for line in sys.stdin if line.startswith("| ")]
     with open(run.DOCUMENT, encoding="utf-8") as f:
         document = f.read()
-    document = run.replace(document, "soak", merged(document, rows, f"{date}, {measure.machine()}"))
+    document, mark = run.mark_of(document, measure.machine())
+    document = run.replace(document, "soak", merged(document, rows, f"{date}, {mark}"))
     with open(run.DOCUMENT, "w", encoding="utf-8") as f:
         f.write(document)
 

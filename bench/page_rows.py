@@ -112,5 +112,4 @@ def rows():
     return [Row("status-page", f"the status page, {NODES} nodes × {WORKERS} ranks, headless Chromium on loopback", {OURS: status_page},
                 [Goal("first paint (ms)", 200), Goal("ranks are shown (ms)", 200), Goal("main thread per update (ms)", 50)], repeats=3,
                 note="Times are from the navigation, beside a `fleet_load` on the same cores. An "
-                     "update has new figures for every rank and node, 8 GPUs a node, to the last "
-                     "pixel painted")]
+                     "update has new figures for every rank and node, 8 GPUs a node")]

@@ -25,7 +25,8 @@ import rows as definitions  # noqa: E402
 from row import OURS  # noqa: E402
 
 DOCUMENT = os.path.join(measure.ROOT, "docs/benchmarks.md")
-BEGIN, END = "<!-- bench/run.py: begin {} -->", "<!-- bench/run.py: end {} -->"
+BEGIN, END = "<!--begin:{}-->", "<!--end:{}-->"
+MACHINES = "| mark | machine |\n|---|---|\n"  # the page's table
 
 
 def run_row(row, repeats):
@@ -83,7 +84,7 @@ def table(row, samples):
     middle = medians(samples)
     metrics = list(dict.fromkeys(m for s in row.sides if s in middle for m in middle[s]))
     sides = list(row.sides)
-    lines = ["| | " + " | ".join(sides) + " | wanted | |", "|---" * (len(sides) + 3) + "|"]
+    lines = ["| | " + " | ".join(sides) + " | wanted |", "|---" * (len(sides) + 2) + "|"]
     for metric in metrics:
         ours = middle.get(OURS, {}).get(metric)
         cells = []
@@ -97,10 +98,19 @@ def table(row, samples):
             else:
                 cells.append(f"{number(value)} ({number(value / ours)} ×)")
         goals = [g for g in row.goals if g.metric == metric]
-        lines.append(f"| {metric} | " + " | ".join(cells) + " | "
-                     + ", ".join(g.text() for g in goals) + " | "
-                     + ", ".join(verdict(g, middle) for g in goals) + " |")
+        wanted = "; ".join(f"{g.text()}: {verdict(g, middle)}" for g in goals)
+        lines.append(f"| {metric} | " + " | ".join(cells) + (f" | {wanted} |" if wanted else " |"))
     return "\n".join(lines)
+
+
+def mark_of(document, machine):
+    """`document`, and the mark by which it names `machine`. A new one gets a row in the page's table."""
+    marks = dict(re.findall(r"^\| (M\d+) \| (.*) \|$", document, re.M))
+    for mark, text in marks.items():
+        if text == machine:
+            return document, mark
+    mark = f"M{len(marks) + 1}"
+    return document.replace(MACHINES, f"{MACHINES}| {mark} | {machine} |\n"), mark
 
 
 def section(row, samples, measured):
@@ -141,18 +151,21 @@ def main():
             continue
         repeats = min(row.repeats, 2) if args.quick else row.repeats
         every[row.name] = samples = run_row(row, repeats)
-        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        text = section(row, samples, f"{repeats} repetitions, {date}. {measure.machine()}")
-        if is_skipped(samples):
-            text = f"### {row.name}: {row.what}\n\n{samples[OURS]}.\n"
-        print(text, flush=True)
+        date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+
+        def text(machine):
+            if is_skipped(samples):
+                return f"### {row.name}: {row.what}\n\n{samples[OURS]}.\n"
+            return section(row, samples, f"{repeats} ×, {date}, {machine}")
+        print(text(measure.machine()), flush=True)
         if not args.quick:
             with open(DOCUMENT, encoding="utf-8") as f:
                 document = f.read()
             if is_skipped(samples) and BEGIN.format(row.name) in document:
                 continue  # another machine's figures stay
+            document, mark = mark_of(document, measure.machine())
             with open(DOCUMENT, "w", encoding="utf-8") as f:
-                f.write(replace(document, row.name, text))
+                f.write(replace(document, row.name, text(mark)))
     if args.json:
         with open(args.json, "w") as f:
             json.dump(every, f, indent=1)

@@ -70,9 +70,8 @@ def _zero_row():
         return once
     return Row("zero", "AdamW over 10.5 M parameters on 4 ranks, ZeRO-1 beside plain DDP and ZeRO-2",
                {OURS: side(1), PLAIN: side(0), STAGE_2: side(2)}, [Goal(STATE, 0.3, PLAIN)], repeats=3,
-               note="`DdpOptions::zero`. Added memory is the growth of the process' private "
-                    "memory from before the optimiser to after three steps, activations included."
-                    " Four ranks share the machine's cores. Medians of 12 steps after 3")
+               note="`DdpOptions::zero`. Added memory: from before the optimiser to after three steps, "
+                    "activations included. Medians of 12 steps after 3")
 
 
 GLOO = "Python DDP, gloo"
@@ -203,8 +202,7 @@ def _shaped_rows():
     what = "a step of that MLP on 4 hosts (namespaces), 1 Gb/s each"
     plain = Row("shaped", what, _shaped("none"), [Goal(STEP_MS, 1.0, GLOO), Goal(STEP_MS, LINE_MS / 0.9)], repeats=3,
                 note=f"A ring sends 1.5 × the gradients: {LINE_MS:.0f} ms on a full cable, {LINE_MS / 0.9:.0f} ms at 0.9 "
-                     "of its rate. Four ranks share two cores. Nothing hides some 50 ms before the first gradient and "
-                     "after the last one. Medians of 15 steps after 5")
+                     "of its rate. Four ranks share two cores. Medians of 15 steps after 5")
     bf16 = Row("shaped-bf16", what + ", gradients sent as bfloat16",
                {OURS: _shaped("bf16")[OURS], GLOO: _shaped("none")[GLOO]}, [Goal(STEP_MS, 0.6, GLOO)], repeats=3,
                note="`--compress=bf16`'s hook; the peer sends float32, its default; half the "

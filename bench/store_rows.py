@@ -148,8 +148,7 @@ def hostile_row():
                {OURS: side(ours), PYTORCH: side(pytorchs)},
                [Goal(f"p99 ms, {flood}", 5) for flood in FLOODS], repeats=1,
                note=f"A GET each millisecond for {FLOOD_SECONDS} s, timed from when it is due. The floods are in "
-                    "bench/store/store_hostile.cc: keys that collide in std::hash; requests of 131,072 keys each; "
-                    "values of 32 MiB (`get-large`: also 131,072 values of 64 KiB). inf: the server ended")
+                    "bench/store/store_hostile.cc. inf: the server ended")
 
 
 def rows():

@@ -195,9 +195,8 @@ def rows():
         Row("proxy", "a request to the round's store through the node's proxy",
             {OURS: proxied, DIRECT: direct},
             [Goal("added µs, 1 connection", 60), Goal(per, 1.43, DIRECT)], repeats=15,
-            note="One worker, ADD, closed loop; ddprund and ddprun on one machine. With one "
-                 "connection each request wakes two processes more. Waking an idle core of a "
-                 "virtual machine decides: 102 µs on one machine, 43 to 50 on two others"),
+            note="One worker, ADD, closed loop, one machine. Each request wakes two processes more: "
+                 "waking an idle core of a virtual machine takes 43 to 102 µs"),
         Row("journal", "that, with a journal (`--durability=process`)",
             {OURS: journalled, MEMORY: in_memory}, [Goal(per, 1.43, MEMORY)], repeats=15,
             note="Each request is kept before it is answered. The journal's thread needs a third "
@@ -209,11 +208,9 @@ def rows():
              APART: lambda: storm("proxy_storm", "2000", "8", "1"),
              DIRECT: lambda: storm("store_storm", "16000")},
             [Goal("seconds", 0.5, DIRECT)], repeats=15,
-            note="One ddprund; one client process on the same two cores plays all ranks and takes"
-                 " half of the seconds or more. The agents' code is the shipped one; the loopback"
-                 " between workers and proxy is left out. Requests of a node at the same time "
-                 "share a message. The column ddprun has 3 a message, as 8 processes reach in a "
-                 "closed loop. The next two columns are the best and the worst case"),
+            note="One client process on the same two cores plays all ranks and takes half of the "
+                 "seconds or more. A node's requests share messages: ddprun has 3 a message, as 8 "
+                 "processes in a closed loop; then the best and the worst case"),
         Row("daemon-restart", "ddprund is killed and started again → both agents are back",
             {OURS: restart_ms}, [Goal("ms", 1000)],
             note="kill -9; torchrun's job would be lost. The same workers run on"),

@@ -36,6 +36,4 @@ def rows():
     return [Row("train", "`train` on the digits, 5 epochs, 2 ranks",
                 {OURS: _ours, PEER: _theirs},
                 [Goal("wall s", 0.7, PEER), Goal("median step ms", 0.9, PEER)], repeats=3,
-                note="The same net, optimiser, batch and data. Wall time is the whole command's. "
-                     "Our step has everything from one averaging's end to the next, the peer's "
-                     "from `zero_grad` to the optimiser's end")]
+                note="The same net, optimiser, batch and data. Wall time is the whole command's")]

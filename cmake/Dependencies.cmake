@@ -35,7 +35,7 @@ if(DDPRUN_BUILD_TESTS)
   include(Catch)
 endif()
 
-# NCCL and CUDA are reached by dlopen; only their headers are used (docs/architecture.md).
+# NCCL and CUDA are reached by dlopen; only their headers are used (docs/internals/architecture.md).
 set(DDPRUN_NCCL_INCLUDE_DIR "")
 set(DDPRUN_CUDA_INCLUDE_DIR "")
 if(NOT DDPRUN_WITH_CUDA STREQUAL "OFF")

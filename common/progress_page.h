@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of memory that a worker and its agent share: how far the worker is, and whether it shall
-// stop. Layout and meaning: docs/agent-socket.md. Every field is one 64-bit little-endian word at a
-// fixed offset, so that a program in any language can map it.
+// stop. Layout and meaning: docs/internals/agent-socket.md. Every field is one 64-bit little-endian
+// word at a fixed offset, so that a program in any language can map it.
 #pragma once
 
 #include <array>

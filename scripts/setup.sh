@@ -20,7 +20,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 level=minimal dry_run=no torch=yes
 
-# docs/architecture.md, "Dependencies", says what each is for.
+# docs/internals/architecture.md, "Dependencies", says what each is for.
 packages=(g++ cmake ninja-build libspdlog-dev libcli11-dev libsqlite3-dev libssl-dev libtomlplusplus-dev zlib1g-dev libdw-dev libncurses-dev python3
           python3-venv ca-certificates)
 packages_full=(catch2 ccache etcd-server iproute2 procps clang lld libclang-rt-dev

@@ -90,9 +90,10 @@ struct HangMonitorOptions {
 
 // All are called from the io context.
 struct HangMonitorEvents {
-  // Given by the owner: the progress page of a local rank, by which it is judged. nullopt: nobody
-  // writes it. read_progress is for those who look at the job, and may be what an observer
-  // saw. The processes are by local rank, 0 where none runs.
+  // Given by the owner. The progress page of a local rank is that by which it is judged; nullopt:
+  // nobody writes it.
+  // read_progress is for those who look at the job, and may be what an observer saw.
+  // The processes are by local rank, 0 where none runs.
   std::function<std::optional<ProgressWords>(int local_rank)> read_page, read_progress;
   std::function<std::vector<CommunicatorState>(int local_rank)> read_communicators;
   std::function<std::vector<pid_t>()> pids;

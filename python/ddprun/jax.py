@@ -17,7 +17,7 @@ from typing import Any
 
 from jax._src.clusters.cluster import ClusterEnv as _JaxClusterEnv
 
-# PyTorch's store protocol, as far as it is needed here: docs/store.md.
+# PyTorch's store protocol, as far as it is needed here: docs/internals/store.md.
 _VALIDATE, _SET, _GET, _WAIT = 0, 1, 3, 6
 _MAGIC = 0x3C85F7CE
 

@@ -10,7 +10,8 @@
 
 namespace ddprun::store {
 
-// First byte of a request of PyTorch's c10d TCPStore protocol (docs/store.md has the grammar).
+// First byte of a request of PyTorch's c10d TCPStore protocol (docs/internals/store.md has the
+// grammar).
 enum class Opcode : std::uint8_t {
   kValidate = 0,
   kSet = 1,

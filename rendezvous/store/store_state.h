@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One c10d key space: keys, queues, and who waits for what.
-// Pure: no I/O, clock, log or thread. Semantics: docs/store.md.
+// Pure: no I/O, clock, log or thread. Semantics: docs/internals/store.md.
 #pragma once
 
 #include <cstddef>

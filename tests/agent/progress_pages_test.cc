@@ -38,7 +38,7 @@ class Mapped {
 
 }  // namespace
 
-TEST_CASE("progress pages: a worker's words by the offsets of docs/agent-socket.md") {
+TEST_CASE("progress pages: a worker's words by the offsets of docs/internals/agent-socket.md") {
   ProgressPages pages;
   pages.begin_round(3, 2);
   CHECK(pages.round() == 3);
@@ -159,7 +159,8 @@ TEST_CASE("progress pages: no worker can resize its page") {
   CHECK(::fcntl(pages.memory(0), F_ADD_SEALS, F_SEAL_WRITE) == -1);
 }
 
-TEST_CASE("progress pages: a worker's communicators by the offsets of docs/agent-socket.md") {
+TEST_CASE(
+    "progress pages: a worker's communicators by the offsets of docs/internals/agent-socket.md") {
   ProgressPages pages;
   pages.begin_round(1, 1);
   CHECK(pages.communicators(0).empty());

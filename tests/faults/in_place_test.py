@@ -18,7 +18,7 @@ KILLS = int(os.environ.get("DDPRUN_FAULT_KILLS", "12"))
 WORKER = os.path.join(harness.BIN, "in_place_worker")
 PRIME, BATCH = 1_000_003, 4  # the constants of the worker
 SAMPLES = 3_000
-PEER_LOST = 144  # docs/agent-socket.md: the word's offset
+PEER_LOST = 144  # docs/internals/agent-socket.md: the word's offset
 
 
 def result_of(history, num_samples):

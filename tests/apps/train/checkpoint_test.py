@@ -18,7 +18,7 @@ import harness
 from checkpoints import FEW, LAST_STEP, LONGER_STEPS, SHORT_RUN, TRAIN, path_of, steps_in
 
 DISK_FULL = 74
-PHASE, STEPS_DONE, OWN_COUNT = 64, 80, 88  # offsets in the progress page: docs/agent-socket.md
+PHASE, STEPS_DONE, OWN_COUNT = 64, 80, 88  # offsets in the progress page: docs/internals/agent-socket.md
 TRAIN_PHASE, CHECKPOINT_PHASE, EVALUATE_PHASE = 1, 2, 3
 
 

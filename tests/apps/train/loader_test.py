@@ -11,7 +11,7 @@ import harness
 from checkpoint_test import progress_page_word, workers_of
 from checkpoints import FEW, LONGER_STEPS, SHORT_RUN, TRAIN, steps_in
 
-LOADING = 120  # offset in the progress page: docs/agent-socket.md
+LOADING = 120  # offset in the progress page: docs/internals/agent-socket.md
 NUM_STEPS, DELAY_MS = 24, 150  # steps of one epoch
 
 

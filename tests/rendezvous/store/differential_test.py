@@ -5,7 +5,7 @@
 one request at a time; after each one every connection's bytes are compared. A GET of a key that nothing
 else touches, behind each request, says when its answers are complete.
 
-Only requests for which PyTorch's server has a bug are left out (docs/store.md, "Where PyTorch's server has bugs").
+Only requests for which PyTorch's server has a bug are left out (docs/internals/store.md, "Where PyTorch's server has bugs").
 Each place below that avoids a bug names it. An older PyTorch isn't asked for what its own client can't ask for.
 """
 import random
