@@ -168,6 +168,7 @@ TEST_CASE("AsyncParameters: a rank that does no step for too long is named with 
 }
 
 TEST_CASE("AsyncParameters: a rank that leaves in the middle ends the others' waits") {
+  GENERATE(range(0, 12));  // one time in three the last message comes when its buffer has gone
   std::string text;
   std::optional<ErrorCode> code;
   run_world(one_node(2), [&](Communicator& communicator) {

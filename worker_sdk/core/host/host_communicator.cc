@@ -442,10 +442,18 @@ class HostCommunicator final : public Communicator {
     } catch (const Error& error) {
       end_with(error);
     }
-    auto operation = operation_of(what, options, [this, receive, source](const Call& call) {
+    auto run = operation_of(what, options, [this, receive, source](const Call& call) {
       inbox_->wait(*receive, call);
       if (source != nullptr) *source = receive->sender;
     });
+    auto operation = [this, receive, run = std::move(run)] {
+      try {
+        run();
+      } catch (...) {
+        inbox_->withdraw(*receive);  // after an abort nobody has waited for it
+        throw;
+      }
+    };
     if (!options.async) {
       operation();
       return completed_work();

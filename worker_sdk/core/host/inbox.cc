@@ -80,7 +80,11 @@ void Inbox::wait(Receive& receive, const Call& call) {
   }
 }
 
-// Nobody fills its buffer afterwards.
+void Inbox::withdraw(Receive& receive) {
+  Lock lock(mutex_);
+  withdraw(lock, receive);
+}
+
 void Inbox::withdraw(Lock& lock, Receive& receive) {
   open_.remove_if([&](const auto& open) { return open.get() == &receive; });
   changed_.wait(lock, [&] { return !receive.is_being_filled; });

@@ -53,6 +53,9 @@ class Inbox {
   // what ends the call; the buffer is the caller's again then.
   void wait(Receive& receive, const Call& call);
 
+  // The buffer is the caller's again. For a receive that nobody will wait() for.
+  void withdraw(Receive& receive);
+
   // Never waits. Also true where nothing can come any more.
   bool is_over(const Receive& receive);
   bool has_open_receives();
