@@ -65,8 +65,29 @@ def missing_tests():
     return [f"tests/CLAIMS.md: there is no test {name}" for name in sorted(set(named) - known)]
 
 
+def plain(text):
+    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
+
+
+def missing_cases():
+    """A case in quotes in tests/CLAIMS.md is the beginning of a test's name, or after "…" any part of one."""
+    names = []
+    for file in glob.glob(f"{SOURCE}/tests/**/*", recursive=True):
+        if file.endswith((".cc", ".py", "CMakeLists.txt")):
+            with open(file, encoding="utf-8") as f:
+                text = f.read()
+            for case in re.findall(r'\b(?:TEST_CASE(?:_METHOD\(\w+,|\()|SECTION\()\s*((?:"(?:\\.|[^"\\])*"\s*)+)', text):
+                case = "".join(re.findall(r'"((?:\\.|[^"\\])*)"', case))
+                names += [plain(case), plain(case.split(": ", 1)[-1])]
+            names += map(plain, re.findall(r"def test_(\w+)", text) + re.findall(r'add_test\(NAME "([^"]+)"', text))
+    with open(os.path.join(SOURCE, "tests/CLAIMS.md"), encoding="utf-8") as f:
+        quoted = [part for part in re.findall(r'"([^"\n]+)"', f.read()) if plain(part)]
+    return [f'tests/CLAIMS.md: there is no case "{part}"' for part in quoted
+            if not any(plain(part) in name if part.startswith("…") else name.startswith(plain(part)) for name in names)]
+
+
 def main():
-    problems = [problem for page in pages() for problem in missing(page)] + missing_tests()
+    problems = [problem for page in pages() for problem in missing(page)] + missing_tests() + missing_cases()
     print("\n".join(problems) or f"{len(pages())} pages, every link and path leads somewhere")
     return 1 if problems else 0
 
