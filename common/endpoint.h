@@ -36,6 +36,10 @@ inline bool names_loopback(std::string_view host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
+// The owner of a numeric address. IPv6: its network of 64 bits, "2001:db8::/64", since who has one
+// address has all of it. IPv4: the address itself.
+std::string network_of(const std::string& address);
+
 // The inverse: "host:port" or "[v6]:port".
 std::string to_string(const Endpoint& endpoint);
 
