@@ -13,12 +13,24 @@ namespace ddprun {
 namespace {
 
 // "::1", "fe80::1%eth0".
-bool is_ipv6(const std::string& text) {
-  in6_addr ignored{};
-  return ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &ignored) == 1;
+std::optional<in6_addr> ipv6_of(const std::string& text) {
+  in6_addr address{};
+  const bool is_one = ::inet_pton(AF_INET6, text.substr(0, text.find('%')).c_str(), &address) == 1;
+  return is_one ? std::optional(address) : std::nullopt;
 }
 
 }  // namespace
+
+std::string network_of(const std::string& address) {
+  // Any program of this machine can come from each of the 16 million.
+  if (address.starts_with("127.") && address != "127.0.0.1") return "127.0.0.0/8";
+  auto bytes = ipv6_of(address);
+  if (!bytes || IN6_IS_ADDR_V4MAPPED(&*bytes)) return address;
+  std::memset(bytes->s6_addr + 8, 0, 8);
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(AF_INET6, &*bytes, text, sizeof text);
+  return std::string(text) + "/64";
+}
 
 bool is_host(std::string_view text) {
   const auto is_good = [](unsigned char byte) {
@@ -28,7 +40,7 @@ bool is_host(std::string_view text) {
       !std::all_of(text.begin(), text.end(), is_good)) {
     return false;
   }
-  return text.find(':') == std::string_view::npos || is_ipv6(std::string(text));
+  return text.find(':') == std::string_view::npos || ipv6_of(std::string(text)).has_value();
 }
 
 std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
@@ -39,7 +51,7 @@ std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t defa
     const auto close = text.find(']');
     if (close == std::string_view::npos || close == 1) return std::nullopt;
     endpoint.host = text.substr(1, close - 1);
-    if (!is_ipv6(endpoint.host)) return std::nullopt;
+    if (!ipv6_of(endpoint.host)) return std::nullopt;
     rest = text.substr(close + 1);
     if (!rest.empty() && rest.front() != ':') return std::nullopt;
   } else if (const auto colon = text.find(':'); colon == std::string_view::npos) {

@@ -36,6 +36,11 @@ inline bool names_loopback(std::string_view host) {
   return host == "localhost" || host.starts_with("127.") || host == "::1";
 }
 
+// The owner of a numeric address. IPv6: its network of 64 bits, "2001:db8::/64", since who has one
+// address has all of it. IPv4: the address itself, but "127.0.0.0/8" for all of loopback beyond
+// 127.0.0.1.
+std::string network_of(const std::string& address);
+
 // The inverse: "host:port" or "[v6]:port".
 std::string to_string(const Endpoint& endpoint);
 

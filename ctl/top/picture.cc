@@ -97,7 +97,9 @@ std::string summary_of(const Job& job) {
 // `most` jobs around the chosen one.
 Lines job_list(const State& state, const Job& chosen, std::size_t columns, std::size_t most) {
   const std::size_t num_over = state.jobs.size() - state.num_live + state.num_hidden_over;
-  Lines lines = {concat(kTitle, "JOBS", kPlain, ' ', state.num_live, " live, ", num_over, " over")};
+  Lines lines = {concat(kTitle, "JOBS", kPlain, ' ', state.num_live + state.num_hidden_live,
+                        " live, ", num_over, " over")};
+  if (state.num_hidden_live > 0) lines.back() += concat("; ", state.num_hidden_live, " not shown");
   const auto index = static_cast<std::size_t>(&chosen - state.jobs.data());
   const std::size_t shown = std::min(most, state.jobs.size());
   const std::size_t first = std::min(index - std::min(index, shown / 2), state.jobs.size() - shown);

@@ -162,6 +162,7 @@ State read_state(const json::value& frame) {
   for (auto job = over.rbegin(); job != over.rend(); ++job) {
     state.jobs.push_back(read_job(*job, true, 0));
   }
+  state.num_hidden_live = std::abs(whole(frame, "hidden_jobs"));
   state.num_hidden_over = std::abs(whole(frame, "hidden_finished"));
   return state;
 }

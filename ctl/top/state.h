@@ -102,8 +102,9 @@ struct Job {
 
 struct State {
   json::value daemon;
-  std::vector<Job> jobs;  // live ones, then those that are over, the newest first
-  std::size_t num_live = 0, num_hidden_over = 0;
+  std::vector<Job> jobs;     // live ones, then those that are over, the newest first
+  std::size_t num_live = 0;  // of `jobs`
+  std::size_t num_hidden_live = 0, num_hidden_over = 0;  // that are not among them
 };
 
 // Both throw Error(kProtocol) where it makes no sense.

@@ -177,16 +177,17 @@ void AgentHub::store_trouble(ConnectionId id, const std::string& why) {
 
 // Workers that still stop may use the store; who stays for ever gives nothing back.
 void AgentHub::drop_stores_of_finished() {
-  if (std::exchange(num_dropped_, table_.num_dropped()) == table_.num_dropped()) return;
-  stores_.keep_only([this](std::uint64_t job) { return table_.has_job(job); });
-  for (auto& [id, agent] : agents_) {
-    if (unjoined_.contains(id) || agent.linger_timer || table_.knows(id)) continue;
-    agent.linger_timer =
-        std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
-    agent.linger_timer->async_wait(
-        [self = shared_from_this(), id = id](boost::system::error_code error) {
-          if (!error) self->drop(id, "its job has ended, and it stays");
-        });
+  for (const membership::DroppedJob& job : table_.take_dropped()) {
+    stores_.drop(job.number);
+    for (const ConnectionId id : job.connections) {
+      const auto found = agents_.find(id);
+      if (found == agents_.end()) continue;
+      auto& timer = found->second.linger_timer;
+      timer = std::make_unique<asio::steady_timer>(tick_timer_.get_executor(), kStoreLinger);
+      timer->async_wait([self = shared_from_this(), id](boost::system::error_code error) {
+        if (!error) self->drop(id, "its job has ended, and it stays");
+      });
+    }
   }
 }
 

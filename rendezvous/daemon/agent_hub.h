@@ -119,7 +119,6 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   boost::asio::steady_timer idle_timer_;
   boost::asio::steady_timer turn_timer_;  // of the stores
   std::optional<Clock::time_point> turn_armed_for_;
-  std::uint64_t num_dropped_ = 0;  // jobs whose stores were dropped
   std::unordered_map<ConnectionId, Agent> agents_;
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
   ConnectionId next_id_ = 1;

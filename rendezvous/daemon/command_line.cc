@@ -131,6 +131,12 @@ void add_rendezvous_options(CLI::App& app, DaemonFlags& flags, Texts& texts) {
 }
 
 void add_security_options(CLI::App& app, DaemonFlags& flags) {
+  app.add_option("--jobs-per-client", flags.daemon.max_jobs_per_client,
+                 "How many jobs of one user (over loopback without a token) or of one address may "
+                 "be here at once; a node that would begin another one is refused")
+      ->type_name("N")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{1'000'000'000}))
+      ->capture_default_str();
   app.add_option("--token-file", flags.token_file,
                  "Only agents that have this file's content (16 bytes or more) are served; mode "
                  "600, or 640 if it is root's")

@@ -252,7 +252,9 @@ class Daemon::Impl {
     };
     source.jobs = [this](std::function<void(const WatchedJobs&)> done) {
       if (!leads()) return;
-      jobs_->hub().when_kept([done = std::move(done), jobs = jobs_->watched()] { done(jobs); });
+      jobs_->watched([this, done = std::move(done)](WatchedJobs jobs) {
+        jobs_->hub().when_kept([done, jobs = std::move(jobs)] { done(jobs); });
+      });
     };
     source.tail = [this](const Tails::Rank& rank, std::uint64_t request) {
       if (!leads()) return membership::TailRoute{std::nullopt, "this ddprund stands by"};

@@ -64,7 +64,8 @@ struct DaemonOptions {
   security::TlsContext tls;  // null: off. Else only probes are answered without it
   // Before the nodes of the job are told of its end. May be empty.
   std::function<void(const std::string& run_id)> job_over{};
-  store::StoreServerOptions store;  // of the plain store and of static rounds
+  store::StoreServerOptions store;          // of the plain store and of static rounds
+  std::size_t max_jobs_per_client = 4'096;  // of one user or address (MachineOptions)
   // For stores behind proxies and on the port. `limits.connections` is the limit of agents, too.
   StoreLimits job_limits = default_job_limits(), limits = default_total_limits();
 };

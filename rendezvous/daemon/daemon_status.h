@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon as a whole, and all its jobs, as JSON: GET /v1/status and GET /v1/jobs; and in
-// numbers: GET /metrics. Pure.
+// The daemon as a whole: as JSON, GET /v1/status, and in numbers, GET /metrics. Pure.
 #pragma once
 
 #include <algorithm>
@@ -15,28 +14,13 @@
 #include <vector>
 
 #include "common/metrics_text.h"
-#include "common/wall_time.h"
+#include "rendezvous/daemon/job_json.h"
 #include "rendezvous/daemon/proxied_stores.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/membership/ledger.h"
 #include "rendezvous/membership/machine.h"
 
 namespace ddprun::rendezvous {
-
-// How it is with --state-dir.
-struct KeepingStatus {
-  std::string trouble;                      // why jobs go on in memory; empty: all is kept
-  std::chrono::milliseconds in_trouble{0};  // for how long
-};
-
-// A job's ETTR in three digits: of one that goes on as it did it is seldom another one.
-std::optional<double> shown_ettr(const membership::JobStatus& job, const Moment& now);
-
-// {"version":"0.1.0","jobs":[{"run_id":…,"phase":…,"round":…,"nodes":[…],…}],
-// "finished":[{"run_id":…,"exit_code":…,…}],"journal":…}; null where nothing is kept.
-std::string jobs_to_json(const std::vector<membership::JobStatus>& jobs,
-                         const std::vector<membership::FinishedJob>& finished,
-                         const std::optional<KeepingStatus>& keeping, const Moment& now);
 
 // How many there are, and how many there may be; nullopt: no limit is set.
 struct Gauge {

@@ -39,9 +39,11 @@ std::shared_ptr<GangPages> GangPages::make(asio::io_context& io, std::shared_ptr
 }
 
 GangPages::GangPages(asio::io_context& io, std::shared_ptr<GangHub> hub)
-    : io_(io),
-      hub_(std::move(hub)),
-      all_(io, [this] { return gangs::gangs_page(hub_->queue()); }) {}
+    : io_(io), hub_(std::move(hub)), all_(io, [this](const SharedPage::Made& made) {
+        const Clock::time_point begun = Clock::now();
+        const std::string body = gangs::gangs_page(hub_->queue());
+        made(body, Clock::now() - begun);
+      }) {}
 
 void GangPages::ask(const HttpSession::Request& request, HttpSession::Answer answer) {
   if (!hub_->refusal().empty()) return answer(refusal_page(403, hub_->refusal()));

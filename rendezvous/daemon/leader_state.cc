@@ -9,6 +9,8 @@
 
 #include "common/check.h"
 #include "common/exit_codes.h"
+#include "rendezvous/membership/state.h"
+#include "rendezvous/store_server/in_turns.h"
 
 namespace ddprun::rendezvous {
 
@@ -17,14 +19,21 @@ using std::chrono::milliseconds;
 namespace {
 constexpr milliseconds kWaitAfterLoss{3'000};  // a lost node's connections may not end
 // For a journal that others may write to: jobs wait for it.
+constexpr milliseconds kTurn{2};  // of writing all jobs
 constexpr milliseconds kFirstSharedRetry{50}, kLastSharedRetry{1'000};
 }  // namespace
 
 LeaderState::LeaderState(boost::asio::io_context& io, const DaemonOptions& options,
                          RoundStores& stores, DaemonCounts& counts, std::optional<KeptJobs> kept,
                          std::optional<GangHub::Options> gangs, TailSaid tail_said)
-    : io_(io), options_(options), stores_(stores), counts_(counts), page_(io, [this] {
-        return json();
+    : io_(io),
+      options_(options),
+      stores_(stores),
+      counts_(counts),
+      page_(io, [this](SharedPage::Made made) {
+        write(std::nullopt, [made = std::move(made)](JobsWriter& writer, Clock::duration cost) {
+          made(writer.take_text(), cost);
+        });
       }) {
   counts_.seconds.begin();
   if (kept) open_journal(*kept);
@@ -61,6 +70,7 @@ AgentHub::Options LeaderState::hub_options() {
   hub.machine.embedded = options_.embedded;
   hub.machine.embedding_pid = ::getpid();
   hub.machine.keep_finished = options_.keep_finished;
+  hub.machine.max_jobs_per_client = options_.max_jobs_per_client;
   hub.machine.journalled = journal_ != nullptr;
   hub.machine.shared = journal_ != nullptr && journal_->is_shared();
   hub.journal = journal_.get();
@@ -88,6 +98,7 @@ AgentHub::Options LeaderState::hub_options() {
 }
 
 LeaderState::~LeaderState() {
+  next_seconds_ = {};
   count_seconds();
   if (gangs_) {
     gang_pages_->stop();
@@ -138,6 +149,63 @@ membership::TailRoute LeaderState::ask_for_tail(const std::string& run_id, int g
   return hub_->ask_for_tail(run_id, global_rank, request);
 }
 
+JobsWriter LeaderState::writer(const std::optional<WatchedLimits>& limits) const {
+  const membership::JobTable& table = hub_->table();
+  JobsWriter::Source source;
+  source.next_job = [&table](std::uint64_t after) { return table.next_status(after); };
+  source.nodes_of = [&table](std::uint64_t number) { return table.nodes_of(number); };
+  source.num_jobs = [&table] { return table.num_jobs(); };
+  source.finished = &table.finished();
+  source.keeping = [this] { return keeping(); };
+  return JobsWriter(std::move(source), limits);
+}
+
+std::string LeaderState::json() const {
+  JobsWriter all = writer(std::nullopt);
+  while (all.write_some(Moment::now())) {
+  }
+  return all.take_text();
+}
+
+// Others have their turn in between.
+void LeaderState::write(const std::optional<WatchedLimits>& limits, Written written) {
+  struct Writing {
+    JobsWriter writer;
+    Clock::duration cost{};
+  };
+  const auto writing = std::make_shared<Writing>(Writing{writer(limits)});
+  const auto some = [weak = std::weak_ptr<int>(alive_), writing, written = std::move(written)] {
+    if (weak.expired()) return false;
+    Moment now = Moment::now();
+    const Clock::time_point begun = now.at;
+    bool goes_on = true;
+    while (goes_on && now.at - begun < kTurn) {
+      goes_on = writing->writer.write_some(now);
+      now = Moment::now();
+    }
+    writing->cost += now.at - begun;
+    if (!goes_on) written(writing->writer, writing->cost);
+    return goes_on;
+  };
+  if (some()) store::do_in_turns(io_.get_executor(), some);
+}
+
+void LeaderState::watched(std::function<void(WatchedJobs)> done) {
+  write(WatchedLimits(), [done = std::move(done)](JobsWriter& writer, Clock::duration cost) {
+    WatchedJobs jobs = writer.take_watched();
+    jobs.cost = cost;
+    done(std::move(jobs));
+  });
+}
+
+void LeaderState::count_seconds() {
+  const Clock::time_point begun = Clock::now();
+  if (begun < next_seconds_) return;
+  counts_.seconds.show(hub_->table().seconds(begun));
+  const Clock::time_point now = Clock::now();
+  next_seconds_ = now + (now - begun) * SharedPage::kShare;
+}
+
 void LeaderState::add_to(DaemonStatus& status) const {
   const membership::JobTable& table = hub_->table();
   status.live_jobs = {table.num_jobs()};
@@ -151,15 +219,11 @@ void LeaderState::add_to(DaemonStatus& status) const {
 }
 
 void LeaderState::add_to(DaemonMetrics& metrics) const {
-  for (const char* phase : {"forming", "running", "stopping", "ended"}) {
-    metrics.jobs[phase] = 0;
+  const membership::JobNumbers& numbers = hub_->table().numbers();
+  for (std::size_t i = 0; i < numbers.in_phase.size(); ++i) {
+    metrics.jobs[to_string(static_cast<membership::JobPhase>(i))] = numbers.in_phase[i];
   }
-  for (const membership::JobStatus& job : hub_->status()) {
-    ++metrics.jobs[job.phase];
-    if (job.phase != "forming") continue;
-    metrics.waiting_nodes += static_cast<std::size_t>(
-        std::ranges::count_if(job.nodes, &membership::NodeStatus::connected));
-  }
+  metrics.waiting_nodes = numbers.waiting_nodes;
 }
 
 std::optional<KeepingStatus> LeaderState::keeping() const {

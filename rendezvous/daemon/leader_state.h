@@ -15,6 +15,7 @@
 #include "rendezvous/daemon/daemon_status.h"
 #include "rendezvous/daemon/gang_hub.h"
 #include "rendezvous/daemon/gang_pages.h"
+#include "rendezvous/daemon/jobs_writer.h"
 #include "rendezvous/daemon/pending_handshakes.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/shared_page.h"
@@ -49,25 +50,25 @@ class LeaderState {
   std::string journal_trouble() const;
   // Why who joins now is not served, in a few words; empty: it is.
   std::string why_not_ready() const;
-  std::string json() const {
-    return jobs_to_json(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
-  }
+  std::string json() const;             // GET /v1/jobs, at once
   SharedPage& page() { return page_; }  // that, for whoever asks over the network
-  WatchedJobs watched() const {
-    return watched_jobs(hub_->status(), hub_->table().finished().all(), keeping(), Moment::now());
-  }
+  // For status pages. `done` is called at once or later, unless this ends before.
+  void watched(std::function<void(WatchedJobs)> done);
   // As AgentHub's.
   membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
                                      std::uint64_t request);
   void add_to(DaemonStatus& status) const;
   void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
-  // In `counts`, up to now.
-  void count_seconds() { counts_.seconds.show(hub_->table().seconds(Clock::now())); }
+  // In `counts`, up to now, or a moment ago if there are very many jobs.
+  void count_seconds();
 
  private:
   void open_journal(KeptJobs& kept);
   AgentHub::Options hub_options();
   std::optional<KeepingStatus> keeping() const;
+  JobsWriter writer(const std::optional<WatchedLimits>& limits) const;
+  using Written = std::function<void(JobsWriter& writer, Clock::duration cost)>;
+  void write(const std::optional<WatchedLimits>& limits, Written written);
 
   boost::asio::io_context& io_;
   const DaemonOptions& options_;
@@ -80,7 +81,9 @@ class LeaderState {
   std::shared_ptr<GangHub> gangs_;             // likewise; null: there is no queue
   std::shared_ptr<GangPages> gang_pages_;      // likewise
   bool takes_no_jobs_ = false;                 // new ones
+  Clock::time_point next_seconds_{};           // are not summed up before
   SharedPage page_;
+  const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for turns that outlive this
 };
 
 }  // namespace ddprun::rendezvous

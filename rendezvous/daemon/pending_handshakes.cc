@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/daemon/pending_handshakes.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "common/endpoint.h"
 #include "common/log.h"
 #include "rendezvous/asio/waits.h"
 
@@ -99,16 +97,7 @@ void PendingHandshakes::stop() {
 }
 
 std::string PendingHandshakes::address_of(const SocketAddress& peer) {
-  const std::string host = peer.host_text();
-  // Any program here can come from each of the 16 million.
-  if (host.starts_with("127.") && host != "127.0.0.1") return "127.0.0.0/8";
-  if (peer.storage.ss_family != AF_INET6) return host;
-  in6_addr address = reinterpret_cast<const sockaddr_in6&>(peer.storage).sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&address)) return host;
-  char text[INET6_ADDRSTRLEN] = "";
-  std::memset(address.s6_addr + 8, 0, 8);
-  ::inet_ntop(AF_INET6, &address, text, sizeof text);
-  return concat(text, "/64");
+  return network_of(peer.host_text());
 }
 
 PendingHandshakes::Rank PendingHandshakes::rank(const Group& group) {

@@ -75,7 +75,7 @@ class PendingHandshakes : public std::enable_shared_from_this<PendingHandshakes>
 
   std::size_t size() const { return all_.size(); }
 
-  // IPv4: the address; IPv6: its network of 64 bits, since who has one address has all of it.
+  // As network_of().
   static std::string address_of(const SocketAddress& peer);
 
  private:

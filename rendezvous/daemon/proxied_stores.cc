@@ -2,6 +2,7 @@
 #include "rendezvous/daemon/proxied_stores.h"
 
 #include <set>
+#include <unordered_set>
 
 #include "common/error.h"
 #include "common/log.h"
@@ -59,6 +60,7 @@ struct ProxiedStores::Round {
   std::set<ProxiedStore::Node> waiting;                   // have an entry in waiting_
   std::map<ProxiedStore::Node, store::Rate> large_rates;  // of those that sent a large request
   std::unordered_map<ProxiedStore::Node, ConnectionId> connections;
+  std::unordered_set<ConnectionId> attached;  // also those that a node has left since
 };
 
 ProxiedStores::ProxiedStores(Options options)
@@ -120,13 +122,18 @@ ProxiedStores::Attachment* ProxiedStores::attach(ConnectionId connection, const 
   }
   latest->connections[seat->node] = connection;
   latest->store.reconnected(seat->node);
+  if (const auto other = attachments_.find(connection); other != attachments_.end()) {
+    other->second.round->attached.erase(connection);
+  }
+  latest->attached.insert(connection);
   return &(attachments_[connection] = {latest, seat->node});
 }
 
 // Nobody asks a round's store for anything once the next one has begun.
-void ProxiedStores::detach_all(const Round& round) {
-  std::erase_if(attachments_,
-                [&](const auto& entry) { return entry.second.round.get() == &round; });
+void ProxiedStores::detach_all(Round& round) {
+  for (const ConnectionId connection : std::exchange(round.attached, {})) {
+    attachments_.erase(connection);
+  }
 }
 
 ProxiedStores::AfterTurn ProxiedStores::take_turn(Round& round, ProxiedStore::Node node,
@@ -236,10 +243,18 @@ void ProxiedStores::release(const std::vector<Marks>& all) {
 void ProxiedStores::closed(ConnectionId connection) {
   const auto found = attachments_.find(connection);
   if (found == attachments_.end()) return;
+  found->second.round->attached.erase(connection);
   auto& connections = found->second.round->connections;
   const auto current = connections.find(found->second.node);
   if (current != connections.end() && current->second == connection) connections.erase(current);
   attachments_.erase(found);
+}
+
+void ProxiedStores::drop(std::uint64_t job) {
+  const auto found = rounds_.find(job);
+  if (found == rounds_.end()) return;
+  found->second->rows.erase(changes_);
+  rounds_.erase(found);
 }
 
 void ProxiedStores::keep_only(const std::function<bool(std::uint64_t)>& lives) {

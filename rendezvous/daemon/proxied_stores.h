@@ -61,7 +61,9 @@ class ProxiedStores {
   // By an agent that is connected.
   bool in_use() const { return !attachments_.empty(); }
 
-  // Drops the stores of jobs that are no more, but for the connections that still use one.
+  // Drops the store of a job that is no more, but for the connections that still use it.
+  void drop(std::uint64_t job);
+  // The same for all jobs that live no more.
   void keep_only(const std::function<bool(std::uint64_t job)>& lives);
 
   // The changes since the last call, for a journal.
@@ -98,7 +100,7 @@ class ProxiedStores {
 
   std::shared_ptr<Round> make_round(std::uint64_t job, std::uint64_t round);
   Attachment* attach(ConnectionId connection, const Seat& seat_of, std::uint64_t round);
-  void detach_all(const Round& round);
+  void detach_all(Round& round);
   enum class AfterTurn {
     kDone,
     kReadyAgain,  // more of what it said is there

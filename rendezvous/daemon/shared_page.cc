@@ -8,12 +8,16 @@
 
 namespace ddprun::rendezvous {
 
-SharedPage::SharedPage(boost::asio::io_context& io, std::function<std::string()> make)
+SharedPage::SharedPage(boost::asio::io_context& io, std::function<void(Made)> make)
     : make_(std::move(make)), timer_(io) {}
 
 void SharedPage::ask(Told told) {
   waiting_.push_back(std::move(told));
-  if (waiting_.size() > 1) return;
+  make_when_due();
+}
+
+void SharedPage::make_when_due() {
+  if (waiting_.empty() || std::exchange(is_busy_, true)) return;
   if (Clock::now() >= next_) return make_for_all();
   run_at(timer_, next_, [this, weak = std::weak_ptr<int>(alive_)] {
     if (!weak.expired()) make_for_all();
@@ -21,12 +25,15 @@ void SharedPage::ask(Told told) {
 }
 
 void SharedPage::make_for_all() {
-  const auto all = std::exchange(waiting_, {});
-  const Clock::time_point begun = Clock::now();
-  const std::string body = make_();
-  const Clock::time_point made = Clock::now();
-  next_ = made + (made - begun) * kShare;
-  for (const Told& told : all) told(body);
+  make_([this, weak = std::weak_ptr<int>(alive_), all = std::exchange(waiting_, {})](
+            const std::string& body, Clock::duration cost) {
+    if (weak.expired()) return;
+    next_ = Clock::now() + cost * kShare;
+    for (const Told& told : all) told(body);
+    if (weak.expired()) return;
+    is_busy_ = false;
+    make_when_due();
+  });
 }
 
 WaitingPages::Place WaitingPages::admit(std::size_t page_bytes) {

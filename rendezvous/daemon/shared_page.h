@@ -15,13 +15,16 @@
 namespace ddprun::rendezvous {
 
 // A page whose length grows with the jobs, made once for all who ask. Making it takes at most a
-// twentieth of the io thread's time. While that is used up, requests wait for the next one, which
-// answers all of them. So nobody sees a state from before their request.
+// twentieth of the io thread's time. While that is used up, or one is being made, requests wait for
+// the next one, which answers all of them. So nobody sees a state from before their request.
 class SharedPage {
  public:
   using Told = std::function<void(const std::string& body)>;
+  // `cost`: the io thread's time that it took.
+  using Made = std::function<void(const std::string& body, Clock::duration cost)>;
 
-  SharedPage(boost::asio::io_context& io, std::function<std::string()> make);
+  // `make` calls `made` once, at once or later; later calls count no more once this has ended.
+  SharedPage(boost::asio::io_context& io, std::function<void(Made made)> make);
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;
 
@@ -31,12 +34,14 @@ class SharedPage {
   static constexpr int kShare = 20;
 
  private:
+  void make_when_due();
   void make_for_all();
 
-  const std::function<std::string()> make_;
+  const std::function<void(Made)> make_;
   boost::asio::steady_timer timer_;
   Clock::time_point next_{};  // not before
   std::vector<Told> waiting_;
+  bool is_busy_ = false;  // one is being made, or waits for its time
   const std::shared_ptr<int> alive_ = std::make_shared<int>();  // for a wait that outlives this
 };
 

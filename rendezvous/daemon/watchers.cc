@@ -2,7 +2,7 @@
 #include "rendezvous/daemon/watchers.h"
 
 #include <algorithm>
-#include <boost/json/array.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>
 #include <utility>
@@ -20,34 +20,8 @@ namespace {
 
 constexpr std::size_t kMostSaid = 32 << 10;  // bytes of a message of a page: one has a job's name
 constexpr std::chrono::milliseconds kGoodbyeLimit{1'000};
-constexpr int kShare = 20;  // of the io thread's time, one part is for states
-
-// How many of them were left out. Those that stay are in their order, unless some were.
-std::size_t cut(std::vector<membership::NodeStatus>& nodes, std::size_t most) {
-  if (nodes.size() <= most) return 0;
-  const std::size_t num_hidden = nodes.size() - most;
-  std::stable_partition(nodes.begin(), nodes.end(), [](const membership::NodeStatus& node) {
-    return node.phase != "running" || !node.connected;
-  });
-  nodes.resize(most);
-  return num_hidden;
-}
-
-// As what is told would be, if all that only gets older had just come.
-std::string key_of(std::vector<membership::JobStatus> jobs,
-                   const std::vector<membership::FinishedJob>& finished,
-                   std::optional<KeepingStatus> keeping, const Moment& now) {
-  std::string ettrs;  // the phase that lasts makes another one of it, and that is a change
-  for (membership::JobStatus& job : jobs) {
-    ettrs += concat(' ', shown_ettr(job, now).value_or(-1));
-    job.lasts_since = now.at;
-    for (membership::NodeStatus& node : job.nodes) {
-      if (node.monitor) node.monitor->at = now.at;
-    }
-  }
-  if (keeping) keeping->in_trouble = {};
-  return jobs_to_json(jobs, finished, keeping, now) + ettrs;
-}
+constexpr std::size_t kBytesPerTurn = 4 << 20;  // to watchers, then others are served
+constexpr int kShare = 20;                      // of the io thread's time, one part is for states
 
 std::string end_frame(const std::string& why) {
   return boost::json::serialize(boost::json::object{{"type", "end"}, {"why", why}});
@@ -195,12 +169,12 @@ void Watchers::look() {
   make_state();
   tell_all();
   tell_tails();
-  next_look_ = now + std::max<Clock::duration>(limits_.interval, kShare * (Clock::now() - now));
+  next_look_ = now + limits_.interval;
   arm();
 }
 
 void Watchers::make_state() {
-  if (watchers_.empty() || std::exchange(making_, true)) return;
+  if (watchers_.empty() || Clock::now() < next_state_ || std::exchange(making_, true)) return;
   source_.jobs([weak = weak_from_this(), era = era_](const WatchedJobs& jobs) {
     const auto self = weak.lock();
     if (self && self->era_ == era) self->made(jobs);
@@ -209,6 +183,7 @@ void Watchers::make_state() {
 
 void Watchers::made(const WatchedJobs& jobs) {
   making_ = false;
+  next_state_ = Clock::now() + kShare * jobs.cost;
   if (watchers_.empty()) return;
   const Status status = source_.status();
   // A new page is told how old things are by now, even where nothing else is new.
@@ -226,9 +201,15 @@ void Watchers::made(const WatchedJobs& jobs) {
 void Watchers::tell_all() {
   const auto now = Clock::now();
   std::string status;
+  std::size_t bytes = 0;
   for (auto& [number, watcher] : watchers_) {
     if (!watcher.frames->has_sent_all()) continue;  // by then there may be a newer one
     if (!state_.empty() && watcher.version != version_) {
+      if (bytes > kBytesPerTurn) {
+        tell_others_soon();
+        break;
+      }
+      bytes += state_.size();
       watcher.version = version_;
       watcher.frames->send(state_);
     } else if (now - watcher.said_at >= limits_.status_after) {
@@ -241,33 +222,15 @@ void Watchers::tell_all() {
     }
     watcher.said_at = now;
   }
+  next_state_ = std::max(next_state_, now) + kShare * (Clock::now() - now);
 }
 
-WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
-                         std::vector<membership::FinishedJob> finished,
-                         const std::optional<KeepingStatus>& keeping, const Moment& now,
-                         const WatchedLimits& limits) {
-  std::size_t num_hidden_jobs = 0;
-  if (finished.size() > limits.finished) {
-    num_hidden_jobs = finished.size() - limits.finished;
-    finished.erase(finished.begin(),
-                   finished.begin() + static_cast<std::ptrdiff_t>(num_hidden_jobs));
-  }
-  std::vector<std::size_t> num_hidden(jobs.size());
-  std::string text;
-  for (std::size_t most = limits.nodes;; most /= 2) {
-    std::size_t room = most;
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      num_hidden[i] += cut(jobs[i].nodes, room);
-      room -= jobs[i].nodes.size();
-    }
-    text = jobs_to_json(jobs, finished, keeping, now);
-    if (text.size() <= limits.bytes || most == 0) break;
-  }
-  const std::string behind = concat(",\"hidden_nodes\":[", listed(num_hidden, ","),
-                                    "],\"hidden_finished\":", num_hidden_jobs);
-  return {concat("\"jobs\":", text, behind),
-          key_of(std::move(jobs), finished, keeping, now) + behind};
+void Watchers::tell_others_soon() {
+  if (std::exchange(telling_, true)) return;
+  boost::asio::post(timer_.get_executor(), [self = shared_from_this()] {
+    self->telling_ = false;
+    if (!self->stopped_) self->tell_all();
+  });
 }
 
 std::string watch_key(const DaemonStatus& status) {

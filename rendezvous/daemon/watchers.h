@@ -17,34 +17,12 @@
 
 #include "common/clock.h"
 #include "rendezvous/daemon/daemon_status.h"
+#include "rendezvous/daemon/jobs_writer.h"
 #include "rendezvous/daemon/tails.h"
 #include "rendezvous/membership/machine.h"
 #include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
-
-// ---- what status pages are told: the frames of GET /v1/watch. Pure ----
-
-// For all jobs together.
-struct WatchedLimits {
-  std::size_t nodes = 4'096;
-  std::size_t finished = 100;  // those that ended last
-  // Beyond, half of the nodes are left out, then half of the others, …; what else there is stays.
-  std::size_t bytes = std::size_t{2} << 20;
-};
-
-struct WatchedJobs {
-  // "jobs":{…},"hidden_nodes":[0,12],"hidden_finished":0: what a state has beside the status.
-  std::string json;
-  // Differs where a page is to be told of it: what only gets older with the time is no change.
-  std::string key;
-};
-
-// If a job has too many nodes, those that run in order are left out first.
-WatchedJobs watched_jobs(std::vector<membership::JobStatus> jobs,
-                         std::vector<membership::FinishedJob> finished,
-                         const std::optional<KeepingStatus>& keeping, const Moment& now,
-                         const WatchedLimits& limits = {});
 
 // Differs where a page is to be told of it: what is no clock, and no count of requests.
 std::string watch_key(const DaemonStatus& status);
@@ -61,7 +39,7 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   };
   struct Source {
     std::function<Status()> status;
-    // Calls `done` with watched_jobs() once that is kept: at once, later, or, deposed, never.
+    // Calls `done` with what is watched once that is kept: at once, later, or, deposed, never.
     std::function<void(std::function<void(const WatchedJobs&)> done)> jobs;
     // Asks for what a rank wrote last; said() follows.
     Tails::Ask tail;
@@ -92,6 +70,7 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   void make_state();
   void made(const WatchedJobs& jobs);
   void tell_all();
+  void tell_others_soon();
   void heard(std::uint64_t number, std::string_view text);
   void tell_tails();
   void arm_tails();
@@ -101,10 +80,11 @@ class Watchers : public std::enable_shared_from_this<Watchers> {
   const WatcherLimits limits_;
   const Source source_;
   boost::asio::steady_timer timer_;
-  bool timing_ = false, stopped_ = false;
+  bool timing_ = false, telling_ = false, stopped_ = false;
   std::map<std::uint64_t, Watcher> watchers_;
   std::uint64_t next_number_ = 1;
   Clock::time_point next_look_{};
+  Clock::time_point next_state_{};  // is not made before
   // The newest state, while somebody watches, and for `interval` after that.
   std::uint64_t version_ = 0;  // becomes another one where what they are to be told is another
   std::string state_;          // a frame; empty: there is none yet

@@ -58,8 +58,8 @@ void FinishedJobs::add(std::uint64_t number, FinishedJob job) {
 }
 
 void FinishedJobs::insert(std::uint64_t number, FinishedJob job) {
-  const auto order = [](const auto& entry) { return std::pair(entry.second.ended, entry.first); };
-  std::pair entry(number, std::move(job));
+  const auto order = [](const Entry& other) { return place_of(other); };
+  Entry entry(number, std::move(job));
   const auto place = std::ranges::upper_bound(jobs_, order(entry), {}, order);
   jobs_.insert(place, std::move(entry));
   if (jobs_.size() > kMost) drop_first();
@@ -83,6 +83,18 @@ std::vector<FinishedJob> FinishedJobs::all() const {
   std::vector<FinishedJob> all;
   for (const auto& [number, job] : jobs_) all.push_back(job);
   return all;
+}
+
+FinishedJobs::Place FinishedJobs::place_of(std::size_t index) const {
+  return index == 0 ? Place(Clock::time_point::min(), 0) : place_of(jobs_[index - 1]);
+}
+
+const FinishedJob* FinishedJobs::after(Place& place) const {
+  const auto order = [](const Entry& entry) { return place_of(entry); };
+  const auto next = std::ranges::upper_bound(jobs_, place, {}, order);
+  if (next == jobs_.end()) return nullptr;
+  place = order(*next);
+  return &next->second;
 }
 
 void FinishedJobs::take_changes(journal::Batch& batch) {

@@ -62,6 +62,11 @@ class FinishedJobs {
 
   // The one that ended first comes first.
   std::vector<FinishedJob> all() const;
+  // To look at them one by one, whatever comes and goes meanwhile.
+  using Place = std::pair<Clock::time_point, std::uint64_t>;  // by ends, then numbers
+  Place place_of(std::size_t index) const;                    // in front of that one
+  // The next one, and moves the place behind it; null: there is none.
+  const FinishedJob* after(Place& place) const;
   std::size_t size() const { return jobs_.size(); }
 
   // Appends what changed since the last call.
@@ -75,12 +80,14 @@ class FinishedJobs {
   static constexpr std::size_t kMost = 1'000;
 
  private:
+  using Entry = std::pair<std::uint64_t, FinishedJob>;
+  static Place place_of(const Entry& entry) { return {entry.second.ended, entry.first}; }
   void insert(std::uint64_t number, FinishedJob job);
   void drop_first();
 
   const std::chrono::milliseconds keep_for_;
   const bool journalled_;
-  std::deque<std::pair<std::uint64_t, FinishedJob>> jobs_;  // by ends, then numbers
+  std::deque<Entry> jobs_;  // by place
   journal::Batch changes_;
 };
 

@@ -298,6 +298,7 @@ std::optional<Seat> Job::seat(ConnectionId connection) const {
 
 JobStatus Job::status() const {
   JobStatus status;
+  status.number = number_;
   status.run_id = state_.run_id;
   status.phase = to_string(state_.phase);
   status.round = state_.round;
@@ -319,6 +320,12 @@ JobStatus Job::status() const {
   status.hang = state_.last_hang;
   if (state_.phase == JobPhase::kRunning) status.stragglers = hang_.stragglers();
   if (state_.phase == JobPhase::kRunning) status.training = hang_.training();
+  return status;
+}
+
+std::vector<NodeStatus> Job::node_statuses() const {
+  std::vector<NodeStatus> all;
+  all.reserve(state_.nodes.size());
   for (const auto& [id, node] : state_.nodes) {
     NodeStatus entry;
     entry.host = node.join.host;
@@ -330,9 +337,9 @@ JobStatus Job::status() const {
     entry.connected = node.connection.has_value();
     entry.monitor = node.monitor;
     if (state_.phase == JobPhase::kRunning) entry.step_times = node.step_times;
-    status.nodes.push_back(std::move(entry));
+    all.push_back(std::move(entry));
   }
-  return status;
+  return all;
 }
 
 TailRoute Job::ask_for_tail(int global_rank, std::uint64_t request, Actions& out) const {

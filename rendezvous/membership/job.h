@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/membership/job_events.h"
 #include "rendezvous/membership/rounds.h"
@@ -60,7 +61,10 @@ class Job {
   }
   // `other` waits here, too, and may be meant to be this job: tells the nodes that wait.
   void hint_at(const Job& other, Clock::time_point now, Actions& out);
+  // Without its nodes, and these.
   JobStatus status() const;
+  std::vector<NodeStatus> node_statuses() const;
+  std::size_t num_connected() const { return roster_.num_connected(); }
   // As JobTable::seconds().
   PhaseSeconds seconds(Clock::time_point now) const { return rounds_.seconds(now); }
   std::uint64_t number() const { return number_; }

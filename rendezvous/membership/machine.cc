@@ -9,6 +9,7 @@
 #include "common/peer_user.h"
 #include "common/text.h"
 #include "rendezvous/membership/job.h"
+#include "rendezvous/membership/job_index.h"
 #include "rendezvous/membership/state.h"
 #include "rendezvous/membership/verdicts.h"
 
@@ -31,6 +32,7 @@ bool is_of_another_user(const JobState& job, const ConnectionFacts& facts) {
 JobTable::JobTable(MachineOptions options, std::function<std::string()> new_session)
     : options_(std::move(options)),
       new_session_(std::move(new_session)),
+      jobs_(std::make_unique<JobIndex>()),
       finished_(options_.keep_finished, options_.journalled) {}
 
 JobTable::~JobTable() = default;
@@ -38,28 +40,40 @@ JobTable::~JobTable() = default;
 Actions JobTable::step(const Event& event, Clock::time_point now) {
   Actions out;
   if (const auto* message = variants::get_if<event::Message>(&event)) {
-    Job* job = job_of(message->connection);
+    Job* job = jobs_->at(message->connection);
     const auto* join_message = variants::get_if<Join>(&message->envelope.message);
     if (job == nullptr && join_message != nullptr) {
       join(*message, *join_message, now, out);
     } else if (job == nullptr) {
       out.push_back(action::Log{LogLevel::kDebug, "a message from an agent that has no job"});
       out.push_back(action::Close{message->connection});
-    } else if (!job->message(message->connection, message->envelope, now, out)) {
-      job->closed(message->connection, now);
-      connections_.erase(message->connection);
+    } else {
+      if (!job->message(message->connection, message->envelope, now, out)) {
+        job->closed(message->connection, now);
+        jobs_->disconnect(message->connection);
+      }
+      settle(*job, now);
     }
   } else if (const auto* heard = variants::get_if<event::Heard>(&event)) {
-    if (Job* job = job_of(heard->connection)) job->heard(heard->connection, now);
+    // It changes nothing that settle() looks at.
+    if (Job* job = jobs_->at(heard->connection)) job->heard(heard->connection, now);
   } else if (const auto* closed = variants::get_if<event::Closed>(&event)) {
-    if (Job* job = job_of(closed->connection)) job->closed(closed->connection, now);
-    connections_.erase(closed->connection);
+    if (Job* job = jobs_->at(closed->connection)) {
+      job->closed(closed->connection, now);
+      jobs_->disconnect(closed->connection);
+      settle(*job, now);
+    }
   } else if (const auto* lost = variants::get_if<event::StoreLost>(&event)) {
-    if (Job* job = job_of(lost->connection)) job->store_lost(lost->connection, lost->why, now, out);
+    if (Job* job = jobs_->at(lost->connection)) {
+      job->store_lost(lost->connection, lost->why, now, out);
+      settle(*job, now);
+    }
   } else {
-    for (const auto& job : jobs_) job->tick(now, out);
+    for (Job* job : jobs_->due(now, kJobsPerTick)) {
+      job->tick(now, out);
+      settle(*job, now);
+    }
   }
-  drop_finished(now);
   finished_.drop_old(now);
   return out;
 }
@@ -80,17 +94,12 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
     return;
   }
   Job* job = nullptr;
-  const Job* other_static = nullptr;
-  for (const auto& candidate : jobs_) {
-    const bool same = candidate->state().run_id == join.run_id;
-    if (same && candidate->knows(join)) {
-      job = candidate.get();
+  for (Job* candidate : jobs_->named(join.run_id)) {
+    if (candidate->knows(join)) {
+      job = candidate;
       break;
     }
-    if (same && candidate->takes_newcomers() && join.session.empty()) job = candidate.get();
-    const JobSettings& settings = candidate->state().settings;
-    const bool has_port = !same && !candidate->ended() && settings.rdzv_backend == kStaticBackend;
-    if (has_port && !candidate->empty()) other_static = candidate.get();
+    if (candidate->takes_newcomers() && join.session.empty()) job = candidate;
   }
   if (job == nullptr && !join.session.empty()) {
     return refuse(
@@ -101,8 +110,11 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
         out);
   }
   if (job == nullptr && closed_to_new_jobs_) return refuse(connection, try_again(), out);
-  if (job == nullptr && join.settings.rdzv_backend == kStaticBackend && other_static != nullptr) {
-    return refuse(connection, port_in_use(other_static->state(), join, message.facts), out);
+  if (job == nullptr && is_static(join.settings)) {
+    const Job* holder = jobs_->holder_of_port(join.run_id);
+    if (holder != nullptr) {
+      return refuse(connection, port_in_use(holder->state(), join, message.facts), out);
+    }
   }
   if (message.facts.user == kNobody) {
     return refuse(
@@ -111,7 +123,12 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
         out);
   }
   if (job == nullptr) {
-    job = &add(std::make_unique<Job>(options_, next_number_++, join, message.facts.user, now));
+    const std::string client = client_of(message.facts);
+    if (jobs_->num_of(client) >= options_.max_jobs_per_client) {
+      return refuse(connection, too_many_jobs(client, options_.max_jobs_per_client), out);
+    }
+    job = &jobs_->add(
+        std::make_unique<Job>(options_, next_number_++, join, message.facts.user, now), client);
   } else if (is_of_another_user(job->state(), message.facts)) {
     return refuse(connection,
                   refused_usage(concat("job ", join.run_id, " is of user ", *job->state().owner,
@@ -120,31 +137,32 @@ void JobTable::join(const event::Message& message, const Join& join, Clock::time
                   out);
   }
   if (job->join(connection, message.facts, message.envelope, new_session_, now, out)) {
-    connections_[connection] = job;
+    jobs_->connect(connection, *job);
     hint_at_siblings(*job, now, out);
   }
+  settle(*job, now);
 }
 
 Actions JobTable::close_to_new_jobs(Clock::time_point now) {
   closed_to_new_jobs_ = true;
   Actions out;
-  for (const auto& job : jobs_) {
-    if (job->awaits_first_round()) job->turn_away(try_again(), out);
+  for (Job *job = jobs_->after(0), *next = nullptr; job != nullptr; job = next) {
+    next = jobs_->after(job->number());
+    if (!job->awaits_first_round()) continue;
+    job->turn_away(try_again(), out);
+    settle(*job, now);
   }
-  drop_finished(now);
   return out;
 }
 
 // Made job ids hash the command, so nodes whose commands differ wait for each other as two jobs.
 void JobTable::hint_at_siblings(Job& job, Clock::time_point now, Actions& out) {
   if (!job.awaits_first_round()) return;
-  for (const auto& other : jobs_) {
-    if (other.get() == &job || !other->awaits_first_round()) continue;
-    if (!differ_in_hash_only(job.state().run_id, other->state().run_id)) continue;
-    job.hint_at(*other, now, out);
-    other->hint_at(job, now, out);
-    return;
-  }
+  Job* other = jobs_->sibling_of(job);
+  if (other == nullptr) return;
+  job.hint_at(*other, now, out);
+  other->hint_at(job, now, out);
+  settle(*other, now);
 }
 
 void JobTable::refuse(ConnectionId connection, Refused refused, Actions& out) const {
@@ -153,58 +171,67 @@ void JobTable::refuse(ConnectionId connection, Refused refused, Actions& out) co
   out.push_back(action::Close{connection});
 }
 
-Job* JobTable::job_of(ConnectionId connection) {
-  const auto found = connections_.find(connection);
-  return found == connections_.end() ? nullptr : found->second;
-}
-
-void JobTable::drop_finished(Clock::time_point now) {
-  for (const auto& job : jobs_) {
-    if (!job->is_over()) continue;
-    std::erase_if(connections_, [&](const auto& entry) { return entry.second == job.get(); });
-    if (options_.journalled) job->erase_rows(erased_);
-    if (job->state().record) finished_.add(job->number(), *job->state().record);
-    ++num_dropped_;
-    seconds_of_dropped_ += job->seconds(now);
+// After each change of a job. One that is over is dropped.
+void JobTable::settle(Job& job, Clock::time_point now) {
+  if (!job.is_over()) {
+    if (options_.journalled) changed_.insert(job.number());
+    return jobs_->update(job);
   }
-  std::erase_if(jobs_, [](const auto& job) { return job->is_over(); });
+  JobIndex::Removed removed = jobs_->remove(job);
+  changed_.erase(job.number());
+  if (options_.journalled) job.erase_rows(erased_);
+  if (job.state().record) finished_.add(job.number(), *job.state().record);
+  seconds_of_dropped_ += job.seconds(now);
+  dropped_.push_back({job.number(), std::move(removed.connections)});
 }
-
-Job& JobTable::add(std::unique_ptr<Job> job) { return *jobs_.emplace_back(std::move(job)); }
 
 std::optional<Clock::time_point> JobTable::next_deadline() const {
   std::optional<Clock::time_point> next = finished_.next_deadline();
-  for (const auto& job : jobs_) keep_earlier(next, job->next_deadline());
+  keep_earlier(next, jobs_->next_deadline());
   return next;
 }
 
 std::optional<Seat> JobTable::seat(ConnectionId connection) const {
-  const auto found = connections_.find(connection);
-  return found == connections_.end() ? std::nullopt : found->second->seat(connection);
+  const Job* job = jobs_->at(connection);
+  return job == nullptr ? std::nullopt : job->seat(connection);
 }
 
-bool JobTable::has_job(std::uint64_t number) const {
-  return std::ranges::any_of(jobs_, [&](const auto& job) { return job->number() == number; });
-}
+bool JobTable::has_job(std::uint64_t number) const { return jobs_->find(number) != nullptr; }
+std::size_t JobTable::num_jobs() const { return jobs_->size(); }
+const JobNumbers& JobTable::numbers() const { return jobs_->numbers(); }
 
 // If several jobs have one name, only the last one lives.
 TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
                                  Actions& out) {
-  const auto found = std::find_if(jobs_.rbegin(), jobs_.rend(),
-                                  [&](const auto& job) { return job->state().run_id == run_id; });
-  if (found == jobs_.rend()) return {std::nullopt, "no job of that name runs here"};
-  return (*found)->ask_for_tail(global_rank, request, out);
+  const auto jobs = jobs_->named(run_id);
+  if (jobs.empty()) return {std::nullopt, "no job of that name runs here"};
+  return jobs.back()->ask_for_tail(global_rank, request, out);
+}
+
+std::optional<JobStatus> JobTable::next_status(std::uint64_t after) const {
+  const Job* job = jobs_->after(after);
+  return job == nullptr ? std::nullopt : std::optional(job->status());
+}
+
+std::vector<NodeStatus> JobTable::nodes_of(std::uint64_t number) const {
+  const Job* job = jobs_->find(number);
+  return job == nullptr ? std::vector<NodeStatus>() : job->node_statuses();
 }
 
 std::vector<JobStatus> JobTable::status() const {
   std::vector<JobStatus> all;
-  for (const auto& job : jobs_) all.push_back(job->status());
+  while (auto job = next_status(all.empty() ? 0 : all.back().number)) {
+    job->nodes = nodes_of(job->number);
+    all.push_back(*std::move(job));
+  }
   return all;
 }
 
 PhaseSeconds JobTable::seconds(Clock::time_point now) const {
   PhaseSeconds all = seconds_of_dropped_;
-  for (const auto& job : jobs_) all += job->seconds(now);
+  for (const Job* job = jobs_->after(0); job != nullptr; job = jobs_->after(job->number())) {
+    all += job->seconds(now);
+  }
   return all;
 }
 
@@ -234,7 +261,9 @@ JobStatus::Lasting JobStatus::lasting_at(Clock::time_point now) const {
 journal::Batch JobTable::take_changes() {
   journal::Batch batch = std::exchange(erased_, {});
   finished_.take_changes(batch);
-  for (const auto& job : jobs_) job->collect_changes(batch);
+  for (const std::uint64_t number : std::exchange(changed_, {})) {
+    jobs_->find(number)->collect_changes(batch);
+  }
   return batch;
 }
 
@@ -257,7 +286,9 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
   for (const auto& [number, of_job] : rows_by_job(rows)) {
     next_number_ = std::max(next_number_, number + 1);
     try {
-      add(std::make_unique<Job>(options_, number, read_job(of_job, clock_shift), now, out));
+      auto job = std::make_unique<Job>(options_, number, read_job(of_job, clock_shift), now, out);
+      const std::string client = client_of(job->state());
+      settle(jobs_->add(std::move(job), client), now);
     } catch (const std::exception& error) {  // of JSON, too
       const std::string what =
           concat("job number ", number, " of the journal is lost: ", error.what(),
@@ -268,7 +299,6 @@ Actions JobTable::restore(const journal::Rows& rows, Clock::duration clock_shift
       }
     }
   }
-  drop_finished(now);
   finished_.drop_old(now);
   return out;
 }

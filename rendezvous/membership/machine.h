@@ -4,6 +4,7 @@
 // randomness. docs/internals/rendezvous.md has the states × events table.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +12,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -116,6 +118,9 @@ struct MachineOptions {
   std::int64_t embedding_pid = 0;              // of the ddprun that serves it, where it is embedded
   bool journalled = false;                     // somebody calls take_changes()
   bool shared = false;  // restore() may be of what another machine's rendezvous has left
+  // One user or address may have so many (client_of()), until their last nodes are forgotten. It is
+  // above what a site runs from one login node, and bounds what one client costs the others.
+  std::size_t max_jobs_per_client = 4'096;
 };
 
 // A node of a job's live round, as a connection's peer.
@@ -152,6 +157,7 @@ struct HangStatus {
   bool acted = false;  // the round ended because of it
 };
 struct JobStatus {
+  std::uint64_t number = 0;  // drawn by the table, in order of creation
   std::string run_id, phase;
   std::uint64_t round = 0;
   int failures = 0, node_losses = 0;
@@ -181,7 +187,21 @@ struct JobStatus {
   std::optional<JobEnd> verdict;
 };
 
+// All jobs, counted.
+struct JobNumbers {
+  std::array<std::size_t, 4> in_phase{};  // by JobPhase
+  std::size_t waiting_nodes = 0;          // connected ones of jobs that are forming
+};
+
+// A job that is no more, and the connections that are still there: workers that stop may use the
+// store behind one.
+struct DroppedJob {
+  std::uint64_t number = 0;
+  std::vector<ConnectionId> connections;
+};
+
 class Job;
+class JobIndex;
 
 class JobTable {
  public:
@@ -196,24 +216,34 @@ class JobTable {
   // their agents are told to try again. For a rendezvous that is about to end.
   Actions close_to_new_jobs(Clock::time_point now);
 
-  // When Tick is due; nullopt only when there is no job, and none is remembered.
+  // When Tick is due; nullopt only when there is no job, and none is remembered. One Tick is for
+  // kJobsPerTick of the jobs that are due: while there are more, the next one is due at once.
   std::optional<Clock::time_point> next_deadline() const;
 
   // nullopt: the connection is no member's of a round.
   std::optional<Seat> seat(ConnectionId connection) const;
   bool has_job(std::uint64_t number) const;
-  bool knows(ConnectionId connection) const { return connections_.contains(connection); }
-  std::uint64_t num_dropped() const { return num_dropped_; }  // jobs that are no more, ever
+  // The jobs that are no more, since the last call.
+  std::vector<DroppedJob> take_dropped() { return std::exchange(dropped_, {}); }
 
-  std::vector<JobStatus> status() const;
+  // The first job with a number above `after`, without its nodes; nullopt: there is none. All jobs
+  // are looked at one by one, since there may be many.
+  std::optional<JobStatus> next_status(std::uint64_t after) const;
+  // None: the job is no more.
+  std::vector<NodeStatus> nodes_of(std::uint64_t number) const;
+  std::vector<JobStatus> status() const;  // all of it
+  const JobNumbers& numbers() const;
   // The sums over all jobs, including jobs that are gone and phases that last. A job counts since
   // it began here, or was restored.
   PhaseSeconds seconds(Clock::time_point now) const;
-  bool idle() const { return jobs_.empty(); }
-  std::size_t num_jobs() const { return jobs_.size(); }
+  bool idle() const { return num_jobs() == 0; }
+  std::size_t num_jobs() const;
   // The jobs that are over and gone from status(), for MachineOptions::keep_finished from their
   // ends, at most FinishedJobs::kMost; who ended first is first.
   const FinishedJobs& finished() const { return finished_; }
+
+  // It bounds how long one Tick takes, while others wait.
+  static constexpr std::size_t kJobsPerTick = 64;
 
   // Asks the agent of a rank of a job's live round, or of its last one, what that wrote last.
   // `request` is the caller's, and comes back.
@@ -234,19 +264,16 @@ class JobTable {
   void join(const event::Message& message, const Join& join, Clock::time_point now, Actions& out);
   void hint_at_siblings(Job& job, Clock::time_point now, Actions& out);
   void refuse(ConnectionId connection, Refused refused, Actions& out) const;
-  Job* job_of(ConnectionId connection);
-  void drop_finished(Clock::time_point now);
-  Job& add(std::unique_ptr<Job> job);
+  void settle(Job& job, Clock::time_point now);
 
   const MachineOptions options_;
   const std::function<std::string()> new_session_;
   std::uint64_t next_number_ = 1;  // of a job, in the journal
   journal::Batch erased_;          // rows of jobs that are gone, since take_changes()
-  // In order of creation. Several may have one run id; all but the last have ended.
-  std::vector<std::unique_ptr<Job>> jobs_;
+  const std::unique_ptr<JobIndex> jobs_;
+  std::set<std::uint64_t> changed_;  // jobs, since take_changes(); with a journal only
   FinishedJobs finished_;
-  std::unordered_map<ConnectionId, Job*> connections_;
-  std::uint64_t num_dropped_ = 0;
+  std::vector<DroppedJob> dropped_;
   PhaseSeconds seconds_of_dropped_;  // of those
   bool closed_to_new_jobs_ = false;
 };

@@ -62,6 +62,7 @@ class Roster {
   }
   // Nodes of an earlier process that have not come back.
   int num_returning() const { return num_returning_; }
+  std::size_t num_connected() const { return by_connection_.size(); }
 
   // ---- presence ----
 

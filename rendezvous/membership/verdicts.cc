@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/endpoint.h"
 #include "common/exit_codes.h"
 #include "common/signal_names.h"
 #include "common/text.h"
@@ -307,17 +308,14 @@ std::string describe(const WorkerFailure& failure) {
   return text;
 }
 
-bool differ_in_hash_only(std::string_view a, std::string_view b) {
+std::string_view user_of_made_id(std::string_view id) {
   constexpr std::string_view kDigits = "0123456789", kHexDigits = "0123456789abcdef";
-  const auto user_of = [&](std::string_view id) -> std::string_view {
-    const std::size_t dash = id.find('-');
-    const bool made = dash != std::string_view::npos && dash > 0 &&
-                      id.size() - dash - 1 == kMadeHashDigits &&
-                      id.find_first_not_of(kDigits) == dash &&
-                      id.find_first_not_of(kHexDigits, dash + 1) == std::string_view::npos;
-    return made ? id.substr(0, dash) : std::string_view();
-  };
-  return a != b && !user_of(a).empty() && user_of(a) == user_of(b);
+  const std::size_t dash = id.find('-');
+  const bool made = dash != std::string_view::npos && dash > 0 &&
+                    id.size() - dash - 1 == kMadeHashDigits &&
+                    id.find_first_not_of(kDigits) == dash &&
+                    id.find_first_not_of(kHexDigits, dash + 1) == std::string_view::npos;
+  return made ? id.substr(0, dash) : std::string_view();
 }
 
 std::string other_job_hint(const JobState& job, const JobState& other, int other_nodes) {
@@ -386,6 +384,22 @@ Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts
   return refused_usage(concat("port ", facts.local_port, " is in use by ",
                               holder_text(job.nodes.begin()->second, join), " (job ", job.run_id,
                               "); give this job another --master-port"));
+}
+
+std::string client_of(const ConnectionFacts& facts) {
+  if (facts.user) return concat("user ", *facts.user);
+  return facts.peer_is_loopback ? "this machine" : network_of(facts.peer_addr);
+}
+
+std::string client_of(const JobState& job) {
+  if (job.owner) return concat("user ", *job.owner);
+  return job.nodes.empty() ? std::string() : client_of(job.nodes.begin()->second.facts);
+}
+
+Refused too_many_jobs(const std::string& client, std::size_t limit) {
+  return {.message = concat("jobs of ", client, " are as many as one user or address may have at ",
+                            "once, ", limit, " (ddprund --jobs-per-client=N)"),
+          .exit_code = static_cast<int>(ExitCode::kRetryable)};
 }
 
 Waiting spare_note(const JobState& job, int num_members, int num_spares) {

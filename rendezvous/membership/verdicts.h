@@ -84,8 +84,8 @@ std::string describe(const WorkerFailure& failure);
 
 inline constexpr std::size_t kMadeHashDigits = 12;
 
-// Whether both are job ids that ddprun made, "<uid>-<hash of the command>", of one user.
-bool differ_in_hash_only(std::string_view a, std::string_view b);
+// The user of a job id that ddprun made, "<uid>-<hash of the command>"; empty: it is no such id.
+std::string_view user_of_made_id(std::string_view id);
 
 // To nodes that wait while another job, which may be meant to be theirs, waits beside it.
 std::string other_job_hint(const JobState& job, const JobState& other, int other_nodes);
@@ -108,6 +108,14 @@ std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
 // The rendezvous' port is this job's --master-port, and `join` wants it for another one. Names who
 // holds it: a node of `job`, which must have one.
 Refused port_in_use(const JobState& job, const Join& join, const ConnectionFacts& facts);
+
+// The client for whom a node's job is counted: "user 1002", where the kernel vouches for the user;
+// else "this machine", or the address (network_of()).
+std::string client_of(const ConnectionFacts& facts);
+// The same for a job that an earlier process took in; empty: it isn't known any more.
+std::string client_of(const JobState& job);
+// To a node that would begin a job more than `limit` of this client.
+Refused too_many_jobs(const std::string& client, std::size_t limit);
 
 // Tells a surplus agent that it waits as a spare, and what to do for a job of its own.
 Waiting spare_note(const JobState& job, int num_members, int num_spares);

@@ -101,6 +101,7 @@ class Model {
   jobs = [];
   finished = [];
   hidden_finished = 0;
+  hidden_jobs = 0;     // live ones that are not among `jobs`
   too_large = 0;       // bytes of the state that was not sent
   taken_at = null;     // when this page got its state
   taken_uptime = 0;    // the daemon's, of that state
@@ -119,6 +120,7 @@ class Model {
     this.jobs = message.jobs.jobs;
     this.finished = [...message.jobs.finished].reverse();
     this.hidden_finished = message.hidden_finished;
+    this.hidden_jobs = message.hidden_jobs ?? 0;
     this.jobs.forEach((job, index) => {
       job.num_hidden = message.hidden_nodes[index] ?? 0;
       job.in_order = nodes_in_order(job, job.num_hidden);

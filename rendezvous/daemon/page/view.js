@@ -105,10 +105,11 @@ class View {
   }
 
   draw_jobs() {
-    const { jobs, finished, hidden_finished } = this.model;
+    const { jobs, finished, hidden_finished, hidden_jobs } = this.model;
     const job = this.chosen();
-    show(by_id("no_jobs"), jobs.length === 0);
-    put(by_id("no_jobs"), finished.length > 0 ? "none is live" : "none yet");
+    show(by_id("no_jobs"), jobs.length === 0 || hidden_jobs > 0);
+    const none = finished.length > 0 ? "none is live" : "none yet";
+    put(by_id("no_jobs"), hidden_jobs > 0 ? `${count_text(hidden_jobs, "more live job")} not shown: "ddprunctl jobs" has all` : none);
     const keyed = (list) => {
       const seen = new Map();
       return list.map((each) => {

@@ -235,6 +235,10 @@ TEST_CASE("top on paper: the list, and all of the chosen job without an end of r
   std::string text = testing::text_of(paper_picture(live(state), {}, 100));
   CHECK_THAT(text, Contains("JOBS 1 live, 2 over") && Contains("exit code 9") &&
                        Contains("gpu124") && !Contains("\x1b"));
+  State cut = state;
+  cut.num_hidden_live = 400;
+  CHECK_THAT(testing::text_of(paper_picture(live(cut), {}, 100)),
+             Contains("JOBS 401 live, 2 over; 400 not shown"));
   text = testing::text_of(paper_picture(live(state), {.wanted = "old"}, 100));
   CHECK_THAT(text, Contains("old  failed") && Contains("first: rank 1 (node 0, a) died"));
   CHECK_THAT(testing::text_of(paper_picture(live(state_of("")), {}, 100)), Contains("no jobs\n"));

@@ -46,9 +46,10 @@ TEST_CASE("top's state: a node without a place is a spare, but before the first 
 
 TEST_CASE("top's state: a job with hidden nodes has no first rank of a node") {
   std::string frame = testing::state_frame(job_json("a", 2));
-  frame.replace(frame.find("\"hidden_nodes\":[0]"), 18, "\"hidden_nodes\":[7]");
+  frame.replace(frame.find("\"hidden_nodes\":[0]"), 18, "\"hidden_nodes\":[7],\"hidden_jobs\":4");
   const State state = read_state(read_json(frame));
   CHECK(state.jobs.front().num_hidden == 7);
+  CHECK(state.num_hidden_live == 4);
   CHECK(num_here(state.jobs.front()) == 9);
   CHECK_FALSE(state.jobs.front().nodes.front().first_rank);
 }

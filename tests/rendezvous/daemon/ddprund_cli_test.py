@@ -141,6 +141,22 @@ class CommandLine(harness.Case):
         self.assertIn('--limits: "x" is not keys=N', self.refused("--limits=keys=5", "--limits=x"))
         self.assertIn("takes no argument", self.refused("--limits", "keys=5", "keys=6"))
 
+    def test_jobs_per_client_are_so_many_and_one_more_is_refused(self):
+        daemon, endpoint = self.ddprund("--jobs-per-client=1")
+        at, go = [f"--rdzv-endpoint={endpoint}"], self.scratch() + "/go"
+        first = self.start(*at, "--rdzv-id=first", "sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.02; done")
+        self.assertEqual(first.stdout.readline(), "ready\n")
+        why = (f"jobs of user {os.getuid()} are as many as one user or address may have at once, 1 "
+               "(ddprund --jobs-per-client=N)")
+        self.check_one_line(self.ddprun(*at, "--rdzv-id=second", "true"), why, code=75)
+        self.await_line(daemon, "refused an agent: " + why)
+        self.write(os.path.dirname(go), "go", "")
+        self.assertEqual(self.finish(first).returncode, 0)
+        self.ddprun(*at, "--rdzv-id=second", "true", code=0)
+        for bad in "0", "-1", "x", "":
+            with self.subTest(bad):
+                self.assertIn("--jobs-per-client", self.refused(f"--jobs-per-client={bad}"))
+
     def test_files_towards_etcd_are_named_by_their_own_flags(self):
         certs = self.certs()
         cert, key, ca = f"{certs}/client.pem", f"{certs}/client.key", f"--ha-ca={certs}/ca.pem"

@@ -377,45 +377,6 @@ TEST_CASE("Watchers: all are told why it ends, and what was made for them is dro
              Contains("of a later time") && !Contains("of an earlier time"));
 }
 
-membership::NodeStatus node(const std::string& host, const std::string& phase, bool connected) {
-  membership::NodeStatus status;
-  status.host = host;
-  status.phase = phase;
-  status.connected = connected;
-  return status;
-}
-
-TEST_CASE("Watch: nodes of a large job that run in order are left out first") {
-  membership::JobStatus job;
-  job.nodes = {node("runs", "running", true), node("also-runs", "running", true),
-               node("cut-off", "running", false), node("starts", "starting", true)};
-  membership::FinishedJob over;
-  over.run_id = "first";
-  std::vector<membership::FinishedJob> finished{over, over};
-  finished[1].run_id = "last";
-  const std::string text =
-      watched_jobs({job, job}, finished, std::nullopt, Moment::now(), {.nodes = 3, .finished = 1})
-          .json;
-  CHECK_THAT(text, Contains("\"host\":\"cut-off\"") && Contains("\"host\":\"starts\"") &&
-                       Contains("\"host\":\"runs\"") && !Contains("also-runs") &&
-                       Contains("\"hidden_nodes\":[1,4]") && Contains("\"hidden_finished\":1") &&
-                       Contains("\"run_id\":\"last\"") && !Contains("\"run_id\":\"first\""));
-}
-
-TEST_CASE("Watch: half of the nodes of a large state are left out, until it is small enough") {
-  membership::JobStatus job;
-  for (const char* host : {"a", "b", "c", "d"}) job.nodes.push_back(node(host, "running", true));
-  const auto text_within = [&](std::size_t bytes) {
-    return watched_jobs({job}, {}, std::nullopt, Moment::now(), {.nodes = 4, .bytes = bytes}).json;
-  };
-  const std::string whole = text_within(1 << 20);
-  CHECK_THAT(whole, Contains("\"hidden_nodes\":[0]"));
-  CHECK_THAT(text_within(whole.size() - 60), Contains("\"hidden_nodes\":[2]") &&
-                                                 Contains("\"host\":\"b\"") &&
-                                                 !Contains("\"host\":\"c\""));
-  CHECK_THAT(text_within(1), Contains("\"hidden_nodes\":[4]") && Contains("\"nodes\":[]"));
-}
-
 TEST_CASE("Watch: clocks and counts of requests are no change, another leader is one") {
   DaemonStatus status;
   const std::string before = watch_key(status);
@@ -427,47 +388,6 @@ TEST_CASE("Watch: clocks and counts of requests are no change, another leader is
   CHECK(leads != before);
   status.role->leads = false;
   CHECK(watch_key(status) != leads);
-}
-
-TEST_CASE("Watch: a greater age is no change, a node's next reading is one") {
-  membership::JobStatus job;
-  job.nodes = {node("a", "running", true)};
-  Moment now = Moment::now();
-  job.nodes[0].monitor.emplace().at = now.at;
-  job.nodes[0].monitor->report.cpu = 0.5;
-  KeepingStatus keeping{"the disk is full", 5s};
-  job.rounds.emplace_back();
-  job.seconds.running = 5;
-  job.lasting = &membership::PhaseSeconds::running;
-  job.lasts_since = now.at;
-  const auto said = [&] { return watched_jobs({job}, {}, keeping, now); };
-  const WatchedJobs before = said();
-  now.at += 1s;
-  now.wall += 1s;
-  keeping.in_trouble += 1s;
-  const WatchedJobs after = said();
-  CHECK(after.key == before.key);
-  CHECK_THAT(after.json, Contains("\"age_seconds\":1.0") && Contains("\"trouble_seconds\":6.0") &&
-                             Contains(R"("lasting":{"phase":"running","seconds":1.0})"));
-  keeping.trouble = "the disk is gone";
-  CHECK(said().key != before.key);
-  keeping.trouble = "the disk is full";
-  job.nodes[0].monitor->report.cpu = 0.6;
-  CHECK(said().key != before.key);
-  job.lasting = &membership::PhaseSeconds::stop;  // the share of training shrinks with the time
-  const WatchedJobs stopping = said();
-  now.at += 1s;
-  CHECK(said().key != stopping.key);
-  job.lasting = nullptr;
-  CHECK_THAT(said().json, !Contains("lasting"));
-}
-
-TEST_CASE("Watch: step times of ranks are rows of their node") {
-  membership::JobStatus job;
-  job.nodes = {node("a", "running", true)};
-  job.nodes[0].step_times = {{3, 41ms, 12ms}};
-  CHECK_THAT(jobs_to_json({job}, {}, std::nullopt, Moment::now()),
-             Contains("\"step_times\":[[3,41000,12000]]"));
 }
 
 TEST_CASE("Status page: one document that asks for nothing, with a policy that says so") {
@@ -504,9 +424,10 @@ TEST_CASE("Status page: a page of another origin may not watch") {
     while (page.frames.empty() && !deadline.expired()) page.read();
     CHECK_THAT(page.header, Contains("101 Switching Protocols"));
     REQUIRE_FALSE(page.frames.empty());
-    CHECK_THAT(page.frames[0], Contains("{\"type\":\"state\",\"status\":{\"version\":") &&
-                                   Contains("\"jobs\":{\"version\":") &&
-                                   Contains("\"hidden_nodes\":[],\"hidden_finished\":0}"));
+    CHECK_THAT(page.frames[0],
+               Contains("{\"type\":\"state\",\"status\":{\"version\":") &&
+                   Contains("\"jobs\":{\"version\":") &&
+                   Contains("\"hidden_nodes\":[],\"hidden_jobs\":0,\"hidden_finished\":0}"));
   }
 }
 
