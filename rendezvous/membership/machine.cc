@@ -188,12 +188,24 @@ bool JobTable::has_job(std::uint64_t number) const {
 }
 
 // If several jobs have one name, only the last one lives.
-TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
-                                 Actions& out) {
+Job* JobTable::job_named(const std::string& run_id) const {
   const auto found = std::find_if(jobs_.rbegin(), jobs_.rend(),
                                   [&](const auto& job) { return job->state().run_id == run_id; });
-  if (found == jobs_.rend()) return {std::nullopt, "no job of that name runs here"};
-  return (*found)->ask_for_tail(global_rank, request, out);
+  return found == jobs_.rend() ? nullptr : found->get();
+}
+
+std::vector<TailRoute> JobTable::ask_for_tails(const std::string& run_id,
+                                               const TailQuestion& question, Actions& out) {
+  if (const Job* job = job_named(run_id)) return job->ask_for_tails(question, out);
+  return std::vector<TailRoute>(question.global_ranks.size(),
+                                {std::nullopt, "no job of that name runs here"});
+}
+
+std::optional<int> JobTable::num_ranks(const std::string& run_id) const {
+  const Job* job = job_named(run_id);
+  if (job == nullptr) return std::nullopt;
+  const auto& rounds = job->state().ledger.rounds();
+  return rounds.empty() ? 0 : rounds.back().world_size;
 }
 
 std::vector<JobStatus> JobTable::status() const {
