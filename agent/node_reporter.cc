@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "agent/gpu/gpu_helper.h"
-#include "agent/worker_output.h"
 #include "common/process_facts.h"
 #include "common/text.h"
 
@@ -170,10 +169,23 @@ void NodeReporter::read_tail(const membership::agent_action::ReadTail& wanted) c
                    concat("switched off for this job: ddprun on ", host_name(),
                           " runs with --watch-output=off")});
   }
+  if (wanted.kind == membership::TailKind::kStack) return read_stack(wanted, answer);
   if (workers_.look(wanted.round, wanted.global_rank, answer)) return;
   answer({{},
           concat("rank ", wanted.global_rank, " of round ", wanted.round,
                  " is not, or not yet, on ", host_name())});
+}
+
+void NodeReporter::read_stack(const membership::agent_action::ReadTail& wanted,
+                              const std::function<void(LastOutput)>& answer) const {
+  const bool is_live = monitor_ && wanted.round == talk_.round();
+  for (int i = 0; is_live && i < options_.environment.num_workers; ++i) {
+    if (talk_.ranks().of(i) != wanted.global_rank) continue;
+    return monitor_->take_stack(i, [answer](auto lines, auto note) {
+      answer({std::move(lines), std::move(note)});
+    });
+  }
+  answer({{}, concat("it doesn't run on ", host_name(), ", or not yet")});
 }
 
 }  // namespace ddprun::agent

@@ -18,6 +18,7 @@
 #include "agent/monitor/node_monitor.h"
 #include "agent/node_agent_options.h"
 #include "agent/round_workers.h"
+#include "agent/worker_output.h"
 #include "agent/worker_talk.h"
 #include "common/clock.h"
 #include "rendezvous/messages/messages.h"
@@ -76,6 +77,8 @@ class NodeReporter {
   AgentMetrics metrics();
 
  private:
+  void read_stack(const membership::agent_action::ReadTail& wanted,
+                  const std::function<void(LastOutput)>& answer) const;
   void read_node(membership::NodeReport report) const;
   std::optional<membership::NodeReport> take_node_report();
   void tell_node(const membership::NodeReport& report) const;

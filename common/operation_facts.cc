@@ -66,13 +66,12 @@ std::string bytes_text(std::uint64_t size_bytes) {
   return text;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  constexpr std::size_t kMaxParts = 8;
+std::string ranks_text(const std::vector<int>& ranks, std::size_t most) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   std::size_t num_parts = 0;
   for (std::size_t begin = 0, end; begin < ranks.size(); begin = end, ++num_parts) {
     for (end = begin + 1; end < ranks.size() && ranks[end] == ranks[end - 1] + 1;) ++end;
-    if (num_parts == kMaxParts) return concat(text, " and ", ranks.size() - begin, " more");
+    if (num_parts == most) return concat(text, " and ", ranks.size() - begin, " more");
     text += concat(begin == 0 ? "" : ", ", ranks[begin]);
     if (end - begin == 2) text += concat(", ", ranks[end - 1]);
     if (end - begin > 2) text += concat("–", ranks[end - 1]);

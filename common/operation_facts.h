@@ -3,6 +3,7 @@
 // page (docs/flight-recorder.md). Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -42,8 +43,9 @@ std::string text_of(const OperationFacts& facts);
 // "512 bytes", "4.0 KiB", "25.0 MiB".
 std::string bytes_text(std::uint64_t size_bytes);
 
-// "rank 3", "ranks 0–2, 5". `ranks` ascend. Shows the first 8 parts, then how many ranks are left.
-std::string ranks_text(const std::vector<int>& ranks);
+// "rank 3", "ranks 0–2, 5". `ranks` ascend. Shows the first `most` parts, then how many ranks are
+// left.
+std::string ranks_text(const std::vector<int>& ranks, std::size_t most = 8);
 
 // One communicator's state, as a worker's page has it.
 struct CommunicatorState {

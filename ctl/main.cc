@@ -42,6 +42,10 @@ constexpr std::pair<const char*, const char*> kCommands[] = {
     {"jobs", "List the jobs of a rendezvous, live ones and those that are over."},
     {"status", "Tell how a rendezvous is: its jobs, agents, stores, journal."},
     {"top", "Follow the jobs of a rendezvous as they run, in a terminal (docs/top.md)."},
+    {"stack",
+     "Show where the ranks of a running job are: their stacks, equal ones together "
+     "(docs/stack.md). "
+     "Exit status 1: some have none."},
     {"open",
      "Serve the status page of a rendezvous with a token or certificates to a browser on this "
      "machine, until Ctrl-C (docs/status-page.md)."},
@@ -63,7 +67,7 @@ constexpr std::pair<const char*, const char*> kCommands[] = {
 
 constexpr char kExitStatus[] =
     R"( 0        done; of doctor: ok
- 1        of doctor: warn
+ 1        of doctor: warn; of stack: some ranks have none
  2        a bad flag or file, a refusal, nobody there; of doctor: fail
  3        of doctor: unknown
  69       no answer in time
@@ -108,6 +112,7 @@ int main(int argc, char** argv) {
   std::vector<std::unique_ptr<ctl::Command>> commands;
   commands.push_back(ctl::make_job_commands(app));
   commands.push_back(ctl::make_top_command(app));
+  commands.push_back(ctl::make_stack_command(app));
   commands.push_back(ctl::make_open_command(app));
   commands.push_back(ctl::make_submit_command(app));
   commands.push_back(ctl::make_report_command(app));

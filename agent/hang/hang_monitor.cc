@@ -6,8 +6,11 @@
 #include <bit>
 #include <cmath>
 
+#include "common/json.h"
+#include "common/process_stat.h"
 #include "common/progress_page.h"
 #include "rendezvous/asio/waits.h"
+#include "rendezvous/messages/messages.h"
 
 namespace ddprun::agent {
 namespace {
@@ -42,6 +45,40 @@ using membership::RankReport;
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+
+// A report has room for few: with Python's outer frames it would have no native one.
+constexpr std::size_t kReportedPythonFrames = 8;
+constexpr std::size_t kShownFrameBytes = 240;  // so that a whole stack is within kMaxTailBytes
+
+std::vector<std::string> reported_frames(const ProcessStack& stack) {
+  std::vector<std::string> frames(
+      stack.python.begin(), stack.python.begin() + std::min(std::ssize(stack.python),
+                                                            std::ptrdiff_t{kReportedPythonFrames}));
+  frames.insert(frames.end(), stack.native.begin(), stack.native.end());
+  return frames;
+}
+
+// "state in read() of /data/part-07".
+std::string state_text(pid_t pid, const WaitingPlace& place) {
+  ProcessStat stat;
+  const bool is_stopped = read_process_stat(pid, &stat) && (stat.state == 'T' || stat.state == 't');
+  return membership::kStateLine + (is_stopped             ? "stopped"
+                                   : !place.call.empty()  ? "in " + place.call
+                                   : !place.wchan.empty() ? "in the kernel's " + place.wchan
+                                                          : "running");
+}
+
+std::vector<std::string> stack_lines(const std::string& state, const ProcessStack& stack) {
+  std::vector<std::string> lines{state};
+  const auto add = [&lines](const char* kind, const std::vector<std::string>& frames) {
+    for (const std::string& frame : frames) {
+      lines.push_back(kind + clean_utf8(frame, kShownFrameBytes));
+    }
+  };
+  add(membership::kPythonLine, stack.python);
+  add(membership::kNativeLine, stack.native);
+  return lines;
+}
 
 constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
 // Until ddprun-stacks is started: for that this process stands still, which is felt while workers
@@ -269,6 +306,13 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   report.cpu_percent = std::max(0, view.cpu_percent);
   report.work = describe_work(outside_.rates(static_cast<std::size_t>(local_rank)));
   report.state = std::string(1, view.state);
+  WaitingPlace place = place_of(local_rank, at_work);
+  report.call = std::move(place.call);
+  report.wchan = std::move(place.wchan);
+  return report;
+}
+
+WaitingPlace HangMonitor::place_of(int local_rank, pid_t at_work) {
   WaitingPlace place = waiting_place(at_work);
   SeenCall& seen = seen_calls_[static_cast<std::size_t>(local_rank)];
   if (place.resumed && seen.pid == at_work) {
@@ -276,20 +320,47 @@ RankReport HangMonitor::report(int local_rank, const RankView& view, pid_t at_wo
   } else {
     seen = {at_work, place.call};
   }
-  report.call = std::move(place.call);
-  report.wchan = std::move(place.wchan);
-  return report;
+  return place;
 }
 
+StackProcess& HangMonitor::living_stacks() {
+  if (!stacks_ || stacks_->has_ended()) start_stacks();
+  return *stacks_;
+}
+
+void HangMonitor::take_stack(int local_rank, StackDone done) {
+  const std::vector<pid_t> pids = events_.pids();
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= pids.size() || pids[index] == 0) return done({}, "it has ended");
+  const pid_t at_work = process_at_work(pids[index]);
+  // Before it is stopped: the stop interrupts the call.
+  std::string state = state_text(at_work, place_of(local_rank, at_work));
+  if (options_.stacks_program.empty()) {
+    return done({std::move(state)}, "no stack: this ddprun takes none");
+  }
+  const auto taken = [alive = std::weak_ptr(alive_), at_work, state = std::move(state),
+                      done = std::move(done)](const ProcessStacks& stacks,
+                                              const std::string& problem) {
+    if (alive.expired()) return;
+    const auto found = stacks.find(at_work);
+    if (found != stacks.end()) {
+      return done(stack_lines(state, found->second), found->second.note);
+    }
+    done({state}, problem.empty() ? "no stack: its time was over" : problem);
+  };
+  living_stacks().take({at_work}, kInspectionTime, StackProcess::Turn::kWhenFree, taken);
+}
+
+// One that has ended may still have an answer to give.
 void HangMonitor::start_stacks() {
-  if (stacks_) stacks_->abandon();
+  if (stacks_ && !stacks_->has_ended()) stacks_->abandon();
   if (!options_.stacks_program.empty()) {
     stacks_ = StackProcess::start(io_, options_.stacks_program);
   }
 }
 
 void HangMonitor::inspect(std::uint64_t inquiry) {
-  if (stacks_ && stacks_->is_busy()) {
+  if (inspects_) {
     inquiry_waiting_ = inquiry;
     return;
   }
@@ -315,10 +386,11 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
   const auto done = [this, inquiry, alive = std::weak_ptr(alive_), reports = std::move(reports)](
                         const ProcessStacks& stacks, const std::string& problem) mutable {
     if (alive.expired()) return;
+    inspects_ = false;
     for (RankReport& each : reports) {
       const auto found = stacks.find(static_cast<pid_t>(each.pid));
       if (found != stacks.end()) {
-        each.frames = found->second.frames;
+        each.frames = reported_frames(found->second);
         each.note = found->second.note;
       } else {
         each.note = problem.empty() ? "no stack: its time was over" : problem;
@@ -330,8 +402,8 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
     if (still_alive.expired()) return;
     if (const auto next = std::exchange(inquiry_waiting_, std::nullopt)) inspect(*next);
   };
-  if (!stacks_ || stacks_->has_ended()) start_stacks();
-  stacks_->take(pids, kInspectionTime, done);
+  inspects_ = true;
+  living_stacks().take(pids, kInspectionTime, StackProcess::Turn::kAtOnce, done);
 }
 
 }  // namespace ddprun::agent

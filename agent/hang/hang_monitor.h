@@ -121,11 +121,18 @@ class HangMonitor {
   // request that comes meanwhile is answered afterwards, the others are not.
   void inspect(std::uint64_t inquiry);
 
+  // Finds out where a worker's main thread is (membership::TailKind::kStack). Calls `done` once
+  // within kInspectionTime, at once or from the io context, unless this ends before.
+  using StackDone = std::function<void(std::vector<std::string> lines, std::string note)>;
+  void take_stack(int local_rank, StackDone done);
+
  private:
   void arm();
   void look();
   void look_at_pages();
   void start_stacks();
+  StackProcess& living_stacks();
+  WaitingPlace place_of(int local_rank, pid_t at_work);
   membership::RankReport report(int local_rank, const RankView& view, pid_t at_work);
 
   boost::asio::io_context& io_;
@@ -148,7 +155,8 @@ class HangMonitor {
   boost::asio::steady_timer timer_;
   // Started when all workers run, so that none waits for it. Second owner: its handlers.
   std::shared_ptr<StackProcess> stacks_;
-  std::optional<std::uint64_t> inquiry_waiting_;  // until stacks_ isn't busy
+  bool inspects_ = false;                         // its stacks are being taken
+  std::optional<std::uint64_t> inquiry_waiting_;  // until that is over
   std::shared_ptr<bool> alive_;                   // handlers of the io context hold it weakly
 };
 

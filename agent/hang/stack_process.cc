@@ -27,7 +27,6 @@ constexpr int kNotFound = 127;
 
 ProcessStacks parse_stacks(std::string_view text) {
   ProcessStacks stacks;
-  std::map<pid_t, std::vector<std::string>> native;
   pid_t pid = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
@@ -41,16 +40,12 @@ ProcessStacks parse_stacks(std::string_view text) {
       pid = 0;
       std::from_chars(rest.data(), rest.data() + rest.size(), pid);
     } else if (kind == "native") {
-      native[pid].emplace_back(rest);
+      stacks[pid].native.emplace_back(rest);
     } else if (kind == "python") {
-      stacks[pid].frames.emplace_back(rest);
+      stacks[pid].python.emplace_back(rest);
     } else if (kind == "note" && stacks[pid].note.empty()) {
       stacks[pid].note = rest;
     }
-  }
-  for (auto& [of, frames] : native) {
-    auto& all = stacks[of].frames;
-    std::move(frames.begin(), frames.end(), std::back_inserter(all));
   }
   return stacks;
 }
@@ -62,7 +57,7 @@ std::shared_ptr<StackProcess> StackProcess::start(boost::asio::io_context& io,
   return process;
 }
 
-StackProcess::StackProcess(boost::asio::io_context& io) : io_(io), answer_(io), limit_(io) {}
+StackProcess::StackProcess(boost::asio::io_context& io) : io_(io) {}
 
 void StackProcess::spawn(const std::string& program) {
   try {
@@ -86,61 +81,78 @@ void StackProcess::ended(int wait_status) {
   const bool missing = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kNotFound;
   problem_ = missing ? "no stack: ddprun-stacks can't run" : "no stack: ddprun-stacks has ended";
   requests_.reset();
-  if (is_busy() && text_.empty()) finish();
+  std::vector<std::uint64_t> mute;
+  for (const auto& [number, taking] : takes_) {
+    if (taking.text.empty()) mute.push_back(number);
+  }
+  for (const std::uint64_t number : mute) finish(number);
 }
 
-void StackProcess::take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit,
+void StackProcess::take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit, Turn turn,
                         Done done) {
-  done_ = std::move(done);
-  text_.clear();
+  const std::uint64_t number = next_number_++;
+  Taking& taking = takes_.try_emplace(number, io_).first->second;
+  taking.pids = pids;
+  taking.done = std::move(done);
+  run_after(taking.limit, limit, [self = shared_from_this(), number] { self->finish(number); });
+  if (turn == Turn::kAtOnce) return begin(number);
+  waiting_.push_back(number);
+  begin_waiting();
+}
+
+void StackProcess::begin_waiting() {
+  while (!waiting_.empty() && num_begun_ < kMostAtOnce) {
+    const std::uint64_t number = waiting_.front();
+    waiting_.pop_front();
+    if (takes_.contains(number)) begin(number);
+  }
+}
+
+void StackProcess::begin(std::uint64_t number) {
+  Taking& taking = takes_.at(number);
+  taking.is_begun = true;
+  ++num_begun_;
   int ends[2] = {-1, -1};
   if (problem_.empty() && ::pipe2(ends, O_CLOEXEC) == 0) {
-    answer_.assign(ends[0]);
-    answer_.non_blocking(true);
+    taking.answer.assign(ends[0]);
+    taking.answer.non_blocking(true);
     const UniqueFd theirs(ends[1]);
-    const std::string_view bytes(reinterpret_cast<const char*>(pids.data()),
-                                 pids.size() * sizeof(pid_t));
-    if (send_with_fd(requests_.get(), bytes, theirs.get()) > 0) {
-      run_after(limit_, limit, [weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (self && self->is_busy()) self->finish();
-      });
-      return read_answer();
-    }
+    const std::string_view bytes(reinterpret_cast<const char*>(taking.pids.data()),
+                                 taking.pids.size() * sizeof(pid_t));
+    if (send_with_fd(requests_.get(), bytes, theirs.get()) > 0) return read_answer(number);
   }
   if (problem_.empty()) problem_ = "no stack: ddprun-stacks can't be reached";
-  boost::asio::post(limit_.get_executor(), [self = shared_from_this()] {
-    if (self->is_busy()) self->finish();
-  });
+  boost::asio::post(io_, [self = shared_from_this(), number] { self->finish(number); });
 }
 
-void StackProcess::read_answer() {
-  when_readable(answer_, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || !self->is_busy()) return;
+void StackProcess::read_answer(std::uint64_t number) {
+  when_readable(takes_.at(number).answer, [self = shared_from_this(), number] {
+    const auto found = self->takes_.find(number);
+    if (found == self->takes_.end()) return;
+    Taking& taking = found->second;
     std::array<char, 16384> buffer;
-    const ssize_t size = ::read(self->answer_.native_handle(), buffer.data(), buffer.size());
-    if (size > 0) self->text_.append(buffer.data(), static_cast<std::size_t>(size));
+    const ssize_t size = ::read(taking.answer.native_handle(), buffer.data(), buffer.size());
+    if (size > 0) taking.text.append(buffer.data(), static_cast<std::size_t>(size));
     const bool goes_on = size > 0 || (size < 0 && errno == EAGAIN);
-    if (goes_on && self->text_.size() < kMaxOutput) return self->read_answer();
+    if (goes_on && taking.text.size() < kMaxOutput) return self->read_answer(number);
     // Nothing at all: it is about to be seen that it has ended.
-    if (!self->text_.empty()) self->finish();
+    if (!taking.text.empty()) self->finish(number);
   });
 }
 
-void StackProcess::finish() {
-  limit_.cancel();
-  boost::system::error_code ignored;
-  answer_.close(ignored);  // who still writes to it ends
-  const Done done = std::exchange(done_, nullptr);
-  done(parse_stacks(text_), text_.empty() ? problem_ : "");
+// A child that still writes to its pipe ends.
+void StackProcess::finish(std::uint64_t number) {
+  const auto taken = takes_.extract(number);
+  if (taken.empty()) return;
+  const Taking& taking = taken.mapped();
+  if (taking.is_begun) --num_begun_;
+  begin_waiting();
+  taking.done(parse_stacks(taking.text), taking.text.empty() ? problem_ : "");
 }
 
 void StackProcess::abandon() {
-  done_ = nullptr;
-  limit_.cancel();
-  boost::system::error_code ignored;
-  answer_.close(ignored);
+  takes_.clear();
+  waiting_.clear();
   requests_.reset();
   if (child_) child_->signal(SIGKILL);
 }

@@ -10,11 +10,15 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/watched_child.h"
@@ -23,8 +27,8 @@
 namespace ddprun::agent {
 
 struct ProcessStack {
-  std::vector<std::string> frames;  // innermost first, Python's before the native ones
-  std::string note;                 // why some are missing
+  std::vector<std::string> python, native;  // frames, innermost first
+  std::string note;                         // why some are missing
 };
 using ProcessStacks = std::map<pid_t, ProcessStack>;
 
@@ -38,31 +42,44 @@ class StackProcess : public std::enable_shared_from_this<StackProcess> {
                                              const std::string& program);
 
   // Calls `done` once, from the io context, within `limit`: with the stacks that are there by then,
-  // and with `problem` set where the program could not run. One at a time.
+  // and with `problem` set where the program could not run. Others may be under way; kWhenFree
+  // waits while there are kMostAtOnce, since each may need 100 MiB for the files of PyTorch.
   using Done = std::function<void(ProcessStacks, std::string problem)>;
-  void take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit, Done done);
-  bool is_busy() const { return done_ != nullptr; }
+  enum class Turn { kAtOnce, kWhenFree };
+  void take(const std::vector<pid_t>& pids, std::chrono::milliseconds limit, Turn turn, Done done);
+  static constexpr std::size_t kMostAtOnce = 8;
   bool has_ended() const { return !problem_.empty(); }  // or was never started
 
-  // Ends it, and is to be called before it is let go; `done` isn't called any more. It is reaped
-  // when the kernel lets it end.
+  // Ends it, and is to be called before it is let go, unless it has ended; `done` isn't called any
+  // more. It is reaped when the kernel lets it end.
   void abandon();
 
  private:
   explicit StackProcess(boost::asio::io_context& io);
   void spawn(const std::string& program);
   void ended(int wait_status);
-  void read_answer();
-  void finish();
+  void begin(std::uint64_t number);
+  void begin_waiting();
+  void read_answer(std::uint64_t number);
+  void finish(std::uint64_t number);
 
   boost::asio::io_context& io_;
   std::shared_ptr<WatchedChild> child_;  // null: not started; second owner: its wait
   UniqueFd requests_;                    // a message per request: pids, and the pipe for the answer
   std::string problem_;                  // set: it doesn't run
-  boost::asio::posix::stream_descriptor answer_;  // ends with the answer
-  std::string text_;                              // of the answer
-  boost::asio::steady_timer limit_;
-  Done done_;  // empty: nothing was asked
+  struct Taking {
+    explicit Taking(boost::asio::io_context& io) : answer(io), limit(io) {}
+    std::vector<pid_t> pids;
+    boost::asio::posix::stream_descriptor answer;  // ends with the answer
+    boost::asio::steady_timer limit;
+    Done done;
+    std::string text;  // of the answer
+    bool is_begun = false;
+  };
+  std::map<std::uint64_t, Taking> takes_;
+  std::deque<std::uint64_t> waiting_;  // of these, for their turn; or over already
+  std::size_t num_begun_ = 0;          // of these, the others
+  std::uint64_t next_number_ = 1;
 };
 
 }  // namespace ddprun::agent

@@ -312,12 +312,12 @@ void AgentHub::restore(const journal::Content& content) {
 }
 
 // Not at once, but as what the machine says: it confirms messages, which may not be kept yet.
-membership::TailRoute AgentHub::ask_for_tail(const std::string& run_id, int global_rank,
-                                             std::uint64_t request) {
+std::vector<membership::TailRoute> AgentHub::ask_for_tails(
+    const std::string& run_id, const membership::TailQuestion& question) {
   membership::Actions actions;
-  auto route = table_.ask_for_tail(run_id, global_rank, request, actions);
+  auto routes = table_.ask_for_tails(run_id, question, actions);
   settle(std::move(actions));
-  return route;
+  return routes;
 }
 
 void AgentHub::perform(const membership::Action& action) {

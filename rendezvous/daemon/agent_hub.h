@@ -62,9 +62,9 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::size_t num_unjoined() const { return unjoined_.size(); }  // of num_agents()
   ProxiedStores::Usage store_usage() const { return stores_.usage(); }
 
-  // As JobTable's; what the agent says then is told to Options::tail_said.
-  membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
-                                     std::uint64_t request);
+  // As JobTable's; what the agents say then is told to Options::tail_said.
+  std::vector<membership::TailRoute> ask_for_tails(const std::string& run_id,
+                                                   const membership::TailQuestion& question);
 
   // Calls `done` as soon as all that was decided so far is kept: at once, or from the io context.
   void when_kept(std::function<void()> done) { unkept_.when_kept(std::move(done)); }

@@ -19,8 +19,10 @@
 #include "rendezvous/daemon/leader_state.h"
 #include "rendezvous/daemon/pending_handshakes.h"
 #include "rendezvous/daemon/port_listener.h"
+#include "rendezvous/daemon/stack_pages.h"
 #include "rendezvous/daemon/watchers.h"
 #include "rendezvous/gangs/gang_json.h"
+#include "rendezvous/messages/stacks_target.h"
 #include "rendezvous/security/proof.h"
 #include "rendezvous/store_server/file_limit.h"
 
@@ -146,7 +148,8 @@ class Daemon::Impl {
         security_{options_.token, options_.scrape_token, options_.tls},
         io_(io),
         waiting_pages_(options_.waiting_pages),
-        watchers_(std::make_shared<Watchers>(io, options_.watchers, watched())) {}
+        watchers_(std::make_shared<Watchers>(io, options_.watchers, watched())),
+        stacks_(std::make_shared<StackPages>(io, asked_for_stacks())) {}
 
   void start(std::vector<UniqueFd> listeners, std::optional<KeptJobs> kept) {
     DDPRUN_CHECK(!listeners.empty());
@@ -175,6 +178,7 @@ class Daemon::Impl {
   void stand_by(const std::string& leader) {
     DDPRUN_CHECK(options_.stands_by);
     leader_ = leader;
+    stacks_->stop();
     watchers_->end_all(
         concat("this ddprund stands by", leader_.empty() ? "" : concat("; ", leader_, " leads")));
     jobs_.reset();
@@ -188,6 +192,7 @@ class Daemon::Impl {
     for (const auto& [key, kept] : std::exchange(sessions_, {})) kept.session->stop();
     if (gate_) gate_->stop();
     watchers_->stop();
+    stacks_->stop();
     jobs_.reset();
     stores_.reset();
   }
@@ -238,9 +243,11 @@ class Daemon::Impl {
  private:
   void begin(std::optional<KeptJobs> kept) {
     stores_.emplace(io_, options_.store, options_.job_limits, options_.limits, only_user());
-    jobs_ = std::make_unique<LeaderState>(
-        io_, options_, *stores_, counts_, std::move(kept), gang_options(),
-        [this](const auto& said) { watchers_->said(said.connection, said.tail); });
+    jobs_ = std::make_unique<LeaderState>(io_, options_, *stores_, counts_, std::move(kept),
+                                          gang_options(), [this](const auto& said) {
+                                            watchers_->said(said.connection, said.tail);
+                                            stacks_->said(said.connection, said.tail);
+                                          });
   }
 
   // The sources of what pages watch.
@@ -262,9 +269,21 @@ class Daemon::Impl {
         return membership::TailRoute{
             std::nullopt, "switched off for all jobs: this ddprund runs with --watch-output=off"};
       }
-      return jobs_->ask_for_tail(rank.run_id, rank.global_rank, request);
+      return jobs_->ask_for_tails(rank.run_id, {{rank.global_rank}, request}).front();
     };
     return source;
+  }
+
+  // Called while it leads.
+  StackPages::Options asked_for_stacks() {
+    StackPages::Options asked;
+    asked.ask = [this](const std::string& run_id, const membership::TailQuestion& question) {
+      return jobs_->ask_for_tails(run_id, question);
+    };
+    asked.num_ranks = [this](const std::string& run_id) {
+      return jobs_->hub().table().num_ranks(run_id);
+    };
+    return asked;
   }
 
   std::optional<GangHub::Options> gang_options() const {
@@ -436,6 +455,7 @@ class Daemon::Impl {
       if (jobs_ && jobs_->gangs() != nullptr) jobs_->gangs()->ask(request, std::move(answer));
       return;  // it led when it was asked: the answer is dropped, and with it the session's wait
     }
+    if (path == membership::kStacksPath) return stacks(request, std::move(answer));
     if (path != kJobsPath) return answer(std::nullopt);
     auto turn = waiting_pages_.admit(0);
     if (!turn) return answer(refused_page());
@@ -450,6 +470,22 @@ class Daemon::Impl {
         answer(std::move(page));
       });
     });
+  }
+
+  // Names of a program's functions and files: for whoever may read what it prints.
+  void stacks(const HttpSession::Request& request, HttpSession::Answer answer) {
+    if (!leads()) return;  // it led when it was asked, as above
+    if (!options_.watch_output) {
+      return answer(
+          HttpSession::Page{kJson,
+                            "{\"problem\":\"switched off for all jobs: this ddprund runs with "
+                            "--watch-output=off\"}\n"});
+    }
+    stacks_->ask(request.target,
+                 [this, answer = std::move(answer)](std::optional<HttpSession::Page> page) {
+                   page->place = waiting_pages_.admit(page->body.size());
+                   answer(page->place ? std::move(*page) : refused_page());
+                 });
   }
 
   HttpSession::Page refused_page() const {
@@ -478,6 +514,7 @@ class Daemon::Impl {
   std::shared_ptr<PendingHandshakes> newcomers_;  // second owners: its members
   WaitingPages waiting_pages_;
   const std::shared_ptr<Watchers> watchers_;  // second owners: its waits
+  const std::shared_ptr<StackPages> stacks_;
   std::map<std::uint64_t, Session> sessions_;
   std::uint64_t next_session_ = 0;
 };

@@ -9,6 +9,7 @@
 #include "rendezvous/gangs/gang_json.h"
 #include "rendezvous/gangs/node_messages.h"
 #include "rendezvous/http/browser.h"
+#include "rendezvous/messages/stacks_target.h"
 #include "rendezvous/wire/standby_header.h"
 
 namespace ddprun::rendezvous {
@@ -145,7 +146,8 @@ void HttpSession::answer() {
 const char* HttpSession::refusal_of_browser(std::optional<Peer> peer) {
   const http::Request& request = exchange_.request;
   if (is_probe(path_of(request.target))) return nullptr;
-  const bool is_for_programs = request.method != "GET" || (peer && peer != Peer::kWatcher);
+  const bool is_for_programs = request.method != "GET" || (peer && peer != Peer::kWatcher) ||
+                               path_of(request.target) == membership::kStacksPath;
   if (is_for_programs) {
     if (http::is_of_browser(request)) return "this is for programs, not for a page in a browser";
     if (http::is_of_form(request)) return "send it as application/json: a form may be a browser's";

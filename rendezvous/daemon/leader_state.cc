@@ -141,12 +141,16 @@ std::string LeaderState::why_not_ready() const {
   return {};
 }
 
-membership::TailRoute LeaderState::ask_for_tail(const std::string& run_id, int global_rank,
-                                                std::uint64_t request) {
+std::vector<membership::TailRoute> LeaderState::ask_for_tails(
+    const std::string& run_id, const membership::TailQuestion& question) {
   // Questions would wait behind what is not kept, more of them every second.
   const std::string trouble = journal_trouble();
-  if (!trouble.empty()) return {std::nullopt, "nothing is said while the journal is not kept"};
-  return hub_->ask_for_tail(run_id, global_rank, request);
+  if (!trouble.empty()) {
+    return std::vector<membership::TailRoute>(
+        question.global_ranks.size(),
+        {std::nullopt, "nothing is said while the journal is not kept"});
+  }
+  return hub_->ask_for_tails(run_id, question);
 }
 
 JobsWriter LeaderState::writer(const std::optional<WatchedLimits>& limits) const {

@@ -30,7 +30,7 @@ class LeaderState {
   using TailSaid = std::function<void(const membership::action::TailSaid&)>;
 
   // From here on this daemon decides. `options`, `stores` and `counts` outlive it. `gangs`: it has
-  // a queue of them, but for its journal. `tail_said` is told what follows on ask_for_tail().
+  // a queue of them, but for its journal. `tail_said` is told what follows on ask_for_tails().
   LeaderState(boost::asio::io_context& io, const DaemonOptions& options, RoundStores& stores,
               DaemonCounts& counts, std::optional<KeptJobs> kept,
               std::optional<GangHub::Options> gangs, TailSaid tail_said);
@@ -55,8 +55,8 @@ class LeaderState {
   // For status pages. `done` is called at once or later, unless this ends before.
   void watched(std::function<void(WatchedJobs)> done);
   // As AgentHub's.
-  membership::TailRoute ask_for_tail(const std::string& run_id, int global_rank,
-                                     std::uint64_t request);
+  std::vector<membership::TailRoute> ask_for_tails(const std::string& run_id,
+                                                   const membership::TailQuestion& question);
   void add_to(DaemonStatus& status) const;
   void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
   // In `counts`, up to now, or a moment ago if there are very many jobs.

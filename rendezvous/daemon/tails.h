@@ -32,7 +32,7 @@ class Tails {
 
     friend auto operator<=>(const Rank&, const Rank&) = default;
   };
-  // As JobTable::ask_for_tail(). May call nothing here.
+  // As JobTable::ask_for_tails(), for one. May call nothing here.
   using Ask = std::function<membership::TailRoute(const Rank& rank, std::uint64_t request)>;
   using Watcher = std::uint64_t;
 

@@ -342,38 +342,57 @@ std::vector<NodeStatus> Job::node_statuses() const {
   return all;
 }
 
-TailRoute Job::ask_for_tail(int global_rank, std::uint64_t request, Actions& out) const {
-  if (reaction(JobEvent::kTailAsked) == Reaction::kIgnored) {
-    return {std::nullopt, "the job has ended"};
-  }
-  if (state_.round == 0) return {std::nullopt, "no round has begun yet"};
+std::vector<TailRoute> Job::ask_for_tails(const TailQuestion& question, Actions& out) const {
+  const std::vector<int>& ranks = question.global_ranks;
+  const auto nobody = [&](const char* why) {
+    return std::vector<TailRoute>(ranks.size(), {std::nullopt, why});
+  };
+  if (reaction(JobEvent::kTailAsked) == Reaction::kIgnored) return nobody("the job has ended");
+  if (state_.round == 0) return nobody("no round has begun yet");
   std::vector<const Node*> members;
   for (const auto& [id, node] : state_.nodes) {
     if (is_member(node)) members.push_back(&node);
   }
   std::ranges::sort(members, {}, [](const Node* node) { return *node->node_rank; });
-  int first = 0, next_node_rank = 0;
+  // The first rank of each that is behind none that is lost; then the one behind all of these.
+  std::vector<int> first_ranks{0};
   for (const Node* node : members) {
-    if (*node->node_rank != next_node_rank++) {
-      return {std::nullopt,
-              "a node of its round is lost, and how many ranks that had is not known"};
-    }
-    const int num = num_workers(*node);
-    if (global_rank >= first + num) {
-      first += num;
-      continue;
-    }
-    if (!node->connection) {
-      return {std::nullopt, describe(*node) + " has no connection to the rendezvous"};
-    }
-    if (node->join.version < kTailVersion) {
-      return {std::nullopt, concat("the ddprun on ", describe(*node),
-                                   " is of an older version, which tells none")};
-    }
-    roster_.tell(*node, TailWanted{state_.round, request, global_rank}, out);
-    return {node->connection, {}};
+    if (*node->node_rank != std::ssize(first_ranks) - 1) break;
+    first_ranks.push_back(first_ranks.back() + num_workers(*node));
   }
-  return {std::nullopt, concat("there is no rank ", global_rank, " in round ", state_.round)};
+  const bool is_whole = first_ranks.size() == members.size() + 1;
+  std::vector<TailRoute> routes;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto next = std::upper_bound(first_ranks.begin(), first_ranks.end(), ranks[i]);
+    if (next != first_ranks.end()) {
+      const auto which = static_cast<std::size_t>(next - first_ranks.begin()) - 1;
+      routes.push_back(ask_node(*members[which],
+                                {state_.round, question.first_request + i, ranks[i], question.kind},
+                                out));
+    } else if (is_whole) {
+      routes.push_back(
+          {std::nullopt, concat("there is no rank ", ranks[i], " in round ", state_.round)});
+    } else {
+      routes.push_back(
+          {std::nullopt, "a node of its round is lost, and how many ranks that had is not known"});
+    }
+  }
+  return routes;
+}
+
+TailRoute Job::ask_node(const Node& node, const TailWanted& wanted, Actions& out) const {
+  TailRoute route{std::nullopt, {}, node.join.host};
+  const bool is_stack = wanted.kind == TailKind::kStack;
+  if (!node.connection) {
+    route.why_not = describe(node) + " has no connection to the rendezvous";
+  } else if (node.join.version < (is_stack ? kStackVersion : kTailVersion)) {
+    route.why_not =
+        concat("the ddprun on ", describe(node), " is of an older version, which tells none");
+  } else {
+    roster_.tell(node, wanted, out);
+    route.connection = node.connection;
+  }
+  return route;
 }
 
 }  // namespace ddprun::membership

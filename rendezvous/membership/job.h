@@ -70,7 +70,7 @@ class Job {
   std::uint64_t number() const { return number_; }
   std::optional<Seat> seat(ConnectionId connection) const;
   // As JobTable's.
-  TailRoute ask_for_tail(int global_rank, std::uint64_t request, Actions& out) const;
+  std::vector<TailRoute> ask_for_tails(const TailQuestion& question, Actions& out) const;
 
   // For the journal (JobRows).
   void collect_changes(journal::Batch& batch);
@@ -90,6 +90,7 @@ class Job {
   void check_presence(TimePoint now, Actions& out);
   std::optional<TimePoint> deadline(JobEvent event) const;
   void deadline_over(JobEvent event, TimePoint now, Actions& out);
+  TailRoute ask_node(const Node& node, const TailWanted& wanted, Actions& out) const;
 
   const MachineOptions& options_;
   const std::uint64_t number_;  // in the journal

@@ -201,11 +201,23 @@ std::size_t JobTable::num_jobs() const { return jobs_->size(); }
 const JobNumbers& JobTable::numbers() const { return jobs_->numbers(); }
 
 // If several jobs have one name, only the last one lives.
-TailRoute JobTable::ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
-                                 Actions& out) {
+Job* JobTable::job_named(const std::string& run_id) const {
   const auto jobs = jobs_->named(run_id);
-  if (jobs.empty()) return {std::nullopt, "no job of that name runs here"};
-  return jobs.back()->ask_for_tail(global_rank, request, out);
+  return jobs.empty() ? nullptr : jobs.back();
+}
+
+std::vector<TailRoute> JobTable::ask_for_tails(const std::string& run_id,
+                                               const TailQuestion& question, Actions& out) {
+  if (const Job* job = job_named(run_id)) return job->ask_for_tails(question, out);
+  return std::vector<TailRoute>(question.global_ranks.size(),
+                                {std::nullopt, "no job of that name runs here"});
+}
+
+std::optional<int> JobTable::num_ranks(const std::string& run_id) const {
+  const Job* job = job_named(run_id);
+  if (job == nullptr) return std::nullopt;
+  const auto& rounds = job->state().ledger.rounds();
+  return rounds.empty() ? 0 : rounds.back().world_size;
 }
 
 std::optional<JobStatus> JobTable::next_status(std::uint64_t after) const {

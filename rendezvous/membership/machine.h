@@ -131,10 +131,19 @@ struct Seat {
   StoreMode store = StoreMode::kDirect;
 };
 
-// The connection that was asked for a rank's last lines.
+// Which ranks are asked, and what. The first one's request has this number, the next one's the
+// next.
+struct TailQuestion {
+  std::vector<int> global_ranks;
+  std::uint64_t first_request = 0;
+  TailKind kind = TailKind::kOutput;
+};
+
+// The connection that was asked about a rank.
 struct TailRoute {
   std::optional<ConnectionId> connection;  // TailSaid with the request comes from it, or nothing
   std::string why_not;                     // for people, where there is none
+  std::string host = {};                   // of the rank's node; empty: it isn't known
 };
 
 // The last one of a node, and when it came.
@@ -245,10 +254,12 @@ class JobTable {
   // It bounds how long one Tick takes, while others wait.
   static constexpr std::size_t kJobsPerTick = 64;
 
-  // Asks the agent of a rank of a job's live round, or of its last one, what that wrote last.
-  // `request` is the caller's, and comes back.
-  TailRoute ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
-                         Actions& out);
+  // Asks the agents of ranks of a job's live round, or of its last one. A route for each of them,
+  // in their order. The requests are the caller's, and come back.
+  std::vector<TailRoute> ask_for_tails(const std::string& run_id, const TailQuestion& question,
+                                       Actions& out);
+  // How many ranks that round has; 0: none has begun yet. nullopt: there is no such job.
+  std::optional<int> num_ranks(const std::string& run_id) const;
 
   // Changes to all jobs since the last call, for a journal. They must be kept before the actions
   // since then are carried out. With MachineOptions::journalled only.
@@ -265,6 +276,7 @@ class JobTable {
   void hint_at_siblings(Job& job, Clock::time_point now, Actions& out);
   void refuse(ConnectionId connection, Refused refused, Actions& out) const;
   void settle(Job& job, Clock::time_point now);
+  Job* job_named(const std::string& run_id) const;
 
   const MachineOptions options_;
   const std::function<std::string()> new_session_;

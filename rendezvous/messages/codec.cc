@@ -460,6 +460,9 @@ void each_json(Self& wanted, Fields& fields) {
   fields.counter("round", wanted.round);
   fields.counter("request", wanted.request);
   fields.number("global_rank", wanted.global_rank, 0, kMaxInt);
+  bool is_stack = wanted.kind == TailKind::kStack;
+  if (fields.wants("stack", is_stack)) fields.boolean("stack", is_stack);
+  if constexpr (Fields::kReads) wanted.kind = is_stack ? TailKind::kStack : TailKind::kOutput;
 }
 
 // ---- envelopes ----

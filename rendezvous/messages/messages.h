@@ -19,13 +19,14 @@
 
 namespace ddprun::membership {
 
-inline constexpr int kProtocolVersion = 2;        // the newest that this ddprun speaks
+inline constexpr int kProtocolVersion = 3;        // the newest that this ddprun speaks
 inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
 // That of a pair (ddprund --standby), which is gone: its agents voted for their leader. A Welcome
 // or a Claim of one is read as a Welcome of this version, so that agents refuse it as any other.
 inline constexpr int kPairVersion = 0;
 inline constexpr VersionRange kProtocolVersions{kOldestProtocolVersion, kProtocolVersion};
-inline constexpr int kTailVersion = 2;  // from this one on agents know TailWanted
+inline constexpr int kTailVersion = 2;   // from this one on agents know TailWanted
+inline constexpr int kStackVersion = 3;  // and from this one on TailKind::kStack
 // A node that is cut off kills its workers this long after it noticed; a node that was lost by
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
@@ -291,11 +292,18 @@ struct StepTimes {
 inline constexpr std::size_t kMaxTailLines = 64;
 inline constexpr std::size_t kMaxTailBytes = 16 << 10;  // of all lines together
 
+// The question about a rank: the last lines that it wrote, or where its main thread is.
+enum class TailKind { kOutput, kStack };
+
+// The beginnings of the lines of TailKind::kStack. One says what the thread does; then come its
+// frames, innermost first, Python's before the native ones.
+inline constexpr char kStateLine[] = "state ", kPythonLine[] = "python ", kNativeLine[] = "native ";
+
 // The answer to TailWanted. If the lines exceed the bounds, the last ones are sent. Never numbered.
 struct Tail {
   std::uint64_t request = 0;       // TailWanted's
-  std::vector<std::string> lines;  // that the rank wrote last, oldest first
-  std::string note;                // which of its output is not among them, and why; empty: all is
+  std::vector<std::string> lines;  // that the rank wrote last, oldest first; or its stack
+  std::string note;                // what is missing in them, and why; empty: nothing is
 };
 
 using AgentMessage =
@@ -419,13 +427,14 @@ struct Refused {
   bool again = false;
 };
 
-// Somebody looks at what a rank of this node prints: say what it wrote last. Never numbered: nobody
-// wants to know later. Only to an agent that speaks kTailVersion: an older one would end the
-// connection.
+// Somebody looks at a rank of this node: say what it wrote last, or where it is. Never numbered:
+// nobody wants to know later. Only to an agent that speaks kTailVersion: an older one would end the
+// connection. An agent older than kStackVersion would take any kind for kOutput.
 struct TailWanted {
   std::uint64_t round = 0;
   std::uint64_t request = 0;
   int global_rank = 0;  // of that round
+  TailKind kind = TailKind::kOutput;
 };
 
 using RendezvousMessage =

@@ -67,9 +67,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     DDPRUN_CHECK(table.idle() || table.next_deadline());
     for (const JobStatus& job : table.status()) {
       Actions asked;
-      const TailRoute route = table.ask_for_tail(job.run_id, choice % 8, choice, asked);
-      DDPRUN_CHECK(route.connection.has_value() == route.why_not.empty());
-      DDPRUN_CHECK(asked.size() == (route.connection ? 1U : 0U));
+      const TailKind kind = choice % 2 == 0 ? TailKind::kOutput : TailKind::kStack;
+      const auto routes =
+          table.ask_for_tails(job.run_id, {{choice % 8, choice % 5}, choice, kind}, asked);
+      DDPRUN_CHECK(routes.size() == 2);
+      std::size_t num_asked = 0;
+      for (const TailRoute& route : routes) {
+        DDPRUN_CHECK(route.connection.has_value() == route.why_not.empty());
+        num_asked += route.connection ? 1 : 0;
+      }
+      DDPRUN_CHECK(asked.size() == num_asked);
     }
   }
   return 0;

@@ -24,8 +24,8 @@ namespace {
 
 constexpr unsigned kSecondsToLive = 2;
 constexpr std::size_t kMaxPids = 256;
-constexpr std::size_t kMaxNativeFrames = 16;
-constexpr std::size_t kMaxPythonFrames = 8;
+constexpr std::size_t kMaxNativeFrames = 24;
+constexpr std::size_t kMaxPythonFrames = 32;
 constexpr std::size_t kMaxFrameBytes = 400;
 
 void print(pid_t pid, const char* kind, const std::vector<std::string>& frames,

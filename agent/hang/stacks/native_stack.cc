@@ -244,17 +244,20 @@ std::string demangled(const char* name) {
 std::string describe(Dwfl* dwfl, Dwarf_Addr pc, pid_t pid) {
   Dwfl_Module* module = libdw.addrmodule(dwfl, pc);
   const char* symbol = module != nullptr ? libdw.module_addrname(module, pc) : nullptr;
-  char address[32];
-  std::snprintf(address, sizeof address, "0x%llx", static_cast<unsigned long long>(pc));
-  std::string text = symbol != nullptr ? demangled(symbol) : address;
-  const char* file = module != nullptr ? libdw.module_info(module, nullptr, nullptr, nullptr,
+  Dwarf_Addr start = 0;
+  const char* file = module != nullptr ? libdw.module_info(module, nullptr, &start, nullptr,
                                                            nullptr, nullptr, nullptr, nullptr)
                                        : nullptr;
-  if (file == nullptr) return text;
+  // The same in all processes, wherever the file lies in their memory: ranks are compared.
+  char offset[32];
+  std::snprintf(offset, sizeof offset, "+0x%llx", static_cast<unsigned long long>(pc - start));
+  std::string text = symbol != nullptr ? demangled(symbol) : offset;
+  if (file == nullptr) return symbol != nullptr ? text : "code of no file";
   char program[4096];
   const std::string link = "/proc/" + std::to_string(pid) + "/exe";
   const ssize_t size = ::readlink(link.c_str(), program, sizeof program);
-  if (size > 0 && std::string(program, static_cast<std::size_t>(size)) == file) return text;
+  const bool is_own = size > 0 && std::string(program, static_cast<std::size_t>(size)) == file;
+  if (is_own && symbol != nullptr) return text;
   const char* slash = std::strrchr(file, '/');
   return text + " (" + (slash != nullptr ? slash + 1 : file) + ")";
 }

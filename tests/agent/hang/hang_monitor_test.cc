@@ -257,6 +257,32 @@ TEST_CASE("HangMonitor: only the last of the inquiries that come during one is a
   CHECK(node.answered == std::vector<std::uint64_t>{1, 3});
 }
 
+TEST_CASE("HangMonitor: stacks that are asked for beside an inquiry, both are answered", "[proc]") {
+  Watched node({{DDPRUN_STUCK_WORKER, "sleep"}, {DDPRUN_STUCK_WORKER, "spin"}}, 200ms);
+  REQUIRE(node.all_ready());
+  REQUIRE(node.await_stalled(1));
+  std::map<int, std::vector<std::string>> lines;
+  std::string notes;
+  const auto ask = [&](int local_rank) {
+    node.monitor->take_stack(local_rank, [&, local_rank](auto its, const std::string& note) {
+      lines[local_rank] = std::move(its);
+      notes += note;
+    });
+  };
+  ask(0);
+  node.monitor->inspect(1);
+  ask(1);
+  ask(2);
+  CHECK(notes == "it has ended");  // there is no such worker
+  REQUIRE(node.group.wait_for([&] { return lines.size() == 3 && !node.answered.empty(); }));
+  CHECK(node.answered == std::vector<std::uint64_t>{1});
+  CHECK(lines[0].front() == "state in clock_nanosleep()");
+  CHECK(lines[1].front() == "state running");
+  if (notes != "it has ended") return;  // there is no libdw
+  CHECK_THAT(listed(lines[0], "\n"), Contains("native stuck_in_sleep()"));
+  CHECK_THAT(listed(lines[1], "\n"), Contains("native stuck_in_a_loop()"));
+}
+
 TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the reason", "[proc]") {
   GroupFixture group;
   group.start_shells({"echo ready; sleep 100"});
@@ -293,14 +319,13 @@ TEST_CASE("StackProcess: at the limit the wait is over, whatever becomes of the 
   for (int i = 0; i < 2; ++i) {
     bool done = false;
     const auto begun = Clock::now();
-    process->take({::getpid()}, 200ms, [&](const ProcessStacks& stacks, const std::string&) {
-      CHECK(stacks.empty());
-      done = true;
-    });
-    CHECK(process->is_busy());
+    process->take({::getpid()}, 200ms, StackProcess::Turn::kAtOnce,
+                  [&](const ProcessStacks& stacks, const std::string&) {
+                    CHECK(stacks.empty());
+                    done = true;
+                  });
     while (!done && Clock::now() < begun + 20s) io.run_one_for(1s);
     CHECK(done);
-    CHECK_FALSE(process->is_busy());
     CHECK_FALSE(process->has_ended());
   }
   process->abandon();
@@ -318,10 +343,11 @@ TEST_CASE("StackProcess: the program is in memory before it is asked, and serves
   std::filesystem::remove(program);
   for (int i = 0; i < 3; ++i) {
     std::optional<ProcessStacks> found;
-    process->take({::getppid()}, 5s, [&](const ProcessStacks& stacks, const std::string& problem) {
-      CHECK(problem.empty());
-      found = stacks;
-    });
+    process->take({::getppid()}, 5s, StackProcess::Turn::kAtOnce,
+                  [&](const ProcessStacks& stacks, const std::string& problem) {
+                    CHECK(problem.empty());
+                    found = stacks;
+                  });
     while (!found) REQUIRE(io.run_one_for(20s) > 0);
     CHECK(found->count(::getppid()) == 1);
   }
@@ -344,10 +370,11 @@ TEST_CASE("StackProcess: the sweep after a dead warden leaves it alone", "[proc]
   std::string why;
   const auto sweep = OrphanSweep::start(io, [&] { swept = true; });
   REQUIRE(run_until(swept));
-  process->take({::getpid()}, 2s, [&](const ProcessStacks&, const std::string& problem) {
-    answered = true;
-    why = problem;
-  });
+  process->take({::getpid()}, 2s, StackProcess::Turn::kAtOnce,
+                [&](const ProcessStacks&, const std::string& problem) {
+                  answered = true;
+                  why = problem;
+                });
   REQUIRE(run_until(answered));
   CHECK(why.empty());
   CHECK_FALSE(process->has_ended());

@@ -15,9 +15,9 @@ TEST_CASE("parse_stacks: Python's frames come before the native ones, a cut one 
       "pid 7\nnative read (libc.so.6)\nnative main\npid 8\nnote can't be traced\n"
       "pid 7\npython load (train.py:12)\npython <module> (train.py:20)\nnonsense\nnative cut o");
   REQUIRE(stacks.size() == 2);
-  CHECK(stacks.at(7).frames == std::vector<std::string>{"load (train.py:12)",
-                                                        "<module> (train.py:20)",
-                                                        "read (libc.so.6)", "main"});
+  CHECK(stacks.at(7).python ==
+        std::vector<std::string>{"load (train.py:12)", "<module> (train.py:20)"});
+  CHECK(stacks.at(7).native == std::vector<std::string>{"read (libc.so.6)", "main"});
   CHECK(stacks.at(8).note == "can't be traced");
   CHECK(parse_stacks("").empty());
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -79,7 +80,7 @@ TEST_CASE("ddprun-stacks: while it reads a worker's files, for ever, the worker 
   boost::asio::io_context io;
   const auto process = StackProcess::start(io, blocked.program());
   std::optional<ProcessStacks> found;
-  process->take({worker.pid}, 1s,
+  process->take({worker.pid}, 1s, StackProcess::Turn::kAtOnce,
                 [&](const ProcessStacks& stacks, const std::string&) { found = stacks; });
   ProcessSampler sampler(worker.pid);
   std::optional<Clock::time_point> stopped_since;
@@ -96,6 +97,32 @@ TEST_CASE("ddprun-stacks: while it reads a worker's files, for ever, the worker 
   }
   CHECK(longest < 50ms);
   CHECK(found->empty());  // the read was blocked indeed
+  process->abandon();
+  io.restart();
+  io.run_for(20s);
+}
+
+TEST_CASE("StackProcess: when as many as may are under way, others wait, but not an urgent one",
+          "[proc]") {
+  const std::array<StuckWorker, StackProcess::kMostAtOnce> workers;
+  const BlockedStacks blocked;
+  boost::asio::io_context io;
+  const auto process = StackProcess::start(io, blocked.program());
+  enum { kFirst, kStuck, kWaits, kUrgent };
+  std::vector<int> over;
+  const auto take = [&](pid_t pid, std::chrono::milliseconds limit, StackProcess::Turn turn,
+                        int which) {
+    process->take({pid}, limit, turn,
+                  [&over, which](const auto&, const auto&) { over.push_back(which); });
+  };
+  take(workers[0].pid, 500ms, StackProcess::Turn::kWhenFree, kFirst);
+  for (std::size_t i = 1; i < workers.size(); ++i) {
+    take(workers[i].pid, 1h, StackProcess::Turn::kWhenFree, kStuck);
+  }
+  take(::getppid(), 1h, StackProcess::Turn::kWhenFree, kWaits);
+  take(::getppid(), 1h, StackProcess::Turn::kAtOnce, kUrgent);
+  while (over.size() < 3) REQUIRE(io.run_one_for(20s) > 0);
+  CHECK(over == std::vector<int>{kUrgent, kFirst, kWaits});
   process->abandon();
   io.restart();
   io.run_for(20s);

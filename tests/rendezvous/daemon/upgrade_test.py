@@ -34,14 +34,14 @@ class UpgradeCase(RoundsCase):
 
 
 class Versions(UpgradeCase):
-    SPOKEN = b'"version":2,"oldest_version":1'
+    SPOKEN = b'"version":3,"oldest_version":1'
 
     def test_a_ddprun_of_another_version_is_one_line_on_both_sides(self):
         for versions, said in (
                 (b'"version":9,"oldest_version":8', "speaks versions 8 to 9 of the control protocol, the rendezvous "
-                                                    "versions 1 to 2: install a newer ddprund (rendezvous)"),
+                                                    "versions 1 to 3: install a newer ddprund (rendezvous)"),
                 (b'"version":0,"oldest_version":0', "speaks version 0 of the control protocol, the rendezvous "
-                                                    "versions 1 to 2: install a newer ddprun (agent)")):
+                                                    "versions 1 to 3: install a newer ddprun (agent)")):
             with self.subTest(versions):
                 daemon, endpoint = self.ddprund()
                 done = self.ddprun(f"--rdzv-endpoint={self.changed(endpoint, self.SPOKEN, versions)}",
@@ -68,13 +68,13 @@ class Versions(UpgradeCase):
     def test_an_older_ddprund(self):
         """One ddprund knows only version 1. Another one chooses a version that was not offered."""
         _, endpoint = self.ddprund()
-        said = b'"type":"welcome","seq":0,"ack":0,"version":2'
-        for version, code in ((b"1", 0), (b"3", 2)):
+        said = b'"type":"welcome","seq":0,"ack":0,"version":3'
+        for version, code in ((b"1", 0), (b"4", 2)):
             with self.subTest(version):
                 there = self.changed(endpoint, said, said[:-1] + version)
                 done = self.ddprun(f"--rdzv-endpoint={there}", "--rdzv-conf=is_host=0", "true", code=code)
                 if code:
-                    self.check_one_line(done, "speaks version 3 of the control protocol, this ddprun 2")
+                    self.check_one_line(done, "speaks version 4 of the control protocol, this ddprun 3")
 
     def test_a_standing_agent_of_another_version_is_one_line_on_both_sides(self):
         for versions, said in (

@@ -380,7 +380,7 @@ TEST_CASE("Machine: a setting that must agree is refused with both values") {
     other.version = other.oldest_version = 9;
     j.join("2", other);
     CHECK_THAT(j.got<Refused>("2").message,
-               Contains("version 9") && Contains("rendezvous versions 1 to 2"));
+               Contains("version 9") && Contains("rendezvous versions 1 to 3"));
   }
   CHECK(j.got<Refused>("2").exit_code == 2);
   CHECK(j.agents["2"].closed);

@@ -125,11 +125,14 @@ class Script {
     return after;
   }
 
-  TailRoute asks_for_tail(int global_rank, std::uint64_t request) {
+  std::vector<TailRoute> asks_for_tails(const TailQuestion& question) {
     Actions actions;
-    const TailRoute route = table.ask_for_tail("job", global_rank, request, actions);
+    std::vector<TailRoute> routes = table.ask_for_tails("job", question, actions);
     perform(actions);
-    return route;
+    return routes;
+  }
+  TailRoute asks_for_tail(int global_rank, std::uint64_t request) {
+    return asks_for_tails({{global_rank}, request}).front();
   }
   void close_to_new_jobs() { perform(table.close_to_new_jobs(now)); }
   // All agents stay alive meanwhile.

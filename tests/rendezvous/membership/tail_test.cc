@@ -70,6 +70,34 @@ TEST_CASE("Tail: workers of a round that is over are asked for their last lines"
   CHECK(j.tails.back().tail.lines.front() == "Traceback");
 }
 
+TEST_CASE("Tail: several ranks are asked at once, each with a number of its own") {
+  TailedJob j;
+  const auto routes = j.asks_for_tails({{0, 3, 9}, 40, TailKind::kStack});
+  REQUIRE(routes.size() == 3);
+  CHECK(routes[0].connection == j.agents["1"].connection);
+  CHECK(routes[1].connection == j.agents["2"].connection);
+  CHECK(routes[0].host == "1");
+  CHECK(routes[2].why_not == "there is no rank 9 in round 1");
+  CHECK(j.got<TailWanted>("1").request == 40);
+  CHECK(j.got<TailWanted>("2").request == 41);
+  CHECK(j.got<TailWanted>("2").kind == TailKind::kStack);
+  CHECK(j.table.num_ranks("job") == 4);
+  CHECK_FALSE(j.table.num_ranks("another"));
+}
+
+// An agent of version 2 knows the message, and would answer with the rank's output.
+TEST_CASE("Tail: an agent that knows no stacks is asked for output alone") {
+  Script j(1);
+  Join join = j.make_join("1");
+  join.version = kTailVersion;
+  j.join("1", join);
+  j.says("1", WorkersRunning{1});
+  const TailRoute route = j.asks_for_tails({{0}, 7, TailKind::kStack}).front();
+  CHECK_THAT(route.why_not, Contains("is of an older version"));
+  CHECK(j.last<TailWanted>("1") == nullptr);
+  CHECK(j.asks_for_tail(0, 8).connection);
+}
+
 TEST_CASE("Tail: an agent finds out, and says it while it is connected") {
   AgentNode node;
   node.run();

@@ -134,14 +134,14 @@ TEST_CASE("Upgrade: an agent of another version is refused by name, on both side
     j.join("1", join);
     message =
         "the ddprun at 10.0.0.1 speaks versions 8 to 9 of the control protocol, the "
-        "rendezvous versions 1 to 2: install a newer ddprund (rendezvous)";
+        "rendezvous versions 1 to 3: install a newer ddprund (rendezvous)";
   }
   SECTION("an older one") {
     join.version = join.oldest_version = 0;
     j.join("1", join);
     message =
         "the ddprun at 10.0.0.1 speaks version 0 of the control protocol, the rendezvous "
-        "versions 1 to 2: install a newer ddprun (agent)";
+        "versions 1 to 3: install a newer ddprun (agent)";
   }
   CHECK(j.got<Refused>("1").message == message);
   CHECK(j.got<Refused>("1").exit_code == 2);
@@ -193,7 +193,7 @@ TEST_CASE("Upgrade: an agent that comes back with another version is asked as th
 TEST_CASE("Upgrade: a rendezvous of version 1 takes this agent in, which runs as ever") {
   // A ddprund of version 1 can choose one of the versions that this Join names.
   const auto said = json::parse(encode(AgentEnvelope{0, 0, Join{}})).as_object();
-  CHECK(said.at("version") == 2);
+  CHECK(said.at("version") == 3);
   CHECK(said.at("oldest_version") == 1);
   AgentNode node;
   node.say_join();
@@ -225,7 +225,7 @@ TEST_CASE("Upgrade: a rendezvous of a pair ends the agent as one that speaks ano
     REQUIRE(node.last<agent_action::Exit>() != nullptr);
     const JobEnd& verdict = node.last<agent_action::Exit>()->verdict;
     CHECK(verdict.exit_code == 2);
-    CHECK_THAT(verdict.reason, Contains("speaks version 0 of the control protocol, this ddprun 2: "
+    CHECK_THAT(verdict.reason, Contains("speaks version 0 of the control protocol, this ddprun 3: "
                                         "install the same ddprun on both"));
   }
 }
@@ -245,13 +245,13 @@ TEST_CASE("Upgrade: a rendezvous that speaks another version ends the agent with
   AgentNode node;
   node.say_join();
   const auto envelope =
-      decode_rendezvous_message(R"({"type":"welcome","seq":0,"ack":0,"version":3,"new":[]})");
+      decode_rendezvous_message(R"({"type":"welcome","seq":0,"ack":0,"version":4,"new":[]})");
   node(agent_event::LinkMessage{envelope});
   const auto* end = node.last<agent_action::Exit>();
   REQUIRE(end != nullptr);
   CHECK(end->verdict.exit_code == 2);
   CHECK_THAT(end->verdict.reason,
-             Contains("speaks version 3 of the control protocol, this ddprun 2"));
+             Contains("speaks version 4 of the control protocol, this ddprun 3"));
 }
 
 }  // namespace

@@ -201,7 +201,8 @@ TEST_CASE("Codec: every message of the rendezvous survives the way there and bac
       Inspect{3, 2},
       HangVerdict{3, "rank 3 …", {"state S", "  read"}},
       Record{3},
-      TailWanted{3, 17, 9}};
+      TailWanted{3, 17, 9},
+      TailWanted{3, 18, 9, TailKind::kStack}};
   for (const RendezvousMessage& message : messages) {
     const std::string text = encode(RendezvousEnvelope{7, 9, message});
     const RendezvousEnvelope back = decode_rendezvous_message(text);

@@ -22,8 +22,10 @@ void RandomWorld::ask_for_tail() {
   const std::string run_id = chance(90) ? "job" : chance(50) ? "other" : "nobody's";
   const std::uint64_t request = ++num_requests_;
   Actions actions;
+  // This isn't drawn: worlds stay as they were.
+  const TailKind kind = request % 2 == 0 ? TailKind::kStack : TailKind::kOutput;
   const TailRoute route =
-      rendezvous_.ask_for_tail(run_id, static_cast<int>(random(12)), request, actions);
+      rendezvous_.ask_for_tail(run_id, static_cast<int>(random(12)), request, kind, actions);
   const auto found = by_connection_.find(route.connection.value_or(0));
   if (found == by_connection_.end()) return;
   for (const Action& each : actions) {

@@ -88,9 +88,10 @@ void WorldRendezvous::keep() {
 }
 
 TailRoute WorldRendezvous::ask_for_tail(const std::string& run_id, int global_rank,
-                                        std::uint64_t request, Actions& out) {
+                                        std::uint64_t request, TailKind kind, Actions& out) {
   const std::string before = TableCheck::fingerprint(*table_);
-  const TailRoute route = table_->ask_for_tail(run_id, global_rank, request, out);
+  const TailRoute route =
+      table_->ask_for_tails(run_id, {{global_rank}, request, kind}, out).front();
   if (options_.journalled && !table_->take_changes().empty()) {
     options_.violated("a question for a rank's output is kept");
   }

@@ -30,7 +30,7 @@ class WorldRendezvous {
   void restart(Clock::time_point now);
   // Asks JobTable, which must not change by it.
   TailRoute ask_for_tail(const std::string& run_id, int global_rank, std::uint64_t request,
-                         Actions& out);
+                         TailKind kind, Actions& out);
 
   std::optional<Clock::time_point> next_deadline() const;
   const JobTable& table() const { return *table_; }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ddprunctl stack`: where the ranks of a job are (docs/stack.md).
+#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/text.h"
+#include "ctl/commands.h"
+#include "ctl/endpoint_flags.h"
+#include "ctl/stack/folded_stacks.h"
+#include "rendezvous/messages/json_fields.h"
+#include "rendezvous/messages/stacks_target.h"
+#include "rendezvous/pages/fetch.h"
+
+namespace ddprun::ctl {
+namespace {
+
+constexpr int kSomeMissing = 1;
+
+class StackCommand : public Command {
+ public:
+  explicit StackCommand(CLI::App& app) : Command(app, "stack"), endpoint_(*command_) {
+    command_->add_option("JOB", job_, "Its run id (--rdzv-id)")->required();
+    command_->add_option("RANK", ranks_, "Some of its ranks, 0-3,5; without: all");
+    command_->add_flag("--native", native_,
+                       "Show and compare native frames where there are Python's, too");
+    command_->add_flag("--json", json_, "All that it says of each rank, as JSON");
+  }
+
+  // Throws as EndpointFlags::fetch_page() and fold_stacks().
+  int run() const override {
+    const std::string ranks = listed(ranks_, ",");
+    if (!ranks_.empty() && !membership::parse_rank_list(ranks, kMostRanks)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  concat("RANK ", one_line(ranks), ": wants numbers of ranks, as 0-3,5"));
+    }
+    const std::string page = endpoint_.fetch_page(membership::stacks_target({job_, ranks}));
+    const FoldedStacks folded = folded_of(page);
+    const int code = folded.num_missing == 0 ? 0 : kSomeMissing;
+    if (code != 0) {
+      say(concat("no stack of ", folded.num_missing, " of ", counted(folded.num_ranks, "rank")));
+    }
+    return print_or_tell(json_ ? page : folded.text, code);
+  }
+
+ private:
+  static constexpr int kMostRanks = 1 << 20;
+
+  FoldedStacks folded_of(const std::string& page) const {
+    try {
+      return fold_stacks(page, native_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kProtocol) throw;
+      throw pages::foreign_answer(endpoint_.text(), error.what());
+    }
+  }
+
+  EndpointFlags endpoint_;
+  std::string job_;
+  std::vector<std::string> ranks_;
+  bool native_ = false, json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_stack_command(CLI::App& app) {
+  return std::make_unique<StackCommand>(app);
+}
+
+}  // namespace ddprun::ctl
