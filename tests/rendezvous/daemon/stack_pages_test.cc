@@ -151,7 +151,8 @@ TEST_CASE("StackPages: one question about a job at a time, and so many about dif
   CHECK(f.answers.empty());
 }
 
-TEST_CASE("StackPages: a question without an answer has its reason, and names the ranks that there are") {
+TEST_CASE(
+    "StackPages: a question without an answer has its reason, and names the ranks that there are") {
   Asking f;
   const auto problem = [&](const std::string& query) {
     f.ask(query);
