@@ -21,6 +21,7 @@ using membership::FrameStream;
 
 namespace {
 
+constexpr int kEndsPerTurn = 16;
 constexpr std::size_t kMaxJoinBytes = std::size_t{64} << 10;
 constexpr std::chrono::minutes kStoreLinger{10};  // workers that stop after their job's end
 
@@ -219,8 +220,24 @@ void AgentHub::ended(ConnectionId id, const std::string& reason) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
   log_debug("the connection of agent ", found->second.peer, " ended: ", reason);
-  forget(found);
-  feed(membership::event::Closed{id});
+  ended_.push_back(id);
+  if (std::exchange(is_forgetting_, true)) return;
+  store::do_in_turns(tick_timer_.get_executor(),
+                     [self = shared_from_this()] { return self->forget_some(); });
+}
+
+// Thousands of connections may end at once: others are heard in between.
+bool AgentHub::forget_some() {
+  for (int i = 0; i < kEndsPerTurn && !ended_.empty(); ++i) {
+    const ConnectionId id = ended_.front();
+    ended_.pop_front();
+    const auto found = agents_.find(id);
+    if (found == agents_.end()) continue;
+    forget(found);
+    feed(membership::event::Closed{id});
+  }
+  is_forgetting_ = !ended_.empty();
+  return is_forgetting_;
 }
 
 void AgentHub::drop(ConnectionId id, const std::string& reason) {
@@ -244,6 +261,7 @@ void AgentHub::stop() {
   for (const auto& [id, agent] : agents_) agent.frames->close();
   agents_.clear();
   unjoined_.clear();
+  ended_.clear();
   pending_.clear();
   unkept_.stop();
   tick_timer_.cancel();

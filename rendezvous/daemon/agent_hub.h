@@ -93,6 +93,7 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   void tell_time(ConnectionId id, std::string_view ping);
   static membership::RendezvousEnvelope refusal(const std::string& reason, ExitCode code);
   void ended(ConnectionId id, const std::string& reason);
+  bool forget_some();
   void drop(ConnectionId id, const std::string& reason);
   void forget(std::unordered_map<ConnectionId, Agent>::iterator agent);
 
@@ -121,6 +122,8 @@ class AgentHub : public std::enable_shared_from_this<AgentHub> {
   std::optional<Clock::time_point> turn_armed_for_;
   std::unordered_map<ConnectionId, Agent> agents_;
   std::set<ConnectionId> unjoined_;  // of agents_: nothing was received yet
+  std::deque<ConnectionId> ended_;   // of agents_: to be forgotten
+  bool is_forgetting_ = false;
   ConnectionId next_id_ = 1;
   std::deque<membership::Event> pending_;  // events that carrying out actions caused
   journal::JournalGate unkept_;

@@ -20,10 +20,11 @@ constexpr char kInMemory[] =
     "; jobs go on in memory: what is decided from now on is lost if this ddprund ends before it "
     "can write there again";
 constexpr char kUpToDate[] = " is written again, and up to date";
+constexpr std::chrono::milliseconds kTurn{2};
 constexpr std::chrono::milliseconds kCancelLimit{500};  // for a writer to notice
 }  // namespace
 
-class Journal::Shared {
+class Journal::Shared : public std::enable_shared_from_this<Shared> {
   using Rows = std::map<std::string, std::optional<std::string>>;
   using Lock = std::unique_lock<std::mutex>;
   struct Wait {
@@ -168,15 +169,29 @@ class Journal::Shared {
   }
 
   void release(std::uint64_t up_to) {
-    std::vector<std::function<void()>> done;
     while (!waits_.empty() && waits_.front().number <= up_to) {
-      done.push_back(std::move(waits_.front().done));
+      calls_.push_back(std::move(waits_.front().done));
       waits_.pop_front();
     }
-    if (stopping_ || done.empty()) return;
-    post_([done = std::move(done)] {
-      for (const auto& call : done) call();
-    });
+    if (stopping_ || calls_.empty() || std::exchange(calling_, true)) return;
+    post_([self = shared_from_this()] { self->call_some(); });
+  }
+
+  // On the io thread. A slow disk makes thousands wait for one write: others have their turn.
+  void call_some() {
+    const Clock::time_point begun = Clock::now();
+    Lock lock(mutex_);
+    while (!stopping_ && !calls_.empty()) {
+      if (Clock::now() - begun >= kTurn) {
+        return post_([self = shared_from_this()] { self->call_some(); });
+      }
+      const auto call = std::move(calls_.front());
+      calls_.pop_front();
+      lock.unlock();
+      call();
+      lock.lock();
+    }
+    calling_ = false;
   }
 
   void watch_until_stopped() {
@@ -264,6 +279,8 @@ class Journal::Shared {
   Rows behind_;                    // not on disk, and not being written
   std::deque<Wait> waits_;         // in order; empty while trouble_ is set, unless it is shared
   std::uint64_t num_commits_ = 0;  // the last wait's number
+  std::deque<std::function<void()>> calls_;  // that are due, in order
+  bool calling_ = false;                     // call_some() will come for them
   std::optional<Clock::time_point> writing_since_;
   bool stopping_ = false, stopped_ = false;
   bool deposed_ = false;

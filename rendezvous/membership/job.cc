@@ -200,11 +200,10 @@ void Job::hang_found(std::optional<Hang> hang, TimePoint now, Actions& out) {
   if (hang) rounds_.failed(hang->owner, hang->failure, hang->quiet, now, out);
 }
 
+// Nothing of it is kept: thousands may end at once, and no row is made to find that out.
 void Job::closed(ConnectionId connection, TimePoint now) {
-  Node* node = roster_.at(connection);
-  if (node == nullptr) return;
-  changed_ = true;
-  roster_.closed(*node, now);
+  const auto id = roster_.id_at(connection);
+  if (id) roster_.closed(roster_.nodes().edit_unkept(*id), now);
 }
 
 // The journal lost the end of its store, or its agent makes things up. Workers wait for answers

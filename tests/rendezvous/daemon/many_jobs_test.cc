@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hundreds of jobs at once on one Daemon, over real sockets. Each job is told of itself alone.
+// Hundreds of jobs at once on one Daemon, over real sockets: each is told of itself alone, and a
+// page of all of them keeps nobody waiting.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -10,10 +11,13 @@
 
 #include "common/log.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
+#include "tests/rendezvous/daemon/shelf.h"
 #include "tests/rendezvous/daemon/test_agent.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/thread_cpu.h"
 
 namespace ddprun::rendezvous::testing {
 namespace {
@@ -151,6 +155,59 @@ TEST_CASE("Daemon: hundreds of jobs at once are each told of themselves alone") 
   REQUIRE(run_until(io, are_over, kPatience));
   for (const Job& job : jobs) check_end(job);
   CHECK(has_counted(0, kNumJobs));
+}
+
+// The rows of jobs that wait for their nodes to come back.
+journal::Rows rows_of(int num_jobs) {
+  membership::MachineOptions options;
+  options.journalled = true;
+  membership::JobTable table(options, [n = 0]() mutable { return std::to_string(++n); });
+  for (int i = 1; i <= num_jobs; ++i) {
+    Join join = make_join("a", 2);
+    join.run_id = "job-" + std::to_string(i);
+    join.instance = join.run_id;
+    membership::event::Message message;
+    message.connection = i;
+    message.envelope.message = std::move(join);
+    message.facts.peer_addr = "10.0.0.1";
+    table.step(message, Clock::now());
+  }
+  journal::Rows rows;
+  journal::apply_batch(table.take_changes(), rows);
+  return rows;
+}
+
+TEST_CASE("Daemon: a page of thousands of jobs is made in turns") {
+  set_log_level(LogLevel::kError);
+  boost::asio::io_context io{1};
+  DaemonOptions options;
+  options.stands_by = true;
+  Daemon daemon(io, bind_endpoint(Endpoint{.host = "127.0.0.1", .port = 0}), options);
+  constexpr int kMany = 3'000;
+  journal::Content content;
+  content.rows = rows_of(kMany);
+  daemon.lead({std::make_unique<ShelfWriter>(std::make_shared<Shelf>()), std::move(content),
+               [](const std::string&) {}});
+  const UniqueFd page =
+      connect_to(Endpoint{.host = "127.0.0.1", .port = daemon.port()}, Deadline::after(kPatience));
+  const std::string request = "GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  send_all(page.get(), request.data(), request.size(), Deadline::after(kPatience));
+  std::string answer, some(1 << 20, ' ');
+  double longest = 0, all = 0;  // CPU time of what runs on the io thread
+  const Deadline deadline = Deadline::after(kPatience);
+  while (true) {
+    const double begun = test::thread_cpu_seconds();
+    io.run_one_for(1s);
+    const double taken = test::thread_cpu_seconds() - begun;
+    longest = std::max(longest, taken);
+    all += taken;
+    const SocketStep step = receive_step(page.get(), some.data(), some.size());
+    answer.append(some, 0, step.num_bytes);
+    if (!step.ended.empty()) break;
+    REQUIRE_FALSE(deadline.expired());
+  }
+  CHECK(answer.find(concat("\"run_id\":\"job-", kMany, "\"")) != std::string::npos);
+  CHECK(longest < all / 4);
 }
 
 }  // namespace

@@ -345,6 +345,25 @@ TEST_CASE("Watchers: a state that is too large is not sent, its size is") {
   CHECK(page->frames[0] == R"({"type":"too_large","bytes":229})");
 }
 
+TEST_CASE("Watchers: a large state is told in turns, and reaches all who watch") {
+  WatcherLimits limits = quick();
+  limits.interval = 1h;
+  limits.state_bytes = 8 << 20;
+  Watching watching(limits);
+  watching.is_kept = false;
+  std::vector<std::unique_ptr<PageEnd>> pages;
+  for (int i = 0; i < 4; ++i) pages.push_back(watching.open());
+  REQUIRE(run_until(watching.io, [&] { return !watching.unkept.empty(); }));
+  const std::string large(3 << 20, 'x');
+  watching.unkept.front()({large, large});
+  for (const auto& page : pages) {
+    CHECK(run_until(watching.io, [&] {
+      page->read();
+      return !page->frames.empty() && page->frames.back().size() > large.size();
+    }));
+  }
+}
+
 TEST_CASE("Watchers: until a state is kept no other is made, and a page hears the status") {
   Watching watching;
   watching.is_kept = false;

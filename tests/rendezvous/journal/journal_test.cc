@@ -70,6 +70,33 @@ TEST_CASE("Journal: calls come back in order, after what they stand for is kept"
   CHECK(JournalFile(directory.path(), Durability::kProcess).load().rows == Rows{{"n", "99"}});
 }
 
+TEST_CASE("Journal: calls that wait for one write take turns with what others post") {
+  TempDirectory directory;
+  Posts posts;
+  Journal journal(std::make_unique<JournalFile>(directory.path(), Durability::kProcess),
+                  posts.post());
+  constexpr int kNumCalls = 50;
+  int num_calls = 0, num_before_others = 0;
+  bool is_kept = false;
+  journal.commit({{"first", "1"}}, [&] { is_kept = true; });
+  posts.run_until([&] { return is_kept; });
+  FullDisk full;  // from the first failure on each commit's call is due at once
+  bool has_failed = false;
+  journal.commit({{"a", std::string(9000, 'x')}}, [&] { has_failed = true; });
+  posts.run_until([&] { return has_failed; });
+  for (int i = 0; i < kNumCalls; ++i) {
+    journal.commit({{"a", std::to_string(i)}}, [&] {
+      if (++num_calls == 1) posts.post()([&] { num_before_others = num_calls; });
+      const auto until = Clock::now() + std::chrono::milliseconds(1);
+      while (Clock::now() < until) {
+      }
+    });
+  }
+  posts.run_until([&] { return num_calls == kNumCalls; });
+  CHECK(num_before_others > 0);
+  CHECK(num_before_others < kNumCalls / 2);
+}
+
 TEST_CASE("Journal: its end writes what waits and calls nobody") {
   TempDirectory directory;
   int num_calls = 0;
