@@ -234,7 +234,10 @@ TEST_CASE("GangQueue: no user fills more than a share of the queue") {
   options.max_bytes_of_owner = 4096;
   QueueScript script(options);
   CHECK(script.submit("a", 1, "1") == Verdict::kTaken);
-  CHECK(script.submit(std::string(4096, 'b'), 1, "1") == Verdict::kFullOfOwner);
+  GangSpec large = QueueScript::spec("large", 1, "1");
+  large.arguments.emplace_back(4096, 'x');
+  GangActions none;
+  CHECK(script.queue.submit(large, "alice", script.time(), none) == Verdict::kFullOfOwner);
   CHECK(script.submit("b", 1, "1") == Verdict::kTaken);
   CHECK(script.submit("c", 1, "1") == Verdict::kFullOfOwner);
   CHECK(script.submit("c", 1, "1", 0, "bob") == Verdict::kTaken);
