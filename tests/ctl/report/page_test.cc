@@ -151,7 +151,11 @@ TEST_CASE("page: nothing but one event, or a report, is a page all the same") {
 
 TEST_CASE("page: a run whose workers told no steps is not called training") {
   Record record = whole_record();
-  CHECK_THAT(page_of(record), Contains("time in training (ETTR)") && !Contains("that workers ran"));
+  record.ledger = LedgerSums{.ettr = 0.5, .seconds = {}};
+  record.ledger->seconds[phase_index("running")] = 5;
+  CHECK_THAT(page_of(record), Contains("time in training (ETTR)") &&
+                                  Contains("was training that counted") &&
+                                  !Contains("that workers ran"));
   record.readings.has_progress = false;
   CHECK_THAT(page_of(record), Contains("time that workers ran") && !Contains("time in training") &&
                                   Contains("was the workers&#39; run"));

