@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "agent/observe/observer.h"
+#include "common/error.h"
 #include "common/text.h"
 
 namespace ddprun::agent {
@@ -25,14 +26,18 @@ ParkedWorkers::ParkedWorkers(boost::asio::io_context& io, Console& console, Prog
       std::make_unique<WorkerGroup>(io, console, std::move(options.group), -1, std::move(group));
   group_->launch_warden();  // first, so that it removes the directory if we are killed
   socket_ = std::make_unique<AgentSocket>(io, pages, directory, std::move(events_.socket));
-  if (options.environment.observes) put_observer(socket_->directory());
+  std::string observer;
+  try {
+    if (options.environment.observes) observer = put_observer(socket_->directory());
+  } catch (const Error&) {  // they run as well without it
+  }
   std::vector<WorkerSpec> workers(static_cast<std::size_t>(options.environment.num_workers));
   for (std::size_t i = 0; i < workers.size(); ++i) {
     workers[i].local_rank = static_cast<int>(i);
     workers[i].global_rank = -1;
     workers[i].argv = worker_arguments(options.command, workers[i].local_rank);
     workers[i].environment =
-        parked_environment(options.environment, workers[i].local_rank, socket_->path());
+        parked_environment(options.environment, workers[i].local_rank, socket_->path(), observer);
     started_with_.push_back(workers[i].environment);
   }
   group_->start(std::move(workers));

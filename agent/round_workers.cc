@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "agent/agent_socket.h"
-#include "agent/observe/observer.h"
 #include "agent/output/log_tree.h"
 #include "agent/worker_environment.h"
 #include "common/error.h"
@@ -68,7 +67,6 @@ void RoundWorkers::start(const membership::StartRound& round, WarmHelper* warm) 
     if (!problem.empty()) throw Error(ErrorCode::kSystem, problem);
     group_->launch_warden();  // first, so that it removes the directory if we are killed
     talk_.open(std::move(where));
-    if (talk_.socket() != nullptr) observe(talk_.socket()->directory());
     group_->start(specs(round));
   } catch (const Error& error) {
     say_(event::WorkerFailed{round.round, failure_of(0, error.what()), Clock::now()});
@@ -146,16 +144,6 @@ std::optional<membership::WorkerFailure> RoundWorkers::go_on(
 WorkerTalk::Places RoundWorkers::places(const std::string& socket_directory,
                                         std::shared_ptr<const RoundCgroup> cgroup) const {
   return {socket_directory, log_directory_, std::move(cgroup), [this] { return pids(); }};
-}
-
-// Without it the workers run as well.
-void RoundWorkers::observe(const std::string& socket_directory) const {
-  if (!options_.environment.observes) return;
-  try {
-    put_observer(socket_directory);
-  } catch (const Error& error) {
-    tell_(LogLevel::kWarning, concat("PyTorch programs can't be observed: ", error.what()));
-  }
 }
 
 std::vector<WorkerSpec> RoundWorkers::specs(const membership::StartRound& round) const {

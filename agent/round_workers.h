@@ -84,7 +84,6 @@ class RoundWorkers {
   void pass_on_leave();
   std::vector<WorkerSpec> specs(const membership::StartRound& round) const;
   membership::WorkerFailure failure_of(int local_rank, const std::string& note) const;
-  void observe(const std::string& socket_directory) const;
   WorkerTalk::Places places(const std::string& socket_directory,
                             std::shared_ptr<const RoundCgroup> cgroup) const;
 

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <type_traits>
 
-#include "agent/observe/observer.h"
 #include "common/env_names.h"
 #include "common/template_text.h"
 #include "common/text.h"
@@ -84,11 +82,9 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
     for (const auto& [name, value] : options.network(round.node_addr)) set_default(name, value);
   }
   set_path(env::kAgentSocket, paths.agent_socket);
-  if (options.observes && !paths.agent_socket.empty()) {
-    const std::string folder =
-        observer_folder(std::filesystem::path(paths.agent_socket).parent_path());
+  if (!paths.observer.empty()) {
     const std::string users = find_variable(result, env::kPythonPath).value_or("");
-    set(env::kPythonPath, users.empty() ? folder : concat(folder, ":", users));
+    set(env::kPythonPath, users.empty() ? paths.observer : concat(paths.observer, ":", users));
   }
   if (options.recovers_in_place) {
     set(env::kRecovery, "inplace");
@@ -117,10 +113,11 @@ bool is_one_of(const auto& names, const std::string& variable) {
 }  // namespace
 
 std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
-                                            const std::string& agent_socket) {
+                                            const std::string& agent_socket,
+                                            const std::string& observer) {
   std::vector<std::string> variables =
       worker_environment(options, membership::StartRound{}, local_rank,
-                         {.error_file = "", .agent_socket = agent_socket});
+                         {.error_file = "", .agent_socket = agent_socket, .observer = observer});
   std::erase_if(variables, [](const auto& variable) { return is_one_of(kOfAPlace, variable); });
   return variables;
 }

@@ -33,7 +33,7 @@ struct WorkerEnvironmentOptions {
   // it; every worker's LOCAL_RANK is 0. Empty: off.
   std::vector<std::string> devices = {};
   bool recovers_in_place = false;       // --recovery=inplace
-  bool observes = false;                // --observe: by a folder in PYTHONPATH
+  bool observes = false;                // --observe
   std::optional<int> terminal_columns;  // set where the agent's output is a terminal
   // In rounds of several nodes: defaults for a node with this address. Empty: none.
   std::function<Environment(const std::string& node_addr)> network = {};
@@ -42,8 +42,9 @@ struct WorkerEnvironmentOptions {
 // Paths of one worker. An empty one is not set, and not inherited either.
 struct WorkerPaths {
   std::string error_file;
-  std::string agent_socket;     // the observer's folder is beside it
+  std::string agent_socket;
   std::string timer_file = {};  // an empty one is inherited
+  std::string observer = {};    // its folder, which comes first in PYTHONPATH
 };
 
 // "NAME=value" of the worker `local_rank` in `round`, complete.
@@ -54,7 +55,8 @@ std::vector<std::string> worker_environment(const WorkerEnvironmentOptions& opti
 // The environment of a worker that is started before its node has a place in a round: as above,
 // without the variables of a place. DDPRUN_ROUND is 0, and the rest comes over the agent's socket.
 std::vector<std::string> parked_environment(const WorkerEnvironmentOptions& options, int local_rank,
-                                            const std::string& agent_socket);
+                                            const std::string& agent_socket,
+                                            const std::string& observer = {});
 
 // All variables of a place, for a worker that goes on in place in `round` (docs/inplace.md).
 // `index`: among the node's workers that are left; `local_rank`: as it was started.

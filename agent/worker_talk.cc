@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "agent/observe/observer.h"
 #include "common/error.h"
 #include "common/log_level.h"
 #include "common/text.h"
@@ -39,11 +40,16 @@ bool WorkerTalk::open_socket(const std::string& directory) {
   try {
     begin_pages();
     socket_ = std::make_unique<AgentSocket>(io_, pages_, directory, socket_events());
-    return true;
   } catch (const Error& error) {
     tell_(LogLevel::kWarning, concat("workers can't report their progress: ", error.what()));
     return false;
   }
+  try {
+    if (options_.environment.observes) observer_ = put_observer(directory);
+  } catch (const Error& error) {
+    tell_(LogLevel::kWarning, concat("PyTorch programs can't be observed: ", error.what()));
+  }
+  return true;
 }
 
 void WorkerTalk::expect(Places places) {
@@ -91,11 +97,12 @@ void WorkerTalk::go_on(std::uint64_t round, RankNumbers ranks) {
 void WorkerTalk::close() {
   timers_.reset();
   socket_.reset();
+  observer_.clear();
 }
 
 WorkerPaths WorkerTalk::paths(int local_rank) const {
   return {details_.error_file(round_, local_rank), socket_ ? socket_->path() : "",
-          timers_ ? timers_->path() : ""};
+          timers_ ? timers_->path() : "", observer_};
 }
 
 void WorkerTalk::heard(int local_rank, const WorkerLine& line) {
@@ -146,10 +153,16 @@ std::optional<ProgressWords> WorkerTalk::read_page(int local_rank) const {
 
 std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
-  const auto told = read_page(local_rank);
-  const bool is_told = told && (told->step > 0 || told->num_reports > 0);
-  const auto seen = is_told ? std::nullopt : pages_.read_seen(local_rank);
-  return seen ? seen : told;
+  auto told = read_page(local_rank);
+  if (told && told->step > 0) return told;
+  const auto seen = pages_.read_seen(local_rank);
+  if (!told || !seen) return seen ? seen : told;
+  // It tells its losses, perhaps, or its phase.
+  told->step = seen->step;
+  told->steps_done = seen->steps_done;
+  if (!told->steps) told->steps = seen->steps;
+  if (told->phase == WorkPhase::kStartUp) told->phase = seen->phase;
+  return told;
 }
 
 std::vector<CommunicatorState> WorkerTalk::communicators(int local_rank) const {

@@ -112,6 +112,7 @@ class WorkerTalk {
   FailureDetails details_;
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;
+  std::string observer_;               // beside the socket; empty: programs are not observed
   std::shared_ptr<TimerPipe> timers_;  // null: none are wanted, or can't be had
 };
 

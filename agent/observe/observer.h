@@ -7,10 +7,8 @@
 
 namespace ddprun::agent {
 
-// Its folder, for PYTHONPATH, in the directory of a round's socket.
-std::string observer_folder(const std::string& socket_directory);
-
-// Makes the folder with the file. Throws Error(kSystem).
-void put_observer(const std::string& socket_directory);
+// Makes its folder in the directory of a round's socket. Returns the folder, for PYTHONPATH. Throws
+// Error(kSystem), and leaves nothing then.
+std::string put_observer(const std::string& socket_directory);
 
 }  // namespace ddprun::agent

@@ -10,18 +10,24 @@ import sys
 _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
 # Words of the agent's page (common/progress_page.h): steps seen, those whose time is or was added, the sums in ns.
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
-_PAUSE = 8  # an interval of so many mean steps is no step: an evaluation, a checkpoint
+_PAUSE = 8  # an interval of more mean steps is no step: an evaluation, a checkpoint
+_REST = 64  # the counted optimizer is used no more if another one has stepped so often meanwhile
+_TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
 
 
 class _Steps:
     """The steps of this process, as far as they are seen."""
 
-    def __init__(self, clock):
+    def __init__(self, clock, agent):
         self.clock = clock
-        self.words = None  # the agent's, once there was a step
+        self.agent = agent  # gives the words of its page; None: there is none
+        self.words = None  # once there was a step
         self.is_off = False
+        self.tries, self.next_try = 0, 0
+        self.unsaid = 0  # steps
         self.optimizer = None  # id() of the one whose steps count
-        self.of_others = 0  # steps since its last one
+        self.of_others = {}  # steps since its last one, by id()
+        self.thread = None  # that steps
         self.ended_at = None
         self.loader_ns = 0  # since the last step
         self.mean_ns = 0.0
@@ -36,36 +42,56 @@ class _Steps:
 
     def _after_step(self, optimizer):
         if optimizer != self.optimizer:
-            self.of_others += 1
-            if self.optimizer is not None and self.of_others < 64:
+            self.of_others[optimizer] = self.of_others.get(optimizer, 0) + 1
+            if self.optimizer is not None and self.of_others[optimizer] < _REST:
                 return
-            self.optimizer, self.ended_at = optimizer, None
-        self.of_others = 0
-        if self.words is None:
-            self.words = _agents_words()
-        words, now, before = self.words, self.clock(), self.ended_at
+            self.optimizer, self.ended_at, self.thread = optimizer, None, get_ident()
+        self.of_others.clear()
+        now, before = self.clock(), self.ended_at
         loader_ns, self.loader_ns, self.ended_at = self.loader_ns, 0, now
-        words[_STEP] += 1
+        self.unsaid += 1
+        if self.words is None and not self._meet_agent(now):
+            return
+        words = self.words
+        words[_STEP] += self.unsaid
+        self.unsaid = 0
         if before is None:
             return
         step_ns = now - before
         if self.mean_ns and step_ns > _PAUSE * self.mean_ns:
             self.mean_ns *= 2  # so that a program that has become slow is believed after a few steps
             return
-        self.mean_ns += (step_ns - self.mean_ns) / 16 if self.mean_ns else step_ns
+        mean_ns = min(self.mean_ns or step_ns, 4 * step_ns)  # the first one may have compiled
+        self.mean_ns = mean_ns + (step_ns - mean_ns) / 16
         words[_BEGUN] += 1
         words[_STEP_NS] += step_ns
         words[_LOADER_NS] += min(loader_ns, step_ns)
         words[_TIMED] = words[_BEGUN]
 
+    def _meet_agent(self, now):
+        if now < self.next_try:
+            return False
+        try:
+            self.words = self.agent()
+            return True
+        except OSError as error:  # it stands still, perhaps
+            self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
+            if self.tries == _TRIES or isinstance(error, (FileNotFoundError, ConnectionError)):
+                raise
+            return False
+
     def watch_optimizers(self, module):
         self.after_step.__func__._torchdynamo_disable = True  # a compiled step calls it, and doesn't trace it
         module.register_optimizer_step_post_hook(self.after_step)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self.turn_off)  # a child is not the worker
 
     def watch_loaders(self, module):
         plain, clock = module._BaseDataLoaderIter.__next__, self.clock
 
         def __next__(iterator):
+            if self.is_off or self.thread not in (None, get_ident()):
+                return plain(iterator)
             begin = clock()
             try:
                 return plain(iterator)
@@ -74,33 +100,68 @@ class _Steps:
 
         module._BaseDataLoaderIter.__next__ = __next__
 
-    def turn_off(self, error):
+    def turn_off(self, error=None):
+        if error is not None and not self.is_off:
+            print("ddprun: this worker's steps are not observed: %s: %s" % (type(error).__name__, error), file=sys.stderr)
         self.is_off = True
-        print("ddprun: this worker's steps are not observed: %s" % error, file=sys.stderr)
 
 
-def _agents_words():
-    import json
-    import mmap
-    import socket
+class _Agent:
+    """The agent, as the environment names it at the program's start."""
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
-        agent.settimeout(2)
-        agent.connect(os.environ["DDPRUN_AGENT_SOCKET"])
-        local_rank = os.environ.get("DDPRUN_LOCAL_RANK") or os.environ["LOCAL_RANK"]
-        hello = {"type": "hello", "version": 1, "round": int(os.environ["DDPRUN_ROUND"]),
-                 "local_rank": int(local_rank), "observes": True}
-        agent.sendall(json.dumps(hello).encode() + b"\n")
-        answer, pages, _, _ = socket.recv_fds(agent, 4096, 1)
-        if not pages:
-            raise OSError("the agent gave no page: %s" % answer.decode(errors="replace").strip())
+    def __init__(self):
+        names = os.environ
+        self.path, self.round = names.get("DDPRUN_AGENT_SOCKET"), names.get("DDPRUN_ROUND")
+        self.local_rank = names.get("DDPRUN_LOCAL_RANK") or names.get("LOCAL_RANK")
+
+    def is_there(self):
+        return bool(self.path and self.round and self.local_rank)
+
+    def words(self):
+        """Those of the page. Raises OSError."""
+        import json
+        import mmap
+        import socket
+
+        # A spare's worker gets its round later.
+        round_number = os.environ.get("DDPRUN_ROUND", "0") if self.round == "0" else self.round
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+            agent.settimeout(1)
+            agent.connect(self.path)
+            hello = {"type": "hello", "version": 1, "round": int(round_number), "local_rank": int(self.local_rank),
+                     "observes": True}
+            agent.sendall(json.dumps(hello).encode() + b"\n")
+            answer, pages, _, _ = socket.recv_fds(agent, 4096, 1)
+            if not pages:
+                raise ConnectionError("the agent said no: %s" % json.loads(answer).get("reason"))
+            try:
+                memory = mmap.mmap(pages[0], _PAGE_BYTES)
+            finally:
+                os.close(pages[0])
+        if memory[:8] != _MAGIC or memory[8] != 1:
+            raise ConnectionError("the agent's page is of another version")
+        return memoryview(memory).cast("B").cast("Q")
+
+
+class _Loader:
+    """A module's own loader, and a call once the module is there."""
+
+    def __init__(self, own, watch, failed):
+        self.own, self.watch, self.failed = own, watch, failed
+
+    def __getattr__(self, name):
+        return getattr(self.own, name)
+
+    def create_module(self, spec):
+        return self.own.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.own
+        self.own.exec_module(module)
         try:
-            memory = mmap.mmap(pages[0], _PAGE_BYTES)
-        finally:
-            os.close(pages[0])
-    if memory[:8] != _MAGIC or memory[8] != 1:
-        raise OSError("the agent's page is of another version")
-    return memoryview(memory).cast("B").cast("Q")
+            self.watch(module)
+        except Exception as error:  # a PyTorch without it: its steps are not seen
+            self.failed(error)
 
 
 class _Finder:
@@ -113,28 +174,21 @@ class _Finder:
         watch = self.watchers.pop(name, None)
         if watch is None:
             return None
-        if not self.watchers:
-            sys.meta_path.remove(self)
-        import importlib.util
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
+        try:
+            import importlib.util
+            spec = importlib.util.find_spec(name)
+            if hasattr(getattr(spec, "loader", None), "exec_module"):
+                spec.loader = _Loader(spec.loader, watch, self.failed)
             return spec
-        plain = spec.loader.exec_module
-
-        def exec_module(module):
-            plain(module)
-            try:
-                watch(module)
-            except Exception as error:  # a PyTorch without it: its steps are not seen
-                self.failed(error)
-
-        spec.loader.exec_module = exec_module
-        return spec
+        except Exception:  # the next finder meets it, too
+            return None
 
 
 def _begin():
-    from time import monotonic_ns
-    steps = _Steps(monotonic_ns)
+    agent = _Agent()
+    if not agent.is_there():
+        return
+    steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders}
     for name in [name for name in watchers if name in sys.modules]:  # of --preload
         try:
@@ -149,9 +203,9 @@ def _leave_path():
     """Children of the program are not the worker. They find PYTHONPATH as the user set it."""
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if entry != folder]
-    rest = os.environ.get("PYTHONPATH", "").split(os.pathsep, 1)[1:]
-    if rest:
-        os.environ["PYTHONPATH"] = rest[0]
+    users = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry != folder]
+    if users:
+        os.environ["PYTHONPATH"] = os.pathsep.join(users)
     else:
         os.environ.pop("PYTHONPATH", None)
 
@@ -167,7 +221,11 @@ def _import_users_own():
         sys.modules.setdefault(__name__, ours)
 
 
-_begin()
-if __name__ == "sitecustomize":
-    _leave_path()
-    _import_users_own()
+try:
+    from time import monotonic_ns
+    from _thread import get_ident
+    _begin()
+finally:
+    if __name__ == "sitecustomize":
+        _leave_path()
+        _import_users_own()

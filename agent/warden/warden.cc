@@ -708,10 +708,15 @@ void tidy_descriptors(int last) {
 void remove_directory(int at, const char* name) {
   const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
-  if (entries == nullptr) return;
+  if (entries == nullptr) {
+    close(fd);
+    return;
+  }
   while (const dirent* entry = readdir(entries)) {
     const bool is_directory = unlinkat(fd, entry->d_name, 0) != 0 && errno == EISDIR;
-    if (is_directory && entry->d_name[0] != '.') remove_directory(fd, entry->d_name);
+    if (is_directory && strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+      remove_directory(fd, entry->d_name);
+    }
   }
   closedir(entries);
   unlinkat(at, name, AT_REMOVEDIR);

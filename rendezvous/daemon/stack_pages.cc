@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "common/json.h"
 #include "common/text.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/messages/stacks_target.h"
@@ -54,7 +55,10 @@ std::string StackPages::problem_of(std::string_view target, Waiting& waiting) co
 void StackPages::ask(std::string_view target, HttpSession::Answer answer) {
   Waiting waiting;
   const std::string problem = problem_of(target, waiting);
-  if (!problem.empty()) return answer(json_page({{"problem", problem}}));
+  constexpr std::size_t kMostSaid = 512;  // a name in it may be long, and no UTF-8
+  if (!problem.empty()) {
+    return answer(json_page({{"problem", clean_utf8(problem, kMostSaid)}}));
+  }
   const auto is_same = [&](const auto& other) { return other.second.run_id == waiting.run_id; };
   if (std::ranges::any_of(waiting_, is_same)) {
     return answer(busy_page("somebody else asks for the stacks of this job: ask again"));

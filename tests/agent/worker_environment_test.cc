@@ -124,8 +124,7 @@ TEST_CASE("worker environment: the user's values are kept, and a single worker k
 
 TEST_CASE("worker environment: the observer's folder comes before the user's in PYTHONPATH") {
   WorkerEnvironmentOptions options;
-  options.observes = true;
-  const WorkerPaths paths{.error_file = "", .agent_socket = "/d/agent.sock"};
+  const WorkerPaths paths{.error_file = "", .agent_socket = "", .observer = "/d/observe"};
   CHECK(value(worker_environment(options, third_round(), 0, paths), "PYTHONPATH") == "/d/observe");
   options.inherited = {{"PYTHONPATH", "/a:/b"}};
   CHECK(value(worker_environment(options, third_round(), 0, paths), "PYTHONPATH") ==

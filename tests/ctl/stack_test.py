@@ -46,12 +46,12 @@ def sleeps(pid):
 
 
 class Stacks(harness.Case):
-    def job(self, endpoint, *flags, nodes=2, num_there=4, has_spy=True, **more):
+    def job(self, endpoint, *flags, nodes=2, num_there=4, spy=SPY, **more):
         """Starts a job of nodes with two workers each. Returns the nodes when `num_there` workers are where they stay."""
         home = self.scratch()
         program = files.write(home, "train.py", WORKER)
-        if has_spy:
-            files.write(home, "py-spy", SPY, mode=0o755)
+        if spy:
+            files.write(home, "py-spy", spy, mode=0o755)
         path = f"{home}:{os.environ['PATH']}"
         node_flags = [f"--nnodes={nodes}", "--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job",
                       "--shutdown-timeout=1", *flags, sys.executable, program, home]
@@ -98,11 +98,18 @@ class Stacks(harness.Case):
 
     def test_without_py_spy_the_native_frames_tell_the_same_and_what_would_help(self):
         _, endpoint = self.ddprund()
-        self.job(endpoint, has_spy=False)
+        self.job(endpoint, spy=None)
         shown = self.stack(endpoint, "job")
         self.assertRegex(shown, r"^ranks 0–2 .*\n    .*pause")
         self.assertRegex(shown, r"(?m)^rank 3 .*\n    .*nanosleep")
         self.assertIn("py-spy in PATH would show the lines of Python, too", shown)
+
+    def test_a_py_spy_that_fails_is_told(self):
+        _, endpoint = self.ddprund()
+        self.job(endpoint, spy="#!/bin/sh\necho 'Error: this Python is too new' >&2\nexit 1\n")
+        shown = self.stack(endpoint, "job")
+        self.assertRegex(shown, r"^ranks 0–2 .*\n    .*pause")
+        self.assertIn("py-spy: Error: this Python is too new", shown)
 
     def test_ranks_without_a_stack_have_a_reason_and_an_exit_code(self):
         _, endpoint = self.ddprund()

@@ -5,6 +5,7 @@ import glob
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import unittest
 import urllib.request
@@ -28,6 +29,7 @@ class Data(Dataset):
         return torch.full((4,), float(i % 7))
 
 dist.init_process_group("gloo")
+os.environ["LOCAL_RANK"] = "0"  # as some do beside CUDA_VISIBLE_DEVICES
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 ended_at = []
@@ -35,6 +37,9 @@ for x in DataLoader(Data()):
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
+    if os.environ.get("TELLS_LOSS"):
+        import ddprun
+        ddprun.report(2.5, 1)
     ended_at.append(time.monotonic())
     if len(ended_at) == 100:
         open(folder + "/hundred", "w").close()
@@ -79,26 +84,44 @@ class Observe(harness.Case):
             self.assertEqual((said[-1]["site"], said[-1]["path"]), ("imported", []))
         return said, done.stderr
 
-    def check_seen(self, *flags):
-        process = self.begin(*flags)
+    def check_seen(self, *flags, loss=None, **more):
+        process = self.begin(*flags, **more)
         harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
                            self.training()["step"] > 50, "both ranks' steps are seen", 60)
         seen = self.training()
         said, _ = self.end(process)
-        self.assertEqual((seen["phase"], seen["loss"], seen["samples_per_second"]), ("train", None, None))
+        self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
         parts = seen["step_parts"]
         self.assertAlmostEqual(parts["step_seconds"]["mean"] / said[0]["mean"], 1, delta=0.2)
         self.assertEqual(parts["loader_seconds"]["worst_rank"], 1)
         self.assertGreater(parts["loader_seconds"]["worst"], 0.03)
         self.assertLess(parts["loader_seconds"]["mean"], 0.75 * parts["loader_seconds"]["worst"])
-        self.assertEqual({each["PYTHONPATH"] for each in said}, {self.folder})
+        self.assertEqual({each["PYTHONPATH"] for each in said}, {more.get("PYTHONPATH", self.folder)})
 
     def test_steps_their_time_and_the_wait_for_data_of_each_rank_are_seen(self):
         self.check_seen()
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
         self.check_seen("--preload=torch")
+
+    def test_a_program_that_tells_its_loss_alone_has_both(self):
+        self.check_seen(loss=2.5, TELLS_LOSS="1", PYTHONPATH=self.folder + ":" + os.path.join(harness.SOURCE, "python"))
+
+    def test_a_folder_that_a_script_puts_first_stays_and_ours_goes(self):
+        code = "import os, sys; print(os.environ['PYTHONPATH'], [entry for entry in sys.path if 'observe' in entry])"
+        done = self.ddprun("--standalone", "sh", "-c", f'PYTHONPATH="/first:$PYTHONPATH" {sys.executable} -c "{code}"',
+                           code=0, PYTHONPATH="/last")
+        self.assertEqual(done.stdout, "/first:/last []\n")
+
+    def test_a_full_disk_costs_the_observation_alone(self):
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+            self.skipTest("needs root, for a small disk")
+        disk = self.scratch()
+        done = self.finish(self.start("-m", "sh", "-c", f"mount -t tmpfs -o size=8k none {disk} && TMPDIR={disk} {harness.DDPRUN} --standalone"
+                                      f" {sys.executable} -c 'import os; print(os.environ.get(\"PYTHONPATH\"))'", program="unshare"), code=0)
+        self.assertEqual(done.stdout, "None\n")
+        self.assertIn("can't be observed", done.stderr)
 
     def test_nothing_is_looked_at_where_it_is_off(self):
         process = self.begin("--observe=off")
@@ -114,7 +137,7 @@ class Observe(harness.Case):
         harness.wait_until(lambda: not glob.glob(f"{self.folder}/ddprun-*"), "the warden has removed the folder", 30)
 
     def test_an_agent_that_does_not_answer_costs_the_worker_one_line(self):
-        script = "import os\nos.environ['DDPRUN_AGENT_SOCKET'] = '/nonexistent'\n" + SCRIPT
+        script = ("import os\nif os.environ['RANK'] == '0': os.unlink(os.environ['DDPRUN_AGENT_SOCKET'])\n" + SCRIPT)
         self.script = self.write(self.folder, "train.py", script)
         process = self.begin()
         harness.wait_until(lambda: os.path.exists(f"{self.folder}/hundred"), "100 steps are done", 60)
@@ -132,8 +155,8 @@ class Steps(unittest.TestCase):
         spec.loader.exec_module(self.observer)
         sys.meta_path[:] = before
         self.now = 0
-        self.steps = self.observer._Steps(lambda: self.now)
-        self.steps.words = [0] * 512
+        self.agent = lambda: [0] * 512
+        self.steps = self.observer._Steps(lambda: self.now, lambda: self.agent())
 
     def step(self, ns, optimizer="a", loader_ns=0):
         self.now += ns
@@ -164,6 +187,63 @@ class Steps(unittest.TestCase):
         steps, timed, ns, _ = self.seen()
         self.assertEqual((steps, (ns - 300) // (timed - 3)), (12, 10_000))
 
+    def test_one_long_first_step_does_not_hide_a_pause(self):
+        self.step(100)
+        self.step(60_000)
+        for _ in range(5):
+            self.step(100)
+        self.step(10_000)
+        self.assertEqual(self.seen()[:3], [8, 6, 60_500])
+
+    def test_an_optimizer_for_each_parameter_makes_no_more_steps(self):
+        for _ in range(50):
+            for optimizer in range(200):
+                self.step(1, optimizer)
+        self.assertEqual(self.seen()[:3], [50, 49, 49 * 200])
+
+    def test_an_agent_that_stands_still_is_asked_again_later(self):
+        def silent():
+            raise TimeoutError("timed out")
+        self.agent = silent
+        self.step(100)
+        self.step(100)
+        self.assertIsNone(self.steps.words)
+        self.agent = lambda: [0] * 512
+        self.step(61 * 10**9)
+        self.step(100)
+        self.assertEqual(self.seen()[0], 4)
+
+    def test_a_module_of_another_import_hook_is_watched_as_well(self):
+        class Own:
+            __slots__ = ("done",)
+
+            def create_module(self, spec):
+                return None
+
+            def exec_module(self, module):
+                module.is_there = True
+
+        class Hook:
+            def find_spec(self, name, path=None, target=None):
+                return importlib.util.spec_from_loader(name, Own()) if name == "watched_module" else None
+
+        watched, failed = [], []
+        before = list(sys.meta_path)
+        sys.meta_path[:0] = [self.observer._Finder({"watched_module": watched.append}, failed.append), Hook()]
+        try:
+            import watched_module
+        finally:
+            sys.meta_path[:] = before
+        self.assertEqual((watched, failed, watched_module.is_there), ([watched_module], [], True))
+        self.assertIsInstance(watched_module.__loader__, Own)
+        self.assertIsInstance(watched_module.__spec__.loader, Own)
+
+    def test_a_child_of_the_worker_is_not_seen(self):
+        self.step(100)
+        self.steps.turn_off()  # in the child, by os.register_at_fork()
+        self.steps.after_step(object(), (), {})
+        self.assertEqual(self.seen()[0], 1)
+
     def test_the_steps_of_one_optimizer_count_until_it_is_used_no_more(self):
         self.step(100)
         for _ in range(10):
@@ -172,7 +252,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(self.seen()[0], 11)
         for _ in range(100):
             self.step(100, "b")
-        self.assertGreater(self.seen()[0], 40)
+        self.assertEqual(self.seen()[0], 11 + 38)  # from b's 64th since a's last
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <utility>
 
 #include "common/child_process.h"
 #include "common/environment.h"
@@ -49,7 +50,7 @@ PythonStack python_stack(pid_t pid, std::size_t max_frames) {
         // Reads memory only: a killed py-spy that had stopped its process could leave it stopped.
         {.argv = {"py-spy", "dump", "--nonblocking", "--pid", std::to_string(pid)},
          .environment = to_strings(current_environment()),
-         .descriptors = {ChildCommand::kSame, pipe.write_end.get()},
+         .descriptors = {ChildCommand::kSame, pipe.write_end.get(), pipe.write_end.get()},
          .dies_with_us = true});
     pipe.write_end.reset();
     text = read_text(pipe.read_end.get(), kMaxOutput).text;
@@ -58,7 +59,12 @@ PythonStack python_stack(pid_t pid, std::size_t max_frames) {
   } catch (const Error&) {
     return {{}, "py-spy in PATH would show the lines of Python, too: pip install py-spy"};
   }
-  return {parse_py_spy(text, max_frames), ""};
+  std::vector<std::string> frames = parse_py_spy(text, max_frames);
+  if (!frames.empty()) return {std::move(frames), ""};
+  constexpr std::size_t kMostSaid = 200;
+  std::string_view rest = text;
+  const std::string said(take_until(rest, "\n").substr(0, kMostSaid));
+  return {{}, said.empty() ? "py-spy shows no frame of Python" : "py-spy: " + one_line(said)};
 }
 
 }  // namespace ddprun::agent

@@ -159,6 +159,7 @@ TEST_CASE(
     return std::string(f.answer().at("problem").as_string());
   };
   CHECK_THAT(problem("?jobs=1"), Contains("the question is none"));
+  CHECK_THAT(problem("?job=%ff"), Contains("no job \"\xEF\xBF\xBD\""));
   CHECK(problem("?job=x") == "no job \"x\" runs here: see ddprunctl jobs");
   CHECK(problem("?job=waits") == "no round of waits has begun yet");
   CHECK(problem("?job=job&ranks=4") == "\"4\" are no ranks of job, which has 0 to 3");
