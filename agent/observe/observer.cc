@@ -13,8 +13,12 @@
 
 namespace ddprun::agent {
 
+std::string observer_folder(const std::string& socket_directory) {
+  return socket_directory + "/observe";  // warm_helper.py knows it, too
+}
+
 std::string put_observer(const std::string& socket_directory) {
-  const std::string folder = socket_directory + "/observe";  // warm_helper.py knows it, too
+  const std::string folder = observer_folder(socket_directory);
   if (folder.find(':') != std::string::npos) {
     throw Error(ErrorCode::kSystem, folder + " has a colon, and PYTHONPATH can't have that");
   }

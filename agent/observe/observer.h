@@ -7,8 +7,10 @@
 
 namespace ddprun::agent {
 
-// Makes its folder in the directory of a round's socket. Returns the folder, for PYTHONPATH. Throws
-// Error(kSystem), and leaves nothing then.
+// Its folder, for PYTHONPATH, in the directory of a round's socket. Pure.
+std::string observer_folder(const std::string& socket_directory);
+
+// Makes the folder, and returns it. Throws Error(kSystem), and leaves nothing then.
 std::string put_observer(const std::string& socket_directory);
 
 }  // namespace ddprun::agent

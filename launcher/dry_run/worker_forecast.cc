@@ -6,6 +6,7 @@
 
 #include "agent/agent_socket.h"
 #include "agent/failure_details.h"
+#include "agent/observe/observer.h"
 #include "agent/output/log_tree.h"
 #include "agent/output/output_options.h"
 #include "common/env_names.h"
@@ -106,7 +107,8 @@ std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
   const agent::WorkerPaths paths{
       .error_file =
           agent::worker_error_file(scene.log_directory, scene.socket_directory, local_rank),
-      .agent_socket = agent::AgentSocket::path_in(scene.socket_directory)};
+      .agent_socket = agent::AgentSocket::path_in(scene.socket_directory),
+      .observer = scene.environment.observes ? agent::observer_folder(scene.socket_directory) : ""};
   agent::WorkerEnvironmentOptions environment = scene.environment;
   environment.network = [](const std::string& addr) {  // no system is asked
     const std::string whose = addr.starts_with('<') ? addr.substr(1) : addr + ">";
