@@ -52,6 +52,7 @@ said = {"steps": len(ended_at), "mean": (ended_at[-1] - ended_at[0]) / (len(ende
         "path": [entry for entry in sys.path if "observe" in entry]}
 with open(f"{folder}/said{rank}", "w") as file:
     json.dump(said, file)
+dist.destroy_process_group()
 '''
 
 
