@@ -6,10 +6,23 @@
 
 #include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 namespace ddprun {
+
+// SocketAddresses (common/socket.h) as Asio has them, in the same order.
+template <typename Address>
+std::vector<boost::asio::ip::tcp::endpoint> endpoints_of(const std::vector<Address>& addresses) {
+  std::vector<boost::asio::ip::tcp::endpoint> endpoints;
+  for (const Address& address : addresses) {
+    auto& endpoint = endpoints.emplace_back();
+    endpoint.resize(address.length);
+    std::memcpy(endpoint.data(), &address.storage, address.length);
+  }
+  return endpoints;
+}
 
 // Connects to the first of `targets` that takes the connection; there is at least one. Then calls
 // done(error) with the error of the last one. asio::async_connect() opens sockets that children

@@ -11,7 +11,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/write.hpp>
-#include <cstring>
 #include <functional>
 #include <iterator>
 #include <mutex>
@@ -201,14 +200,10 @@ class EtcdConnection {
     }
     if (io_.is_cancelled()) throw Error(ErrorCode::kAborted, "etcd: the call was cancelled");
     if (found.addresses.empty()) throw EndpointTrouble(found.failure);
-    std::vector<tcp::endpoint> targets;
-    for (const SocketAddress& address : found.addresses) {
-      tcp::endpoint& target = targets.emplace_back();
-      target.resize(address.length);
-      std::memcpy(target.data(), &address.storage, address.length);
-    }
-    wait_or_fail([&](auto done) { connect_to_first(wire_.socket(), targets, std::move(done)); },
-                 deadline);
+    const auto connect = [&](auto done) {
+      connect_to_first(wire_.socket(), endpoints_of(found.addresses), std::move(done));
+    };
+    wait_or_fail(connect, deadline);
     error_code ignored;
     wire_.socket().set_option(tcp::no_delay(true), ignored);
     if (!tls) return;

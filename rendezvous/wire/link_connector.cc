@@ -8,7 +8,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <concepts>
 #include <cstdint>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -198,12 +197,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     looking_up_ = false;
     if (!std::exchange(awaits_name_, false)) return;
     if (found.addresses.empty()) return failed(name_trouble(found.failure));
-    std::vector<tcp::endpoint> targets;
-    for (const SocketAddress& address : found.addresses) {
-      tcp::endpoint& target = targets.emplace_back();
-      target.resize(address.length);
-      std::memcpy(target.data(), &address.storage, address.length);
-    }
+    std::vector<tcp::endpoint> targets = endpoints_of(found.addresses);
     // One that drops packets must not hide the others.
     const auto first = static_cast<std::ptrdiff_t>(num_failures_ % targets.size());
     std::rotate(targets.begin(), targets.begin() + first, targets.end());
