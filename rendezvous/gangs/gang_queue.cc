@@ -605,9 +605,8 @@ void GangQueue::restore_gang(std::uint64_t number, const std::string* spec,
 // ---- placing ----
 
 // An agent is believed what it says of its own slots, no more.
-const GangPlacing::Slots& GangPlacing::used_slots() {
-  if (used_) return *used_;
-  Slots& used = used_.emplace();
+GangPlacing::Slots GangPlacing::used_slots() const {
+  Slots used;
   for (const auto& [key, node] : nodes_) {
     std::int64_t strays = 0;
     for (const auto& [gang, slots] : node.strays) strays += slots;
@@ -629,27 +628,45 @@ std::vector<const GangPlacing::Node*> GangPlacing::fitting(const GangState& gang
   return found;
 }
 
-bool GangPlacing::has_room(const Node& node, const GangState& gang) {
-  if (!node.connection) return false;
-  const std::int64_t used = used_slots().at(node.name);
-  return gang.slots == 0 ? used == 0 : node.slots - used >= gang.slots;
+GangPlacing::Owners& GangPlacing::owners() {
+  if (owners_) return *owners_;
+  for (auto& [name, used] : used_slots()) rooms_[name].used = used;
+  Owners& owners = owners_.emplace();
+  for (const auto& [key, node] : nodes_) {
+    owners[node.owner].places.push_back({&node, &rooms_.at(node.name)});
+  }
+  return owners;
+}
+
+bool GangPlacing::Place::has_room(const GangState& gang) const {
+  if (!node->connection || room->is_held) return false;
+  return gang.slots == 0 ? room->used == 0 : node->slots - room->used >= gang.slots;
 }
 
 std::optional<std::vector<const GangPlacing::Node*>> GangPlacing::place(const GangState& gang) {
-  const auto candidates = fitting(gang);
-  const auto least = static_cast<std::size_t>(gang.min_nodes);
-  if (candidates.size() < least) return std::nullopt;
-  std::vector<const Node*> ready;
-  for (const Node* node : candidates) {
-    if (!held_.contains(node->name) && has_room(*node, gang)) ready.push_back(node);
+  const auto owner = owners().find(gang.owner);
+  const int least_slots = std::max(1, gang.slots);
+  if (owner == owners().end() || least_slots >= owner->second.held_from) return std::nullopt;
+  std::vector<const Place*> fitting, ready;
+  for (const Place& place : owner->second.places) {
+    if (place.node->slots < least_slots) continue;
+    fitting.push_back(&place);
+    if (place.has_room(gang)) ready.push_back(&place);
   }
+  const auto least = static_cast<std::size_t>(gang.min_nodes);
+  if (fitting.size() < least) return std::nullopt;
   if (ready.size() < least) {
-    for (const Node* node : candidates) held_.insert(node->name);
+    for (const Place* place : fitting) place->room->is_held = true;
+    owner->second.held_from = least_slots;
     return std::nullopt;
   }
   ready.resize(std::min(ready.size(), static_cast<std::size_t>(gang.max_nodes)));
-  for (const Node* node : ready) (*used_)[node->name] += gang.slots == 0 ? node->slots : gang.slots;
-  return ready;
+  std::vector<const Node*> placed;
+  for (const Place* place : ready) {
+    place->room->used += gang.slots == 0 ? place->node->slots : gang.slots;
+    placed.push_back(place->node);
+  }
+  return placed;
 }
 
 }  // namespace ddprun::gangs

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -181,24 +180,39 @@ class GangPlacing {
       : nodes_(nodes), gangs_(gangs) {}
 
   // Taken of all nodes: by gangs of all users, and by what runs there and shall not.
-  const Slots& used_slots();
+  Slots used_slots() const;
 
   // The fitting nodes, by name; those that are away, too.
   std::vector<const Node*> fitting(const GangState& gang) const;
 
   // Asked for each queued gang once, in the order of submission. Returns the nodes to begin it on,
   // the first ones by name; `nullopt`: it waits. If enough nodes are fitting, it holds them from
-  // now on.
+  // now on. The parts of all gangs are counted at the first call. A later one walks the nodes of
+  // its owner at most, so that a full queue on a thousand nodes costs milliseconds.
   std::optional<std::vector<const Node*>> place(const GangState& gang);
 
  private:
-  bool has_room(const Node& node, const GangState& gang);
+  struct Room {  // on one machine, which agents of several users share
+    std::int64_t used = 0;
+    bool is_held = false;
+  };
+  struct Place {
+    const Node* node = nullptr;
+    Room* room = nullptr;
+    bool has_room(const GangState& gang) const;
+  };
+  struct Owner {
+    std::vector<Place> places;
+    // All of its nodes that have so many slots are held.
+    int held_from = kMaxSlots + 1;
+  };
+  using Owners = std::map<std::string, Owner, std::less<>>;
+  Owners& owners();
 
   const std::map<GangQueue::NodeKey, Node>& nodes_;
   const std::map<std::uint64_t, GangQueue::Gang>& gangs_;
-  std::optional<Slots>
-      used_;  // once it was asked for: to count them takes a walk through all parts
-  std::set<std::string> held_;  // names of nodes
+  std::map<std::string, Room, std::less<>> rooms_;  // by the names of nodes
+  std::optional<Owners> owners_;                    // once it was asked for
 };
 
 }  // namespace ddprun::gangs

@@ -141,6 +141,12 @@ class CommandLine(harness.Case):
         self.assertIn('--limits: "x" is not keys=N', self.refused("--limits=keys=5", "--limits=x"))
         self.assertIn("takes no argument", self.refused("--limits", "keys=5", "keys=6"))
 
+    def test_all_stores_take_half_of_the_memory_at_most_without_a_flag(self):
+        _, endpoint = self.ddprund()
+        done = self.ddprunctl("status", "--json", f"--rdzv-endpoint={endpoint}")
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.assertLessEqual(json.loads(done.stdout)["stores"]["proxied"]["max_bytes"], min(16 << 30, memory // 2))
+
     def test_jobs_per_client_are_so_many_and_one_more_is_refused(self):
         daemon, endpoint = self.ddprund("--jobs-per-client=1")
         at, go = [f"--rdzv-endpoint={endpoint}"], self.scratch() + "/go"

@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/thread_cpu.h"
 
 namespace ddprun::gangs {
 namespace {
@@ -77,6 +78,36 @@ TEST_CASE("GangPlacing: the parts of all gangs are gone through once for all gan
   for (int gang = 0; gang < 100; ++gang) {
     CHECK(placing.place(PlacingWorld::wants(1'000, 1'000, 1)));
   }
+}
+
+// Walking all nodes for each gang that waits costs 30 times as much.
+TEST_CASE("GangPlacing: a thousand gangs that wait cost little more than one") {
+  PlacingWorld world;
+  for (int node = 0; node < 1'000; ++node) {
+    world.node(concat("n", node), 8);
+    world.runs(concat("n", node), 8);
+  }
+  const auto cost = [&](int num_gangs) {
+    const double begun = test::thread_cpu_seconds();
+    GangPlacing placing(world.nodes, world.gangs);
+    for (int gang = 0; gang < num_gangs; ++gang) {
+      CHECK_FALSE(placing.place(PlacingWorld::wants(1 + gang, 1'000, 8)));
+    }
+    return test::thread_cpu_seconds() - begun;
+  };
+  const double one = cost(1);
+  CHECK(cost(1'000) < 10 * one);
+}
+
+TEST_CASE("GangPlacing: a gang that needs fewer slots gets nodes beside those that are held") {
+  PlacingWorld world;
+  world.node("large", 8);
+  world.node("small", 2);
+  world.runs("large", 1);
+  GangPlacing placing(world.nodes, world.gangs);
+  CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 8)));
+  CHECK_FALSE(placing.place(PlacingWorld::wants(1, 1, 4)));  // large is held
+  CHECK(names_of(*placing.place(PlacingWorld::wants(1, 1, 2))) == Names{"small"});
 }
 
 TEST_CASE("GangPlacing: a fitting node is of the gang's owner and large enough, away or in use") {
