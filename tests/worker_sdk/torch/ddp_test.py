@@ -28,6 +28,9 @@ class Ddp(ranks.RanksTest):
             with self.subTest(world=world):
                 self.run_mode("mismatch", world)
 
+    def test_a_rank_that_goes_forward_alone_hears_what_it_sent(self):
+        self.run_mode("alone", 2)
+
     def test_an_unused_parameter_is_named(self):
         for world in (1, 2, 3):
             with self.subTest(world=world):

@@ -5,7 +5,7 @@
 //
 // trains 20 steps and writes OUT.<dtype>.<rank>;
 //
-//   ddp_worker overlap|mismatch|unused|misuse|state|streams|order
+//   ddp_worker alone|overlap|mismatch|unused|misuse|state|streams|order
 //
 // checks, and exits with 0 where all holds.
 #include <torch/torch.h>
@@ -164,6 +164,26 @@ void run_overlap(Communicator& communicator) {
   }
   std::cout << num_hidden << " all-reduces were over before backward was" << std::endl;
   expect(num_hidden > 0, "some all-reduce is over before backward is");
+}
+
+// Rank 1 goes forward, rank 0 does something else. Rank 1 hears what it sent.
+void run_alone(Communicator& communicator) {
+  const char* const sent[] = {"rank 0's buffers", "the order of the buckets"};
+  for (int num_steps = 0; num_steps < 2; ++num_steps) {
+    const auto pair = communicator.split({0, 1}, {.name = concat("after ", num_steps)});
+    torch::nn::BatchNorm1d norm(2);
+    DistributedDataParallel ddp(*norm, *pair);
+    const auto forward = [&] { return ddp(torch::ones({4, 2})); };
+    for (int step = 0; step < num_steps; ++step) forward().sum().backward();
+    if (communicator.rank() == 0) {
+      expect_contains(error_of([&] { pair->barrier(); }), "barrier");
+    } else {
+      expect_contains(error_of(forward),
+                      concat("; here DistributedDataParallel sent ", sent[num_steps],
+                             " before a forward: all ranks go forward through it equally often; "
+                             "one that evaluates alone calls module()"));
+    }
+  }
 }
 
 void run_mismatch(Communicator& communicator) {
@@ -551,6 +571,8 @@ int program(int argc, char** argv) {
       run_overlap(communicator);
     } else if (mode == "mismatch") {
       run_mismatch(communicator);
+    } else if (mode == "alone") {
+      run_alone(communicator);
     } else if (mode == "unused") {
       run_unused(communicator);
     } else if (mode == "misuse") {

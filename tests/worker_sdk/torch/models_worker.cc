@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of many kinds, trained by DistributedDataParallel. Each ends bit for bit as replicas in
-// one process whose gradients are averaged by hand. PyTorch defines its own DDP by that
-// (https://docs.pytorch.org/docs/stable/notes/ddp.html). equality_test.py and modes_test.py compare
-// with it. A model that can't be trained is refused by name.
+// Models of many kinds, trained by DistributedDataParallel and by PyTorch's engine. Parameters,
+// buffers and gradients end the same, see tolerance(). A model that can't be trained is refused by
+// name. equality_test.py and modes_test.py compare with PyTorch's from Python, over gloo.
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -13,8 +13,10 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "tests/worker_sdk/torch/pytorch_ddp.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
+#include "worker_sdk/torch/sparse_gradients.h"
 
 using namespace ddprun;
 using namespace ddprun::testing;
@@ -44,6 +46,9 @@ struct Model {
   torch::Dtype dtype = torch::kFloat;  // of the input
   const char* refusal = nullptr;       // a part of the error's text
   bool creates_graph = false;          // whether backward creates a graph
+  bool accumulates = false;            // a backward under no_sync comes before each averaged one
+  // The model that PyTorch trains, where it refuses this one. Both have the same averages.
+  std::function<Loss(Net&)> build_theirs = nullptr;
 };
 
 Tensor draw(std::uint64_t seed, at::IntArrayRef sizes, torch::Dtype dtype) {
@@ -111,7 +116,7 @@ struct Square : torch::autograd::Function<Square> {
 
 Loss experts(Net& net) {
   std::vector<Linear> all;
-  for (int i = 0; i < 4; ++i) all.push_back(net.register_module(concat("e", i), Linear(kWidth, 1)));
+  for (int i = 0; i < 5; ++i) all.push_back(net.register_module(concat("e", i), Linear(kWidth, 1)));
   return [all](const Tensor& x, int rank) {
     const auto first = static_cast<std::size_t>(x[0][0].item<float>() > 0);
     Linear chosen = all[first + static_cast<std::size_t>(rank)];  // no rank uses the last one
@@ -119,18 +124,21 @@ Loss experts(Net& net) {
   };
 }
 
-// A sparse embedding. `skips`: rank 1 has no gradient of it.
-std::function<Loss(Net&)> sparse(bool skips) {
+// A sparse embedding, and what rank 1 makes of the rows that it reads.
+std::function<Loss(Net&)> sparse(std::function<Tensor(std::function<Tensor()> read)> on_rank_1) {
   return [=](Net& net) -> Loss {
     torch::nn::Embedding rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
     Linear out = net.register_module("out", Linear(6, 1));
     return [=](const Tensor& x, int rank) mutable {
-      const Tensor read =
-          skips && rank == 1 ? torch::ones({kBatch, 6}) : rows->forward(indices_of(x)).mean(1);
-      return error_of_sine(out->forward(read), x);
+      const auto read = [&] { return rows->forward(indices_of(x)).mean(1); };
+      return error_of_sine(out->forward(rank == 1 ? on_rank_1(read) : read()), x);
     };
   };
 }
+
+Tensor reads(const std::function<Tensor()>& read) { return read(); }
+Tensor reads_nothing(const std::function<Tensor()>&) { return torch::ones({kBatch, 6}); }
+Tensor reads_in_vain(const std::function<Tensor()>& read) { return 0 * read() + 1; }
 
 // Some parts are trained, and one isn't.
 Loss frozen(Net& net) {
@@ -167,12 +175,21 @@ Loss tied(Net& net) {
   return [w](const Tensor& x, int) { return error_of_sine(x.matmul(w.t()).tanh().matmul(w), x); };
 }
 
-// The embedding's gradients are sparse; other gradients of the same weight are not.
-Loss tied_sparse(Net& net) {
-  torch::nn::Embedding rows = net.register_module("rows", torch::nn::Embedding(sparse_rows()));
-  return [=](const Tensor& x, int) mutable {
-    const Tensor read = rows->forward(indices_of(x)).mean(1);
-    return error_of_sine(read.matmul(rows->weight.t()), x);
+// The embedding's gradients are sparse, other gradients of the same weight are not, so their sum
+// isn't. `hides`: PyTorch's engine doesn't see the layer, and so expects what comes.
+std::function<Loss(Net&)> tied_sparse(bool hides) {
+  return [=](Net& net) -> Loss {
+    torch::nn::Embedding rows{sparse_rows()};
+    if (hides) {
+      net.register_module("rows", std::make_shared<Net>())
+          ->register_parameter("weight", rows->weight);
+    } else {
+      net.register_module("rows", rows);
+    }
+    return [=](const Tensor& x, int) mutable {
+      const Tensor read = rows->forward(indices_of(x)).mean(1);
+      return error_of_sine(read.matmul(rows->weight.t()), x);
+    };
   };
 }
 
@@ -346,10 +363,12 @@ std::vector<Model> all_models() {
            return error_of_sine(rows->forward(indices_of(x)), x);
          };
        }},
-      {"sparse embedding", sparse(false)},
-      {"a sparse embedding that one rank doesn't use",
-       sparse(true),
-       {.find_unused_parameters = true}},
+      {"sparse embedding", sparse(reads)},
+      {.name = "a sparse embedding that one rank doesn't use",
+       .build = sparse(reads_nothing),
+       .options = {.find_unused_parameters = true},
+       // PyTorch: "Expected sparse gradient to be defined."
+       .build_theirs = sparse(reads_in_vain)},
       {"sparse embedding bag",
        [](Net& net) -> Loss {
          EmbeddingBag rows = net.register_module(
@@ -358,7 +377,10 @@ std::vector<Model> all_models() {
            return error_of_sine(rows->forward(indices_of(x)), x);
          };
        }},
-      {"a tied sparse embedding", tied_sparse},
+      {.name = "a tied sparse embedding",
+       .build = tied_sparse(/*hides=*/false),
+       // PyTorch: "Expected variable to have sparse gradient."
+       .build_theirs = tied_sparse(/*hides=*/true)},
       {"nothing but a sparse embedding",
        [](Net& net) -> Loss {
          Embedding rows = net.register_module("rows", Embedding(sparse_rows()));
@@ -366,6 +388,19 @@ std::vector<Model> all_models() {
            return error_of_sine(rows->forward(indices_of(x)), x);
          };
        }},
+      {.name = "accumulation", .build = used_twice, .accumulates = true},
+      {.name = "accumulation of experts",
+       .build = experts,
+       .options = {.find_unused_parameters = true},
+       .accumulates = true},
+      {.name = "accumulation of a sparse embedding", .build = sparse(reads), .accumulates = true},
+      {.name = "accumulation with batch norm",
+       .build = around([] { return BatchNorm1d(64); }, {kBatch, 64}),
+       .accumulates = true},
+      {.name = "accumulation with buffers of one's own",
+       .build = around([] { return BatchNorm1d(64); }, {kBatch, 64}),
+       .options = {.broadcast_buffers = false},
+       .accumulates = true},
       {.name = "create_graph of a sparse embedding",
        .build = [](Net& net) -> Loss {
          Embedding rows = net.register_module("rows", Embedding(sparse_rows()));
@@ -388,10 +423,10 @@ std::vector<Model> all_models() {
   };
 }
 
-std::shared_ptr<Net> make_net(const Model& model, std::uint64_t seed) {
+std::shared_ptr<Net> make_net(const std::function<Loss(Net&)>& build, std::uint64_t seed) {
   torch::manual_seed(seed);
   auto net = std::make_shared<Net>();
-  net->loss = model.build(*net);
+  net->loss = build(*net);
   return net;
 }
 
@@ -399,18 +434,19 @@ Tensor input(const Model& model, int step, int rank) {
   return draw(static_cast<std::uint64_t>(100 * (1 + step) + rank), {kBatch, kWidth}, model.dtype);
 }
 
-torch::optim::SGD optimizer_of(Net& net) {
-  return torch::optim::SGD(net.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
-}
-
+template <template <typename> class Ddp>
 void train(const Model& model, Net& net, Communicator& communicator) {
   DdpOptions options = model.options;
   options.buckets = {.first_bytes = 256, .cap_bytes = 1024};
-  DistributedDataParallel ddp(net, communicator, options);
-  torch::optim::SGD optimizer = optimizer_of(net);
+  Ddp<Net> ddp(net, communicator, options);
+  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.01).momentum(0.9));
+  const int rank = communicator.rank();
   for (int step = 0; step < kNumSteps; ++step) {
     ddp.zero_grad();
-    const int rank = communicator.rank();
+    if (model.accumulates) {
+      const auto local = ddp.no_sync();
+      ddp(input(model, kNumSteps + step, rank), rank).backward();
+    }
     ddp(input(model, step, rank), rank).backward({}, std::nullopt, model.creates_graph);
     if (step + 1 < kNumSteps) optimizer.step();  // the last gradients are compared, too
   }
@@ -419,86 +455,78 @@ void train(const Model& model, Net& net, Communicator& communicator) {
   }
 }
 
-// The average of one parameter's gradient; undefined if no replica has one.
-Tensor average(const std::vector<Tensor>& gradients) {
-  Tensor sum;
-  for (const Tensor& each : gradients) {
-    if (!each.defined()) continue;
-    const Tensor whole = each.is_sparse() ? each.coalesce() : each;
-    const Tensor share = whole / static_cast<double>(gradients.size());
-    sum = sum.defined() ? sum + share : share;
-  }
-  return sum.defined() && sum.is_sparse() ? sum.coalesce() : sum;
-}
-
-// The net of `rank` after the same training by replicas.
-std::shared_ptr<Net> train_replicas(const Model& model, int rank, int size) {
-  std::vector<std::shared_ptr<Net>> nets;
-  std::vector<torch::optim::SGD> optimizers;
-  for (int r = 0; r < size; ++r) {
-    nets.push_back(make_net(model, 1));
-    optimizers.push_back(optimizer_of(*nets.back()));
-  }
-  const auto all = [&](const auto& of, std::size_t i) {
-    std::vector<Tensor> list;
-    for (const auto& net : nets) list.push_back(of(*net)[i]);
-    return list;
-  };
-  const auto parameters = [](const Net& net) { return net.parameters(); };
-  const auto buffers = [](const Net& net) { return net.buffers(); };
-  for (int step = 0; step < kNumSteps; ++step) {
-    for (std::size_t i = 0; i < nets[0]->buffers().size() && model.options.broadcast_buffers; ++i) {
-      const std::vector<Tensor> buffer = all(buffers, i);
-      for (const Tensor& each : buffer) each.copy_(buffer[0]);
-    }
-    for (int r = 0; r < size; ++r) {
-      optimizers[static_cast<std::size_t>(r)].zero_grad();
-      nets[static_cast<std::size_t>(r)]->forward(input(model, step, r), r).backward();
-    }
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < nets[0]->parameters().size(); ++i) {
-      std::vector<Tensor> parameter = all(parameters, i), gradients;
-      for (const Tensor& each : parameter) gradients.push_back(each.grad());
-      const Tensor mean = average(gradients);
-      for (Tensor& each : parameter) each.mutable_grad() = mean.defined() ? mean.clone() : mean;
-    }
-    if (step + 1 == kNumSteps) break;
-    for (auto& optimizer : optimizers) optimizer.step();
-  }
-  return nets[static_cast<std::size_t>(rank)];
-}
-
 Tensor dense(const Tensor& tensor) { return tensor.is_sparse() ? tensor.to_dense() : tensor; }
 
-void compare(const std::string& what, const Tensor& ours, const Tensor& theirs) {
+// How far the two may be apart; 0: they have the same bits. So it is for one rank and two, where
+// both sum the same numbers, and where both divide three numbers first, as with NCCL. The host
+// communicator sums first. It rounds sums of 16 bits once. Sparse gradients are always summed
+// first.
+double tolerance(const Net& net, const Communicator& communicator) {
+  if (communicator.size() <= 2) return 0;
+  bool has_sparse = false;
+  for (const auto& module : net.modules()) {
+    has_sparse |= torch_adapter::has_sparse_gradient(*module);
+  }
+  double limit = communicator.backend() == "nccl" && !has_sparse ? 0 : 1e-12;
+  for (const Tensor& parameter : net.parameters()) {
+    const torch::Dtype dtype = at::toRealValueType(parameter.scalar_type());
+    if (dtype == torch::kFloat && limit > 0) limit = std::max(limit, 1e-5);
+    if (dtype == torch::kHalf) limit = std::max(limit, 4e-3);
+    if (dtype == torch::kBFloat16) limit = std::max(limit, 3e-2);
+  }
+  return limit;
+}
+
+// `tolerance`: of the distance, against the norm or 1.
+void compare(const std::string& what, const Tensor& ours, const Tensor& theirs, double tolerance) {
   expect(ours.defined() == theirs.defined(), what + " is defined on both sides or on none");
   if (!ours.defined()) return;
   expect(ours.is_sparse() == theirs.is_sparse(), what + " is sparse on both sides or on none");
-  expect(torch::equal(dense(ours), dense(theirs)), what + " is the same, bit for bit");
+  expect(ours.dtype() == theirs.dtype(), what + " is of one dtype on both sides");
+  const Tensor a = dense(ours), b = dense(theirs);
+  if (tolerance == 0) return expect(torch::equal(a, b), what + " is the same, bit for bit");
+  const auto norm = [](const Tensor& tensor) {
+    return tensor.norm().to(torch::kDouble).item<double>();
+  };
+  const double distance = norm(a.to(torch::kComplexDouble) - b.to(torch::kComplexDouble));
+  const double limit = tolerance * std::max(1.0, norm(b.to(torch::kComplexDouble)));
+  expect(distance <= limit, concat(what, " is the same, to ", limit, ": ", distance));
 }
 
 void check(const Model& model, Communicator& communicator) {
-  const std::shared_ptr<Net> net = make_net(model, communicator.rank() == 0 ? 1 : 2);
-  const std::string error = error_of([&] { train(model, *net, communicator); });
+  const std::uint64_t seed = communicator.rank() == 0 ? 1 : 2;  // rank 0's model counts
+  const std::shared_ptr<Net> net = make_net(model.build, seed);
+  const std::string error =
+      error_of([&] { train<DistributedDataParallel>(model, *net, communicator); });
   if (model.refusal != nullptr) return expect_contains(error, model.refusal);
   expect(error.empty(), concat(model.name, ": ", error));
-  const auto theirs = train_replicas(model, communicator.rank(), communicator.size());
-  const auto a = net->named_parameters(), b = theirs->named_parameters();
-  for (const auto& item : a) {
-    const std::string what = concat(model.name, ": ", item.key());
-    compare(what, item.value(), b[item.key()]);
-    compare(what + "'s gradient", item.value().grad(), b[item.key()].grad());
+
+  const std::shared_ptr<Net> theirs =
+      make_net(model.build_theirs ? model.build_theirs : model.build, seed);
+  try {
+    train<PytorchDdp>(model, *theirs, communicator);
+  } catch (const c10::Error& refusal) {
+    expect(false, concat("PyTorch trains ", model.name, ": ", refusal.what_without_backtrace()));
   }
+
+  const double limit = tolerance(*net, communicator);
+  const auto their_parameters = theirs->named_parameters();
+  for (const auto& item : net->named_parameters()) {
+    const std::string what = concat(model.name, ": ", item.key());
+    const Tensor& other = their_parameters[item.key()];
+    compare(what, item.value(), other, limit);
+    compare(what + "'s gradient", item.value().grad(), other.grad(), limit);
+  }
+  const auto their_buffers = theirs->named_buffers();
   for (const auto& item : net->named_buffers()) {
-    compare(concat(model.name, ": ", item.key()), item.value(),
-            theirs->named_buffers()[item.key()]);
+    compare(concat(model.name, ": ", item.key()), item.value(), their_buffers[item.key()], limit);
   }
 }
 
 // These parameters come to a model after it is wrapped.
 void check_late_parameters(Communicator& communicator) {
   const Model model{.name = "late", .build = one([] { return matrix(); }, times)};
-  const std::shared_ptr<Net> net = make_net(model, 1);
+  const std::shared_ptr<Net> net = make_net(model.build, 1);
   DistributedDataParallel ddp(*net, communicator);
   net->register_parameter("late", torch::ones({3}));
   expect_contains(error_of([&] { ddp(input(model, 0, 0), 0); }),
@@ -507,7 +535,7 @@ void check_late_parameters(Communicator& communicator) {
 
 void check_resized_parameters(Communicator& communicator) {
   const Model model{.name = "resized", .build = one([] { return matrix(); }, times)};
-  const std::shared_ptr<Net> net = make_net(model, 1);
+  const std::shared_ptr<Net> net = make_net(model.build, 1);
   DistributedDataParallel ddp(*net, communicator);
   net->parameters().front().set_data(torch::ones({kWidth, 2 * kWidth}));
   expect_contains(error_of([&] { ddp(input(model, 0, 0), 0); }),
@@ -519,8 +547,14 @@ void check_resized_parameters(Communicator& communicator) {
 int program(int, char**) {
   torch::set_num_threads(1);
   return run_worker("models_worker", "", [](Communicator& communicator) {
+    // Two of the three ranks are a pair, the third is alone.
+    const auto few = communicator.split(
+        communicator.rank() < 2 ? std::vector{0, 1} : std::vector{2}, {.name = "few"});
+    LikeNccl like_nccl(communicator);
     const std::vector<Model> models = all_models();
-    for (const Model& model : models) check(model, communicator);
+    for (Communicator* group : {few.get(), &communicator, static_cast<Communicator*>(&like_nccl)}) {
+      for (const Model& model : models) check(model, *group);
+    }
     check_late_parameters(communicator);
     check_resized_parameters(communicator);
     std::cout << models.size() << " models\n";
