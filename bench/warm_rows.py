@@ -108,4 +108,5 @@ def rows():
             [Goal("ms", 0.3, "torchrun")], repeats=3, note="from the start of the launcher to the last rank's first step"),
         framework_row("accelerate"),
         framework_row("lightning"),
+        framework_row("trainer"),
     ]

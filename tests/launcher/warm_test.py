@@ -165,7 +165,15 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
         self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
         self.write(self.folder, "bad_fork_time.py", "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(4))\n")
-        for module, says in (("nowhere.at_all", "ModuleNotFoundError"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
+        stand_in = "import sys, types\nmodule = sys.modules[{!r}] = types.ModuleType({!r})\nmodule.{} = {}\n"
+        for name, *words in (("bad_cuda", "torch.cuda", "is_initialized", "lambda: True"), ("bad_jax", "jax._src.xla_bridge", "_backends", "{'gpu': 0}"),
+                             ("bad_tensorflow", "tensorflow", "keras", "None")):
+            self.write(self.folder, name + ".py", stand_in.format(words[0], *words))
+        self.write(self.folder, "bad_debugger.py", "import sys\nsys.settrace(lambda *_: None)\n")
+        for module, says in (("nowhere.at_all", "ModuleNotFoundError"),
+                             ("bad_cuda", "a module initialised CUDA"), ("bad_jax", "a module started a backend of JAX"),
+                             ("bad_tensorflow", "tensorflow was imported: TensorFlow has threads"),
+                             ("bad_debugger", "a debugger, profiler or coverage follows this Python"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
                              ("bad_thread", "an imported module has threads (1)"), ("bad_fork", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
@@ -176,6 +184,12 @@ class Warm(harness.Case):
                 self.assertEqual(done.stderr.count("--preload: "), 1, done.text)
                 self.assertIn(says, done.stderr)
                 self.assertIn("; the workers start as ever", done.stderr)
+
+    def test_an_interpreter_that_is_not_cpython_is_one_line(self):
+        self.write(self.folder, "sitecustomize.py", "import sys\nsys.implementation.name = 'pypy'\n")
+        done = self.run_warm("print('it ran')\n")
+        self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
+        self.assertIn("--preload: it needs CPython 3.9 or later; the workers start as ever", done.stderr)
 
     def test_a_program_that_is_no_python_is_one_line(self):
         done = self.ddprun("--standalone", "--preload=json", "true")
