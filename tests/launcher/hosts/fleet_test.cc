@@ -198,7 +198,7 @@ TEST_CASE("fleet: a status that a transport hands on is final only before the ag
   }
 }
 
-TEST_CASE("fleet: with enough others the job does without a host that can't be reached") {
+TEST_CASE("fleet: the job does without a host that can't be reached if enough others are there") {
   World world(3, {.min_nodes = 2});
   world.begin();
   CHECK(world.gone(0, 75, "gone") == "close0");
