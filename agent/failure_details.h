@@ -27,7 +27,7 @@ namespace ddprun::agent {
 std::optional<std::uint64_t> oom_kills(std::string_view text);
 
 // Whether the kernel's OOM killer was at work while a round's workers ran. It counts what it kills,
-// in the workers' memory cgroup and for the whole host; the counts are read when a round begins and
+// in the workers' memory cgroup and for the whole host. The counts are read when a round begins and
 // when a worker has failed. Without such evidence nothing is said.
 class MemoryKills {
  public:

@@ -103,11 +103,10 @@ class WorkerGroup {
   // Starts the warden, which start() does otherwise. Throws as start().
   void launch_warden();
 
-  // Starts all workers, once. A worker that can't be executed is reported as worker_failed with
-  // exit_code 127 (not found) or 126 (not executable) and a note that names the file. If the warden
-  // is killed its workers die with it, and are reported with a note that says so.
-  // Throws Error when the warden can't be started or descriptors run out; nothing runs
-  // then.
+  // Starts all workers, once. A worker that can't be executed is reported as worker_failed, with a
+  // note that names the file. Its exit_code is 127 (not found) or 126 (not executable). If the
+  // warden is killed its workers die with it, and are reported with a note that says so. Throws
+  // Error when the warden can't be started or descriptors run out; nothing runs then.
   void start(std::vector<WorkerSpec> workers);
 
   // Sends `signal_number` and SIGCONT to every worker's process group, but to its data loaders only
@@ -117,7 +116,7 @@ class WorkerGroup {
   // also when nothing was started. A further call can only bring the SIGKILL nearer.
   void stop(std::chrono::milliseconds grace, int signal_number = SIGTERM);
 
-  // The workers may live until then unless a later time is given: the warden keeps it, also when
+  // The workers may live until then unless a later time is given. The warden keeps it, also when
   // this process stands still. nullopt (at first): for ever. stop() may come sooner.
   void lease(std::optional<Clock::time_point> until);
 
@@ -137,7 +136,7 @@ class WorkerGroup {
   bool any_ended_well() const;
 
   // The last output of the worker of a global rank, also after its end; as WorkerOutput::look().
-  // false: there is no such worker here, or it was not started yet.
+  // false: no such worker is here, or it was not started yet.
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
@@ -145,8 +144,8 @@ class WorkerGroup {
   // The same with workers that have ended in this round; 0: not started in it.
   std::vector<pid_t> started() const;
 
-  // By local rank: why it began without its imports (docs/warm.md); empty: it has them. nullopt:
-  // it has not begun in this round, or nobody asked for that.
+  // By local rank: why it began without its imports (docs/warm.md). Empty: it has them. nullopt: it
+  // has not begun in this round, or nobody asked for that.
   std::vector<std::optional<std::string>> why_cold() const;
 
   // The workers are asked to leave: from now on one that exits with 75 has left in order, no

@@ -13,8 +13,8 @@ namespace ddprun {
 // written for the user. First thing in main().
 void open_standard_streams();
 
-// Before that. A job's output may go nowhere, and workers have a descriptor that they can write to;
-// but an answer for which there is no stdout is none that was given (EBADF).
+// Before that. A job's output may go nowhere, and workers have a descriptor that they can write to.
+// But an answer without a stdout was not given (EBADF).
 bool was_stdout_closed();
 
 // False where the descriptor is this process' terminal, and another job is in its foreground: what

@@ -59,9 +59,8 @@ constexpr milliseconds kSilentConnect{2'000};  // then the user is told what is 
 constexpr milliseconds kLogFileTimeout{10'000};
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
 
-// ddprun's log while a job runs, which is mostly about strangers at its ports: among the workers'
-// lines, never blocking, and never so much of it that the user's terminal is flooded. io thread
-// only.
+// ddprun's log while a job runs, which is mostly about strangers at its ports. It stands among the
+// workers' lines, never blocks, and never floods the user's terminal. io thread only.
 class ConsoleLog {
  public:
   using Tell = std::function<void(LogLevel, const std::string&)>;
@@ -613,8 +612,8 @@ class NodeJob {
     if (!path.empty()) remove_step_token(path);
   }
 
-  // The rendezvous that had this node's port when it was claimed (an earlier job's, at its end) is
-  // not to be reached any more: this node serves, if nobody else here was faster.
+  // The rendezvous that had this node's port when it was claimed was an earlier job's, at its end.
+  // It can't be reached any more: this node serves, if nobody else here was faster.
   void succeed_rendezvous() {
     if (daemon_ || exit_) return;
     auto listeners = claim_again(plan_.rendezvous, claim_);

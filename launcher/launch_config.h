@@ -45,8 +45,8 @@ struct HostsOptions {
   bool operator==(const HostsOptions&) const = default;
 };
 
-// With what all nodes of the job must have alike, but for the two that the launcher finds out:
-// which rendezvous and which store there will be.
+// It has what all nodes of the job must have alike, but for two that the launcher finds out. They
+// are the rendezvous and the store that there will be.
 struct LaunchConfig : membership::JobSettings {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   bool prewarm = false;              // a spare's workers run before they have ranks

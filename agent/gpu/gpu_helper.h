@@ -37,8 +37,8 @@ class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
   // No call of `done` comes any more; the process is killed.
   ~GpuHelper();
 
-  // `done` is called once, from the io context: with the answer's lines, or nullopt when there is
-  // no NVML here or it broke, then for every later question, too. May never be called: the driver
+  // `done` is called once, from the io context, with the answer's lines. nullopt: there is no NVML
+  // here, or it broke; then every later question gets it, too. May never be called: the driver
   // hangs. One question at a time: false, and nothing happens, while one is open.
   using Done = std::function<void(const std::optional<std::string>& lines)>;
   bool ask(GpuRequest request, Done done);

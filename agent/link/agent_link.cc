@@ -43,8 +43,8 @@ std::string time_text(Clock::duration time) {
 
 using LinkConnectors = std::vector<std::unique_ptr<LinkConnector>>;
 
-// While the open connection to one of several endpoints is quiet, the others are tried: only who
-// leads takes an agent in, so whoever does has taken the quiet one's place. Held by shared_ptr, of
+// The others of several endpoints are tried while the open connection is quiet. The leader alone
+// takes an agent in, so the one that does has taken the quiet one's place. Held by shared_ptr, of
 // which the timers' handlers keep a weak one.
 class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
   // `handler`, to be dropped when the generation has moved on, or this object is gone.

@@ -76,8 +76,8 @@ class AgentMachine {
   static constexpr int kMostUntaken = 3;
 
   enum class Link { kDown, kOpen, kUp };  // kOpen: connected, not yet welcome
-  // kKeeping: the round is over, and it is found out whether they can go on in the next one; kKept:
-  // they can, and wait for it.
+  // kKeeping: the round is over, and whether they can go on in the next one is being found out.
+  // kKept: they can, and wait for it.
   enum class Workers { kNone, kLive, kKeeping, kKept, kStopping };
 
   // ---- the link ----

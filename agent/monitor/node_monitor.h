@@ -95,8 +95,8 @@ struct NodeReading {
 // Pure.
 class NodeRates {
  public:
-  // Rates are those since the last call; at the first one, and of a counter that went back (an
-  // interface that was made anew), they are not known. `now` is later each time.
+  // Rates are those since the last call. They are not known at the first one, nor if a counter went
+  // back (an interface that was made anew). `now` is later each time.
   membership::NodeReport report(const NodeCounters& counters, const GpuStatuses& gpus,
                                 Clock::time_point now);
 

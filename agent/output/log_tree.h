@@ -46,7 +46,7 @@ class LogTree {
   static std::string error_file(const std::string& attempt, int local_rank);
   // The run's directory, of a worker's log file.
   static std::string run_directory_of(const std::string& log_file);
-  // A pattern: of the file of one rank that stands in its directory, or else has its number before
+  // A pattern for one rank's file, which stands in the rank's directory, or has its number before
   // the name's end ("…/0/error.json" → "…/*/error.json", "/d/rank_0.json" → "/d/rank_*.json").
   static std::string of_all_ranks(const std::string& file);
   static std::string filtered_file(const std::string& attempt, OutputStream stream);

@@ -170,8 +170,8 @@ pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
   return fork();
 }
 
-// Forks, which is cheap from so small a process and, other than vfork, lets several execs go on at
-// once and none hold up the warden (an exec from a dead file server hangs). The child gets its own
+// Forks, which is cheap from so small a process. Unlike vfork it lets several execs go on at once,
+// and none holds up the warden. An exec from a dead file server hangs. The child gets its own
 // session, dies with the warden, has default signals, an empty mask and only the three descriptors.
 // `fds` (payload, stdin, stdout, stderr) stay the caller's.
 SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
@@ -414,8 +414,8 @@ bool Warden::lease_is_over() const {
   return mode_ != Mode::kKilling && lease_until_ms_ != 0 && now_ms() >= lease_until_ms_;
 }
 
-// All that are there: a lease may be judged by the newest only, and after a standstill of this
-// process (SIGSTOP, a machine with no time for it) older ones lie before it.
+// It reads all that are there, since the newest lease alone counts. Older ones lie before it after
+// a standstill of this process (SIGSTOP, a machine with no time for it).
 void Warden::handle_requests() {
   while (!agent_gone_ && handle_request()) {
   }

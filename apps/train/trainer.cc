@@ -401,7 +401,7 @@ class Trainer {
     checkpoint_->save(state_within(share), model_->tensors_to_save());
   }
 
-  // The snapshot that all ranks have in memory is never older than the checkpoint on disk: each
+  // The snapshot that all ranks have in memory is never older than the checkpoint on disk. Each
   // save of a training that goes on takes a snapshot.
   std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors) {
     std::optional<TrainingState> state;

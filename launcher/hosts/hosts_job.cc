@@ -58,13 +58,14 @@ UniqueFd open_anew(int fd) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// Reads the launcher's standard input for the rank that has it, wherever that is, and never more
-// than its agent has room for. io thread only.
+// Reads the launcher's standard input for the rank that has it, wherever that is. It never reads
+// more than its agent has room for. io thread only.
 class InputFeed {
  public:
-  // Reads `fd`, which stays as it is for others that have it: a terminal only while this process is
-  // in its foreground; where it begins in the background, there is nothing to read. `send` is
-  // called from the io context or within has_room(); empty bytes are the end of the input.
+  // Reads `fd`, which stays as it is for others that have it. A terminal is read only while this
+  // process is in its foreground. If that begins in the background, there is nothing to read.
+  // `send` is called from the io context or within has_room(); empty bytes are the end of the
+  // input.
   InputFeed(boost::asio::io_context& io, int fd, std::size_t num_nodes,
             std::function<void(int, std::string)> send)
       : original_fd_(fd), io_(io), input_(io), flow_(num_nodes), send_(std::move(send)) {
@@ -158,7 +159,7 @@ class InputFeed {
   bool ended_ = false;  // all is read
 };
 
-// The agents of a job on several hosts: starts them (ssh), passes signals to them and their output
+// The agents of a job on several hosts. Starts them (ssh), passes signals to them and their output
 // to the console, and ends with the job's one result.
 class HostsJob : private FleetActions {
  public:
@@ -337,8 +338,8 @@ class HostsJob : private FleetActions {
     if (const auto* output = variants::get_if<channel::Output>(&message)) {
       show(index, *output);
     } else if (const auto* hello = variants::get_if<channel::Hello>(&message)) {
-      // Before the job, even where that waits to be written: without it the agent expects no pulse,
-      // and a line that is cut now would leave the workers there.
+      // It goes before the job, even if that waits to be written. The agent expects no pulse
+      // without it, and a line that is cut now would leave the workers there.
       nodes_[index].channel->keep_alive(keep_alive_);
       fleet_.hello(index, *hello, Clock::now());
     } else if (const auto* serving = variants::get_if<channel::Serving>(&message)) {

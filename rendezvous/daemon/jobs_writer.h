@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of GET /v1/jobs, and of what status pages are told, written a small piece at a time:
-// there may be many jobs, and others are served between two pieces. Pure.
+// The text of GET /v1/jobs, and of what status pages are told, written a small piece at a time.
+// There may be many jobs, and others are served between two pieces. Pure.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,8 @@
 
 namespace ddprun::rendezvous {
 
-// Limits of the stores in the rendezvous, for one job's workers or in all. 0 requests: no limit;
-// for the others 0 is a limit like any other.
+// Limits of the stores in the rendezvous, for one job's workers or in all. 0 requests: no limit. 0
+// of the others is a limit like any other.
 struct StoreLimits {
   std::uint64_t keys = 0;
   std::uint64_t bytes = 0;        // keys, values, waits, 128 for each, and what is under way

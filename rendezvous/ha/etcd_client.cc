@@ -162,8 +162,8 @@ class EtcdConnection {
   bool ended_unanswered() const { return ended_unanswered_; }
   bool is_reusable() const { return reusable_; }
 
-  // An answer that goes on: its status, then its lines, one by one. nullopt: `deadline` has passed;
-  // a line may take until then, whatever `silence_limit` is. Nothing else can be asked afterwards.
+  // An answer that goes on: its status, then its lines. nullopt: `deadline` has passed; a line may
+  // take until then, whatever `silence_limit` is. Nothing else can be asked afterwards.
   unsigned begin_stream(const std::string& path, const std::string& body, Deadline deadline) {
     reusable_ = false;
     send(path, body, kMaxStreamBytes, deadline);

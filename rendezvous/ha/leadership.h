@@ -33,8 +33,8 @@ struct Term {
 
 class Leadership {
  public:
-  // Called from the io context. Each `leads` is followed by one `over`, but for the last one where
-  // this object is destroyed: from then on nothing may be said to agents.
+  // Called from the io context. Each `leads` is followed by one `over`, but for the last one if
+  // this object is destroyed. From then on nothing may be said to agents.
   struct Handlers {
     std::function<void(Term)> leads;
     std::function<void(const std::string& why)> over;

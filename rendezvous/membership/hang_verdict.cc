@@ -85,9 +85,9 @@ std::string unseen_text(const Inspected& inspected) {
   return text;
 }
 
-// "rank 3 never came to all_reduce #127 (25.0 MiB float32, sum) of communicator 0; ranks 0–2 wait
-// in it for 30.1 s", of the operation in which most others are. Empty: none is in another one than
-// `outlier`, or they don't record their operations.
+// It tells the operation in which most others are: "rank 3 never came to all_reduce #127 (25.0 MiB
+// float32, sum) of communicator 0; ranks 0–2 wait in it for 30.1 s". Empty: none is in another one
+// than `outlier`, or they don't record their operations.
 std::string missing_from(const Inspected& inspected, std::size_t outlier) {
   struct Waiters {
     std::vector<int> ranks;
@@ -152,7 +152,7 @@ const std::string* wait_in_stack(const RankReport& report) {
   return found == report.frames.end() ? nullptr : &*found;
 }
 
-// Whether stacks show that ranks of a job without pages wait for others: some do and some don't, or
+// Whether stacks show that ranks of a job without pages wait for others. Some do and some don't, or
 // all do, not for their devices alone. A rank whose stack isn't there may be either.
 bool stacks_prove_a_wait(const std::vector<InspectedRank>& ranks) {
   bool some_wait = false, some_do_not = false, some_wait_for_ranks = false;
@@ -284,7 +284,7 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   return lines;
 }
 
-// Some rank other than the suspect works on something outside a collective, and may: the suspect
+// Some rank other than the suspect works on something outside a collective, and may. The suspect
 // may just wait for it, in whatever way. nullopt: none does.
 std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ranks,
                                             std::size_t suspect, bool is_proven) {

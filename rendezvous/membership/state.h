@@ -140,8 +140,8 @@ class NodeTable {
   std::set<NodeId> changed_;
 };
 
-// The failures of one round in the order in which they happened, not in which they were heard of:
-// the first one is the cause, the others are its victims.
+// The failures of one round in the order in which they happened, not in which they were heard of.
+// The first one is the cause, the others are its victims.
 class RoundFailures {
  public:
   struct Entry {
@@ -234,8 +234,8 @@ struct RoundState {  // Rounds; Blame: deadlines.preempt
 struct BlameState {                             // Blame
   std::map<std::string, int> first_failures;    // how often a node was the first, by node_key
   std::map<std::string, std::string> excluded;  // node_key → why it is kept out
-  // The job ends with this once the round's workers are gone everywhere: until then the round's
-  // store lives, which they may need to end in order. Set in kStopping only.
+  // The job ends with this once the round's workers are gone everywhere. The round's store lives
+  // until then, since they may need it to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop;
   RoundFailures round_failures;  // of the last round; empty where something else ended it
   int failures = 0;              // rounds that a failed worker ended

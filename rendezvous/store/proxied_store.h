@@ -44,7 +44,7 @@ class ProxiedStore {
     bool lets_count = true;
   };
 
-  // A part of what a node said, as it took effect: what replay() of another ProxiedStore takes, in
+  // A part of what a node said, as it took effect. replay() of another ProxiedStore takes them, in
   // the order of all nodes', to become like this one.
   struct Turn {
     Node node = 0;

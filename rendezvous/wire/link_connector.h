@@ -89,8 +89,8 @@ class LinkConnector {
 
   static constexpr char kAgentPath[] = "/v1/agent";
 
-  // How the token is proved: in the first messages; or, of one who only listens, in the request for
-  // the upgrade, as for a page (security/proof.h).
+  // How the token is proved: in the first messages. One who only listens proves it in the request
+  // for the upgrade, as for a page (security/proof.h).
   enum class Door { kMessages, kRequest };
 
   // Opens nothing yet.
