@@ -40,9 +40,9 @@ constexpr int kMaxSpawned = 4096;  // of one machine
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
 constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replaced or removed
-// A rank writes kReached to its pipe when it has reached spawn(), then at most one failure: the
-// code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the parent
-// need not read before the rank's end.
+// A rank writes kReached to its pipe when it has reached spawn(). Then comes at most one failure:
+// the code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the
+// parent need not read before the rank's end.
 constexpr char kReached = 'R';
 constexpr char kNoCode = '-';
 constexpr std::size_t kMaxText = 4000;
@@ -55,8 +55,8 @@ std::atomic<bool> is_under_way{false};
 std::atomic<int> pipe_of_handler{-1};
 
 // SIGINT and SIGTERM as something to wait for. Takes them from the program's own handlers as long
-// as it lives; one that the program ignores stays ignored, and SIGCHLD that is ignored gets its
-// default, since the kernel would forget how children ended. At most one at a time in a process.
+// as it lives. One that the program ignores stays ignored. But SIGCHLD gets its default then, since
+// the kernel would forget how children ended. At most one at a time in a process.
 class ParentSignals {
  public:
   ParentSignals() : pipe_(make_pipe(O_NONBLOCK)) {

@@ -92,7 +92,7 @@ class WorkerProgress {
   FlightRecorder& recorder() { return *recorder_; }
 
   // Called with the first failure of each communicator that is a time-out, a lost peer or ranks
-  // that made different calls, on the thread that found it; null: by nobody.
+  // that made different calls. The thread that found it calls. null: nobody does.
   void on_operation_failed(std::function<void(const OperationFailure&)> call);
   void operation_failed(const OperationFacts& facts, const Error& error, std::vector<int> missing,
                         int size, std::chrono::milliseconds waited);

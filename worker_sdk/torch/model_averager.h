@@ -24,10 +24,11 @@ struct AveragerOptions {
 // One thread. The tensors keep their memory: an average is copied into them.
 class ModelAverager {
  public:
-  // `tensors`: parameters, or an optimiser's running averages; dense, float32, float64, float16 or
-  // bfloat16, the same names, sizes and dtypes on all ranks, on one device, where `communicator`
-  // wants buffers. Collective. Allocates as many bytes as they have. `communicator` outlives this
-  // object. Throws Error(kUnsupported) naming a tensor of another dtype; the communicator's errors.
+  // `tensors`: parameters, or an optimiser's running averages. They are dense, float32, float64,
+  // float16 or bfloat16, the same names, sizes and dtypes on all ranks, on one device, where
+  // `communicator` wants buffers. Collective. Allocates as many bytes as they have. `communicator`
+  // outlives this object. Throws Error(kUnsupported) naming a tensor of another dtype; the
+  // communicator's errors.
   ModelAverager(std::vector<NamedTensor> tensors, Communicator& communicator,
                 const AveragerOptions& options = {});
   ~ModelAverager();

@@ -104,7 +104,7 @@ class EventPool {
   bool is_left_ = false;     // likewise
 };
 
-// An operation is done only when its event has passed while the communicator was still whole: an
+// An operation is done only when its event has passed while the communicator was still whole. An
 // abort lets the event pass as well, with garbage in the buffer.
 class Operation {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters of a model are parts of larger ones, and the whole ones for checkpoints: a model
-// saved by one number of ranks is loaded by another.
+// Which parameters of a model are parts of larger ones, and the whole ones for checkpoints. So a
+// model saved by one number of ranks is loaded by another.
 #pragma once
 
 #include <ATen/core/Tensor.h>
