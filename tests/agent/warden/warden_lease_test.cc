@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "tests/agent/raw_warden.h"
+#include "tests/agent/warden/raw_warden.h"
 
 namespace ddprun::agent {
 namespace {
