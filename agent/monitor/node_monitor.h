@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads this node every few seconds from start() on and says how it is, until it is destroyed; and
-// when it is asked (docs/metrics.md). No reading waits for anything: the GPUs' are those of the
-// last answer. io thread only.
+// Reads this node every few seconds, from start() until its destruction, and when it is asked; says
+// how the node is (docs/metrics.md). No reading waits for anything: the GPUs' are those of the last
+// answer. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -35,7 +35,7 @@ struct CpuSeconds {
   double total() const { return busy() + idle + iowait; }
 };
 
-// By what it was spent in, in the kernel's order.
+// The kinds of CPU time, in the kernel's order.
 inline constexpr std::pair<const char*, double CpuSeconds::*> kCpuTimes[] = {
     {"user", &CpuSeconds::user},       {"nice", &CpuSeconds::nice},
     {"system", &CpuSeconds::system},   {"idle", &CpuSeconds::idle},
@@ -111,7 +111,7 @@ class NodeRates {
 struct NodeMonitorOptions {
   std::string gpus_program;  // ddprun-gpus; empty: GPUs are not looked at
   std::chrono::milliseconds interval{5'000};
-  // After start(), and until the first report, which then has rates.
+  // From start() to the first report, which then has rates.
   std::chrono::milliseconds first_wait{1'000};
 };
 
@@ -124,9 +124,9 @@ class NodeMonitor {
   ~NodeMonitor();
 
   void start();
-  // The next report, now, for a caller that says something anyway. Nobody else gets it. The report
-  // after it comes a fifth of the interval late, so that it can be taken, too. nullopt: the last
-  // reading is not older than that, or there is none yet.
+  // Returns the next report before its time, for a caller that sends a message anyway. Nobody else
+  // gets it. The report after it comes a fifth of the interval late, so that a caller can take it,
+  // too. nullopt: the last reading is not older than that, or there is none yet.
   std::optional<membership::NodeReport> take_report();
   NodeReading read();
 

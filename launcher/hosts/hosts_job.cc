@@ -89,7 +89,7 @@ class InputFeed {
     ended_ = ::fstat(original_fd_, &info) != 0;
     is_terminal_ = ::isatty(original_fd_) == 1;
     if (is_terminal_) {
-      // A read that comes too late for a change fails, and stops nobody.
+      // A read just after this process went to the background then fails, and doesn't stop it.
       ::signal(SIGTTIN, SIG_IGN);
       ended_ = is_in_background();
     } else if (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
@@ -149,7 +149,7 @@ class InputFeed {
 
   const int original_fd_;
   bool is_terminal_ = false;
-  bool may_block_ = false;  // its flags are not ours: read only what is known to be there
+  bool may_block_ = false;  // its flags are not ours: a read may block, so read only what is there
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor input_;  // not open: a file, or over
   InputFlow flow_;
@@ -271,7 +271,7 @@ class HostsJob : private FleetActions {
     try {
       start_process(index);
     } catch (const Error& error) {
-      // In its turn: the fleet is in the midst of a step.
+      // It is posted, since the fleet is in the midst of a step.
       boost::asio::post(io_, [this, index, why = std::string(error.what())] {
         fleet_.gone(index, static_cast<int>(ExitCode::kUsage), why, Clock::now());
       });
@@ -420,7 +420,7 @@ class HostsJob : private FleetActions {
     fleet_.gone(index, static_cast<int>(failure.code), failure.text, Clock::now());
   }
 
-  // By which the agent gets to know, too.
+  // Ends the channel's process. The agent notices that, too.
   void kill(Node& node) {
     if (!node.channel) return;
     node.channel->close();

@@ -60,7 +60,7 @@ struct Node {
   bool left = false;       // excluded, and ended by its user while its workers were being stopped
   bool left_by_signal = false;  // and a second signal there ends the job; not kept
   int kept = 0;      // kStopping: so many of its workers wait for a round that goes on in place
-  int in_place = 0;  // of its workers, that are in the live round; 0: all that it starts
+  int in_place = 0;  // the number of its workers in the live round; 0: all that it starts
   // In the live round, as it said last.
   std::vector<RankStepTime> step_times;
   std::optional<TrainingStatus> training;
@@ -168,7 +168,7 @@ class RoundFailures {
 
   static constexpr std::size_t kMaxVictims = 8;
 
-  // For the journal: differs from what it was when anything has changed.
+  // For the journal: another number after each change.
   std::uint64_t version() const { return version_; }
 
  private:
@@ -284,7 +284,7 @@ class JobRows {
   static void erase(JobState& job, const std::string& prefix, journal::Batch& batch);
 
  private:
-  // Stands for a text, without a copy: two of one length and hash are taken for the same.
+  // Stands for a text, without a copy. Two texts of one length and hash are taken for the same.
   struct Digest {
     std::size_t size = 0, hash = 0;
     friend bool operator==(const Digest&, const Digest&) = default;

@@ -35,8 +35,8 @@ namespace ddprun {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kMaxSpawned = 4096;  // of one machine
-// A rank has lost a peer → that one has ended, or said why.
+constexpr int kMaxSpawned = 4096;  // ranks of one machine
+// From a rank's loss of a peer until that peer has ended, or said why.
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
 constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replaced or removed
@@ -51,7 +51,7 @@ constexpr std::size_t kMaxText = 4000;
 std::atomic<int> num_calls{0};
 std::atomic<bool> is_under_way{false};
 
-// A handler has no other way to know it.
+// It is global, since a signal's handler has no other way to know it.
 std::atomic<int> pipe_of_handler{-1};
 
 // SIGINT and SIGTERM as something to wait for. Takes them from the program's own handlers as long
@@ -340,7 +340,7 @@ class Gang {
     for (const RankProcess& rank : ranks_) {
       if (rank.is_running()) events.push_back({rank.pidfd(), POLLIN, 0});
     }
-    // As long as the ranks work there is no limit; from the first failure on there is.
+    // There is no limit as long as the ranks work. There is one from the first failure on.
     const auto& end = kill_at_ ? kill_at_ : cause_by_;
     const int limit = end ? Deadline(*end).poll_timeout_ms() : -1;
     if (::poll(events.data(), events.size(), limit) < 0 && errno != EINTR) {
@@ -374,7 +374,7 @@ class Gang {
   std::vector<RankProcess> ranks_;
   const std::chrono::milliseconds grace_;
   std::optional<std::pair<int, RankEnd>> first_;
-  std::optional<Clock::time_point> cause_by_;  // first_ is one who lost a peer
+  std::optional<Clock::time_point> cause_by_;  // first_ is a rank that lost a peer
   std::optional<Clock::time_point> kill_at_;
   int signal_ = 0;
   SignalEcho echo_;

@@ -69,7 +69,7 @@ class WorkerProgress {
   // thread.
   void add_parts(const StepParts& parts);
 
-  // One call at the end of the first step; `step` is 0 where the loop tells no numbers.
+  // `call` comes once, at the end of the first step. `step` is 0 if the loop tells no numbers.
   // `connecting`: the sum of add_connecting() until then.
   void on_first_step(
       std::function<void(std::uint64_t step, std::chrono::nanoseconds connecting)> call) {

@@ -35,7 +35,7 @@ class ModelAverager {
   ModelAverager(const ModelAverager&) = delete;
   ModelAverager& operator=(const ModelAverager&) = delete;
 
-  // After: each tensor is the mean of all ranks', bit-equal on all. Collective.
+  // Makes each tensor the mean of all ranks', bit-equal on all. Collective.
   void average();
 
   // The same in two parts, with steps of the training between them. At start() the mean differs
@@ -46,7 +46,7 @@ class ModelAverager {
   void finish();
   bool is_under_way() const;
 
-  // That this rank gave to collectives so far.
+  // The bytes that this rank gave to collectives so far.
   std::uint64_t sent_bytes() const;
 
  private:

@@ -29,7 +29,7 @@ struct Outliers {
 // ways, too, doesn't move it.
 Outliers find_outliers(const std::vector<Way>& ways, double factor, double least);
 
-// The lower one where there are two; 0 of none.
+// The lower one of two middle values; 0 if there is none.
 double median_of(std::vector<double> values);
 
 using NodePair = std::pair<int, int>;  // the first one begins
