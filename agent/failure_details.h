@@ -119,7 +119,7 @@ class FailureDetails {
   void operation_failed(int local_rank, const OperationFailed& failed);
   // Its flight recorder is written there; empty: nowhere.
   void recorded(int local_rank, const std::string& file) { records_[local_rank] = file; }
-  // Those of the round that stay when it is over, by local rank.
+  // The round's flight recorders that stay when it is over, by local rank.
   std::vector<std::string> flight_recorders() const;
 
   // To be called at once: the private error file goes with the round. `communicators`: what its

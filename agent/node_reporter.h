@@ -61,7 +61,7 @@ class NodeReporter {
   void workers_run(const std::vector<pid_t>& pids) const;
   void worker_failed(const membership::WorkerFailure& failure);
   void worker_ended(const WorkerExit& exit);
-  // Or they wait for the next round. Their pages can still be read.
+  // The workers are gone, or wait for the next round. Their pages can still be read.
   void workers_gone();
 
   // Watches the round's workers until the next call of either.

@@ -606,7 +606,7 @@ class NodeJob {
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
   }
 
-  // Once: later it may be another job's.
+  // Removes the token once: later it may be another job's.
   void forget_step_token() {
     const std::string path = std::exchange(step_token_, {});
     if (!path.empty()) remove_step_token(path);

@@ -21,7 +21,7 @@
 
 namespace ddprun::launcher {
 
-// From which verdict of `ddprunctl doctor` on a node stays out.
+// The verdict of `ddprunctl doctor` from which on a node stays out.
 enum class DoctorGate { kOff, kFail, kWarn };
 
 inline constexpr char kNoEvents[] = "off";  // in LaunchConfig::events

@@ -81,8 +81,8 @@ std::vector<std::string> stack_lines(const std::string& state, const ProcessStac
 }
 
 constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
-// Until ddprun-stacks is started: for that this process stands still, which is felt while workers
-// begin and ask its store.
+// After so many looks ddprun-stacks is started. This process stands still for that, which is felt
+// while workers begin and ask its store.
 constexpr int kLooksBeforeStacks = 20;
 
 // kNone: "collective", of a kind that this version doesn't know.
@@ -370,7 +370,7 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
     if (!view || !processes_[i]) continue;
     reports.push_back(report(static_cast<int>(i), *view, process_at_work(processes_[i]->pid())));
   }
-  // Those outside collectives first: one of them is the likely cause, and time may run out.
+  // Ranks outside collectives come first: one of them is the likely cause, and time may run out.
   std::stable_sort(reports.begin(), reports.end(), [](const RankReport& a, const RankReport& b) {
     return std::pair(a.in_collective(), -a.quiet) < std::pair(b.in_collective(), -b.quiet);
   });

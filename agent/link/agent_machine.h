@@ -154,7 +154,8 @@ class AgentMachine {
   // The round is over: in order, and what is being recorded first.
   void stop_in_order() { stop_workers(join_.timeouts.shutdown, true); }
 
-  // Until when the rendezvous can't have started another round without this node's workers.
+  // Sets the lease to the time until which the rendezvous can't have started another round without
+  // this node's workers.
   void renew_lease();
 
   // Nothing was heard for so long that the rendezvous may have given this node up.

@@ -78,9 +78,9 @@ std::optional<NodeMemory> parse_memory(std::string_view meminfo);
 std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev);
 std::optional<TcpCounters> parse_tcp(std::string_view net_snmp);
 
-// Those that ever moved a byte and that have a device (`has_device`). A byte that passes a bridge,
-// a bond or a tunnel passes one of these, too. If none has a device, as in a container: all.
-// Returns the first `limit` by name.
+// Chooses the interfaces that ever moved a byte and that have a device (`has_device`). A byte that
+// passes a bridge, a bond or a tunnel passes one of these, too. If none has a device, as in a
+// container: all. Returns the first `limit` by name.
 std::vector<InterfaceCounters> choose_interfaces(
     std::vector<InterfaceCounters> all, std::size_t limit,
     const std::function<bool(const std::string& name)>& has_device);

@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Until it is executed. A directory can be on a file system that never answers.
+// The time in which it must be executed. A directory can be on a file system that never answers.
 constexpr std::chrono::seconds kStartLimit{10};
 
 // systemd.exec(5): of the service alone.

@@ -114,7 +114,7 @@ class StandingAgent {
     link_.emplace(io_, options_.endpoints, security_of(options_), std::move(handlers));
   }
 
-  // Until a signal ends it, or the rendezvous refuses it for good. Returns the exit status.
+  // Runs until a signal ends it, or the rendezvous refuses it for good. Returns the exit status.
   int run() {
     if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
     remove_old_output();

@@ -36,8 +36,8 @@ at::Tensor draw(at::IntArrayRef shape, double dropped, const at::Generator& gene
   return at::empty(shape, at::kFloat).bernoulli_(kept, generator).div_(kept);
 }
 
-// Those of samples first, first + stride, … of a batch of `num_samples`; on the CPU. The same as
-// torch::dropout's, called once for each of the two after torch::manual_seed(seed).
+// The masks of samples first, first + stride, … of a batch of `num_samples`; on the CPU. They are
+// the same as torch::dropout's, called once for each of the two after torch::manual_seed(seed).
 DropoutMasks draw_dropout_masks(std::uint64_t seed, std::int64_t num_samples, std::int64_t first,
                                 std::int64_t stride) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);

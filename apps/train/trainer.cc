@@ -259,7 +259,7 @@ class Trainer {
   const TrainingState& state() const { return state_; }
   DdpBase& ddp() { return model_->ddp(); }
   SyncReport sync_report() const { return sync_->report(); }
-  // That the training waited for its batches.
+  // The time that the training waited for its batches.
   double loading_seconds() {
     return std::chrono::duration<double>(data_.loader().waited()).count();
   }
@@ -348,7 +348,7 @@ class Trainer {
                        static_cast<int>(std::clamp<std::int64_t>(common, 1, options_.accumulate)));
   }
 
-  // Those whose share is longer. After: what they have, all have.
+  // Takes part in the steps of ranks whose share is longer. Afterwards all have what these have.
   void shadow_others(DdpBase::Join& join) {
     const JoinResult result = join.finish();
     if (session_ && result.num_shadowed > 0) {

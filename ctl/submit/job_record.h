@@ -51,11 +51,11 @@ class JobRecords {
   std::optional<JobRecord> find(const std::string& id) const;
   // Why a record that is there can't be read: one line. Empty: it can, or there is none.
   std::string problem_of(const std::string& id) const;
-  // Those of "slurm" or "ssh", the latest first. One that can't be read is left out, with a
+  // The records of "slurm" or "ssh", the latest first. One that can't be read is left out, with a
   // warning.
   std::vector<JobRecord> all_of(const std::string& place) const;
 
-  // That somebody asked for its end. Throws.
+  // Notes that somebody asked for the job's end. Throws.
   void mark_cancelled(const std::string& id) const;
   bool is_cancelled(const std::string& id) const;
 

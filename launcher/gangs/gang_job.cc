@@ -55,7 +55,7 @@ class GangService {
   explicit GangService(ServiceManager manager)
       : manager_(std::move(manager)), sign_period_(quarter_of(manager_)) {}
 
-  // So long a call may take, at most `most`: a sign of life comes before and after each.
+  // How long a call may take, at most `most`: a sign of life comes before and after each.
   milliseconds bounded(milliseconds most) const {
     if (!sign_period_) return most;
     return std::clamp(std::chrono::duration_cast<milliseconds>(*sign_period_), milliseconds(1),

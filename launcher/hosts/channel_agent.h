@@ -13,7 +13,7 @@ namespace ddprun::launcher {
 // How ddprun is asked to be it.
 inline constexpr char kFromChannel[] = "--from-channel";
 
-// Until ddprun has ended and that was said, or nobody listens any more. `environment`: of this
+// Runs until ddprun has ended and that was said, or nobody listens any more. `environment`: of this
 // process. Returns the exit status.
 int run_channel_agent(Environment environment);
 

@@ -91,7 +91,7 @@ class JobsWriter {
   bool has_begun_ = false, is_cut_ = false;
   std::size_t num_nodes_ = 0, node_bytes_ = 0;  // of the jobs before it
   std::vector<std::size_t> num_hidden_;
-  // Those that are over.
+  // The jobs that are over.
   membership::FinishedJobs::Place place_;
   std::deque<std::string> finished_;
   std::size_t finished_bytes_ = 0, num_hidden_finished_ = 0;

@@ -29,8 +29,8 @@ struct StoreLimits {
   std::uint64_t connections = 0;  // of workers, through their nodes' proxies
   std::uint64_t requests = 0;     // a second
 };
-// Those of ddprund without --job-limits and --limits, and of a rendezvous within ddprun. All stores
-// together may take 16 GiB, or half of what this process may use where that is less.
+// The limits of ddprund without --job-limits and --limits, and of a rendezvous within ddprun. All
+// stores together may take 16 GiB, or half of what this process may use where that is less.
 StoreLimits default_job_limits();
 StoreLimits default_total_limits();
 

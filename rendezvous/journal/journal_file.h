@@ -41,7 +41,8 @@ class JournalFile : public BatchWriter {
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // Once, before the first commit(). Throws Error(kInvalidArgument), as the constructor.
+  // To be called once, before the first commit(). Throws Error(kInvalidArgument), as the
+  // constructor.
   Content load();
 
   // All of it, or nothing. Throws Error ("disk is full", …): the same batch may be tried again,

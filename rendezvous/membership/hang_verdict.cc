@@ -125,7 +125,8 @@ struct Choice {
 // begin a symbol: a script's name may hold them, too.
 constexpr std::string_view kRankWaits[] = {"c10d::", "gloo::", "distributed_c10d.py"};
 constexpr std::string_view kRankWaitsAtBegin[] = {"nccl", "pnccl", "MPI_", "PMPI_"};
-// In which it waits for its device, where NCCL's operations may be under way, or work of its own.
+// Calls in which a rank waits for its device. NCCL's operations may be under way there, or work of
+// its own.
 constexpr std::string_view kDeviceWaits[] = {
     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy",
     "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize"};
@@ -183,7 +184,7 @@ milliseconds limit_of(const RankReport& report, bool is_proven) {
   return report.foreign && is_proven ? std::min(report.limit, kWaitedForLimit) : report.limit;
 }
 
-// Those of `from` whose value is the least, if that tells them from the others.
+// The ranks of `from` whose value is the least, if that tells them from the others.
 template <typename Value>
 std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value value) {
   auto least = value(from.front());
@@ -325,8 +326,8 @@ std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& 
   return std::max(left, kLeastPause);
 }
 
-// Until the first of the foreign ranks that an agent spoke of early is at its limit; nullopt: none
-// is.
+// The time until the first of the foreign ranks that an agent spoke of early is at its limit.
+// nullopt: there is none.
 std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks) {
   std::optional<milliseconds> least;
   for (const InspectedRank& rank : ranks) {
@@ -338,8 +339,8 @@ std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks)
   return least;
 }
 
-// Until the suspect has been quiet for its limit; where nobody in particular is suspected, until
-// every rank has. nullopt: it is over.
+// The time until the suspect has been quiet for its limit. If nobody in particular is suspected, it
+// lasts until every rank has been. nullopt: it is over.
 std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice,
                                       bool is_proven) {
   const auto& ranks = inspected.ranks;

@@ -26,7 +26,7 @@ std::string part(double seconds, const char* what) {
   return seconds > 0 ? concat(", ", seconds_text(seconds), what) : std::string();
 }
 
-// Those of `a` that `b` lacks; both sorted.
+// The words of `a` that `b` lacks; both are sorted.
 std::vector<std::string> without(const std::vector<std::string>& a,
                                  const std::vector<std::string>& b) {
   std::vector<std::string> rest;

@@ -238,7 +238,7 @@ class JobTable {
   // The first job with a number above `after`, without its nodes; nullopt: there is none. All jobs
   // are looked at one by one, since there may be many.
   std::optional<JobStatus> next_status(std::uint64_t after) const;
-  // None: the job is no more.
+  // Empty: the job is no more.
   std::vector<NodeStatus> nodes_of(std::uint64_t number) const;
   std::vector<JobStatus> status() const;  // all of it
   const JobNumbers& numbers() const;

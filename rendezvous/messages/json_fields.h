@@ -86,7 +86,7 @@ class JsonWriter {
     object_[name] = time_value(field);
   }
   void text(const char* name, const std::string& field) { object_[name] = clean_text(field); }
-  // As it is.
+  // Writes the field as it is.
   void whole(const char* name, const std::string& field) { object_[name] = field; }
   // For people: cut to about `max_bytes`, both ways.
   void shown(const char* name, const std::string& field, std::size_t max_bytes = kMaxShownBytes) {

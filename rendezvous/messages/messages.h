@@ -21,8 +21,9 @@ namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 3;        // the newest that this ddprun speaks
 inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
-// That of a pair (ddprund --standby), which is gone: its agents voted for their leader. A Welcome
-// or a Claim of one is read as a Welcome of this version, so that agents refuse it as any other.
+// The version of a pair (ddprund --standby), which is gone: its agents voted for their leader. A
+// Welcome or a Claim of one is read as a Welcome of this version, so that agents refuse it as any
+// other.
 inline constexpr int kPairVersion = 0;
 inline constexpr VersionRange kProtocolVersions{kOldestProtocolVersion, kProtocolVersion};
 inline constexpr int kTailVersion = 2;   // from this one on agents know TailWanted

@@ -46,7 +46,7 @@ class Rate {
     credit_ -= static_cast<double>(number);
   }
 
-  // Until allowed() is more than 0; not negative.
+  // The time until allowed() is more than 0; not negative.
   Clock::duration time_until_allowed(Clock::time_point now) {
     if (allowed(now) > 0) return Clock::duration::zero();
     return std::chrono::ceil<Clock::duration>(

@@ -36,7 +36,7 @@ class HookPipeline {
       try {
         flight.under_way->wait();
       } catch (const Error&) {
-        // That it was aborted.
+        // Its error says that it was aborted, which is known here.
       }
     }
   }
@@ -225,7 +225,7 @@ Reducer::~Reducer() {
     try {
       work->wait();
     } catch (const Error&) {
-      // That it was aborted.
+      // Its error says that it was aborted, which is known here.
     }
   }
 }

@@ -111,7 +111,7 @@ void check_replicated(const Metadata& metadata, const std::vector<NamedTensor>& 
   }
 }
 
-// Those that rank `rank` of `size` writes: all ranks write about as many bytes.
+// The tensors that rank `rank` of `size` writes: all ranks write about as many bytes.
 std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int rank, int size) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(size), 0);
   std::vector<NamedTensor> share;

@@ -32,7 +32,7 @@ struct ParameterGroup {
   UpdateRule rule;
 };
 
-// Those of the module that require a gradient, each once, by its first name.
+// The module's parameters that require a gradient, each once, by its first name.
 std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
 // One state of an optimiser for a parameter: `tensor` has the parameter's shape and dtype. "step",
