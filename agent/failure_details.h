@@ -36,8 +36,8 @@ class MemoryKills {
 
   // No worker of it runs yet.
   void begin_round();
-  // By local rank. Workers may be in a cgroup of their warden's below ours, which counts for itself
-  // where ours is the root, which doesn't.
+  // `pids` by local rank. Workers may be in a cgroup of their warden's below ours. That one counts
+  // for itself if ours is the root, which doesn't.
   void workers_run(const std::vector<pid_t>& pids);
 
   // Explains the failure of a worker by this signal (0: it exited). "ran out: …": SIGKILL ended it,

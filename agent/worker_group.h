@@ -112,8 +112,8 @@ class WorkerGroup {
   // Error when the warden can't be started or descriptors run out; nothing runs then.
   void start(std::vector<WorkerSpec> workers);
 
-  // Sends `signal_number` and SIGCONT to every worker's process group, but to its data loaders only
-  // when it has ended or half of `grace` is over (docs/warden.md). When no worker is left, the
+  // Sends `signal_number` and SIGCONT to every worker's process group. Its data loaders get them
+  // only when it has ended or half of `grace` is over (docs/warden.md). When no worker is left, the
   // processes that they left behind get SIGTERM, if the signal did not reach them or they ignore
   // it. After `grace`, counted from this call, every descendant gets SIGKILL. The end is all_gone,
   // also when nothing was started. A further call can only bring the SIGKILL nearer.

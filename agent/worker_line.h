@@ -12,7 +12,7 @@
 
 namespace ddprun::agent {
 
-// From a worker.
+// Lines from a worker.
 
 struct Hello {
   int version = 0;

@@ -236,7 +236,7 @@ class NodeJob {
   }
 
  private:
-  // In a round that begins.
+  // To be called in a round that begins.
   void find_stdin_rank(int first_global_rank, int world_size) {
     const int rank = plan_.config.output.stdin_rank.value_or(0);
     const bool is_here = rank >= first_global_rank && rank < first_global_rank + plan_.num_workers;
@@ -256,7 +256,7 @@ class NodeJob {
                                  "; rank 0 is on ", round.master_node_addr));
   }
 
-  // By one node of the job, once. A worker that is alone needs no store.
+  // One node of the job says it, once. A worker that is alone needs no store.
   void say_store(int world_size) {
     if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
     tell(LogLevel::kInfo, concat(plan_.proxy_cause,
@@ -632,7 +632,7 @@ class NodeJob {
     reported_ = true;
   }
 
-  // Not to end yet is no choice of this node's user.
+  // Says what goes on, since this node's user has not chosen that ddprun doesn't end yet.
   void say_what_goes_on(const std::vector<std::string>& jobs) {
     if (std::find(jobs.begin(), jobs.end(), plan_.rendezvous.job_id) != jobs.end()) {
       tell(LogLevel::kWarning,

@@ -101,7 +101,7 @@ struct LaunchConfig : membership::JobSettings {
 
   agent::OutputOptions output;  // of the workers (docs/output.md)
 
-  // Only said (docs/dry-run.md).
+  // The job is told, and not run (docs/dry-run.md).
   bool dry_run = false;
   bool json = false;  // as one JSON document
 

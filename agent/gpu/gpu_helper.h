@@ -64,7 +64,8 @@ std::optional<int> count_gpus(const std::string& program, Deadline deadline);
 // that has ended, as when it was killed, is started again by a later question. io thread only.
 class LazyGpuHelper {
  public:
-  // From the end of one to the start of the next: twice as long each time, until one answers.
+  // The wait from the end of one process to the start of the next. It is twice as long each time,
+  // until one answers.
   struct Limits {
     std::chrono::milliseconds first_wait{1'000}, longest_wait{600'000};
   };

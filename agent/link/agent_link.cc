@@ -397,7 +397,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     down(silence, std::move(reason), std::move(successor));
   }
 
-  // By the connect() that follows.
+  // The connect() that follows takes the successor.
   void adopt_successor() {
     run_at(timer_, begun_, guard([this] {
              Connection successor = std::exchange(successor_, Connection());
@@ -424,7 +424,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // ---- helpers ----
 
-  // To kIdle; handlers of what was under way do nothing any more.
+  // Goes back to kIdle. Handlers of operations that were under way do nothing any more.
   void reset() {
     ++generation_;
     timer_.cancel();

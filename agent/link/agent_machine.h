@@ -192,8 +192,8 @@ class AgentMachine {
   // As say(), if workers of that round live.
   void say_of_round(std::uint64_t round, AgentMessage message);
 
-  // Not numbered, so not kept: in a round where all goes well the rendezvous says nothing, and
-  // would acknowledge nothing. Only while it hears it.
+  // Sends a message that is not numbered, so not kept. The rendezvous says nothing in a round where
+  // all goes well, and would acknowledge nothing. Sends only while the link is up.
   void mention(std::uint64_t round, AgentMessage message);
 
   void say_join();

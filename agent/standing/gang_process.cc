@@ -112,7 +112,7 @@ void GangProcess::take_report() {
   }
 }
 
-// At once: where the file system holds the child, SIGKILL doesn't end it either.
+// Gives the child up at once: if the file system holds it, SIGKILL doesn't end it either.
 void GangProcess::give_up() {
   boost::system::error_code ignored;
   report_.close(ignored);

@@ -35,8 +35,8 @@
 namespace ddprun::agent::warden {
 namespace {
 
-// To the agent, where a worker or its children send them to their parent: torchrun's workers do so
-// to end the job.
+// Signals that go to the agent if a worker or its children send them to their parent. torchrun's
+// workers do so to end the job.
 constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 
 // ---- One kSpawn request becomes a process that is about to exec. ----
@@ -526,8 +526,8 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
   *pid_fd = -1;
 }
 
-// From others, as a scheduler that signals all of a job, the agent has it already. The first one
-// counts: to the agent a second one means that the workers are to be killed now.
+// A signal of others, as of a scheduler that signals all of a job, has come to the agent already.
+// The first one counts: to the agent a second one means that the workers are to be killed now.
 void Warden::pass_on(int signal_number, pid_t sender) {
   if (passed_on_ || mode_ != Mode::kServing) return;
   decide_execs();  // poll may have answered before the sender's exec

@@ -392,7 +392,7 @@ class Trainer {
     return state;
   }
 
-  // In the middle of an epoch.
+  // Saves in the middle of an epoch.
   void save_within(const Share& share) {
     if (!checkpoint_) return;
     set_phase(ProgressPhase::kCheckpoint);
@@ -416,7 +416,7 @@ class Trainer {
     return state;
   }
 
-  // At an epoch's end.
+  // Saves at an epoch's end.
   void save() {
     if (snapshots_) {
       state_.gradient_order = model_->gradient_order();

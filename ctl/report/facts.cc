@@ -248,7 +248,7 @@ json::object round_of(const RoundSpan& span) {
           {"exits", counts_of(round.exits)}};
 }
 
-// By row: how it was over all.
+// By row: its values over the whole time.
 json::object rows_of(const TimeGrid& grid) {
   json::object object;
   for (const TimeGrid::Row& row : grid.rows()) {

@@ -24,7 +24,7 @@ struct LeadershipOptions {
   std::string name;               // HOST:PORT: what the others are told while this one leads
 };
 
-// From when one leads until it doesn't.
+// The time from one ddprund's beginning to lead until it doesn't.
 struct Term {
   std::int64_t epoch = 0;                        // greater than every earlier term's
   std::unique_ptr<journal::BatchWriter> writer;  // throws Deposed once others may lead

@@ -104,7 +104,7 @@ class CopyDirectory {
   fs::path path_;
 };
 
-// To read from. None: there is no such file.
+// Opens the file to read. None: there is no such file.
 UniqueFd open_to_read(const fs::path& file) {
   UniqueFd fd = open_file(file, O_RDONLY);
   if (fd || errno == ENOENT) return fd;

@@ -46,7 +46,7 @@ inline constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max
 template <typename Self, typename T>
 concept MaybeConst = std::same_as<std::remove_const_t<Self>, T>;
 
-// Not a number: `least`.
+// `value` within the bounds; `least` if it is no number.
 inline double bounded_real(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : least;
 }
