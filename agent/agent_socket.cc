@@ -155,7 +155,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
   const std::string& path() const { return file_->path(); }
   const std::string& directory() const { return file_->directory(); }
 
-  // To those that wait in that way.
+  // Tells the worker's connections that wait in that way.
   bool assign(int local_rank, const std::vector<std::string>& environment,
               bool Connection::*waits) {
     const std::string line = assign_line(environment);

@@ -64,9 +64,9 @@ class AgentSocket {
   // isn't asked.
   void ask_for_records();
 
-  // Calls once, now or later in the io context: when all who were asked have answered the last
-  // request that they got or gone, at most kRecordTime after that. A second call takes the place of
-  // the first; null: of none.
+  // Calls once, now or later in the io context. That is when all who were asked have answered their
+  // last request, or gone; at most kRecordTime after that. A second call takes the place of the
+  // first; null: of none.
   static constexpr std::chrono::milliseconds kRecordTime{2'000};
   void when_recorded(std::function<void()> call);
 

@@ -32,8 +32,8 @@ namespace {
 // A reader that takes nothing for so long is mentioned.
 constexpr std::chrono::seconds kPatience{5};
 
-// A pipe or terminal again, with flags of our own: O_NONBLOCK on the inherited description would
-// reach every process that shares it, the user's shell included.
+// A pipe or terminal is opened again, with flags of our own. O_NONBLOCK on the inherited
+// description would reach every process that shares it, the user's shell included.
 UniqueFd open_anew(int fd, const struct stat& original) {
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   UniqueFd anew(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));

@@ -55,7 +55,7 @@ void erase_if_empty(boost::json::object& object, const char* name) {
   if (is_empty) object.erase(name);
 }
 
-// Those that everybody has are told apart from them.
+// The error file's fields beyond the common ones, which are told apart.
 std::string further_fields(boost::json::object root) {
   boost::json::value* message = root.if_contains("message");
   if (message && message->is_object()) {
@@ -86,7 +86,7 @@ std::string seconds_text(milliseconds time) {
 }
 
 std::vector<int> all_but(const std::vector<int>& missing, int size) {
-  constexpr int kMaxListed = 4096;  // a larger world is told by its number
+  constexpr int kMaxListed = 4096;  // of a larger world the number of ranks is told alone
   std::vector<int> others;
   for (int rank = 0; rank < size && size <= kMaxListed; ++rank) {
     if (!std::binary_search(missing.begin(), missing.end(), rank)) others.push_back(rank);
@@ -134,7 +134,7 @@ std::optional<MemoryKills::Count> MemoryKills::count_of(const MemoryCgroup& cgro
   for (const std::string& directory : cgroup.directories) {
     const std::string file = directory + "/" + cgroup.events_file();
     if (const auto killed = read_kills(file)) return Count{file, *killed};
-    if (!cgroup.is_v2) break;  // each has its own count there, and its parent's isn't of it
+    if (!cgroup.is_v2) break;  // v1: each cgroup counts alone; its parent's count lacks it
   }
   return std::nullopt;
 }
@@ -158,7 +158,7 @@ void MemoryKills::workers_run(const std::vector<pid_t>& pids) {
   cgroup_ = std::move(theirs);
 }
 
-// The least on the way up: the one that is reached first.
+// The least limit of the cgroup and those above it: it is reached first.
 std::optional<std::uint64_t> MemoryKills::limit() const {
   std::optional<std::uint64_t> least;
   for (const std::string& directory : cgroup_->directories) {

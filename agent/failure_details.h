@@ -27,7 +27,7 @@ namespace ddprun::agent {
 std::optional<std::uint64_t> oom_kills(std::string_view text);
 
 // Whether the kernel's OOM killer was at work while a round's workers ran. It counts what it kills,
-// in the workers' memory cgroup and for the whole host; the counts are read when a round begins and
+// in the workers' memory cgroup and for the whole host. The counts are read when a round begins and
 // when a worker has failed. Without such evidence nothing is said.
 class MemoryKills {
  public:
@@ -36,8 +36,8 @@ class MemoryKills {
 
   // No worker of it runs yet.
   void begin_round();
-  // By local rank. Workers may be in a cgroup of their warden's below ours, which counts for itself
-  // where ours is the root, which doesn't.
+  // `pids` by local rank. Workers may be in a cgroup of their warden's below ours. That one counts
+  // for itself if ours is the root, which doesn't.
   void workers_run(const std::vector<pid_t>& pids);
 
   // Explains the failure of a worker by this signal (0: it exited). "ran out: …": SIGKILL ended it,
@@ -119,7 +119,7 @@ class FailureDetails {
   void operation_failed(int local_rank, const OperationFailed& failed);
   // Its flight recorder is written there; empty: nowhere.
   void recorded(int local_rank, const std::string& file) { records_[local_rank] = file; }
-  // Those of the round that stay when it is over, by local rank.
+  // The round's flight recorders that stay when it is over, by local rank.
   std::vector<std::string> flight_recorders() const;
 
   // To be called at once: the private error file goes with the round. `communicators`: what its

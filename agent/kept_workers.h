@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workers that may go on in place when one of them has died (docs/inplace.md): whether they all
-// ask to, and which of them ends before they can. io thread only.
+// Workers that may go on in place when one of them has died (docs/inplace.md). Knows whether they
+// all ask to, and which of them ends before they can. io thread only.
 #pragma once
 
 #include <optional>

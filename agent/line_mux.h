@@ -42,15 +42,15 @@ class LineMux {
   // Without a terminal, an unfinished line (a progress bar, a prompt) is passed on after this time.
   // Then another's line may break it: it goes on behind its prefix.
   static constexpr std::chrono::milliseconds kHoldTime{1'000};
-  // A long line that others wait for is broken when its source has been silent for so long, or
-  // others have waited for so long; sooner where an urgent line waits.
+  // A long line that others wait for is broken when its source has been silent, or others have
+  // waited, for so long. An urgent line breaks it sooner.
   static constexpr std::chrono::milliseconds kOwnerSilence{1'000};
   static constexpr std::chrono::milliseconds kOwnerLimit{10'000};
   static constexpr std::chrono::milliseconds kUrgentLimit{200};
   static constexpr std::chrono::milliseconds kLate{500};
 
-  // `terminal`: a carriage return inside a line starts it anew (the last text wins), and a source
-  // that `redraws` has its unfinished line kept below all others. Otherwise bytes pass unchanged.
+  // `terminal`: a carriage return inside a line starts it anew (the last text wins). A source that
+  // `redraws` has its unfinished line kept below all others. Otherwise bytes pass unchanged.
   explicit LineMux(bool terminal) : terminal_(terminal) {}
   LineMux(const LineMux&) = delete;
   LineMux& operator=(const LineMux&) = delete;

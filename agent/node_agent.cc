@@ -127,7 +127,7 @@ void NodeAgent::perform(const membership::AgentAction& todo) {
       },
       [this](const action::ServeStore& serve) { store_.serve(serve.round, serve.is_for_loopback); },
       [this](const action::CloseStore& close) {
-        // At the end it stays for other nodes' workers: leave() closes it.
+        // The store stays at the end for other nodes' workers: leave() closes it.
         if (!runner_.machine().exited()) store_.close(close.round);
       },
       [this](const action::Spawn& start) { rounds_.spawn(start.round); },

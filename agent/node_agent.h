@@ -31,8 +31,8 @@ namespace ddprun::agent {
 struct NodeAgentEvents : NodeNews {
   Tell tell;
   std::function<void(const membership::agent_action::Exit&)> exited;  // last call, once
-  // May be empty: no rendezvous has taken this node in, and an attempt to reach one failed, for the
-  // reason that is given; the next one follows.
+  // May be empty. No rendezvous has taken this node in, and an attempt to reach one failed, for the
+  // given reason. The next one follows.
   std::function<void(const std::string& why)> unreached;
 };
 
@@ -49,8 +49,8 @@ class NodeAgent {
   // A signal that ddprun itself got: the first one ends the job in order, a second one at once.
   void signal(int number, bool is_users = true);
 
-  // Whoever started this ddprun from elsewhere is gone: this node leaves, its workers are stopped
-  // by signal `number`, and the job goes on if it can.
+  // The one who started this ddprun from elsewhere is gone. This node leaves, its workers are
+  // stopped by signal `number`, and the job goes on if it can.
   void abandon(const std::string& reason, int number);
 
   // This node is about to be taken away, or the job's time is over: the job's workers are asked to

@@ -35,7 +35,7 @@ struct NodeAgentOptions {
   WorkerCommand command;
   WarmOptions warm;
   // Checked before each round's workers are started: a node that is not fit asks to be left out.
-  // nullopt: unchecked, there is no other node to take its place.
+  // nullopt: nothing is checked, since no other node could take its place.
   std::optional<NodeNeeds> needs;
   WorkerCgroups* cgroups = nullptr;  // of this node, outlives the agent; null: none
   std::shared_ptr<LogTree> logs;     // of workers.output; null: no files. Touched by the log thread

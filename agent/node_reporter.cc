@@ -112,7 +112,7 @@ void NodeReporter::inspect(std::uint64_t inquiry) {
   if (monitor_) monitor_->inspect(inquiry);
 }
 
-// How the node is and how far its ranks are is one message where both are said: a rendezvous of a
+// The node's state and its ranks' progress are one message if both are said. So a rendezvous of a
 // thousand nodes has half as many to read.
 std::optional<membership::NodeReport> NodeReporter::take_node_report() {
   auto report = node_monitor_.take_report();

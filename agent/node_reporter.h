@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that is told of this node and its workers: to the rendezvous, for a record of the job, in
-// numbers, and to those who ask (docs/metrics.md, docs/events.md). io thread only.
+// Tells all that is told of this node and its workers (docs/metrics.md, docs/events.md). It goes to
+// the rendezvous, into the job's record, into metrics, and to those who ask. io thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -61,7 +61,7 @@ class NodeReporter {
   void workers_run(const std::vector<pid_t>& pids) const;
   void worker_failed(const membership::WorkerFailure& failure);
   void worker_ended(const WorkerExit& exit);
-  // Or they wait for the next round. Their pages can still be read.
+  // The workers are gone, or wait for the next round. Their pages can still be read.
   void workers_gone();
 
   // Watches the round's workers until the next call of either.

@@ -30,7 +30,7 @@ struct ParkedWorkersEvents {
   std::function<void()> gone;                          // after dismiss(): no process is left
 };
 
-// A spare's workers that run before their node has a place in a round (--prewarm): each does what
+// A spare's workers that run before their node has a place in a round (--prewarm). Each does what
 // it can, and says that it waits for its place (docs/agent-socket.md).
 class ParkedWorkers {
  public:

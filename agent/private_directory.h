@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An agent's private directory below the temporary directory. The agent removes its own, its warden
-// does where the agent was killed; where both were, the next agent at its end finds that nobody has
-// it locked.
+// An agent's private directory below the temporary directory. The agent removes its own. Its warden
+// does so if the agent was killed. If both were, the next agent at its end finds that nobody has it
+// locked.
 #pragma once
 
 #include <string>

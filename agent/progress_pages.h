@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress pages of this node's workers (docs/agent-socket.md): made for each round, handed to
-// the workers by AgentSocket, read by whoever watches them. io thread only.
+// The progress pages of this node's workers (docs/agent-socket.md). They are made for each round;
+// AgentSocket hands them to the workers, and those who watch read them. io thread only.
 #pragma once
 
 #include <cstdint>
@@ -54,8 +54,8 @@ class ProgressPages {
   // Asks every worker of the round to leave at a step boundary, before `until`. 0 workers: nothing.
   void request_stop(StopRequest request, Clock::time_point until);
 
-  // Tells every worker of the round that one of them, here or elsewhere, has died, and that the
-  // others may go on in place (docs/inplace.md). 0 workers: nothing.
+  // Tells every worker of the round that one of them, here or elsewhere, has died. The others may
+  // go on in place then (docs/inplace.md). Does nothing with 0 workers.
   void tell_peer_lost();
 
  private:

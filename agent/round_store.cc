@@ -44,7 +44,7 @@ std::uint16_t RoundStore::bind(const std::string& address, std::uint16_t port) {
     if (!peer_users_are_known()) {
       throw Error(ErrorCode::kUnavailable,
                   "the kernel does not say whose a connection is (sock_diag(7)), so the workers' "
-                  "store could not be kept from other users here: load its modules inet_diag and "
+                  "store could not be kept from other users here. Load its modules inet_diag and "
                   "tcp_diag, or give --store=direct, where there is no token and no TLS");
     }
     store::StoreServerOptions options;

@@ -35,7 +35,7 @@ class RoundStore {
   // had is closed. `is_for_loopback`: for this machine's processes alone, whatever it is bound to.
   void serve(std::uint64_t round, bool is_for_loopback);
 
-  // Calls `unused` once, from the io context, when the served key space has no client any more, or
+  // Calls `unused` once, from the io context, when the served key space has no client any more,
   // after `limit`, or soon when none is served. Not after close() or destruction.
   void when_unused(std::chrono::milliseconds limit, std::function<void()> unused);
 

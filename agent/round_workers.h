@@ -50,7 +50,7 @@ class RoundWorkers {
   // They get their places, and are this round's. False: not all of them wait, which was told.
   bool adopt(ParkedWorkers& parked, const membership::StartRound& round);
 
-  // Those that live get their places in `round`. `ended`: one has failed since it was kept, and
+  // The living workers get their places in `round`. `ended`: one has failed since it was kept, and
   // nobody gets a place. Returns that, or the failure of one that does not wait any more.
   std::optional<membership::WorkerFailure> go_on(
       const membership::StartRound& round, const std::optional<membership::WorkerFailure>& ended);

@@ -50,9 +50,9 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   static std::string default_path();
 
   // Starts the process in a session of its own. At its end it removes `directory` with the workers'
-  // socket in it (agent_socket.h), empty: nothing, and `cgroup`, which it kills (null: one that it
-  // makes for itself, where it may). With `warm`, its first `num_warm` workers have imported
-  // modules already, where that is possible. Throws Error(kSystem) naming the file.
+  // socket in it (agent_socket.h; empty: nothing), and `cgroup`, which it kills. null: it makes one
+  // for itself, if it may. With `warm`, its first `num_warm` workers have imported modules already,
+  // where that is possible. Throws Error(kSystem) naming the file.
   static std::shared_ptr<WardenProcess> launch(boost::asio::io_context& io, const std::string& path,
                                                const std::string& directory, Events events,
                                                const RoundCgroup* cgroup = nullptr,
@@ -67,8 +67,8 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   // Every request but kSignal continues it, too, as do lease() and hang_up().
   void request(warden::RequestType type, int signal_number = 0);
 
-  // Unless it is given a later time before `until`, the warden then kills every descendant by
-  // itself, and reports kFenced: also when this process stands still. nullopt: never.
+  // If it is given no later time before `until`, the warden then kills every descendant by itself,
+  // and reports kFenced. It does so also when this process stands still. nullopt: never.
   void lease(std::optional<Clock::time_point> until);
   // SIGKILL to what the worker that was `pid` left behind in its session.
   void clear(pid_t pid);
@@ -102,13 +102,14 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   bool waiting_writable_ = false;
 };
 
-// After a warden was killed: its workers die with it (PDEATHSIG), what they had started becomes the
-// agent's child, since the agent is a subreaper too. This kills and reaps those. io thread only.
+// To be called after a warden was killed. Its workers die with it (PDEATHSIG). All that they had
+// started becomes the agent's child, since the agent is a subreaper, too. This kills and reaps
+// those. io thread only.
 class OrphanSweep : public std::enable_shared_from_this<OrphanSweep> {
  public:
-  // `done` is called from the io context once none is left. This program's own session, its
-  // helpers (HelperProcess: living wardens, too) and what they started are left alone: no
-  // worker of the dead warden is among them.
+  // `done` is called from the io context once none is left. This program's own session, its helpers
+  // (HelperProcess; living wardens are one, too) and what they started are left alone. No worker of
+  // the dead warden is among them.
   static std::shared_ptr<OrphanSweep> start(boost::asio::io_context& io,
                                             std::function<void()> done);
   // No call of `done` any more.

@@ -47,15 +47,17 @@ struct WorkerGroupOptions {
   // The directory of the round's AgentSocket. The warden removes it when no worker is left. Empty:
   // none.
   std::string socket_directory;
-  // Has imported what they will, and starts so many of them faster; null: none. Outlives the group.
+  // The helper that has the workers' imports and starts `num_warm` of them faster; null: none.
+  // Outlives the group.
   WarmHelper* warm = nullptr;
   int num_warm = 0;
-  // The workers' cgroup, a leaf for each; null: none. Second owners: readers of its counts.
+  // The round's cgroup, with a leaf for each worker; null: none. Readers of its counts own it, too.
   std::shared_ptr<RoundCgroup> cgroup;
-  // Until processes are named that workers have left behind and that don't end.
+  // How long processes that workers have left behind may take to end before they are named.
   std::chrono::milliseconds stop_notice{2'000};
-  // From SIGKILL on: processes that are still there are named, and later given up. A large process
-  // takes its time to die: GPU memory, and a terabyte of its own, have to be given back.
+  // How long after SIGKILL processes that are still there are named; later they are given up. A
+  // large process takes its time to die: GPU memory, and a terabyte of its own, have to be given
+  // back.
   std::chrono::milliseconds kill_notice{10'000};
   std::chrono::milliseconds kill_limit{120'000};
 };
@@ -69,20 +71,21 @@ struct WorkerGroupEvents {
   // Every exec succeeded. Comes before any worker_failed or all_succeeded of a worker that ran,
   // unless another worker's exec failed: then it never comes.
   std::function<void()> all_running;
-  // Each failure, first one first, its output already on its way to the console, and when the
-  // warden saw it. Not called for workers that end after stop(): those are victims. One that had
-  // failed before is reported though stop() came before its report.
+  // Called for each failure, first one first, with the time at which the warden saw it. The
+  // worker's output is already on its way to the console. Not called for workers that end after
+  // stop(): those are victims. One that had failed before is reported though stop() came before its
+  // report.
   std::function<void(membership::WorkerFailure, Clock::time_point)> worker_failed;
-  // May be empty: each worker that has ended otherwise, before what follows from that: with
-  // success, or as ask_to_leave() allows, or because it was stopped.
+  // May be empty. Called for each worker that has ended otherwise: with success, as ask_to_leave()
+  // allows, or because it was stopped. It comes before the events that follow from that.
   std::function<void(const WorkerExit&)> ended;
   std::function<void()> all_succeeded;  // every worker exited with 0, before stop()
   // As all_succeeded after ask_to_leave(), but at least one worker exited with 75. May be empty.
   std::function<void()> all_left;
   // The lease ran out, and the warden kills the workers: as if stop(0) had been called then.
   std::function<void()> fenced;
-  // These didn't end though they were killed, and aren't waited for any more: all_gone follows all
-  // the same. May be empty.
+  // These processes didn't end though they were killed, and aren't waited for any more. all_gone
+  // follows all the same. May be empty.
   std::function<void(const std::string& who)> given_up;
   // Once, after stop(): no process of the group is left, not even one that left its session. Output
   // has been handed to the console, which may still be writing it (Console::finish).
@@ -103,21 +106,20 @@ class WorkerGroup {
   // Starts the warden, which start() does otherwise. Throws as start().
   void launch_warden();
 
-  // Starts all workers, once. A worker that can't be executed is reported as worker_failed with
-  // exit_code 127 (not found) or 126 (not executable) and a note that names the file. If the warden
-  // is killed its workers die with it, and are reported with a note that says so.
-  // Throws Error when the warden can't be started or descriptors run out; nothing runs
-  // then.
+  // Starts all workers, once. A worker that can't be executed is reported as worker_failed, with a
+  // note that names the file. Its exit_code is 127 (not found) or 126 (not executable). If the
+  // warden is killed its workers die with it, and are reported with a note that says so. Throws
+  // Error when the warden can't be started or descriptors run out; nothing runs then.
   void start(std::vector<WorkerSpec> workers);
 
-  // Sends `signal_number` and SIGCONT to every worker's process group, but to its data loaders only
-  // when it has ended or half of `grace` is over (docs/warden.md). When no worker is left, the
+  // Sends `signal_number` and SIGCONT to every worker's process group. Its data loaders get them
+  // only when it has ended or half of `grace` is over (docs/warden.md). When no worker is left, the
   // processes that they left behind get SIGTERM, if the signal did not reach them or they ignore
   // it. After `grace`, counted from this call, every descendant gets SIGKILL. The end is all_gone,
   // also when nothing was started. A further call can only bring the SIGKILL nearer.
   void stop(std::chrono::milliseconds grace, int signal_number = SIGTERM);
 
-  // The workers may live until then unless a later time is given: the warden keeps it, also when
+  // The workers may live until then unless a later time is given. The warden keeps it, also when
   // this process stands still. nullopt (at first): for ever. stop() may come sooner.
   void lease(std::optional<Clock::time_point> until);
 
@@ -137,7 +139,7 @@ class WorkerGroup {
   bool any_ended_well() const;
 
   // The last output of the worker of a global rank, also after its end; as WorkerOutput::look().
-  // false: there is no such worker here, or it was not started yet.
+  // false: no such worker is here, or it was not started yet.
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
 
   // The live workers' processes by local rank; 0: not started yet, or ended.
@@ -145,8 +147,8 @@ class WorkerGroup {
   // The same with workers that have ended in this round; 0: not started in it.
   std::vector<pid_t> started() const;
 
-  // By local rank: why it began without its imports (docs/warm.md); empty: it has them. nullopt:
-  // it has not begun in this round, or nobody asked for that.
+  // By local rank: why it began without its imports (docs/warm.md). Empty: it has them. nullopt: it
+  // has not begun in this round, or nobody asked for that.
   std::vector<std::optional<std::string>> why_cold() const;
 
   // The workers are asked to leave: from now on one that exits with 75 has left in order, no

@@ -12,7 +12,7 @@
 
 namespace ddprun::agent {
 
-// From a worker.
+// Lines from a worker.
 
 struct Hello {
   int version = 0;
@@ -78,8 +78,8 @@ std::string welcome_line();
 std::string refused_line(std::string_view reason);
 // To a worker that keeps one: write the flight recorder. `number` comes back with the answer.
 std::string dump_line(std::uint64_t number);
-// To a worker that was started before its node had a place, or that goes on in place: the line,
-// then its `bytes` bytes, each "NAME=value" ended by a zero byte.
+// Goes to a worker that was started before its node had a place, or that goes on in place. It is
+// the line, then its `bytes` bytes, each "NAME=value" ended by a zero byte.
 std::string assign_line(const std::vector<std::string>& environment);
 
 }  // namespace ddprun::agent

@@ -24,7 +24,7 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 // Fewer turns of worker and reader; it counts only while it is full.
 constexpr int kPipeBytes = 256 * 1024;
 
-// Others' turn after this much from one pipe.
+// After so many reads from one pipe it is the others' turn.
 constexpr int kReadsPerWakeup = 4;
 
 // After a worker's end: a pipe holds less than this, so more comes from someone who is alive.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker's output: makes what it writes to, reads the pipes among that, hands on what comes to
-// console and files, keeps the last lines. io thread only. docs/output.md has the ways.
+// One worker's output (docs/output.md). Makes what it writes to, reads the pipes among that, hands
+// on what comes to console and files, keeps the last lines. io thread only.
 #pragma once
 
 #include <array>
@@ -96,8 +96,8 @@ class WorkerOutput : public std::enable_shared_from_this<WorkerOutput> {
   void abandon();
 
   std::vector<std::string> last_lines() const { return tail_.lines(); }
-  // `done` is called once: at once, or, where the worker writes to a file itself, when that has
-  // been read; maybe never, where its file system doesn't answer.
+  // `done` is called once. That is at once, or, if the worker writes to a file itself, when that
+  // has been read. It is never, if its file system doesn't answer.
   void look(const std::function<void(LastOutput)>& done) const;
 
  private:

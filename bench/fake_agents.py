@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Agents of one job, as many as asked for, that say to a rendezvous what real ones do, as often: that they live,
-how their ranks get on and how their nodes are. `fleet_load` has the shipped agents, but says none of that.
+"""Agents of one job, as many as asked for. They say to a rendezvous what real ones do, as often: that they live, and
+how their ranks and nodes are. `fleet_load` has the shipped agents, but says none of that.
 
     fake_agents.py HOST:PORT NODES WORKERS     prints "running" once all run; ends when its input does
 """
@@ -15,8 +15,8 @@ UPGRADE = ("GET /v1/agent HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnectio
            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n")
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 KEEP_ALIVE = 5.0
-# Seconds between two of an agent's: keep_alive_interval of launcher/launch_config.h, "at most once in …" of
-# StepTimes in rendezvous/messages/messages.h: times of steps are in each second of those messages.
+# Seconds between two of an agent's: keep_alive_interval of launcher/launch_config.h, "at most once in …" of StepTimes
+# in rendezvous/messages/messages.h. Times of steps are in each second of those messages.
 EACH_PING, EACH_TRAINING = KEEP_ALIVE / 3, 5
 SLOT = EACH_PING / 16
 

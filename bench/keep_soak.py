@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Puts rows of scripts/soak.sh (standard input) into docs/benchmarks.md's table: each in the place of the
-row of its name, with the day and the machine; the others stay."""
+"""Puts rows of scripts/soak.sh (standard input) into docs/benchmarks.md's table. Each takes the place of the row of its
+name, with the day and the machine; the others stay."""
 import datetime
 import os
 import re

@@ -61,7 +61,7 @@ if(DDPRUN_CCACHE)
 endif()
 
 # g++ knows a precompiled header's `#pragma once` by each file's bytes. ccache otherwise returns the one that was
-# compiled before a change of comments or spaces alone, and the files that use it define everything twice.
+# compiled before a change of comments or spaces alone. The files that use it then define everything twice.
 set(ddprun_precompiled ${CMAKE_SOURCE_DIR}/cmake/headers_std.h ${CMAKE_SOURCE_DIR}/cmake/headers_asio.h
                        ${CMAKE_SOURCE_DIR}/tests/support/catch.h)
 function(ddprun_cache_headers target)
@@ -97,9 +97,9 @@ function(ddprun_compile_plainly target)
   endif()
 endfunction()
 
-# A build that is made once reads the headers that most files include once, too: those of the standard library,
-# of Asio for what links it, and of Catch2 for tests. The file that a compiler makes of them is for one
-# optimisation and one way of addressing only, so programs have that of the libraries.
+# A build that is made once reads the headers that most files include once, too. They are the standard library's, Asio's
+# for what links it, and Catch2's for tests. The file that a compiler makes of them is for one optimisation and one way
+# of addressing only, so programs have that of the libraries.
 if(DDPRUN_BUILD_ONCE)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "")
   foreach(kind fast_std std asio test_std test_asio)
@@ -162,8 +162,8 @@ function(ddprun_share_headers target)
 endfunction()
 
 # A build that is made once: Boost's headers are read, and what they instantiate is compiled, once for
-# many files. So names in anonymous namespaces differ within a folder: what has the same name there is
-# one thing and has one place, or wants a better name.
+# many files. So names in anonymous namespaces differ within a folder. Two things of one name there are one thing with
+# one place, or want better names.
 function(ddprun_compile_together target)
   set_target_properties(${target} PROPERTIES DDPRUN_IS_TEST "${DDPRUN_IN_TESTS}")
   # Half of a build's time is Catch2's macros being optimised and instrumented, for nothing: what is under
@@ -329,8 +329,8 @@ endif()
 
 # ddprun_script_test(NAME SCRIPT file [ARGS a…] [LABELS l…] [TIMEOUT s] [THREADS] [LOGIC] [RUN_SERIAL])
 # One ctest entry for a Python (.py) or shell script. It finds the programs under test in
-# $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in
-# $DDPRUN_SANITIZE; exit status 77 (tests/support/runner.py) counts as skipped. LOGIC as above.
+# $DDPRUN_BIN_DIR, the source tree in $DDPRUN_SOURCE_DIR and the build's sanitizers in $DDPRUN_SANITIZE. Exit status 77
+# (tests/support/runner.py) counts as skipped. LOGIC as above.
 function(ddprun_script_test name)
   cmake_parse_arguments(ARG "RUN_SERIAL;THREADS;LOGIC" "SCRIPT;TIMEOUT" "ARGS;LABELS" ${ARGN})
   if((TARGET thread_tests AND NOT ARG_THREADS) OR (ARG_LOGIC AND NOT DDPRUN_TEST_LOGIC))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call into a library that may never return, on a thread that can be left behind; and a bound for
-// the process' exit, should it hang there.
+// A call into a library that may never return, on a thread that can be left behind. Also a bound
+// for the process' exit, should that hang in the library.
 #pragma once
 
 #include <chrono>

@@ -18,7 +18,7 @@ struct CgroupPlace {
 };
 
 // The place of a process, by the text of its /proc/PID/cgroup and of our /proc/self/mountinfo.
-// nullopt: no such hierarchy is mounted here, or its cgroup lies outside it.
+// nullopt: no such hierarchy is mounted here, or the cgroup lies outside it.
 std::optional<CgroupPlace> cgroup_place(std::string_view controller, std::string_view cgroup_text,
                                         std::string_view mountinfo_text);
 

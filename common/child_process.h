@@ -56,9 +56,9 @@ struct StartFailure {
   bool is_of_directory = false;
 };
 
-// As start_child(), but waits for nothing: a copy of this process enters the directory and executes
-// the program, either of which can be on a file system that doesn't answer. It writes a
-// StartFailure to `report`, or closes it without one: it is executed, or was killed before.
+// As start_child(), but waits for nothing. A copy of this process enters the directory and executes
+// the program. Either can be on a file system that doesn't answer. It writes a StartFailure to
+// `report`, or closes it without one: it is executed, or was killed before.
 Child start_child_apart(const ChildCommand& command, int report);
 
 // Opens a pidfd of a child that was just started. If that fails (no descriptor is left, or Linux

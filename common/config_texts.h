@@ -16,14 +16,14 @@ struct ConfigText {
 };
 
 // A configuration names programs and their environment. Somebody who can change it runs programs as
-// the user who obeys it. One that wasn't named is refused where it is neither this user's nor
-// root's, or where everybody may change it; for root also where another group may.
+// the user who obeys it. One that wasn't named is refused if it is neither this user's nor root's,
+// or if everybody may change it. For root it is refused also if another group may.
 //
-// Those that there are, strongest one first: `named` (which must be there; empty: none), then
-// $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config), then /etc/ddprun/ddprun.toml. Throws
-// Error(kInvalidArgument) where one can't be read or is refused; one that may be there, in a
-// directory that this user can't enter (HOME is still another user's: a container's, sudo's), is
-// empty and is_hidden.
+// Returns the texts that exist, strongest one first: `named` (which must be there; empty: none),
+// then $XDG_CONFIG_HOME/ddprun/ddprun.toml (default ~/.config), then /etc/ddprun/ddprun.toml.
+// Throws Error(kInvalidArgument) where one can't be read or is refused. One that may be there, in a
+// directory that this user can't enter, is empty and is_hidden: HOME is still another user's (a
+// container's, sudo's).
 std::vector<ConfigText> read_config_texts(const std::string& named, const Environment& environment);
 
 }  // namespace ddprun

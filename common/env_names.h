@@ -63,8 +63,8 @@ inline constexpr char kSpawn[] = "DDPRUN_SPAWN";
 inline constexpr char kNcclLibrary[] = "DDPRUN_NCCL_LIBRARY";
 inline constexpr char kCudartLibrary[] = "DDPRUN_CUDART_LIBRARY";
 
-// Read by the worker SDK: how many operations the flight recorder holds (0: off), and a directory
-// for its files in place of the error file's (docs/flight-recorder.md).
+// Read by the worker SDK (docs/flight-recorder.md): how many operations the flight recorder holds
+// (0: off). Also a directory for its files in place of the error file's.
 inline constexpr char kFlightRecorderSize[] = "DDPRUN_FLIGHT_RECORDER_SIZE";
 inline constexpr char kFlightRecorderDir[] = "DDPRUN_FLIGHT_RECORDER_DIR";
 // Words with commas between: "collectives" compares calls before NCCL's, "nan" looks for NaN in

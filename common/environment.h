@@ -30,10 +30,10 @@ Environment from_strings(const std::vector<std::string>& strings);
 std::vector<std::string> to_strings(const Environment& environment);
 
 // Those of the launcher's variables that the workers on other hosts get. They are all but ddprun's
-// own options, and those of the machine, the login session and the terminal (HOME, HOSTNAME, PWD,
-// DISPLAY, SSH_…, XDG_…: docs/ssh.md). srun, Hydra and Horovod do the same. `wishes` are --env's:
-// NAME (this one, too, where it is set), NAME=VALUE, NAME= (empty), or -NAME (not this one); later
-// ones win. NAME=VALUE strings, sorted.
+// own options, and those of the machine, the login session and the terminal. These are HOME,
+// HOSTNAME, PWD, DISPLAY, SSH_…, XDG_… (docs/ssh.md). srun, Hydra and Horovod do the same. `wishes`
+// are --env's: NAME (this one, too, where it is set), NAME=VALUE, NAME= (empty), or -NAME (not this
+// one); later ones win. NAME=VALUE strings, sorted.
 std::vector<std::string> forwarded_environment(const Environment& environment,
                                                const std::vector<std::string>& wishes);
 

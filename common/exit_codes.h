@@ -22,8 +22,8 @@ enum class ExitCode : int {
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 
-// Exit code of a program that an Error ends before its work begins. kUsage if the user can fix it
-// (a bad value, a port in use, a limit); else the cause's own code.
+// Exit code of a program that an Error ends before its work begins. It is kUsage if the user can
+// fix it (a bad value, a port in use, a limit), else the cause's own.
 ExitCode exit_code_for(ErrorCode code);
 
 // Exit status for a process that a signal ended.

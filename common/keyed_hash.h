@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A hash for tables whose keys come from the network: nobody outside can choose keys that collide.
-// Algorithm: SipHash-1-3, after Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012),
-// with one round a word and three at the end, as in Rust's and Python's tables. Any thread.
+// Algorithm: SipHash-1-3, after Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012).
+// It takes one round a word and three at the end, as in Rust's and Python's tables. Any thread.
 #pragma once
 
 #include <cstddef>

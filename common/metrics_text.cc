@@ -115,7 +115,7 @@ void TextWriter::family(std::string_view name, Type type, std::string_view help)
   DDPRUN_CHECK(name.ends_with(kTotal) == (type == Type::kCounter));
   name_ = name;
   std::string_view family = name;
-  // There the suffix is a part of the sample alone.
+  // In OpenMetrics the suffix is a part of the sample alone.
   if (type == Type::kCounter && format_ == Format::kOpenMetrics) {
     family.remove_suffix(kTotal.size());
   }

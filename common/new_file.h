@@ -15,9 +15,9 @@ struct NewFile {
   UniqueFd fd;  // to write to; none: errno says why
 };
 
-// The file PREFIX and 12 random digits, which was not there before. In a folder that others may
-// write to, one of them could have put a link to a user's file at a name that can be guessed.
-// Throws Error(kSystem): there is no random number.
+// The file PREFIX and 12 random digits, which was not there before. Others who may write to the
+// folder could have put a link to a user's file at a name that can be guessed. Throws
+// Error(kSystem): there is no random number.
 NewFile make_new_file(const std::string& prefix, mode_t mode);
 
 }  // namespace ddprun

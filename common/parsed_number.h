@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-// nullopt: something else is in `text`, or nothing, or more than a Number holds. `base`: of a whole
-// number, if it isn't 10.
+// nullopt: `text` is no number, or one that Number can't hold. `base` is that of a whole number, if
+// it isn't 10.
 template <typename Number, typename... Base>
 std::optional<Number> parsed_number(std::string_view text, Base... base) {
   Number number{};

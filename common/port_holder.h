@@ -6,8 +6,9 @@
 
 namespace ddprun {
 
-// As listen_on(). Error(kUnavailable) names the process that has the port already, as far
-// as /proc shows it to this user: "can't listen on 127.0.0.1:29500: in use by python3, pid 4711".
+// As listen_on(). Error(kUnavailable) names the process that has the port already, as far as /proc
+// shows it to this user. An example: "can't listen on 127.0.0.1:29500: in use by python3, pid
+// 4711".
 UniqueFd listen_or_name_holder(const SocketAddress& address);
 
 }  // namespace ddprun

@@ -76,8 +76,8 @@ struct StepSums {
 // may see one that is newer than its neighbour; but for the sums, see steps_begun.
 //
 // The version grows when a word moves or changes its meaning. Words that are added behind the last
-// one, or where one was reserved, are zero in a page whose writer doesn't know them, which means
-// that nothing is told.
+// one, or in a reserved place, are zero if the page's writer doesn't know them. Zero means that
+// nothing is told.
 struct ProgressPage {
   using Word = std::atomic<std::uint64_t>;
 

@@ -24,8 +24,8 @@ struct RegularFile {
   std::string problem = {};  // "No such file or directory", "a is a link to b, which …"
 };
 
-// A pipe (a FIFO, a shell's <(…)), which could keep its reader waiting for ever and can be read
-// once alone, a directory or a device is none. Never blocks but for the disk.
+// A pipe, a directory or a device is none. A pipe (a FIFO, a shell's <(…)) could keep its reader
+// waiting for ever and can be read once alone. Never blocks but for the disk.
 RegularFile open_regular_file(const std::string& path);
 
 // The same to write at its end. It is made with `mode` where it is missing; `also`: O_TRUNC.

@@ -17,13 +17,13 @@ namespace ddprun {
 inline constexpr std::size_t kMinSecretBytes = 16;
 inline constexpr std::size_t kMaxSecretBytes = 2048;
 
-// On a page of its own that is left out of core dumps, not swapped where the limit of locked memory
-// allows it, empty in forked children, and wiped at the end. Shared by those who prove or check it:
-// the last one ends it.
+// It is on a page of its own, which core dumps leave out, forked children have empty, and the end
+// wipes. It is not swapped if the limit of locked memory allows that. Shared by those who prove or
+// check it: the last one ends it.
 class Secret {
  public:
   // The file's content without white space around it. The file must be a regular one of this user
-  // or of root, and hidden from others: mode 0600 or less, or 0640 where it is root's. Throws
+  // or of root, and hidden from others. Its mode is 0600 or less, or 0640 if it is root's. Throws
   // Error(kInvalidArgument), one line that names the file and what to do.
   static std::shared_ptr<const Secret> from_file(const std::string& path);
   // The same; the message begins with the flag that named the file: "--token-file".
@@ -44,12 +44,13 @@ class Secret {
   std::size_t size_ = 0;
 };
 
-// The problem where DDPRUN_TOKEN_FILE is set, but empty, as an unset variable leaves it in
-// TOKEN_FILE=$X: who sets it wants a token, and all would run without one. Empty: nothing.
+// The problem if DDPRUN_TOKEN_FILE is set, but empty, as an unset variable leaves it in
+// TOKEN_FILE=$X. Those who set it want a token, and all would run without one. Empty: nothing.
 std::string token_variable_problem(const Environment& environment);
 
-// Why others than this user and root can read or change the file at `path`, whose stat() is `info`,
-// as Secret::from_file has it; with kMayRead, why they can change it. Empty: they can't.
+// Why others than this user and root can read, or change, the file at `path`, whose stat() is
+// `info`, as Secret::from_file has it. With kMayRead it says why they can change it. Empty: they
+// can't.
 enum class Others { kMayNothing, kMayRead };
 std::string openness(const std::string& path, const struct stat& info,
                      Others others = Others::kMayNothing);

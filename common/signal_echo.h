@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One wish to stop that comes as two signals: the terminal or scheduler sends it to a whole group
-// of processes, and a wrapper in it (uv run, timeout, srun) passes it on as well. Pure.
+// One wish to stop that comes as two signals. The terminal or scheduler sends it to a whole group
+// of processes. A wrapper in the group (uv run, timeout, srun) passes it on as well. Pure.
 #pragma once
 
 #include <chrono>

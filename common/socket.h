@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking TCP with a deadline on every call, for code that may not use Asio (the SDK, the store
-// client) and for the few synchronous steps of the daemons. Never a reverse look-up.
+// Blocking TCP with a deadline on every call. Code that may not use Asio (the SDK, the store
+// client) uses it, and so do the few synchronous steps of the daemons. Never a reverse look-up.
 #pragma once
 
 #include <sys/socket.h>

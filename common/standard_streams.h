@@ -9,12 +9,12 @@
 
 namespace ddprun {
 
-// Those that are closed become /dev/null; else a socket would get their number, and with it what is
-// written for the user. First thing in main().
+// Standard streams that are closed become /dev/null; else a socket would get their number, and with
+// it what is written for the user. First thing in main().
 void open_standard_streams();
 
-// Before that. A job's output may go nowhere, and workers have a descriptor that they can write to;
-// but an answer for which there is no stdout is none that was given (EBADF).
+// To be called before that. A job's output may go nowhere, and workers have a descriptor that they
+// can write to. But an answer without a stdout was not given (EBADF).
 bool was_stdout_closed();
 
 // False where the descriptor is this process' terminal, and another job is in its foreground: what

@@ -94,8 +94,8 @@ std::string counted(const Number& number, std::string_view one) {
   return text.starts_with("1 ") ? text : text + "s";
 }
 
-// `text` as one line: line breaks, other controls, and what hides or turns the text around it, as
-// \n, \x1b, \u202e, … What a peer sent must not forge lines of a log.
+// `text` as one line. Line breaks, other controls, and what hides or turns the text around it
+// become \n, \x1b, \u202e, … A peer's words must not forge lines of a log.
 std::string one_line(std::string_view text);
 
 }  // namespace ddprun

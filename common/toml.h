@@ -38,7 +38,7 @@
 namespace ddprun {
 
 // toml::parse(). toml++ makes a table inside a table of each dot of a key, and calls itself for
-// each of them: a key of 100,000 parts would end the program. Throws toml::parse_error.
+// each. A key of 100,000 parts would end the program. Throws toml::parse_error.
 inline toml::table parsed_toml(std::string_view text, const std::string& path) {
   if (const auto at = find_long_key(text)) {
     const std::string_view before = text.substr(0, *at);

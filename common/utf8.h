@@ -12,18 +12,18 @@ namespace ddprun {
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 // Bytes of the valid UTF-8 character that `text`, which is not empty, begins with; 0 when there is
-// none (overlong forms, surrogates, beyond U+10FFFF and a cut-off character are not valid).
+// none. Overlong forms, surrogates, beyond U+10FFFF and a cut-off character are not valid.
 std::size_t utf8_length(std::string_view text);
 
 // The code point of the valid character that `text` begins with.
 char32_t utf8_code(std::string_view text);
 
-// It is not to be seen, and hides or turns the text around it: C1, marks of direction, characters
-// of no width, ends of lines and paragraphs.
+// It is not to be seen, and hides or turns the text around it. Such are C1, marks of direction,
+// characters of no width, ends of lines and paragraphs.
 bool is_hidden(char32_t code);
 
-// Text as the inside of a JSON string, for the worker SDK, which needs no Boost (else: json.h):
-// valid UTF-8 of one line, quotes and backslashes escaped; cut at about `max_bytes`.
+// Text as the inside of a JSON string, for the worker SDK, which needs no Boost (else: json.h). It
+// is valid UTF-8 of one line, quotes and backslashes escaped; cut at about `max_bytes`.
 std::string json_text(std::string_view text, std::size_t max_bytes);
 
 }  // namespace ddprun

@@ -42,7 +42,7 @@ inline constexpr int kDoctorUnknown = 3;
 // On stderr, as one line whatever is in it.
 void say(const std::string& line);
 
-// `errno` of a failed write to stdout, as a line on stderr, with what else the user has to know; a
+// `errno` of a failed write to stdout, as a line on stderr, with what else the user has to know. A
 // reader that left ("| head") has had enough, and is told nothing but that.
 void tell_lost_output(int error, const std::string& news = {});
 

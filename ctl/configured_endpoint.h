@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rendezvous, and with what this side proves itself: by flags, else as ddprun.toml has it, so
-// that ddprun and ddprunctl on one node mean the same one. Pure.
+// Says which rendezvous is meant, and with what this side proves itself. Flags say so, else
+// ddprun.toml. So ddprun and ddprunctl on one node mean the same one. Pure.
 #pragma once
 
 #include <string>

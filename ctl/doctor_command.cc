@@ -118,9 +118,9 @@ doctor::Thresholds thresholds_of(const std::string& file) {
 constexpr std::chrono::seconds kEndPatience{10};
 constexpr std::size_t kMaxReasonBytes = 1024;
 
-// Asks for the end of the job that this worker is in, by its agent's socket (docs/agent-socket.md):
-// what was found is no failure of this program, and every node's ddprun says it in a line. Then
-// waits until this process is ended, for some seconds at most: returns where nobody heard it.
+// Asks for the end of the job that this worker is in, by its agent's socket (docs/agent-socket.md).
+// The finding is no failure of this program, and every node's ddprun says it in a line. Then waits
+// until this process is ended, for some seconds at most: returns where nobody heard it.
 void end_job(const Environment& environment, const doctor::Place& place, const std::string& reason,
              int exit_code) {
   const auto path = find_variable(environment, env::kAgentSocket);
@@ -161,10 +161,10 @@ struct HeldSignals {
   sigset_t before{};
 };
 
-// Runs argv[0], a path, and waits for it. It has our terminal and streams: SIGINT of a ^C is its
-// alone, and what somebody sends to this process (SIGINT, SIGTERM, SIGHUP, SIGQUIT) is sent on.
-// Its exit status, or 128 and the number of its signal. Throws Error(kUnavailable) where it can't
-// be started. Blocking; one thread.
+// Runs argv[0], a path, and waits for it. It has our terminal and streams. SIGINT of a ^C is its
+// alone. SIGINT, SIGTERM, SIGHUP or SIGQUIT that somebody sends to this process is sent on. Its
+// exit status, or 128 and the number of its signal. Throws Error(kUnavailable) where it can't be
+// started. Blocking; one thread.
 int run_in_foreground(const std::vector<std::string>& argv) {
   const HeldSignals signals;
   Child child;
@@ -377,8 +377,8 @@ class DoctorCommand : public Command {
     command_->add_flag("--list", lists_, "Name the checks, and what each one reads");
   }
 
-  // Looks, changes nothing, and prints. 0 ok, 1 warn, 2 fail, 3 unknown, as Nagios has it; so
-  // what is wrong with the flags is 3, too, in one line. Throws as gather_facts().
+  // Looks, changes nothing, and prints. 0 ok, 1 warn, 2 fail, 3 unknown, as Nagios has it. So a
+  // wrong flag is 3, too, in one line. Throws as gather_facts().
   int run() const override {
     try {
       return look();

@@ -137,8 +137,8 @@ class ReportCommand : public Command {
     command_->add_flag("--json", json_, "The figures, one JSON object on stdout, and no page");
   }
 
-  // The exit code. Throws Error: kInvalidArgument where there is no record, or of several jobs;
-  // kUnsupported where pictures can't be made here; kSystem naming what fails while it is read.
+  // The exit code. Throws Error. kInvalidArgument: there is no record, or several jobs'.
+  // kUnsupported: pictures can't be made here. kSystem names what fails while it is read.
   int run() const override {
     if (json_ && !output_.empty()) {
       throw Error(ErrorCode::kInvalidArgument,

@@ -30,7 +30,8 @@ struct ConfigFile {
 // of another type, an unknown key (with a suggestion).
 ConfigFile parse_config_file(std::string_view text, const std::string& path);
 
-// Those of read_config_texts(). Throws as that and as parse_config_file, the lines of all files.
+// The files of read_config_texts(). Throws as that and as parse_config_file, the lines of all
+// files.
 std::vector<ConfigFile> load_config_files(const std::string& named, const Environment& environment);
 
 }  // namespace ddprun::launcher

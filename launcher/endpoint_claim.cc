@@ -30,7 +30,7 @@ struct Ownership {
 
 Ownership decide(const RendezvousPlan& plan, int max_nodes, Deadline deadline) {
   if (plan.is_host == false) return {};
-  // None where the name isn't known here: the link will try again.
+  // There are no addresses if the name isn't known here: the link will try again.
   Ownership owner;
   owner.addresses = look_up(plan.endpoint, deadline).addresses;
   const auto is_any = [](const SocketAddress& address) { return address.is_any(); };

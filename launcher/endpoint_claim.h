@@ -40,8 +40,8 @@ std::vector<UniqueFd> claim_again(const RendezvousPlan& plan, const EndpointClai
 // nullopt: `host` is a name, and none is looked up here. Throws Error(kSystem).
 std::optional<bool> is_own_address(const std::string& host);
 
-// This host's address as others are likely to reach it: the source address of its default route,
-// else the first interface that is up and no loopback, else 127.0.0.1. Sends no packet.
+// This host's address as others are likely to reach it. It is the source address of its default
+// route, else the first interface that is up and no loopback, else 127.0.0.1. Sends no packet.
 std::string primary_address();
 
 }  // namespace ddprun::launcher

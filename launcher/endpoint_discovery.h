@@ -57,8 +57,8 @@ struct DiscoveryInput {
 Discovery discover_endpoint(const DiscoveryInput& input);
 
 // The error of a job of several nodes that nobody told where to meet. Several lines: what is
-// missing, the command for each node with `address` (this host's) filled in, the other ways, and
-// what was found but could not be used. Pure.
+// missing, the command for each node with `address` (this host's) filled in, and the other ways.
+// Also what was found but could not be used. Pure.
 std::string no_endpoint_message(const LaunchConfig& config, const std::string& address,
                                 const std::vector<std::string>& looked_at);
 

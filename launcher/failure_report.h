@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker that failed first, as it is told: the last thing on screen, whether memory ran out,
-// and the file that ddprun leaves for the one who started it.
+// How the worker that failed first is told: the last thing on screen, and whether memory ran out.
+// Also the file that ddprun leaves for the one who started it.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -20,8 +20,8 @@ struct ReportContext {
   std::string job_id = {};
 };
 
-// Several lines, the last one with the exit code; empty for a job that ended with 0, unless this
-// node was a spare of it to its end: then one line that says so.
+// Several lines, the last one with the exit code. Empty for a job that ended with 0. If this node
+// was a spare of it to its end, one line says so.
 std::string failure_report(const membership::JobEnd& verdict, const ReportContext& context);
 
 // "exit code 3", "killed by SIGSEGV (signal 11)".

@@ -59,9 +59,8 @@ constexpr milliseconds kSilentConnect{2'000};  // then the user is told what is 
 constexpr milliseconds kLogFileTimeout{10'000};
 constexpr milliseconds kFarewellTimeout{10'000};  // other nodes' agents, beyond --shutdown-timeout
 
-// ddprun's log while a job runs, which is mostly about strangers at its ports: among the workers'
-// lines, never blocking, and never so much of it that the user's terminal is flooded. io thread
-// only.
+// ddprun's log while a job runs, which is mostly about strangers at its ports. It stands among the
+// workers' lines, never blocks, and never floods the user's terminal. io thread only.
 class ConsoleLog {
  public:
   using Tell = std::function<void(LogLevel, const std::string&)>;
@@ -237,7 +236,7 @@ class NodeJob {
   }
 
  private:
-  // In a round that begins.
+  // To be called in a round that begins.
   void find_stdin_rank(int first_global_rank, int world_size) {
     const int rank = plan_.config.output.stdin_rank.value_or(0);
     const bool is_here = rank >= first_global_rank && rank < first_global_rank + plan_.num_workers;
@@ -257,7 +256,7 @@ class NodeJob {
                                  "; rank 0 is on ", round.master_node_addr));
   }
 
-  // By one node of the job, once. A worker that is alone needs no store.
+  // One node of the job says it, once. A worker that is alone needs no store.
   void say_store(int world_size) {
     if (plan_.proxy_cause.empty() || world_size == 1 || std::exchange(said_store_, true)) return;
     tell(LogLevel::kInfo, concat(plan_.proxy_cause,
@@ -607,14 +606,14 @@ class NodeJob {
     daemon_ = std::make_unique<rendezvous::Daemon>(io_, std::move(listeners), options);
   }
 
-  // Once: later it may be another job's.
+  // Removes the token once: later it may be another job's.
   void forget_step_token() {
     const std::string path = std::exchange(step_token_, {});
     if (!path.empty()) remove_step_token(path);
   }
 
-  // The rendezvous that had this node's port when it was claimed (an earlier job's, at its end) is
-  // not to be reached any more: this node serves, if nobody else here was faster.
+  // The rendezvous that had this node's port when it was claimed was an earlier job's, at its end.
+  // It can't be reached any more: this node serves, if nobody else here was faster.
   void succeed_rendezvous() {
     if (daemon_ || exit_) return;
     auto listeners = claim_again(plan_.rendezvous, claim_);
@@ -633,7 +632,7 @@ class NodeJob {
     reported_ = true;
   }
 
-  // Not to end yet is no choice of this node's user.
+  // Says what goes on, since this node's user has not chosen that ddprun doesn't end yet.
   void say_what_goes_on(const std::vector<std::string>& jobs) {
     if (std::find(jobs.begin(), jobs.end(), plan_.rendezvous.job_id) != jobs.end()) {
       tell(LogLevel::kWarning,

@@ -21,7 +21,7 @@
 
 namespace ddprun::launcher {
 
-// From which verdict of `ddprunctl doctor` on a node stays out.
+// The verdict of `ddprunctl doctor` from which on a node stays out.
 enum class DoctorGate { kOff, kFail, kWarn };
 
 inline constexpr char kNoEvents[] = "off";  // in LaunchConfig::events
@@ -45,8 +45,8 @@ struct HostsOptions {
   bool operator==(const HostsOptions&) const = default;
 };
 
-// With what all nodes of the job must have alike, but for the two that the launcher finds out:
-// which rendezvous and which store there will be.
+// It has what all nodes of the job must have alike, but for two that the launcher finds out. They
+// are the rendezvous and the store that there will be.
 struct LaunchConfig : membership::JobSettings {
   std::string nproc_per_node = "1";  // a number, auto, gpu or cpu
   bool prewarm = false;              // a spare's workers run before they have ranks
@@ -101,7 +101,7 @@ struct LaunchConfig : membership::JobSettings {
 
   agent::OutputOptions output;  // of the workers (docs/output.md)
 
-  // Only said (docs/dry-run.md).
+  // The job is told, and not run (docs/dry-run.md).
   bool dry_run = false;
   bool json = false;  // as one JSON document
 

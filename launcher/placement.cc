@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// As it stands: an empty list means no GPU, an unset one all of them.
+// The variable as it stands: an empty list means no GPU, an unset one all of them.
 std::optional<std::string> visible_list(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
   return found == environment.end() ? std::nullopt : std::optional(found->second);

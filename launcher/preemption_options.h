@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the job's workers are asked to leave at a step boundary (by which signals, by which time
-// limit, how long before), and which signals stop the job in order. Pure.
+// When the job's workers are asked to leave at a step boundary: by which signals, by which time
+// limit, how long before. Also which signals stop the job in order. Pure.
 #pragma once
 
 #include <chrono>

@@ -109,7 +109,7 @@ void check_report(Preparation& result) {
     result.problems.push_back("--report=" + path + " can't be written: " + problem);
 }
 
-// Else it is opened, a moment later.
+// Checks the file of events for a dry run. A real run opens it, a moment later.
 void check_events(Preparation& result) {
   const std::string& path = result.plan.config.events;
   if (path.empty() || path == kNoEvents || !result.plan.config.dry_run) return;

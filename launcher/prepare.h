@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what the user asked for to what is to be done, by every look-up that needs no network; and
-// that, run.
+// Makes the plan of a job from the user's wishes, by every look-up that needs no network. Then runs
+// the plan.
 #pragma once
 
 #include <memory>

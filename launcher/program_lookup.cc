@@ -74,8 +74,8 @@ std::string find_file(const ProgramQuery& query, const FileSystem& files, std::s
   return "";
 }
 
-// The interpreter of the virtual or conda environment in which ddprun, by the name that it was
-// called, lies: torchrun's is the one that it was installed with. Empty: it lies in none.
+// The interpreter of the virtual or conda environment in which ddprun lies, by the name that it was
+// called. torchrun's is the one that it was installed with. Empty: it lies in none.
 std::string python_beside(const ProgramQuery& query, const FileSystem& files) {
   const std::string called = query.argv0.find('/') == std::string::npos
                                  ? search_path(query.argv0, query.path, files)

@@ -37,9 +37,9 @@ struct SchedulerFacts {
 // Pure.
 std::optional<SchedulerStep> scheduler_step(const SchedulerFacts& facts);
 
-// For a batch script or a shell of a Slurm job of several nodes, without srun: "this machine alone,
-// though Slurm job 77 has 2 nodes: …". It ends with how to start `arguments` on all of them. Empty:
-// this process is in no such place. Pure.
+// For a batch script or a shell of a Slurm job of several nodes, without srun. It says "this
+// machine alone, though Slurm job 77 has 2 nodes: …". It ends with how to start `arguments` on all
+// of them. Empty: this process is in no such place. Pure.
 std::string idle_nodes_note(const Environment& environment,
                             const std::vector<std::string>& arguments);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A token on which the nodes of a Slurm step agree by themselves, through a file in a folder that
-// they share (docs/security.md, "Within a Slurm step").
+// A token on which the nodes of a Slurm step agree by themselves (docs/security.md, "Within a Slurm
+// step"). They do so through a file in a folder that they share.
 #pragma once
 
 #include <sys/types.h>

@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// Which of ddprun's own lines are told, by torchrun's $LOGLEVEL: all from kInfo on, also where it
-// is WARNING, which is torchrun's default; DEBUG and INFO: all; ERROR, CRITICAL: errors only.
+// Which of ddprun's own lines are told, by torchrun's $LOGLEVEL: all from kInfo on. That holds also
+// for WARNING, which is torchrun's default. DEBUG and INFO: all. ERROR, CRITICAL: errors only.
 LogLevel log_level(const Environment& environment);
 
 // "[ddprun] warning: <text>\n".

@@ -6,7 +6,7 @@
     scripts/check_skips.py --self-test      the check itself
 
 A skip is the name of a ctest entry, or "entry: Class.test" for one test of a script. A line of the list
-is "name # why", where a name may end with "*"; "[release]" above lines holds them to results in the build
+is "name # why", where a name may end with "*". "[release]" above lines holds them to results in the build
 folder of that name, "[any]" to all. Fails with the name and the reason of each skip that isn't on the list.
 """
 import pathlib

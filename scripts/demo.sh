@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a fresh Debian 12 to a trained model: installs what is missing, builds ddprun's programs, and trains the
-# digits that this repository carries with two processes. Arguments go to `train` (try --epochs=2).
+# From a fresh Debian 12 to a trained model. Installs what is missing, builds ddprun's programs, and trains the digits
+# that this repository carries with two processes. Arguments go to `train` (try --epochs=2).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 for argument in "$@"; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks what needs a GPU, on a machine that has one or several: the tests labelled gpu, also with
-# several ranks on one GPU, and the findings of `ddprunctl doctor`. Training steps, optimisers and
-# all-reduces run beside PyTorch's and bare NCCL. A rank stays away or dies. There are two ways:
+# Checks what needs a GPU, on a machine that has one or several. It runs the tests labelled gpu, also with several ranks
+# on one GPU, and the findings of `ddprunctl doctor`. Training steps, optimisers and all-reduces run beside PyTorch's
+# and bare NCCL. A rank stays away or dies. There are two ways:
 #
 #   scripts/gpu_check.sh [--torch DIR] [--no-setup] [PRESET] [STEPS]
 #       builds first; installs what is missing for that (scripts/setup.sh gpu). Needs the CUDA

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds what scripts/gpu_check.sh runs, here, where no GPU is needed, and gathers it into
-# .gpu/pack.tar.xz for a machine that has a driver, Python and PyTorch, and may have no compiler and
-# no network. There: scripts/gpu_check.sh --carried .gpu
+# Builds what scripts/gpu_check.sh runs, here, where no GPU is needed, and gathers it into .gpu/pack.tar.xz. That is for
+# a machine with a driver, Python and PyTorch, maybe without a compiler and a network. The command there is
+# scripts/gpu_check.sh --carried .gpu
 #
 #   scripts/gpu_pack.sh --torch DIR   DIR: the `torch` folder of the wheel that the other machine has;
 #                                     unpacked is enough. Headers of CUDA and NCCL have to be here

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs work of scripts/test.sh behind its tests, which wait most of the time: first the builds that they
-# need, in their order, then what only computes. Each step's output is in build/test-STEP.log. The first
-# line here is the session's number, then one line a step when it has ended: STEP STATUS SECONDS
-# CORE-SECONDS.
+# Runs work of scripts/test.sh behind its tests, which wait most of the time. First come the builds that they need, in
+# their order, then what only computes. Each step's output is in build/test-STEP.log. The first line here is the
+# session's number, then one line a step when it has ended: STEP STATUS SECONDS CORE-SECONDS.
 #
 #   scripts/test_behind.sh JOBS STEP…     steps: wheels asan release tsan fuzz tidy; the wheels are fetched
 #                                         beside the others, until one needs them
@@ -14,8 +13,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 jobs=$1
 shift
 
-# With what the tests leave of the cores: they measure times, and some are in sessions of their own,
-# which are what the kernel shares the cores between where it groups them.
+# With what the tests leave of the cores, since they measure times. Some are in sessions of their own. The kernel shares
+# the cores between sessions if it groups them.
 chrt --idle --pid 0 $$ 2>/dev/null || true
 { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
 
@@ -38,8 +37,8 @@ nightly=OFF
 [ "${DDPRUN_TEST_LEVEL:-}" != nightly ] || nightly=ON
 step_asan() { await_nccl && build asan all -DDDPRUN_NIGHTLY=$nightly; }
 step_tsan() { await_nccl && build tsan thread_tests -DDDPRUN_NIGHTLY=$nightly; }
-# One seed: a change is judged by what it changes, and what is found here is found again by hand.
-# scripts/soak.sh looks further, from another seed each time.
+# One seed: a change is judged by what it changes, and a finding of here is found again by hand. scripts/soak.sh looks
+# further, from another seed each time.
 step_fuzz() { scripts/fuzz.sh 5 1; }
 step_tidy() {
   local all=()

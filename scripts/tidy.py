@@ -5,9 +5,9 @@
     scripts/tidy.py [--build DIR] [--all] [--alone] [SOURCE…]
 
 Reads compile_commands.json of --build (default build/tidy), which has a command for each source. Looks at
-the sources that differ from the main branch or, on the main branch, from 20 commits ago; a header counts for the
+the sources that differ from the main branch or, on the main branch, from 20 commits ago. A header counts for the
 source of its name. --all looks at every source. The sources of a target are read as one file, for their headers
-take most of the time; --alone reads each by itself, which shows a missing include.
+take most of the time. --alone reads each by itself, which shows a missing include.
 Sources that include LibTorch are left out: a minute each.
 """
 import argparse

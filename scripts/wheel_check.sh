@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the wheels and tries each as a new user would, in clean roots that have Python and pip alone: a job, a restart, two nodes,
-# TLS, the status page, `ddprunctl doctor`, and their removal (tests/project/wheel_test.py). ARM64 runs under qemu-user.
-# With PyTorch, Accelerate, Lightning and Jupyter of .venv there, too, in a root of the same Debian as here: the example, on
-# one node and on two, `ddprun.launch()`, notebooks and the other launchers (tests/python).
+# Builds the wheels and tries each as a new user would, in clean roots that have Python and pip alone. It tries a job, a
+# restart, two nodes, TLS, the status page, `ddprunctl doctor`, and their removal (tests/project/wheel_test.py). ARM64
+# runs under qemu-user. PyTorch, Accelerate, Lightning and Jupyter of .venv are tried, too, in a root of the same Debian
+# as here (tests/python): the example, on one node and on two, `ddprun.launch()`, notebooks and the other launchers.
 #
 #   scripts/wheel_check.sh [RELEASE/ARCHITECTURE…]     default: bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
 #
@@ -51,8 +51,8 @@ for each in "$@"; do
   [ "$each" != "$this_release" ] || venv=$PWD/.venv more=,libdw1  # the others have no native stacks
   make_root "$each" "$root" python3,python3-pip,python3-venv$more
   echo "wheel_check: $each"
-  # Mounts and a network of its own, which end with it. .venv is at its own path, since its scripts name it; what is installed into it is gone
-  # afterwards.
+  # Mounts and a network of its own, which end with it. .venv is at its own path, since its scripts name it. All that is
+  # installed into it is gone afterwards.
   unshare --mount --net --propagation private bash -euc '
     source=$2 wheel=$3 venv=$4
     ip link set lo up

@@ -34,15 +34,15 @@ struct MachineLayout {
   std::vector<Gpu> gpus;  // NVIDIA's, as the loaded driver lists them
 };
 
-// `root` + "/sys/devices/system", "/sys/bus/pci" and "/proc/driver/nvidia" are read; what isn't
-// there (a kernel without NUMA, a container) is one node, one socket, one CPU a core, no GPU.
+// `root` + "/sys/devices/system", "/sys/bus/pci" and "/proc/driver/nvidia" are read. A missing part
+// (a kernel without NUMA, a container) counts as one node, one socket, one CPU a core, no GPU.
 MachineLayout read_machine_layout(const std::string& root, const CpuSet& allowed);
 
-// Those that this process may use. Empty: the machine has more CPUs than CpuSet holds.
+// The CPUs that this process may use. Empty: the machine has more CPUs than CpuSet holds.
 CpuSet allowed_cpus();
 
-// Those that CUDA sees, in its order: numbers, or UUIDs that may be cut short. As CUDA has it, the
-// list ends before the first entry that is none.
+// The GPUs that CUDA sees, in its order: numbers, or UUIDs that may be cut short. As CUDA has it,
+// the list ends before the first entry that is none.
 std::vector<Gpu> visible_gpus(const std::vector<Gpu>& gpus,
                               const std::optional<std::string>& cuda_visible_devices);
 

@@ -37,8 +37,8 @@ class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
   // No call of `done` comes any more; the process is killed.
   ~GpuHelper();
 
-  // `done` is called once, from the io context: with the answer's lines, or nullopt when there is
-  // no NVML here or it broke, then for every later question, too. May never be called: the driver
+  // `done` is called once, from the io context, with the answer's lines. nullopt: there is no NVML
+  // here, or it broke; then every later question gets it, too. May never be called: the driver
   // hangs. One question at a time: false, and nothing happens, while one is open.
   using Done = std::function<void(const std::optional<std::string>& lines)>;
   bool ask(GpuRequest request, Done done);
@@ -64,7 +64,8 @@ std::optional<int> count_gpus(const std::string& program, Deadline deadline);
 // that has ended, as when it was killed, is started again by a later question. io thread only.
 class LazyGpuHelper {
  public:
-  // From the end of one to the start of the next: twice as long each time, until one answers.
+  // The wait from the end of one process to the start of the next. It is twice as long each time,
+  // until one answers.
   struct Limits {
     std::chrono::milliseconds first_wait{1'000}, longest_wait{600'000};
   };

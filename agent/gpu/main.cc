@@ -58,8 +58,8 @@ class Nvml {
   // Compute processes of all GPUs. A GPU that doesn't answer is left out.
   std::vector<GpuProcess> processes() const;
 
-  // Processes and the percentage of a GPU's time that each has used since the call before (the last
-  // second, at first), on each GPU that it uses. A GPU that can't say (MIG, a driver that is too
+  // The processes on each GPU, with the percentage of its time that each has used since the call
+  // before. The first call tells the last second. A GPU that can't say (MIG, a driver that is too
   // old) is left out.
   std::vector<std::pair<unsigned, unsigned>> shares();
 

@@ -34,7 +34,7 @@ membership::RankSteps mean_between(const StepSums& before, const StepSums& now, 
   return steps;
 }
 
-// By a quarter, and by more than what no straggler is made of.
+// Whether they differ by a quarter, and by more than kLeast, which makes no straggler yet.
 bool differs(std::chrono::microseconds a, std::chrono::microseconds b) {
   constexpr std::chrono::microseconds kLeast{500};
   const auto change = std::max(a, b) - std::min(a, b);
@@ -81,8 +81,8 @@ std::vector<std::string> stack_lines(const std::string& state, const ProcessStac
 }
 
 constexpr int kLooksPerFamilyLook = 10;  // what a quiet worker started is looked at every second
-// Until ddprun-stacks is started: for that this process stands still, which is felt while workers
-// begin and ask its store.
+// After so many looks ddprun-stacks is started. This process stands still for that, which is felt
+// while workers begin and ask its store.
 constexpr int kLooksBeforeStacks = 20;
 
 // kNone: "collective", of a kind that this version doesn't know.
@@ -238,7 +238,8 @@ void HangMonitor::look() {
     if (process && process->pid() != pid) process.reset();
     if (pid == 0) continue;
     if (!process) process.emplace(pid);
-    // At once when it has gone quiet: what its family did while it was not is no work of now.
+    // A rank that has gone quiet is looked at at once. Its family's work before that is no work of
+    // now.
     const bool wanted = detector_.wants_family(i);
     if (!wanted) process->forget_family();
     const auto facts = process->look(wanted && (family_look || !process->knows_family()));
@@ -264,7 +265,7 @@ void HangMonitor::look() {
   const HangMonitorEvents events = events_;  // one of them may destroy us
   const std::weak_ptr alive(alive_);
   auto training = training_.look(pages, now);
-  // In one message with how far they are, where anything is said of that.
+  // Times go in one message with how far the ranks are, if anything is said of that.
   const bool timed = (training || !training_.has_said()) &&
                      times.size() <= membership::kMaxReportedRanks && step_times_.due(times, now);
   if (!timed) times.clear();
@@ -370,7 +371,7 @@ void HangMonitor::inspect(std::uint64_t inquiry) {
     if (!view || !processes_[i]) continue;
     reports.push_back(report(static_cast<int>(i), *view, process_at_work(processes_[i]->pid())));
   }
-  // Those outside collectives first: one of them is the likely cause, and time may run out.
+  // Ranks outside collectives come first: one of them is the likely cause, and time may run out.
   std::stable_sort(reports.begin(), reports.end(), [](const RankReport& a, const RankReport& b) {
     return std::pair(a.in_collective(), -a.quiet) < std::pair(b.in_collective(), -b.quiet);
   });

@@ -40,7 +40,7 @@ class TrainingReport {
 
   // `pages`: by local rank; nullopt: the rank writes none. Samples per second count since the last
   // message, for ranks that go on and told samples. The parts of a step are each rank's mean since
-  // the last message, or the previous mean if there was no step. nullopt: nothing to say now.
+  // the last message; if there was no step, the previous mean. nullopt: nothing to say now.
   std::optional<membership::TrainingStatus> look(
       const std::vector<std::optional<ProgressWords>>& pages, Clock::time_point now);
   bool has_said() const { return said_at_.has_value(); }
@@ -90,10 +90,9 @@ struct HangMonitorOptions {
 
 // All are called from the io context.
 struct HangMonitorEvents {
-  // Given by the owner. The progress page of a local rank is that by which it is judged; nullopt:
-  // nobody writes it.
-  // read_progress is for those who look at the job, and may be what an observer saw.
-  // The processes are by local rank, 0 where none runs.
+  // Given by the owner. The progress page of a local rank is that by which it is judged. nullopt:
+  // nobody writes it. read_progress is for those who look at the job, and may be what an observer
+  // saw. The processes are by local rank, 0 where none runs.
   std::function<std::optional<ProgressWords>(int local_rank)> read_page, read_progress;
   std::function<std::vector<CommunicatorState>(int local_rank)> read_communicators;
   std::function<std::vector<pid_t>()> pids;

@@ -97,7 +97,7 @@ struct Call {
   Takes takes;
 };
 
-// Those in which a worker can wait. Not every machine has the old ones.
+// The system calls in which a worker can wait. Not every machine has the old ones.
 constexpr Call kCalls[] = {
     {SYS_read, "read", Takes::kDescriptor},
     {SYS_write, "write", Takes::kDescriptor},

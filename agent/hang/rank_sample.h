@@ -42,7 +42,8 @@ struct ProcessFacts {
   char state = '?';  // of the main thread, as ps shows it
   std::chrono::microseconds cpu{0};
   std::uint64_t bytes = 0;  // read and written
-  // Only seen while it is quiet (outside_work.h), then of all that it started; never goes back.
+  // Seen only while the rank is quiet (outside_work.h), then of all that it started. Never goes
+  // back.
   std::uint64_t network_bytes = 0;  // by TCP
   std::chrono::microseconds gpu{0};
 

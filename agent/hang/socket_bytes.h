@@ -17,7 +17,7 @@ namespace ddprun::agent {
 using SocketBytes = std::unordered_map<std::uint64_t, std::uint64_t>;
 
 // The open TCP connections of this network namespace, at most `limit`: there a look takes about 10
-// ms. nullopt: there are more, or the kernel doesn't say.
+// ms. nullopt means: there are more, or the kernel doesn't say.
 std::optional<SocketBytes> tcp_socket_bytes(std::size_t limit = 16'384);
 
 // Appends the inodes of the sockets that the process has open; those of the first `limit`

@@ -41,8 +41,8 @@ class StackProcess : public std::enable_shared_from_this<StackProcess> {
   static std::shared_ptr<StackProcess> start(boost::asio::io_context& io,
                                              const std::string& program);
 
-  // Calls `done` once, from the io context, within `limit`: with the stacks that are there by then,
-  // and with `problem` set where the program could not run. Others may be under way; kWhenFree
+  // Calls `done` once, from the io context, within `limit`: with the stacks that are there by then.
+  // It comes with `problem` set if the program could not run. Others may be under way; kWhenFree
   // waits while there are kMostAtOnce, since each may need 100 MiB for the files of PyTorch.
   using Done = std::function<void(ProcessStacks, std::string problem)>;
   enum class Turn { kAtOnce, kWhenFree };

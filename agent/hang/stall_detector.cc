@@ -220,7 +220,8 @@ std::optional<Clock::duration> StallDetector::limit_if_working(const Rank& rank)
   return given_limit(rank);
 }
 
-// On the whole since it went quiet, or now: after a long wait a little work is much.
+// The rank's activity, on the whole since it went quiet, or now: after a long wait a little work is
+// much.
 Activity StallDetector::activity(const Rank& rank) const {
   const ProcessFacts& now = rank.last.process;
   if (now.stopped()) return Activity::kStopped;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks of a node have stopped making progress: one look at all of them goes in every 100 ms,
-// what is to be said comes out. Learns its time-outs from the first steps (docs/hang-detection.md).
-// Pure: no I/O, clock or thread.
+// Finds the ranks of a node that have stopped making progress. One look at all of them goes in
+// every 100 ms, what is to be said comes out. Learns its time-outs from the first steps
+// (docs/hang-detection.md). Pure: no I/O, clock or thread.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace ddprun::agent {
 
-// How long one rank's steps take, from looks that are further apart than its steps may be: the time
-// between two looks is shared by the steps begun between them. Pure.
+// How long one rank's steps take. Looks may be further apart than its steps, so the time between
+// two looks is shared by the steps begun between them. Pure.
 class StepHistory {
  public:
   static constexpr std::size_t kWindow = 32;  // steps
@@ -65,8 +65,8 @@ class StallDetector {
   StallDetector(HangLimits limits, std::size_t num_ranks);
 
   // `samples` by local rank; nullopt: its process has ended, or doesn't run yet. Returns the local
-  // ranks to be said stalled now: at their limit, of a foreign one at kWaitedForLimit where that is
-  // less, and at twice, 4 ×, … of it.
+  // ranks to be said stalled now: at their limit, and at twice, 4 ×, … of it. A foreign one's limit
+  // is at most kWaitedForLimit.
   std::vector<std::size_t> look(const std::vector<std::optional<RankSample>>& samples,
                                 Clock::time_point now);
 

@@ -74,10 +74,10 @@ CgroupPlace find_cgroup_place(const CgroupTree& tree, pid_t own, uid_t user);
 // The words of a line of a kernel's file.
 std::vector<std::string> words_of(const std::string& text);
 
-// Those in the cgroup and in all below it. Ended ones aren't among them.
+// The processes in the cgroup and in all below it. Ended ones aren't among them.
 std::vector<pid_t> processes_in(const CgroupTree& tree, const std::string& directory);
 
-// In the cgroup itself.
+// The processes in the cgroup itself.
 std::vector<pid_t> processes_directly_in(const CgroupTree& tree, const std::string& directory);
 
 // Descendants of a process, ended ones left out.

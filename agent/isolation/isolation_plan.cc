@@ -135,8 +135,8 @@ class IsolationPlanner {
     plan_cpuset();
     plan_io();
     plan_.makes_cgroups = plan_.place.problem.empty();
-    // Counted by worker wherever it can be, so that an end for want of memory is known as one; and
-    // without it what is written later, from the page cache, is nobody's.
+    // Memory is counted by worker wherever it can be, so that an end for want of memory is known as
+    // one. Without it nobody is charged for what the page cache writes later.
     if (plan_.makes_cgroups && lack_of("memory", plan_.place).empty()) need("memory");
     return std::move(plan_);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the limits that were asked for and what this machine can do: what is written into which file
-// of which worker's cgroup, what is enforced otherwise, and what isn't (docs/isolation.md).
+// The plan for the limits that were asked for, on what this machine can do (docs/isolation.md). It
+// says what is written into which file of which worker's cgroup, what is enforced otherwise, and
+// what isn't.
 #pragma once
 
 #include <cstdint>

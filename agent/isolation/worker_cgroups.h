@@ -42,8 +42,8 @@ struct WorkerMemory {
 WorkerMemory parse_worker_memory(const std::string& events, const std::string& peak,
                                  const std::string& max);
 
-// "ran out: …" where it was ended by SIGKILL and the kernel's OOM killer was at work in its cgroup,
-// "perhaps ran out: …" where it ended otherwise; empty: the kernel killed nothing.
+// "ran out: …" if SIGKILL ended it and the kernel's OOM killer was at work in its cgroup. "perhaps
+// ran out: …" if it ended otherwise. Empty: the kernel killed nothing.
 std::string explain_end(const WorkerMemory& memory, int signal_number);
 
 class RoundCgroup {
@@ -126,9 +126,9 @@ class EmptyWait : public std::enable_shared_from_this<EmptyWait> {
 
 class WorkerCgroups {
  public:
-  // Moves process `own` where that is needed, and ends what rounds of a ddprun that is gone have
-  // left here, which takes a second at most. Throws Error that names the file; nothing is changed
-  // then. `plan.makes_cgroups`.
+  // Moves process `own` if that is needed. Ends what rounds of a ddprun that is gone have left
+  // here, within a second. Throws Error that names the file; nothing is changed then.
+  // `plan.makes_cgroups`.
   WorkerCgroups(std::shared_ptr<CgroupTree> tree, IsolationPlan plan, pid_t own);
   WorkerCgroups(const WorkerCgroups&) = delete;
   WorkerCgroups& operator=(const WorkerCgroups&) = delete;
@@ -156,8 +156,9 @@ class WorkerCgroups {
   std::vector<std::string> rounds_;  // directories; most of them are gone
 };
 
-// Moves a process into the leaf of `directory` that is for ddprun, made where it isn't there: what
-// it starts later is in it, and finds the place above by its name. Throws Error.
+// Moves a process into the leaf of `directory` that is for ddprun, and makes that if it isn't
+// there. All that the process starts later is in it, and finds the place above by its name. Throws
+// Error.
 void enter_supervisor(CgroupTree& tree, const std::string& directory, pid_t process);
 
 }  // namespace ddprun::agent

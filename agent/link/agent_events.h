@@ -20,7 +20,8 @@ namespace ddprun::membership {
 // ---- events: what the machine is told ----
 namespace agent_event {
 
-// Once, first. `unfit`: why this node can't run its workers; empty: it can, as far as it knows.
+// The first event, which comes once. `unfit`: why this node can't run its workers; empty: it can,
+// as far as it knows.
 struct Start {
   std::string unfit = {};
 };

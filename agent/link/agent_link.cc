@@ -43,8 +43,8 @@ std::string time_text(Clock::duration time) {
 
 using LinkConnectors = std::vector<std::unique_ptr<LinkConnector>>;
 
-// While the open connection to one of several endpoints is quiet, the others are tried: only who
-// leads takes an agent in, so whoever does has taken the quiet one's place. Held by shared_ptr, of
+// The others of several endpoints are tried while the open connection is quiet. The leader alone
+// takes an agent in, so the one that does has taken the quiet one's place. Held by shared_ptr, of
 // which the timers' handlers keep a weak one.
 class EndpointProbe : public std::enable_shared_from_this<EndpointProbe> {
   // `handler`, to be dropped when the generation has moved on, or this object is gone.
@@ -397,7 +397,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
     down(silence, std::move(reason), std::move(successor));
   }
 
-  // By the connect() that follows.
+  // The connect() that follows takes the successor.
   void adopt_successor() {
     run_at(timer_, begun_, guard([this] {
              Connection successor = std::exchange(successor_, Connection());
@@ -424,7 +424,7 @@ class AgentLink::Impl : public std::enable_shared_from_this<Impl> {
 
   // ---- helpers ----
 
-  // To kIdle; handlers of what was under way do nothing any more.
+  // Goes back to kIdle. Handlers of operations that were under way do nothing any more.
   void reset() {
     ++generation_;
     timer_.cancel();

@@ -37,12 +37,12 @@ class AgentLink {
   // Tries until `timeout`. It begins with the endpoint that welcomed this node last, or after the
   // one that took the last connection without a welcome. Refused connections, unresolved names,
   // standbys and peers that don't answer send it to the next endpoint at once. After each turn
-  // through the list there is a back-off (5 ms … 500 ms). Then LinkUp, or LinkFailed with who was
-  // tried, for how long, how often, what happened last at each (refused, dropped, unresolvable, a
-  // standby, not a ddprun rendezvous) and what to check. A rendezvous whose token differs is the
-  // user's fault at once, unless one welcomed this node before. Then it is another process at its
-  // address, which is no reason to end a job. While a connection is open or being opened: does
-  // nothing.
+  // through the list there is a back-off (5 ms … 500 ms). Then LinkUp, or LinkFailed. That says who
+  // was tried, for how long, how often, what happened last at each, and what to check. An endpoint
+  // may be refused, dropped, unresolvable, a standby, or no ddprun rendezvous. A rendezvous whose
+  // token differs is the user's fault at once, unless one welcomed this node before. Then it is
+  // another process at its address, which is no reason to end a job. While a connection is open or
+  // being opened: does nothing.
   void connect(std::chrono::milliseconds timeout);
 
   // Queues one frame. Nothing happens when no connection is open (the machine resends after the

@@ -76,8 +76,8 @@ class AgentMachine {
   static constexpr int kMostUntaken = 3;
 
   enum class Link { kDown, kOpen, kUp };  // kOpen: connected, not yet welcome
-  // kKeeping: the round is over, and it is found out whether they can go on in the next one; kKept:
-  // they can, and wait for it.
+  // kKeeping: the round is over, and whether they can go on in the next one is being found out.
+  // kKept: they can, and wait for it.
   enum class Workers { kNone, kLive, kKeeping, kKept, kStopping };
 
   // ---- the link ----
@@ -154,7 +154,8 @@ class AgentMachine {
   // The round is over: in order, and what is being recorded first.
   void stop_in_order() { stop_workers(join_.timeouts.shutdown, true); }
 
-  // Until when the rendezvous can't have started another round without this node's workers.
+  // Sets the lease to the time until which the rendezvous can't have started another round without
+  // this node's workers.
   void renew_lease();
 
   // Nothing was heard for so long that the rendezvous may have given this node up.
@@ -191,8 +192,8 @@ class AgentMachine {
   // As say(), if workers of that round live.
   void say_of_round(std::uint64_t round, AgentMessage message);
 
-  // Not numbered, so not kept: in a round where all goes well the rendezvous says nothing, and
-  // would acknowledge nothing. Only while it hears it.
+  // Sends a message that is not numbered, so not kept. The rendezvous says nothing in a round where
+  // all goes well, and would acknowledge nothing. Sends only while the link is up.
   void mention(std::uint64_t round, AgentMessage message);
 
   void say_join();

@@ -10,8 +10,8 @@
 
 namespace ddprun::membership {
 
-// AgentMachine and what every owner of one needs: the queue that puts an action's own events after
-// the actions of the event before, and one timer. Clock and timer are the owner's.
+// AgentMachine and what every owner of one needs: one timer, and a queue. The queue puts an
+// action's own events after the actions of the event before. Clock and timer are the owner's.
 class AgentRunner {
  public:
   struct Hooks {

@@ -17,8 +17,8 @@ struct RemoteMoment {
   std::chrono::microseconds error{0};
 };
 
-// How far the rendezvous' monotonic clock is from this node's, measured as NTP does it: a question
-// leaves, is answered with the other clock's time, and the answer comes.
+// How far the rendezvous' monotonic clock is from this node's, measured as NTP does it. A question
+// leaves, the other side answers with its clock's time, and the answer comes.
 class ClockOffset {
  public:
   // `sent` and `received` by our clock; in between the rendezvous' clock showed `answered`. A
@@ -26,8 +26,8 @@ class ClockOffset {
   void sample(Clock::time_point sent, std::chrono::microseconds answered,
               Clock::time_point received);
 
-  // Our moment `when` on the rendezvous' clock, by the sample that knows best: half its round trip,
-  // and what two clocks may drift apart since (kDrift), is its error. nullopt: no sample yet.
+  // Our moment `when` on the rendezvous' clock, by the sample that knows best. Its error is half
+  // the round trip, and what two clocks may drift apart since (kDrift). nullopt: no sample yet.
   std::optional<RemoteMoment> remote(Clock::time_point when) const;
 
   // The other side may be another machine from now on.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which waits of a node are told to its user, and when. Pure.
+// Decides which waits of a node its user is told, and when. Pure.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ namespace ddprun::membership {
 
 class WaitNews {
  public:
-  // The first wait begins: one that is over within kPatience is not worth a line.
+  // The first wait begins. If it is over within kPatience, it is not worth a line.
   void begin(Clock::time_point now) { patience_until_ = now + kPatience; }
 
   // The line that is to be told now; nullopt: nothing new, or not yet.
@@ -21,12 +21,12 @@ class WaitNews {
   // The line that is due, at due().
   std::optional<std::string> take_due(Clock::time_point now);
   std::optional<Clock::time_point> due() const;
-  // Whether `text` differs from what was told last; it is that from now on.
+  // Whether `text` differs from the text that was told last. Takes it for told from now on.
   bool is_news(const std::string& text);
 
   // A round starts. From then on each wait is news.
   void round_started();
-  // Nothing that waits is told any more.
+  // Drops the line that is not told yet.
   void forget() { held_back_.clear(); }
 
  private:

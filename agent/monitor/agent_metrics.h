@@ -26,7 +26,7 @@ struct WorkerUse {
   // The worker's own time counts from its start, its children's from the first look at them. Never
   // goes back.
   std::chrono::microseconds cpu{0};
-  // That is in RAM; what several processes share counts in each.
+  // Memory in RAM; a part that several processes share counts in each.
   std::uint64_t resident_bytes = 0;
   std::size_t num_sockets = 0;  // of any kind, each once
   // Connected TCP sockets among these; nullopt: this machine has too many to ask, or the kernel

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads this node every few seconds from start() on and says how it is, until it is destroyed; and
-// when it is asked (docs/metrics.md). No reading waits for anything: the GPUs' are those of the
-// last answer. io thread only.
+// Reads this node every few seconds, from start() until its destruction, and when it is asked; says
+// how the node is (docs/metrics.md). No reading waits for anything: the GPUs' are those of the last
+// answer. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -35,7 +35,7 @@ struct CpuSeconds {
   double total() const { return busy() + idle + iowait; }
 };
 
-// By what it was spent in, in the kernel's order.
+// The kinds of CPU time, in the kernel's order.
 inline constexpr std::pair<const char*, double CpuSeconds::*> kCpuTimes[] = {
     {"user", &CpuSeconds::user},       {"nice", &CpuSeconds::nice},
     {"system", &CpuSeconds::system},   {"idle", &CpuSeconds::idle},
@@ -78,9 +78,9 @@ std::optional<NodeMemory> parse_memory(std::string_view meminfo);
 std::vector<InterfaceCounters> parse_interfaces(std::string_view net_dev);
 std::optional<TcpCounters> parse_tcp(std::string_view net_snmp);
 
-// Those that ever moved a byte and that have a device (`has_device`). A byte that passes a bridge,
-// a bond or a tunnel passes one of these, too. If none has a device, as in a container: all.
-// Returns the first `limit` by name.
+// Chooses the interfaces that ever moved a byte and that have a device (`has_device`). A byte that
+// passes a bridge, a bond or a tunnel passes one of these, too. If none has a device, as in a
+// container: all. Returns the first `limit` by name.
 std::vector<InterfaceCounters> choose_interfaces(
     std::vector<InterfaceCounters> all, std::size_t limit,
     const std::function<bool(const std::string& name)>& has_device);
@@ -95,8 +95,8 @@ struct NodeReading {
 // Pure.
 class NodeRates {
  public:
-  // Rates are those since the last call; at the first one, and of a counter that went back (an
-  // interface that was made anew), they are not known. `now` is later each time.
+  // Rates are those since the last call. They are not known at the first one, nor if a counter went
+  // back (an interface that was made anew). `now` is later each time.
   membership::NodeReport report(const NodeCounters& counters, const GpuStatuses& gpus,
                                 Clock::time_point now);
 
@@ -111,7 +111,7 @@ class NodeRates {
 struct NodeMonitorOptions {
   std::string gpus_program;  // ddprun-gpus; empty: GPUs are not looked at
   std::chrono::milliseconds interval{5'000};
-  // After start(), and until the first report, which then has rates.
+  // From start() to the first report, which then has rates.
   std::chrono::milliseconds first_wait{1'000};
 };
 
@@ -124,9 +124,9 @@ class NodeMonitor {
   ~NodeMonitor();
 
   void start();
-  // The next report, now, for a caller that says something anyway. Nobody else gets it. The report
-  // after it comes a fifth of the interval late, so that it can be taken, too. nullopt: the last
-  // reading is not older than that, or there is none yet.
+  // Returns the next report before its time, for a caller that sends a message anyway. Nobody else
+  // gets it. The report after it comes a fifth of the interval late, so that a caller can take it,
+  // too. nullopt: the last reading is not older than that, or there is none yet.
   std::optional<membership::NodeReport> take_report();
   NodeReading read();
 

@@ -8,7 +8,8 @@
 namespace ddprun::agent {
 namespace {
 
-// Without blanks and the "[rank3]: " that torch.distributed puts before a traceback's lines.
+// The line without blanks and the "[rank3]: " that torch.distributed puts before a traceback's
+// lines.
 std::string_view bare(std::string_view line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   if (line.starts_with("[rank")) {
@@ -27,7 +28,7 @@ bool names_exception(std::string_view line) {
          ends_with_any(name, {"Error", "Exception", "Interrupt", "Exit", "BdbQuit"});
 }
 
-// How C++ tells it: "what():  TEXT", before it "… an instance of 'NAME'".
+// Whether the line is std::terminate's: "what():  TEXT", or before it "… an instance of 'NAME'".
 bool is_of_terminate(std::string_view line) {
   return line.starts_with("what():") || line.starts_with("terminate called after throwing");
 }

@@ -14,7 +14,7 @@
 namespace ddprun::agent {
 
 RegularFile open_log_file(const std::string& path) {
-  // At its end: two processes that write to one file don't overwrite each other.
+  // Opens the file at its end: two processes that write to one file don't overwrite each other.
   return open_regular_file_to_append(path, 0666, O_TRUNC);
 }
 

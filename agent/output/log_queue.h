@@ -44,8 +44,8 @@ class LogFile : public LogSink {
   // Makes the file, empty. If that fails, every write tries again.
   LogFile(std::string path, LogFileOptions options);
 
-  // Writes all of it, or tells `lost` how much wasn't. A bounded file is cut behind a newline where
-  // there is one in `bytes`, and exceeds its bound by no more than the end of a line within them.
+  // Writes all of it, or tells `lost` how much wasn't. A bounded file is cut behind a newline if
+  // one is in `bytes`, and exceeds its bound by the end of a line at most.
   void write(std::string_view bytes) override;
 
   const std::string& path() const { return path_; }
@@ -125,9 +125,9 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   // still waiting, and this one isn't called. From one thread at a time.
   bool call(Task task, Deadline deadline);
 
-  // Has the writer call `task`, which throws nothing, before it goes on with files; nobody waits
-  // for it. false: it won't be called, for kMaxErrands of them are waiting, or the end has come.
-  // Tasks that still wait at the end aren't called either.
+  // Has the writer call `task`, which throws nothing, before it goes on with files. Nobody waits
+  // for it. false: it won't be called, since kMaxErrands of them wait, or the end has come. Tasks
+  // that still wait at the end aren't called either.
   bool run_errand(Task task);
 
   // Until everything is written; false: not before the deadline.
@@ -142,8 +142,8 @@ class LogQueue : public std::enable_shared_from_this<LogQueue> {
   void run();
   // As run(), but returns when nothing is queued: where there is no thread.
   void write_all();
-  // Nothing is posted any more, no errand begins; run() returns as soon as everything is written.
-  // true: that is now; else the writer is inside something that may never come to its end.
+  // Nothing is posted any more, and no errand begins. run() returns as soon as everything is
+  // written. true: that is now. false: the writer is inside something that may never end.
   bool end();
 
  private:

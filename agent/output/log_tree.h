@@ -23,7 +23,8 @@ class LogTree {
   // small file for a moment. Returns the problem; empty: none.
   static std::string problem_with(const std::string& log_dir);
 
-  // The same without making anything, as far as the directory shows, or the nearest one above it.
+  // As problem_with(), but makes nothing. It says what the directory, or the nearest one above it,
+  // shows.
   static std::string foreseen_problem_with(const std::string& log_dir);
 
   // Nothing is made yet. A relative `log_dir` is below the present working directory.
@@ -44,9 +45,9 @@ class LogTree {
   static std::string attempt_directory(const std::string& run_directory, int restart_count);
   static std::string log_file(const std::string& attempt, int local_rank, OutputStream stream);
   static std::string error_file(const std::string& attempt, int local_rank);
-  // The run's directory, of a worker's log file.
+  // The run's directory that a worker's log file lies in.
   static std::string run_directory_of(const std::string& log_file);
-  // A pattern: of the file of one rank that stands in its directory, or else has its number before
+  // A pattern for one rank's file, which stands in the rank's directory, or has its number before
   // the name's end ("…/0/error.json" → "…/*/error.json", "/d/rank_0.json" → "/d/rank_*.json").
   static std::string of_all_ranks(const std::string& file);
   static std::string filtered_file(const std::string& attempt, OutputStream stream);

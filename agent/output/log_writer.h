@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Log files as the io thread sees them: written by a thread of their own (log_queue.h), in bounded
+// Log files as the io thread sees them. A thread of their own writes them (log_queue.h), in bounded
 // memory, so that a file system that hangs never holds up the agent. io thread only.
 #pragma once
 
@@ -71,7 +71,7 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
     return done ? std::move(*result) : std::nullopt;
   }
 
-  // Has `done` called on the io thread with what `task` returned, which reads something and may
+  // Has `done` called on the io thread with what `task` returned, which reads something. That may
   // take as long as its file system does: nobody waits for it. Not called after close(). false:
   // neither is called, for too many wait already, or there is no thread.
   template <typename Result>
@@ -84,7 +84,7 @@ class LogWriter : public std::enable_shared_from_this<LogWriter> {
   // A file could not be written: said once, counted.
   void lost(const std::string& path, const std::string& why, std::size_t num_bytes);
 
-  // Waits until all is written, blocking the caller; false: not before the deadline. losses()
+  // Waits until all is written, blocking the caller. false: not before the deadline; then losses()
   // includes the rest, which may be written later or not at all. For the end of the program.
   bool finish(Deadline deadline);
 

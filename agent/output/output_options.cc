@@ -299,7 +299,7 @@ std::string LinePrefix::text(const PrefixValues& values, std::time_t now) const 
 }
 
 std::string LinePrefix::coloured(const std::string& text, int rank) {
-  // Those that are legible on both light and dark; no red, which looks like an error.
+  // Colours that are legible on both light and dark; no red, which looks like an error.
   constexpr std::array<const char*, 6> kColours = {"36", "33", "35", "32", "34", "96"};
   if (text.empty() || rank < 0) return text;
   return std::string("\x1b[") + kColours[static_cast<std::size_t>(rank) % kColours.size()] + "m" +

@@ -92,8 +92,8 @@ struct OutputOptions {
   // The global rank that has the agent's stdin; the others have /dev/null. nullopt: rank 0, and a
   // node's only worker.
   std::optional<int> stdin_rank;
-  // As torchrun: streams that are neither redirected nor tee'd are the console's own descriptors,
-  // unprefixed, and every worker has the agent's stdin unless stdin_rank says otherwise.
+  // As torchrun. Streams that are neither redirected nor tee'd are the console's own descriptors,
+  // unprefixed. Every worker has the agent's stdin unless stdin_rank says otherwise.
   bool inherit = false;
 
   friend bool operator==(const OutputOptions&, const OutputOptions&) = default;

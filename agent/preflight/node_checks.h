@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a node is fit for its part of the job: the checks that every node makes before it joins,
-// and again before it starts the workers of a round. docs/preflight.md.
+// The checks whether a node is fit for its part of the job (docs/preflight.md). Every node makes
+// them before it joins, and again before it starts the workers of a round.
 #pragma once
 
 #include <cstddef>

@@ -145,7 +145,7 @@ bool GangOutput::read(const OutputRequest& request, bool runs) {
   if (!gangs::is_gang_name(request.gang)) return false;
   // The watch first: what is written between the two is seen.
   const bool may_wait = runs && request.wait_ms > 0 && waiting_.size() < kMaxWaiting;
-  // None where the directory was removed, or the user has no watch left.
+  // There is no watch if the directory was removed, or the user has none left.
   const int watch = may_wait ? ::inotify_add_watch(changes_.native_handle(),
                                                    folder(request.gang).c_str(), IN_MODIFY)
                              : -1;

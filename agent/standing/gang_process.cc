@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Until it is executed. A directory can be on a file system that never answers.
+// The time in which it must be executed. A directory can be on a file system that never answers.
 constexpr std::chrono::seconds kStartLimit{10};
 
 // systemd.exec(5): of the service alone.
@@ -112,7 +112,7 @@ void GangProcess::take_report() {
   }
 }
 
-// At once: where the file system holds the child, SIGKILL doesn't end it either.
+// Gives the child up at once: if the file system holds it, SIGKILL doesn't end it either.
 void GangProcess::give_up() {
   boost::system::error_code ignored;
   report_.close(ignored);

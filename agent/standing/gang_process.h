@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processes of a standing agent. Its own place in its unit's cgroup is a leaf beside those of
-// its jobs' workers, because a cgroup with processes can't give controllers on (docs/systemd.md).
-// The ddprun of each gang is a child that doesn't outlive it. The kernel kills it with the agent,
-// and its warden kills the workers (docs/nodes.md).
+// its jobs' workers. A cgroup with processes can't give controllers on (docs/systemd.md). The
+// ddprun of each gang is a child that doesn't outlive it. The kernel kills it with the agent, and
+// its warden kills the workers (docs/nodes.md).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -72,7 +72,7 @@ std::vector<std::string> gang_arguments(const gangs::StartPart& start,
 std::vector<std::string> gang_environment(const gangs::StartPart& start, Environment own);
 
 // The path of the leaf below `mount` (cgroup v2), by what /proc/self/cgroup says. nullopt: there is
-// no v2, this is the machine's own cgroup, or it is in such a leaf already. Pure.
+// no v2, or this is the machine's own cgroup, or such a leaf already. Pure.
 std::optional<std::string> supervisor_leaf(std::string_view own_cgroups, const std::string& mount);
 
 // Goes there, with children from then on, where systemd has given the cgroup away (Delegate=).

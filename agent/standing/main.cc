@@ -114,7 +114,7 @@ class StandingAgent {
     link_.emplace(io_, options_.endpoints, security_of(options_), std::move(handlers));
   }
 
-  // Until a signal ends it, or the rendezvous refuses it for good. Returns the exit status.
+  // Runs until a signal ends it, or the rendezvous refuses it for good. Returns the exit status.
   int run() {
     if (const std::string why = enter_supervisor_leaf(); !why.empty()) log_warning(why);
     remove_old_output();
@@ -254,8 +254,8 @@ class StandingAgent {
     }
   }
 
-  // This node's fault, and no gang's: its slots stay taken for a while, else it would have each one
-  // that is queued, and end it, before another node had room for one.
+  // It is this node's fault, and no gang's. Its slots stay taken for a while. Else it would take
+  // each gang that is queued, and end it, before another node had room for one.
   void node_failed(Part& part, const std::string& why) {
     log_error("gang ", part.held.gang, " can't begin, which is this node's fault: ", why, "; its ",
               part.held.slots, " slots take no other one for ", kRest.count(), " s");
@@ -352,8 +352,8 @@ class StandingAgent {
     notifier_.reloaded();
   }
 
-  // They would end it by default, and every job here with it: what warns all processes of a node,
-  // or of a name that begins with ddprun.
+  // They would end it by default, and every job here with it. Such a signal may warn all processes
+  // of a node, or all whose names begin with ddprun.
   void outlive_signals() {
     outlived_.async_wait([this](boost::system::error_code error, int number) {
       if (error) return;
@@ -386,8 +386,8 @@ class StandingAgent {
     finish_if_idle();
   }
 
-  // The ends of its gangs are said; for a moment it is waited that they are heard, and that who
-  // follows one has read its last words.
+  // The ends of its gangs are said. It waits a moment until they are heard, and until those who
+  // follow one have read its last words.
   void finish_if_idle() {
     if (!is_leaving_) return;
     const bool runs =

@@ -44,8 +44,8 @@ ManPage standing_man_page(const CLI::App& app) {
       .synopsis = "ddprun-agent [--rdzv-endpoint HOST:PORT] [--slots N|auto|gpu|cpu] [flags]",
       .sections = {
           {"Description",
-           "Holds a connection to ddprund(8), and runs a ddprun(1) for each job of its queue "
-           "that is given to this node, as the user that it runs as. What a job prints goes to "
+           "Holds a connection to ddprund(8). Runs a ddprun(1) for each job of its queue that is "
+           "given to this node, as the user that it runs as. What a job prints goes to "
            "files. SIGTERM, SIGINT and SIGQUIT end it, and its jobs in order; killed, it leaves "
            "none behind. SIGHUP makes it read the files of its token and certificates again. What "
            "is not given here is read from ddprun.toml(5): rdzv_endpoint, "

@@ -141,7 +141,7 @@ std::vector<TimerTable::Expired> TimerTable::expire(double now) {
 std::string TimerPipe::path_of(const Environment& environment, const std::string& directory) {
   if (find_variable(environment, env::kEnableFileTimer) != "1") return {};
   const auto named = find_variable(environment, env::kTimerFile);
-  // In a worker of another job it is that one's.
+  // In a worker of another job the pipe is that job's.
   if (named && !named->empty() && !environment.contains(env::kRound)) return *named;
   return directory.empty() ? "" : directory + "/" + kName;
 }
@@ -223,7 +223,7 @@ void TimerPipe::await_next() {
          });
 }
 
-// Only a process of this node's workers, and only the very one that set the timer.
+// Ends the process that set the timer, if it is still the same one, and of this node's workers.
 void TimerPipe::end(const TimerTable::Expired& expired) {
   const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, expired.pid, 0)));
   if (!process || start_ticks(expired.pid) != expired.begun) return;

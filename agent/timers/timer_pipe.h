@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server of torch.distributed.elastic.timer's FileTimerClient: a named pipe on which the
-// workers of a round, and what they started, set timers for themselves; who is not back in time
+// The server of torch.distributed.elastic.timer's FileTimerClient: a named pipe. The workers of a
+// round, and what they started, set timers for themselves on it. A process that is not back in time
 // gets a signal. io thread only.
 #pragma once
 

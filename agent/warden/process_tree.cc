@@ -156,8 +156,8 @@ void for_each_below(int directory_fd, Call call) {
   closedir(directory);
 }
 
-// Until no process is in it or below it. Each change of cgroup.events since it was read is told as
-// POLLPRI.
+// Waits until no process is in the cgroup or below it. Each change of cgroup.events since it was
+// read is told as POLLPRI.
 void wait_until_empty(int directory) {
   const int fd = openat(directory, "cgroup.events", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;

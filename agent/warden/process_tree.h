@@ -18,10 +18,10 @@ using ChooseProcess = Visit (*)(pid_t pid, void* context);  // `context` is the 
 
 // Sends `signal_number` once to every descendant of this process, whatever its session, that
 // existed during the whole call and that `choose` (null: all) wants. Returns how many were
-// signalled. A pid is signalled only while it can't have been reused: direct children are not
-// reaped meanwhile, deeper ones are held by a pidfd and checked again. A process born meanwhile may
-// be missed: call again until wait(2) says ECHILD (this process must be a child subreaper, so that
-// what loses its parent becomes a child here). Nobody else may reap children during the call.
+// signalled. A pid is signalled only while it can't have been reused. Direct children are not
+// reaped meanwhile; deeper ones are held by a pidfd and checked again. A process born meanwhile may
+// be missed: call again until wait(2) says ECHILD. This process must be a child subreaper, so that
+// what loses its parent becomes a child here. Nobody else may reap children during the call.
 int signal_descendants(int signal_number, ChooseProcess choose, void* context);
 
 // False also where there is no such process.
@@ -32,8 +32,8 @@ bool handles_signal(pid_t pid, int signal_number);
 // Whether both run the same file, as a process and its fork do. False also where that isn't known.
 bool run_same_program(pid_t one, pid_t other);
 
-// A cgroup (v2) of the workers' own, where the warden may make one: it kills them in one step,
-// however fast they fork, and lets a later warden find what a crash left.
+// A cgroup (v2) of the workers' own, if the warden may make one. It kills them in one step, however
+// fast they fork. A later warden finds there what a crash left.
 class Cgroup {
  public:
   // Makes ddprun-warden-<pid> inside the cgroup of this process, and ends those beside it whose

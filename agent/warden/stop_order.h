@@ -41,10 +41,10 @@ class StopOrder {
   // none.
   static Visit choose_to_sort(pid_t pid, void* order);
   static Visit choose_to_ask(pid_t pid, void* order);
-  // Those of spared_ whom nobody ends any more.
+  // Chooses the processes of spared_ that nobody ends any more.
   static Visit choose_spared(pid_t pid, void* order);
-  // Those that the signal has not reached, or not moved (a shell's "&" has SIGINT and SIGQUIT
-  // ignored).
+  // Chooses the processes that the signal has not reached, or not moved (a shell's "&" has SIGINT
+  // and SIGQUIT ignored).
   static Visit choose_unasked(pid_t pid, void* order);
 
   int signal_number_ = 0;

@@ -17,7 +17,7 @@ class WaitingWorkers {
   WaitingWorkers(const WaitingWorkers&) = delete;
   WaitingWorkers& operator=(const WaitingWorkers&) = delete;
 
-  // So many descriptors does `text` name, from kFirstWarmFd on.
+  // The number of descriptors that `text` names, from kFirstWarmFd on.
   static int count(const char* text);
 
   bool are_there() const { return size_ > 0; }

@@ -35,8 +35,8 @@
 namespace ddprun::agent::warden {
 namespace {
 
-// To the agent, where a worker or its children send them to their parent: torchrun's workers do so
-// to end the job.
+// Signals that go to the agent if a worker or its children send them to their parent. torchrun's
+// workers do so to end the job.
 constexpr int kPassedOn[] = {SIGTERM, SIGINT, SIGQUIT, SIGHUP};
 
 // ---- One kSpawn request becomes a process that is about to exec. ----
@@ -170,8 +170,8 @@ pid_t fork_into(const SpawnCgroup& cgroup, bool* is_born_there) {
   return fork();
 }
 
-// Forks, which is cheap from so small a process and, other than vfork, lets several execs go on at
-// once and none hold up the warden (an exec from a dead file server hangs). The child gets its own
+// Forks, which is cheap from so small a process. Unlike vfork it lets several execs go on at once,
+// and none holds up the warden. An exec from a dead file server hangs. The child gets its own
 // session, dies with the warden, has default signals, an empty mask and only the three descriptors.
 // `fds` (payload, stdin, stdout, stderr) stay the caller's.
 SpawnResult spawn_worker(const Request& request, const int (&fds)[kNumSpawnFds],
@@ -414,8 +414,8 @@ bool Warden::lease_is_over() const {
   return mode_ != Mode::kKilling && lease_until_ms_ != 0 && now_ms() >= lease_until_ms_;
 }
 
-// All that are there: a lease may be judged by the newest only, and after a standstill of this
-// process (SIGSTOP, a machine with no time for it) older ones lie before it.
+// It reads all that are there, since the newest lease alone counts. Older ones lie before it after
+// a standstill of this process (SIGSTOP, a machine with no time for it).
 void Warden::handle_requests() {
   while (!agent_gone_ && handle_request()) {
   }
@@ -526,8 +526,8 @@ void Warden::watch(pid_t pid, int* pid_fd) const {
   *pid_fd = -1;
 }
 
-// From others, as a scheduler that signals all of a job, the agent has it already. The first one
-// counts: to the agent a second one means that the workers are to be killed now.
+// A signal of others, as of a scheduler that signals all of a job, has come to the agent already.
+// The first one counts: to the agent a second one means that the workers are to be killed now.
 void Warden::pass_on(int signal_number, pid_t sender) {
   if (passed_on_ || mode_ != Mode::kServing) return;
   decide_execs();  // poll may have answered before the sender's exec

@@ -46,7 +46,8 @@ bool is_python(const std::string& name) {
   return rest.empty() || (rest.size() == 1 && rest[0] >= 'a' && rest[0] <= 'z');
 }
 
-// So many words is this flag of Python long; 0: with it there may be no script, or another one.
+// The number of words of this flag of Python. 0: with the flag there may be no script, or another
+// one.
 std::size_t num_words_of(std::string_view flag) {
   if (flag == "--check-hash-based-pycs") return 2;
   if (flag.starts_with("--") || flag.size() < 2) return 0;

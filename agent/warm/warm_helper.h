@@ -19,10 +19,10 @@
 namespace ddprun::agent {
 
 struct WarmOptions {
-  std::vector<std::string> modules;  // to import
-  bool is_auto = false;              // what the workers had imported by their first step, too
-  std::string cache;                 // a folder where that is kept; empty: it isn't
-  std::chrono::milliseconds limit{60'000};        // for the imports before the first round
+  std::vector<std::string> modules;         // to import
+  bool is_auto = false;                     // also imports what the workers had by their first step
+  std::string cache;                        // a folder where that is kept; empty: it isn't
+  std::chrono::milliseconds limit{60'000};  // for the imports before the first round
   std::chrono::milliseconds answer_limit{2'000};  // for its forks, while this process waits
 
   bool is_wanted() const { return is_auto || !modules.empty(); }
@@ -35,7 +35,7 @@ struct PythonCommand {
   std::string program;                   // the script's path, or "-m MODULE"
 };
 
-// nullopt: `argv` runs no script or module by Python, or with a flag that changes what a script is.
+// nullopt: `argv` runs no script or module by Python, or has a flag that changes what a script is.
 // Relative paths start in the current directory.
 std::optional<PythonCommand> python_command(const std::vector<std::string>& argv);
 
@@ -45,7 +45,7 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
 
   // Begins to import. `argv`: the workers' command. If it is no Python, or can't be started, `tell`
   // says so, and all goes on without a helper.
-  // `ended`: the process has; its children are this process' now.
+  // `ended` is called when the helper's process has ended; its children are this process' then.
   static std::shared_ptr<WarmHelper> start(boost::asio::io_context& io, const WarmOptions& options,
                                            const std::vector<std::string>& argv,
                                            std::vector<std::string> environment, Tell tell,
@@ -55,17 +55,17 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   bool is_loading() const { return state_ == State::kLoading; }
   pid_t pid() const;                                                     // 0: there is none
   bool is_lost() const { return state_ == State::kGone && was_ready_; }  // a new one may work
-  // While it is loading: called once, from the io context. It is ready then, or is none, which was
-  // told.
+  // To be called while it is loading. Calls `loaded` once, from the io context: it is ready then,
+  // or has failed, which `tell` has said.
   void when_loaded(std::function<void()> loaded);
 
   // Starts the warden `program` with its descriptors, and below it `num_workers` children that wait
-  // to become workers (agent/warden/protocol.h). It is a child of this process. nullopt: they start
-  // as ever, which was told. `cgroup` −1: none.
+  // to become workers (agent/warden/protocol.h). The warden is a child of this process. nullopt:
+  // the workers start without the helper, as `tell` has said. `cgroup` −1: none.
   std::optional<Child> start_warden(const std::string& program,
                                     const std::vector<std::string>& arguments, int socket,
                                     int cgroup, int num_workers);
-  // The last start_warden()'s workers: why they begin without imports; empty: they don't.
+  // Why the workers of the last start_warden() begin without imports; empty: they have them.
   const std::string& why_cold() const { return why_cold_; }
   // No event comes any more, and the process ends.
   void close();

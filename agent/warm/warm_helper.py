@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # A node's warm helper (docs/warm.md): imports modules once, then forks workers that have them already.
-# ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON: "modules"; "path", the
-# sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step; "program" and
-# "cache", a folder where that is kept. Each message is one JSON object. From here come {"ready": N} or {"cold": WHY}, which
-# is the last. An order {"program", "arguments", "workers"} comes with the socket of a new warden, and its cgroup where
-# it has one. The answer is {"warden": PID}, or {"cold": WHY}. {"found": N} asks for the order {"import": true}, until
-# whose {"ready": N} no other order comes.
+# ddprun starts it as `python FLAGS -c THIS JSON`, with a SOCK_SEQPACKET as descriptor 3. JSON has "modules"; "path",
+# the sys.path[0] of the workers; "auto", whether workers tell what they have imported by their first step. It also has
+# "program" and "cache", a folder where that is kept. Each message is one JSON object. From here come {"ready": N} or
+# {"cold": WHY}, which is the last. An order {"program", "arguments", "workers"} comes with the socket of a new warden,
+# and its cgroup where it has one. The answer is {"warden": PID}, or {"cold": WHY}. {"found": N} asks for the order
+# {"import": true}, until whose {"ready": N} no other order comes.
 #
 # The warden is started by a copy of this process, which forks the workers first. So they are the warden's own children.
 # When a round has begun, such copies are made for the next one.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// train: the main job's worker. One process per rank; each reads the data, meets the others through
-// the launcher's environment, and trains the same net on its share of the images.
+// train: the main job's worker. There is one process per rank. Each reads the data, meets the
+// others through the launcher's environment, and trains the same net on its share of the images.
 #include <c10/util/Exception.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -68,7 +68,7 @@ struct Worker {
   bool recovered = false;  // in place
 };
 
-// A net's activations come and go in each step: without this glibc gives them back to the system
+// A net's activations come and go in each step. Without this glibc gives them back to the system
 // and every step pays for fresh zeroed pages again.
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);

@@ -131,7 +131,7 @@ std::vector<ParameterGroup> groups_of(const Options& options, const torch::nn::M
   return groups;
 }
 
-// By a FlatOptimizer or a ShardedOptimizer.
+// An algorithm that a FlatOptimizer or a ShardedOptimizer carries out.
 template <typename Optimizer>
 class FlatAlgorithm : public Optimization::Algorithm {
  public:

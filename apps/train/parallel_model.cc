@@ -23,8 +23,8 @@
 namespace ddprun::train {
 namespace {
 
-// Which activations a step drops, drawn for the whole batch as one process would draw them: so a
-// training that is laid out over ranks drops the same, wherever a sample or a feature lies.
+// The activations that a step drops are drawn for the whole batch, as one process would draw them.
+// So a training that is laid out over ranks drops the same, wherever a sample or a feature lies.
 // Factors: 0 where dropped, else 1 / (1 − p). Rows are samples.
 struct DropoutMasks {
   at::Tensor features;  // N × 64 × 12 × 12, before the first linear layer
@@ -36,8 +36,8 @@ at::Tensor draw(at::IntArrayRef shape, double dropped, const at::Generator& gene
   return at::empty(shape, at::kFloat).bernoulli_(kept, generator).div_(kept);
 }
 
-// Those of samples first, first + stride, … of a batch of `num_samples`; on the CPU. The same as
-// torch::dropout's, called once for each of the two after torch::manual_seed(seed).
+// The masks of samples first, first + stride, … of a batch of `num_samples`; on the CPU. They are
+// the same as torch::dropout's, called once for each of the two after torch::manual_seed(seed).
 DropoutMasks draw_dropout_masks(std::uint64_t seed, std::int64_t num_samples, std::int64_t first,
                                 std::int64_t stride) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
@@ -103,9 +103,9 @@ struct ParallelNetImpl : torch::nn::Module {
     }
   }
 
-  // From what the stage before has (the first one: N × 1 × 28 × 28 images) to what the next one
-  // needs (the last one: N × 10 log-probabilities). `masks`: rows of these N; null: drops nothing.
-  // Collective over the tensor ranks.
+  // From the output of the stage before to the input of the next one. The first one takes N × 1 ×
+  // 28 × 28 images, the last one gives N × 10 log-probabilities. `masks`: rows of these N; null:
+  // drops nothing. Collective over the tensor ranks.
   torch::Tensor forward(torch::Tensor x, const DropoutMasks* masks) {
     if (conv1) x = conv1(x).relu_();
     if (conv2) x = torch::max_pool2d(conv2(x), 2).relu_();

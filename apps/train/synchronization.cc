@@ -102,8 +102,8 @@ at::Tensor next_part(std::vector<float>& values, std::size_t& offset, const at::
   return at::from_blob(data, like.sizes(), at::TensorOptions().dtype(at::kFloat));
 }
 
-// Asynchronous steps with bounded staleness: each rank adds what its own step has changed to the
-// parameters that all have, and goes on with what they are then (docs/async.md).
+// Asynchronous steps with bounded staleness (docs/async.md). Each rank adds what its own step has
+// changed to the parameters that all have, and goes on with what they are then.
 class AsyncSteps : public Synchronization {
  public:
   AsyncSteps(const Options& options, Model& model, const Place& place)

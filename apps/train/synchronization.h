@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When, and how, the ranks' models become one: by the average of each step's gradients (which
-// DistributedDataParallel does; nothing is left to do here), of the models every so many steps,
-// or asynchronously. No torch header here.
+// When, and how, the ranks' models become one. DistributedDataParallel averages each step's
+// gradients, which leaves nothing to do here. Else the models are averaged every so many steps, or
+// change asynchronously. No torch header here.
 #pragma once
 
 #include <cstdint>

@@ -30,9 +30,9 @@ class TrainedModel {
   // Call it before each backward; `step` steps were done before. Dropout is a function of `step`.
   virtual void begin_step(std::uint64_t step) = 0;
 
-  // The mean loss of this rank's N × 1 × 28 × 28 `pixels` and N `labels`, a scalar; each parameter
-  // has the average of its gradient over all ranks that have it, the parts added up. As many parts
-  // on each.
+  // The mean loss of this rank's N × 1 × 28 × 28 `pixels` and N `labels`, a scalar. Each parameter
+  // then has the average of its gradient over all ranks that have it, the parts added up. As many
+  // parts on each.
   virtual at::Tensor backward(const at::Tensor& pixels, const at::Tensor& labels,
                               const std::vector<MicroBatch>& parts) = 0;
 
@@ -49,8 +49,8 @@ class TrainedModel {
   virtual void loaded(const std::vector<NamedTensor>& tensors) = 0;
   virtual std::vector<NamedTensor> tensors_to_save() = 0;
 
-  // DdpBase's, where they say something for whoever goes on from a checkpoint; else empty, and no
-  // effect: with --zero buckets are formed for good at once.
+  // DdpBase's, if they say something for those who go on from a checkpoint. Else empty, and no
+  // effect: buckets are formed for good at once with --zero.
   virtual std::vector<std::string> gradient_order() { return ddp().gradient_order(); }
   virtual void set_gradient_order(const std::vector<std::string>& names) {
     if (ddp().zero() == ZeroStage::kOff) ddp().set_gradient_order(names);
@@ -63,7 +63,7 @@ class TrainedModel {
   virtual bool is_finite() const = 0;
 
   // The optimiser's state of rank `root` of `ranks`, which have the same part of the net, becomes
-  // that of all of them, but for what is a rank's own. `device`: the net's.
+  // that of all of them. A rank's own part stays. `device`: the net's.
   void broadcast_optimizer(int root, Communicator& ranks, c10::Device device);
 };
 

@@ -259,7 +259,7 @@ class Trainer {
   const TrainingState& state() const { return state_; }
   DdpBase& ddp() { return model_->ddp(); }
   SyncReport sync_report() const { return sync_->report(); }
-  // That the training waited for its batches.
+  // The time that the training waited for its batches.
   double loading_seconds() {
     return std::chrono::duration<double>(data_.loader().waited()).count();
   }
@@ -348,7 +348,7 @@ class Trainer {
                        static_cast<int>(std::clamp<std::int64_t>(common, 1, options_.accumulate)));
   }
 
-  // Those whose share is longer. After: what they have, all have.
+  // Takes part in the steps of ranks whose share is longer. Afterwards all have what these have.
   void shadow_others(DdpBase::Join& join) {
     const JoinResult result = join.finish();
     if (session_ && result.num_shadowed > 0) {
@@ -392,7 +392,7 @@ class Trainer {
     return state;
   }
 
-  // In the middle of an epoch.
+  // Saves in the middle of an epoch.
   void save_within(const Share& share) {
     if (!checkpoint_) return;
     set_phase(ProgressPhase::kCheckpoint);
@@ -401,7 +401,7 @@ class Trainer {
     checkpoint_->save(state_within(share), model_->tensors_to_save());
   }
 
-  // The snapshot that all ranks have in memory is never older than the checkpoint on disk: each
+  // The snapshot that all ranks have in memory is never older than the checkpoint on disk. Each
   // save of a training that goes on takes a snapshot.
   std::optional<TrainingState> newest_state(const std::vector<NamedTensor>& tensors) {
     std::optional<TrainingState> state;
@@ -416,7 +416,7 @@ class Trainer {
     return state;
   }
 
-  // At an epoch's end.
+  // Saves at an epoch's end.
   void save() {
     if (snapshots_) {
       state_.gradient_order = model_->gradient_order();

@@ -29,14 +29,15 @@ class MemorySnapshots {
   bool due(std::uint64_t step) const { return every_ > 0 && step % every_ == 0; }
 
   // Copies `tensors`, as they are after state.step. The last two are kept: ranks are in step, so
-  // one may have the next snapshot when another one hasn't, but none is further ahead. On a GPU it
-  // is collective, and waits until the copies are made and all ranks have come: throws what the
-  // communicator throws, and the snapshot is none then.
+  // one may have the next snapshot when another one hasn't, but none is further ahead. It is
+  // collective on a GPU, and waits until the copies are made and all ranks have come. It throws
+  // what the communicator throws, and the snapshot is none then.
   void keep(const TrainingState& state, const std::vector<NamedTensor>& tensors,
             Communicator& communicator, c10::Device device);
 
-  // Collective. Into `tensors`, of the same names and shapes, the newest one that all ranks have,
-  // as rank 0 has it; later ones are dropped. nullopt, and nothing was changed: there is none.
+  // Collective. Into `tensors`, of the same names and shapes, comes the newest one that all ranks
+  // have, as rank 0 has it. Later ones are dropped. nullopt, and nothing was changed: there is
+  // none.
   std::optional<TrainingState> load(const std::vector<NamedTensor>& tensors,
                                     Communicator& communicator, c10::Device device);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training's state at the end of a step, beside its tensors: its progress, its results so far,
-// and the options and data that identify it. Pure: no I/O, clock or thread.
+// A training's state at the end of a step, beside its tensors. It has its progress, its results so
+// far, and the options and data that identify it. Pure: no I/O, clock or thread.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ Metadata to_metadata(const TrainingState& state);
 // Throws Error(kProtocol) that says what is missing, no number, or of another version.
 TrainingState from_metadata(const Metadata& metadata);
 
-// The random generator's seed of one step on one rank, a function of nothing before it: so a
+// The random generator's seed of one step on one rank, a function of nothing before it. So a
 // training that goes on, be it with other ranks, needs no generator's state.
 std::uint64_t step_seed(std::uint64_t seed, int rank, std::uint64_t step);
 

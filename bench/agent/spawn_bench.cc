@@ -3,8 +3,8 @@
 //
 //   spawn_bench [--workers N] [--repeat R] [--lines L] [PROGRAM args…]   (default: 2, 20, 0, true)
 //
-// --lines: instead of PROGRAM each worker prints L lines of 100 bytes through the agent, whose
-// stdout should then be a file or /dev/null; the JSON goes to stderr.
+// --lines: instead of PROGRAM each worker prints L lines of 100 bytes through the agent. The
+// agent's stdout should then be a file or /dev/null; the JSON goes to stderr.
 #include <sys/resource.h>
 
 #include <algorithm>

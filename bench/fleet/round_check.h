@@ -23,8 +23,8 @@ class RoundCheck {
   explicit RoundCheck(const Limits& limits) : limits_(limits) {}
 
   // A node was told to start a round, and did. Returns what is wrong: two live rounds, a round that
-  // goes back, a rank given twice or out of range, sizes or a master that differ from the round's
-  // others, a wrong restart count.
+  // goes back, a rank given twice or out of range, a wrong restart count. Sizes and the master may
+  // also differ from the round's others.
   std::optional<std::string> started(const membership::StartRound& start);
   // No worker of that round lives on a node where it was started.
   void emptied(std::uint64_t round);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // checkpoint_bench async|sync DIRECTORY: how long save() of 100 MB in 50 tensors holds the training
-// thread up, as JSON: {"stall_ms": median of 7, "write_ms": until it is on disk}. A save before
-// them isn't counted; between them what was saved is written to its end.
+// thread up. It prints JSON: {"stall_ms": median of 7, "write_ms": until it is on disk}. A save
+// before them isn't counted; between them what was saved is written to its end.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW's step over 10 M float32 parameters in 200 tensors, one thread: FlatOptimizer over DDP's
-// buckets and without DDP, and torch::optim::AdamW, in turn; the same of clipping. Prints the
-// medians as one JSON line: {"buckets_ms": …, "tensors_ms": …, "torch_ms": …, …}.
-// optimizer_torch.py has PyTorch's fused one.
+// AdamW's step over 10 M float32 parameters in 200 tensors, one thread. FlatOptimizer over DDP's
+// buckets, FlatOptimizer without DDP and torch::optim::AdamW run in turn; then the same of
+// clipping. Prints the medians as one JSON line: {"buckets_ms": …, "tensors_ms": …, "torch_ms": …,
+// …}. optimizer_torch.py has PyTorch's fused one.
 //
 //   optimizer_bench [STEPS [cpu|cuda]]   default 30, cpu; cuda: one rank under ddprun
 #include <c10/core/DeviceGuard.h>

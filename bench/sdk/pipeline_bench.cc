@@ -2,9 +2,9 @@
 // A training step of an MLP in a pipeline (1F1B) on the host communicator, a stage on each rank,
 // one compute thread per rank. Started by ddprun; rank 0 prints the medians as one JSON line:
 // {"step_ms": …, "compute_ms": …, "ideal_ms": …, "ranks": …}. `compute`: the same micro-batches
-// through the whole net on one rank, without a pipeline, on all ranks at once, so that caches and
-// memory are as busy; steps of both kinds are taken in turn. `ideal`: that, shared by the stages,
-// with the bubble of the schedule. pipeline_peer.py is the same in Python.
+// through the whole net on one rank, without a pipeline. All ranks do that at once, so that caches
+// and memory are as busy. Steps of both kinds are taken in turn. `ideal`: that, shared by the
+// stages, with the bubble of the schedule. pipeline_peer.py is the same in Python.
 //
 //   pipeline_bench STEPS [MICRO_BATCHES]   default 8
 #include <malloc.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step by the SDK: DistributedDataParallel, on the host communicator or, with "cuda", on
-// a GPU per rank and NCCL; SGD with momentum over the buckets, one compute thread per rank. Started
-// by ddprun; rank 0 prints the median as one JSON line: {"step_ms": …, "exposed_ms": …,
-// "gradient_mib": …, "ranks": …}. step_ddp.py is the same in Python.
+// a GPU per rank and NCCL. It takes SGD with momentum over the buckets, and one compute thread per
+// rank. Started by ddprun; rank 0 prints the median as one JSON line: {"step_ms": …, "exposed_ms":
+// …, "gradient_mib": …, "ranks": …}. step_ddp.py is the same in Python.
 //
 //   step_bench resnet18|mlp|gpt2 STEPS [COMPRESSION [cpu|cuda]]
 #include <c10/core/DeviceGuard.h>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""step_bench.cc in Python, for bench/run.py: the same nets, inputs and optimiser under PyTorch's
+"""step_bench.cc in Python, for bench/run.py. It has the same nets, inputs and optimiser under PyTorch's
 DistributedDataParallel with gloo, or on GPUs with NCCL, one compute thread per rank.
 
     torchrun … bench/sdk/step_ddp.py resnet18|mlp|gpt2 STEPS [none|bf16 [cpu|cuda]]

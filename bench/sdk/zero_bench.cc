@@ -2,8 +2,9 @@
 // AdamW over 10.5 M float32 parameters by DistributedDataParallel with or without ZeRO, one compute
 // thread per rank, on the host communicator. Started by ddprun; rank 0 prints one JSON line:
 // {"state_mb": …, "added_mb": …, "gradient_mb": …, "step_ms": …}. The values are its optimiser's
-// state by the sizes of the tensors, the growth of its private memory, all memory for gradients,
-// and the median step. Memory grows from before the optimiser was made until after the first steps.
+// state by the sizes of the tensors, and the growth of its private memory. All memory for gradients
+// and the median step follow. Memory grows from before the optimiser was made until after the first
+// steps.
 //
 //   zero_bench 0|1|2 STEPS
 #include <malloc.h>

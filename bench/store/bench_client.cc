@@ -32,8 +32,8 @@ UniqueFd bound_socket(int flags) {
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   const linger by_reset{1, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &by_reset, sizeof by_reset);
-  // The source port is chosen here: connect() searches for a free one longer and longer as they are
-  // used up, which would be the client's time and not the server's. All from 127.0.0.1, which
+  // The source port is chosen here. connect() searches for a free one longer and longer as they are
+  // used up. That would be the client's time and not the server's. All from 127.0.0.1, which
   // /etc/hosts names: PyTorch's server asks for the name of every peer.
   static std::uint16_t source_port = 10'000;
   sockaddr_in address{};

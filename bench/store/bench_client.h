@@ -20,8 +20,8 @@ double cpu_seconds(int pid);
 // A blocking connection to 127.0.0.1:port, TCP_NODELAY, closed by reset so that no port lingers.
 UniqueFd connect_blocking(int port);
 
-// The same in two steps, non-blocking: a socket that only has to be connected, and the connect,
-// which may still be under way when it returns.
+// The same in two steps, non-blocking. The first makes a socket that only has to be connected. The
+// second connects, which may still be under way when it returns.
 UniqueFd make_nonblocking();
 void connect_to(int fd, int port);
 

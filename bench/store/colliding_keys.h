@@ -11,7 +11,7 @@
 namespace ddprun::bench {
 
 // They have 16 bytes and are all different. std::hash is MurmurHash64A (Appleby, 2008) with a fixed
-// seed: each first half has a second half that leads to the same state.
+// seed. Each first half has a second half that leads to the same state.
 inline std::vector<std::string> colliding_keys(std::size_t count) {
   constexpr std::uint64_t kFactor = 0xc6a4a7935bd1e995, kSeed = 0xc70f6907;
   std::uint64_t inverse = kFactor;  // modulo 2^64, by Newton's method

@@ -4,8 +4,8 @@
 // the node's end of the proxy are the shipped ones; left out is the loopback between workers and
 // proxy. If one message brought several workers their answers, their next requests go in one
 // message, too. With REQUESTS at most so many go in one, as if workers were not at the same point.
-// Prints one JSON line: the time from the first request, when all agents are there, to the last
-// rank's release, and the CPU time of the ddprund at PORT, process PID.
+// Prints one JSON line: the time from the first request to the last rank's release, and the
+// ddprund's CPU time. That is process PID at PORT. All agents are there at the first request.
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Server CPU per request: `store_load PORT PID OPERATION CONNECTIONS SECONDS` drives the server
-// with that process id from CONNECTIONS connections, each with one request on its way, and prints
+// with that process id from CONNECTIONS connections, each with one request on its way. It prints
 // one JSON line. OPERATION: ping, add, get, set (each SET followed by a PING), or echo for
 // echo_server.
 #include <sys/epoll.h>

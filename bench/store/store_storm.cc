@@ -17,8 +17,9 @@ using namespace ddprun::bench;
 
 namespace {
 
-// At most so many ranks whose handshake has no answer yet: fewer than any server's backlog, so that
-// nothing is dropped and the figure is the server's, not TCP's one-second retransmission.
+// At most so many ranks have a handshake without an answer. They are fewer than any server's
+// backlog, so that nothing is dropped. So the figure is the server's, not TCP's one-second
+// retransmission.
 constexpr int kMaxUnanswered = 256;
 
 struct Worker {

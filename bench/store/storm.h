@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store requests of a large job's workers when they start, however they reach the store. Each
-// shakes hands, ADDs to the join counter, gets a 128-byte id (rank 0 SETs it, the others WAIT and
-// GET) and meets the others in a BARRIER. Aborts with a message if something fails.
+// shakes hands, ADDs to the join counter, gets a 128-byte id and meets the others in a BARRIER.
+// Rank 0 SETs the id, the others WAIT and GET. Aborts with a message if something fails.
 #pragma once
 
 #include <chrono>

@@ -3,8 +3,8 @@
 
     torch_server.py [--ipv4]
 
-For every connection it accepts it asks for the peer's name, on its event loop: on its own dual-stack
-socket that is a DNS query each (/etc/hosts has no ::ffff:127.0.0.1). With --ipv4 it is handed an IPv4
+It asks for the peer's name of every connection that it accepts, on its event loop. That is a DNS query each
+on its own dual-stack socket (/etc/hosts has no ::ffff:127.0.0.1). With --ipv4 it is handed an IPv4
 socket, so that /etc/hosts answers: its best case.
 """
 import signal

@@ -151,8 +151,8 @@ function line_plot({ width, height, lines, bands = [], marks = [], x_low = 0, x_
   return { width, height, shapes, labels, left, right };
 }
 
-// bars: [{ name, parts, begin, text }], one below the other; parts: seconds of each phase. high: along one axis of time
-// that ends there, else each bar is as long as the others.
+// bars: [{ name, parts, begin, text }], one below the other; parts: seconds of each phase. high:
+// they stand along one axis of time that ends there. Without it each bar is as long as the others.
 function phase_bars({ width, bars, high }) {
   const pitch = 24, bar_height = 16, bottom = 4 + pitch * bars.length;
   const left = 10 + Math.max(...bars.map((bar) => text_width(bar.name)));
@@ -176,8 +176,8 @@ function phase_bars({ width, bars, high }) {
   return { width, height: bottom + 22, shapes, labels };
 }
 
-// From what few values are below to what few are above, so that a peak, as of the first steps, doesn't pale all
-// others; and so wide that what differs little looks alike.
+// The range goes from what few values are below to what few are above. So a peak, as of the first
+// steps, doesn't pale all others. It is so wide that what differs little looks alike.
 function heat_scale(values) {
   const sorted = values.filter((value) => value !== null).sort((a, b) => a - b);
   const part = (share) => sorted[Math.floor(share * (sorted.length - 1))] ?? 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A question that may never be answered (a name server, a file server, a sick adapter), asked in a
-// process of its own: one that is stuck in the kernel can be left behind.
+// A question that may never be answered (a name server, a file server, a sick adapter). A process
+// of its own asks it: one that is stuck in the kernel can be left behind.
 #pragma once
 
 #include <sys/types.h>

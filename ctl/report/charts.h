@@ -30,7 +30,7 @@ struct Chart {
   bool is_half = false;  // two stand side by side
 };
 
-// Only those that there is something for.
+// The charts that the record has values for.
 std::vector<Chart> charts_of(const Record& record, const Facts& facts);
 
 }  // namespace ddprun::report

@@ -170,10 +170,9 @@ void put_missing(const Record& record, Facts& facts) {
   }
   miss(!facts.is_over, "the verdict: ddprun was killed, its node was lost, or the job runs still");
   put_missing_nodes(record, facts);
-  miss(
-      !facts.has_ledger,
-      "the rendezvous' ledger, which is in the verdict of node rank 0: where the time went is what "
-      "events tell, in which the first step and steps done again count as training");
+  miss(!facts.has_ledger,
+       "the rendezvous' ledger, which is in the verdict of node rank 0; events tell where the time "
+       "went, and count the first step and steps done again as training");
   if (const auto& none = readings.no_loss) {
     facts.missing.push_back(concat("losses from ", clock_text(none->at), " on: that of rank ",
                                    none->rank, " is no number",
@@ -249,7 +248,7 @@ json::object round_of(const RoundSpan& span) {
           {"exits", counts_of(round.exits)}};
 }
 
-// By row: how it was over all.
+// By row: its values over the whole time.
 json::object rows_of(const TimeGrid& grid) {
   json::object object;
   for (const TimeGrid::Row& row : grid.rows()) {

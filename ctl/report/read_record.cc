@@ -83,12 +83,13 @@ bool has_ending(const fs::path& path) {
   return path.extension() == ".json" || path.extension() == ".jsonl";
 }
 
-// The name that ddprun gives them in a job's log directory.
+// Whether the name is one that ddprun gives to files of events in a job's log directory.
 bool is_event_file(const fs::path& path) {
   return path.extension() == ".jsonl" && path.filename().string().starts_with("events.");
 }
 
-// Adds those of `directory` that `is_wanted`; each subdirectory goes to `deeper`, if there is one.
+// Adds the files of `directory` that `is_wanted`. Each subdirectory goes to `deeper`, unless that
+// is null.
 std::error_code add_files(const fs::path& directory, bool (*is_wanted)(const fs::path&),
                           std::vector<std::string>& files, std::vector<fs::path>* deeper) {
   std::error_code error;
@@ -121,7 +122,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
   }
-  // One that is named twice counts once.
+  // A file that is named twice counts once.
   std::set<std::string> known;
   std::erase_if(files, [&](const std::string& path) {
     std::error_code ignored;
@@ -145,7 +146,7 @@ File looked_at(const std::string& path) {
   return file;
 }
 
-// The first event of them all, but of a node whose clock is far from that of most.
+// The time of the first event of all; nodes whose clocks are far from most others' are left out.
 double origin_of(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   const double middle = times[times.size() / 2];
@@ -248,7 +249,7 @@ json::value side_value(const File& file) {
   return json::parse(beginning_of(file.path, kMostSideBytes), error);
 }
 
-// Those that are no events: each one object, or nothing of ours.
+// Reads the files that are no events: each is one object, or none of ours.
 void read_side_files(std::vector<File>& files, Record& record) {
   // The file that was written last counts.
   std::stable_sort(files.begin(), files.end(), [](const File& a, const File& b) {

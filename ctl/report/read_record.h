@@ -14,8 +14,8 @@ namespace ddprun::report {
 
 // `paths`: files, and directories: each *.json and *.jsonl of one, and the events.*.jsonl of its
 // subdirectories (those of --log-dir). `job`: which one, where there are several; empty: the only
-// one. Throws Error(kInvalidArgument): there is no record of that job, or of several and none is
-// named, or one of them can't be read; kSystem naming what fails while it is read.
+// one. Throws Error(kInvalidArgument): there is no record of that job; or there are several and
+// none is named; or one can't be read. Error(kSystem) names what fails while it is read.
 Record read_record(const std::vector<std::string>& paths, const std::string& job);
 
 // ddprun's longest line, a verdict with its ledger, has less than 100 KiB.

@@ -16,8 +16,8 @@
 
 namespace ddprun::report {
 
-// Readings of many ranks or nodes over a job's time: a row for each of them, and columns of time
-// that become twice as wide whenever there would be too many.
+// Readings of many ranks or nodes over a job's time. Each has a row. The columns of time become
+// twice as wide whenever there would be too many.
 class TimeGrid {
  public:
   static constexpr std::size_t kMostColumns = 512;

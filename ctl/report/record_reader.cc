@@ -25,7 +25,8 @@ namespace {
 constexpr double kMostNumber = 1e30;
 constexpr double kMostCount = 9'007'199'254'740'992;  // 2^53
 
-// So many digits at the beginning of `text`, which are cut off with the character behind them.
+// The number of `count` digits at the beginning of `text`. They are cut off, with the character
+// behind them.
 std::optional<int> next_digits(std::string_view& text, std::size_t count, char behind) {
   if (text.size() <= count || text[count] != behind) return std::nullopt;
   const auto value = parsed_number<int>(text.substr(0, count));

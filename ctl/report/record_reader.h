@@ -14,8 +14,8 @@
 
 namespace ddprun::report {
 
-// Valid UTF-8 on one line: bytes that are none become U+FFFD, controls and what would turn or hide
-// the text around it are as one_line() has them. Cut behind `most_bytes`, with "…".
+// Valid UTF-8 on one line. Bytes that are none become U+FFFD. Controls, and what would turn or hide
+// the text around it, are as one_line() has them. Cut behind `most_bytes`, with "…".
 std::string clean_text(std::string_view text, std::size_t most_bytes = 1024);
 
 // As json_at.h has them, but that texts come back clean, and numbers within bounds.

@@ -39,7 +39,7 @@ class Words {
   std::vector<std::string> words_;
 };
 
-// "2", "2:4", of a job that says it.
+// The nodes of a job that says their number: "2", "2:4".
 std::string nodes_text(const JobFile& job) {
   const std::string least = std::to_string(job.min_nodes);
   return job.min_nodes == job.max_nodes ? least : least + ":" + std::to_string(job.max_nodes);
@@ -97,7 +97,8 @@ constexpr std::array kDecided = {
     Decided{"tls_key", "to.nodes.tls_key", "nodes"},
 };
 
-// "KEY = VALUE  # WHO" of what somebody says, by KEY; what counts by default is a comment.
+// The lines "KEY = VALUE  # WHO", by KEY, for values that somebody has given. A default is a
+// comment.
 std::map<std::string_view, std::string_view> said_in(std::string_view config) {
   std::map<std::string_view, std::string_view> said;
   while (!config.empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of ddprun that a job file means, the ranks that the job's nodes will have as far
-// as the file alone says, and the flags that are not the job's to say. Pure, but where this
+// The command line of ddprun that a job file means. Also the ranks that the job's nodes will have,
+// as far as the file says, and the flags that are not the job's to say. Pure, but where this
 // machine's own ddprun is asked.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job as a file says it (docs/submit.md has the keys): what runs, on how many nodes, within which
-// limits, and what a scheduler wants to know beside that. Pure, but for from_file().
+// A job as a file says it (docs/submit.md has the keys). It says what runs, on how many nodes,
+// within which limits, and what a scheduler wants to know beside that. Pure, but for from_file().
 #pragma once
 
 #include <chrono>

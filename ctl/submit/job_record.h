@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of a job that was submitted from here, beside what its scheduler knows: a directory
-// PLACE-ID in $XDG_STATE_HOME/ddprun/jobs, for this user only. docs/submit.md has its files.
+// The record of a job that was submitted from here, beside what its scheduler knows. It is a
+// directory PLACE-ID in $XDG_STATE_HOME/ddprun/jobs, for this user only. docs/submit.md has its
+// files.
 #pragma once
 
 #include <cstdint>
@@ -50,11 +51,11 @@ class JobRecords {
   std::optional<JobRecord> find(const std::string& id) const;
   // Why a record that is there can't be read: one line. Empty: it can, or there is none.
   std::string problem_of(const std::string& id) const;
-  // Those of "slurm" or "ssh", the latest first. One that can't be read is left out, with a
+  // The records of "slurm" or "ssh", the latest first. One that can't be read is left out, with a
   // warning.
   std::vector<JobRecord> all_of(const std::string& place) const;
 
-  // That somebody asked for its end. Throws.
+  // Notes that somebody asked for the job's end. Throws.
   void mark_cancelled(const std::string& id) const;
   bool is_cancelled(const std::string& id) const;
 
@@ -75,9 +76,10 @@ struct RecordedExit {
 };
 std::optional<RecordedExit> read_exit_file(const std::string& path);
 
-// Shows what there is of the file `path`; with `follow` also what comes, until `is_over` says that
-// no more will; not what comes after the view has ended. A file that isn't there yet is empty.
-// Throws Error(kUnavailable) where it can't be read, and, without `follow`, where there is none.
+// Shows what is there of the file `path`; with `follow` also what comes, until `is_over` says that
+// no more will. Nothing is shown that comes after the view has ended. A file that isn't there yet
+// is empty. Throws Error(kUnavailable) where it can't be read, and, without `follow`, where there
+// is none.
 void show_log(const std::string& path, bool follow, const LogView& view,
               const std::function<bool()>& is_over);
 

@@ -242,8 +242,8 @@ void check_for_kubernetes(const JobFile& job) {
   if (!problems.empty()) throw Error(ErrorCode::kInvalidArgument, problems);
 }
 
-// Words that begin with a letter, of letters, digits and what means nothing inside one; no word
-// that YAML 1.1 takes for a truth value or nothing.
+// Words that begin with a letter, of letters, digits and what means nothing inside one. A word that
+// YAML 1.1 takes for a truth value or nothing is none.
 bool is_plain(std::string_view text) {
   constexpr std::string_view kOthers =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The objects that a job is to Kubernetes (docs/submit.md, "Kubernetes"): a headless service and an
-// Indexed Job, or a JobSet; and what kubectl says of them. Pure.
+// Indexed Job, or a JobSet. Also what kubectl says of them. Pure.
 #pragma once
 
 #include <boost/json/object.hpp>
@@ -29,8 +29,8 @@ inline constexpr char kManagedByLabel[] = "app.kubernetes.io/managed-by";
 // An annotation of a job that somebody asked to end.
 inline constexpr char kCancelledAnnotation[] = "ddprun/cancelled";
 
-// As YAML, for people who read manifests. Blocks of two blanks; a text is plain only where no YAML
-// reader, of version 1.1 or 1.2, takes it for anything else, and else as JSON has it.
+// As YAML, for people who read manifests. Blocks of two blanks. A text is plain only if no YAML
+// reader, of version 1.1 or 1.2, takes it for anything else. Otherwise it is as JSON has it.
 std::string to_yaml(const boost::json::value& value);
 
 // "NAMESPACE/NAME", and "NAMESPACE/jobset/NAME".

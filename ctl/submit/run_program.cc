@@ -62,7 +62,8 @@ class Reader {
   Reader(const ProgramCall& call, UniqueFd out, UniqueFd err)
       : call_(call), out_(std::move(out)), err_(std::move(err)) {}
 
-  // Until it has ended, and all that it wrote is read. False: nobody wants more of it.
+  // Reads until the program has ended, and all that it wrote is read. False: nobody wants more of
+  // it.
   bool read_all(int pidfd) {
     Deadline deadline = limit_from_now();
     bool has_ended = false;

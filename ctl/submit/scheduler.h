@@ -64,7 +64,7 @@ struct LogView {
   };
 };
 
-// So long it is asked again, by those who wait.
+// How long those who wait ask a silent place again.
 inline constexpr std::chrono::minutes kMostSilence{10};
 
 // Whether the same call may succeed later: the place is away.

@@ -74,10 +74,10 @@ Lines paper_picture(const Known& known, View view, std::size_t columns);
 // All that is shown of one job, the most urgent first, in lines of at most `columns`. An empty line
 // is between the sections where no more than `rows` are needed with it.
 //
-// Ranks are at most `cell_rows` rows of cells: one cell for each rank, in groups by node; without
-// room for that one for each node, or for several, as the worst of them is. Below: stragglers as
-// the daemon tells of them, then the slowest ranks, by name. The table of nodes has as many columns
-// as there are values for, and room.
+// Ranks are at most `cell_rows` rows of cells: one cell for each rank, in groups by node. Without
+// room for that there is one for each node, or for several, as the worst of them is. Below:
+// stragglers as the daemon tells of them, then the slowest ranks, by name. The table of nodes has
+// as many columns as there are values for, and room.
 Lines job_lines(const Job& job, const JobHistory& history, NodeOrder order, std::size_t columns,
                 std::size_t cell_rows, std::size_t rows);
 

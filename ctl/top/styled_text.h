@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Styled text for cells of a terminal. Pure.
 //
-// A line is UTF-8. A style is one byte in it, which holds up to the next one; each line begins
+// A line is UTF-8. A style is one byte in it, which holds up to the next one. Each line begins
 // plain. harmless() leaves no such byte in what jobs say, nor anything that could move a cursor.
 #pragma once
 

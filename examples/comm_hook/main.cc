@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communication hook of one's own: only the signs of gradients travel, one byte each, and the
-// ranks, up to 127, vote (signSGD with majority vote, Bernstein et al. 2018).
+// A communication hook of one's own: signSGD with majority vote (Bernstein et al. 2018). The signs
+// of gradients travel alone, one byte each, and the ranks, up to 127, vote.
 //   ddprun --standalone --nproc_per_node=2 comm_hook
 #include <torch/torch.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest pipeline: a net in as many stages as there are ranks learns how far points are from
-// the origin, each batch in 8 parts.
+// The smallest pipeline: a net in as many stages as there are ranks, each batch in 8 parts. It
+// learns how far points are from the origin.
 //   ddprun --standalone --nproc_per_node=2 minimal_pipeline [STEPS]
 #include <torch/torch.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole training in one file, to copy: data, net, averaging, optimiser, checkpoints, evaluation,
-// and an end in order where the job loses its node or its time.
+// A whole training in one file, to copy: data, net, averaging, optimiser, checkpoints, evaluation.
+// It also ends in order when the job loses its node or its time.
 //   ddprun --standalone --nproc_per_node=2 mnist data/digits /tmp/run1 [EPOCHS]
 // The same command goes on from the last checkpoint. It runs on GPUs where all ranks have one.
 #include <torch/torch.h>

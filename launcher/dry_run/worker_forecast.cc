@@ -117,7 +117,8 @@ std::vector<std::string> WorkerForecaster::variables(const WorkerScene& scene,
   return agent::worker_environment(environment, round, local_rank, paths);
 }
 
-// Those that a worker without any inherited ones has, and those that are changed on the way.
+// Finds the variables that ddprun sets: those of a worker that inherits none, and those that are
+// changed on the way.
 void WorkerForecaster::find_names(const membership::StartRound& round) {
   WorkerScene bare = scene_;
   bare.environment.inherited.clear();

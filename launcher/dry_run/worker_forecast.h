@@ -77,8 +77,8 @@ struct WorkerForecast {
 
 class WorkerForecaster {
  public:
-  // `round`: of a node that stands for all: which variables are decided later is the same for nodes
-  // that differ only in their place and number of workers.
+  // `round`: of a node that stands for all. Nodes that differ only in their place and number of
+  // workers have the same variables decided later.
   WorkerForecaster(WorkerScene scene, const RoundKnowledge& knowledge,
                    const membership::StartRound& round);
 

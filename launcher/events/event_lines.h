@@ -38,7 +38,7 @@ class EventLines {
   std::string round_over(const membership::agent_action::RoundOver& over, const Moment& now);
   // No line: until the next round this node waits.
   void workers_gone(const Moment& now) { waits_since_ = now.at; }
-  // None where nothing has changed.
+  // Empty: nothing has changed.
   std::string progressed(const std::vector<agent::RankProgress>& ranks, const Moment& now);
   std::string node_read(const membership::NodeReport& report, const Moment& now) const;
   std::string ended(const membership::JobEnd& verdict, const Moment& now) const;

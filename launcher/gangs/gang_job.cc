@@ -48,14 +48,14 @@ std::optional<std::chrono::microseconds> quarter_of(const ServiceManager& manage
   return limit ? std::optional(*limit / 4) : std::nullopt;
 }
 
-// A ddprun that follows a gang as a service of systemd (docs/systemd.md): it has no event loop, so
+// A ddprun that follows a gang as a service of systemd (docs/systemd.md). It has no event loop, so
 // it gives its signs of life between calls, and bounds these. One thread.
 class GangService {
  public:
   explicit GangService(ServiceManager manager)
       : manager_(std::move(manager)), sign_period_(quarter_of(manager_)) {}
 
-  // So long a call may take, at most `most`: a sign of life comes before and after each.
+  // How long a call may take, at most `most`: a sign of life comes before and after each.
   milliseconds bounded(milliseconds most) const {
     if (!sign_period_) return most;
     return std::clamp(std::chrono::duration_cast<milliseconds>(*sign_period_), milliseconds(1),
@@ -120,8 +120,8 @@ void handle(int number, void (*handler)(int)) {
   if (!is_ignored(number)) ::sigaction(number, &action, nullptr);
 }
 
-// From here on SIGINT, SIGTERM, SIGHUP and SIGQUIT are counted, unless whoever started this process
-// wanted one ignored; SIGUSR1 and SIGUSR2, which warn a node's ddprun of its end, don't end it.
+// From here on SIGINT, SIGTERM, SIGHUP and SIGQUIT are counted, unless the starter of this process
+// wanted one ignored. SIGUSR1 and SIGUSR2, which warn a node's ddprun of its end, don't end it.
 void take_gang_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) handle(number, count_signal);
   for (const int number : {SIGUSR1, SIGUSR2}) handle(number, outlive_signal);
@@ -196,8 +196,8 @@ class GangJob {
     }
   }
 
-  // Two signals that come as one, as of timeout(1), which sends it to a group, too, are one: the
-  // second one counts that comes after it was said what it does.
+  // Two signals that come as one are one, as those of timeout(1), which sends it to a group, too. A
+  // second one counts if it comes after its effect was said.
   Next look_at_signals() {
     say_what_was_outlived();
     const int seen = num_signals;

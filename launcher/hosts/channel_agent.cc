@@ -89,7 +89,8 @@ class ChannelAgent {
                       say_end_when_read();
                     }}) {}
 
-  // Until ddprun has ended and that was said, or nobody listens any more. Returns the exit status.
+  // Runs until ddprun has ended and that was said, or nobody listens any more. Returns the exit
+  // status.
   int run() {
     signals_.async_wait([this](const ErrorResult& error, int) {
       if (!error) lose_channel("");

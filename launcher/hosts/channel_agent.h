@@ -13,7 +13,7 @@ namespace ddprun::launcher {
 // How ddprun is asked to be it.
 inline constexpr char kFromChannel[] = "--from-channel";
 
-// Until ddprun has ended and that was said, or nobody listens any more. `environment`: of this
+// Runs until ddprun has ended and that was said, or nobody listens any more. `environment`: of this
 // process. Returns the exit status.
 int run_channel_agent(Environment environment);
 
@@ -24,16 +24,16 @@ struct UnderChannel {
   bool serves = false;  // the rendezvous, on a free port; Serving says which
   int stop_signal = 0;  // for the workers at the channel's end
 
-  // Besides Serving: Room without bytes for each round in which the rank that has stdin is here,
-  // and End with the report that the launcher prints once for all nodes.
+  // Besides Serving: Room without bytes for each round in which the rank that has stdin is here.
+  // Then End with the report that the launcher prints once for all nodes.
   static void say(const channel::Message& message);
   // From now on only the socket says that the agent is gone.
   static void watch();
 };
 
 // nullopt: no agent started this process. Takes the variable that says so out of `environment`,
-// keeps the socket from the workers, and sees to it that this process gets the signal when the
-// agent is gone, until watch().
+// and keeps the socket from the workers. This process gets the signal when the agent is gone, until
+// watch().
 std::optional<UnderChannel> under_channel(Environment& environment);
 
 }  // namespace ddprun::launcher

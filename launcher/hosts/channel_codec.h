@@ -60,7 +60,7 @@ struct Output {
   bool is_stderr = false;
   std::string bytes;
 };
-// There is room for so much more standard input here.
+// The sender has room for so much more standard input.
 struct Room {
   std::size_t num_bytes = 0;
   bool has_stdin_rank = false;  // a round begins in which the rank that has stdin is here: all of

@@ -75,7 +75,7 @@ class PipeWriter {
 // clock or timer.
 class Heartbeat {
  public:
-  // From now on the other end has to be heard within `patience`, again and again, and this one says
+  // From now on the other end has to be heard within `patience`, again and again. This one says
   // three times in it that it is there. 0: neither.
   void expect(std::chrono::milliseconds patience, Clock::time_point now) {
     patience_ = patience;

@@ -309,7 +309,7 @@ void Fleet::fail_alone(int index) {
   }
 }
 
-// Those that have no job are closed, the others get the signal (0: have it) and end by themselves.
+// Nodes that have no job are closed. The others get the signal (0: have it) and end by themselves.
 void Fleet::stop(int code, const std::string& reason, int signal_number) {
   if (stop_by_) return;
   cause_ = code;

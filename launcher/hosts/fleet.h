@@ -24,7 +24,7 @@ namespace ddprun::launcher {
 struct FleetOptions {
   std::vector<Host> nodes = {};  // in the order of their node ranks
   int min_nodes = 1;             // with fewer there is no job
-  // That stop a node's ddprun in order; the first one is used here. Not empty.
+  // The signals that stop a node's ddprun in order; the first one is used here. Not empty.
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   int fanout = 64;            // that are being reached at once
   std::string endpoint = {};  // of the rendezvous; empty: one of the nodes serves it
@@ -158,7 +158,7 @@ class InputFlow {
     room_[node] = 0;
     if (node_ == node) node_ = -1;
   }
-  // So many bytes went to node().
+  // `num_bytes` went to node().
   void sent(std::size_t num_bytes) {
     DDPRUN_CHECK(num_bytes <= room());
     room_[node_] -= num_bytes;

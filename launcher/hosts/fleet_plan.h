@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From hosts and options to what is started where: for each node the command that leads to its
-// agent, what it means when that fails, and the arguments of its ddprun.
+// Plans from hosts and options what is started where. Each node has the command that leads to its
+// agent, the meaning of its failure, and the arguments of its ddprun.
 #pragma once
 
 #include <string>

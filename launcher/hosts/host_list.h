@@ -37,7 +37,7 @@ HostList parse_hosts(std::string_view text, const std::string& origin);
 // Line ends of any system, a byte order mark, blank lines and what follows "#" mean nothing.
 HostList parse_host_file(std::string_view text, const std::string& path);
 
-// Keeps the hosts that `include` names (empty: all) and `exclude` doesn't; both as in --hosts,
+// Keeps the hosts that `include` names (empty: all) and `exclude` doesn't. Both are as in --hosts,
 // without slots, spelled as in the list with or without "user@".
 void filter_hosts(std::vector<Host>& hosts, const std::string& include, const std::string& exclude);
 

@@ -58,13 +58,14 @@ UniqueFd open_anew(int fd) {
   return UniqueFd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// Reads the launcher's standard input for the rank that has it, wherever that is, and never more
-// than its agent has room for. io thread only.
+// Reads the launcher's standard input for the rank that has it, wherever that is. It never reads
+// more than its agent has room for. io thread only.
 class InputFeed {
  public:
-  // Reads `fd`, which stays as it is for others that have it: a terminal only while this process is
-  // in its foreground; where it begins in the background, there is nothing to read. `send` is
-  // called from the io context or within has_room(); empty bytes are the end of the input.
+  // Reads `fd`, which stays as it is for others that have it. A terminal is read only while this
+  // process is in its foreground. If that begins in the background, there is nothing to read.
+  // `send` is called from the io context or within has_room(); empty bytes are the end of the
+  // input.
   InputFeed(boost::asio::io_context& io, int fd, std::size_t num_nodes,
             std::function<void(int, std::string)> send)
       : original_fd_(fd), io_(io), input_(io), flow_(num_nodes), send_(std::move(send)) {
@@ -88,7 +89,7 @@ class InputFeed {
     ended_ = ::fstat(original_fd_, &info) != 0;
     is_terminal_ = ::isatty(original_fd_) == 1;
     if (is_terminal_) {
-      // A read that comes too late for a change fails, and stops nobody.
+      // A read just after this process went to the background then fails, and doesn't stop it.
       ::signal(SIGTTIN, SIG_IGN);
       ended_ = is_in_background();
     } else if (!S_ISFIFO(info.st_mode) && !S_ISSOCK(info.st_mode)) {
@@ -148,7 +149,7 @@ class InputFeed {
 
   const int original_fd_;
   bool is_terminal_ = false;
-  bool may_block_ = false;  // its flags are not ours: read only what is known to be there
+  bool may_block_ = false;  // its flags are not ours: a read may block, so read only what is there
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor input_;  // not open: a file, or over
   InputFlow flow_;
@@ -158,7 +159,7 @@ class InputFeed {
   bool ended_ = false;  // all is read
 };
 
-// The agents of a job on several hosts: starts them (ssh), passes signals to them and their output
+// The agents of a job on several hosts. Starts them (ssh), passes signals to them and their output
 // to the console, and ends with the job's one result.
 class HostsJob : private FleetActions {
  public:
@@ -270,7 +271,7 @@ class HostsJob : private FleetActions {
     try {
       start_process(index);
     } catch (const Error& error) {
-      // In its turn: the fleet is in the midst of a step.
+      // It is posted, since the fleet is in the midst of a step.
       boost::asio::post(io_, [this, index, why = std::string(error.what())] {
         fleet_.gone(index, static_cast<int>(ExitCode::kUsage), why, Clock::now());
       });
@@ -337,8 +338,8 @@ class HostsJob : private FleetActions {
     if (const auto* output = variants::get_if<channel::Output>(&message)) {
       show(index, *output);
     } else if (const auto* hello = variants::get_if<channel::Hello>(&message)) {
-      // Before the job, even where that waits to be written: without it the agent expects no pulse,
-      // and a line that is cut now would leave the workers there.
+      // It goes before the job, even if that waits to be written. The agent expects no pulse
+      // without it, and a line that is cut now would leave the workers there.
       nodes_[index].channel->keep_alive(keep_alive_);
       fleet_.hello(index, *hello, Clock::now());
     } else if (const auto* serving = variants::get_if<channel::Serving>(&message)) {
@@ -419,7 +420,7 @@ class HostsJob : private FleetActions {
     fleet_.gone(index, static_cast<int>(failure.code), failure.text, Clock::now());
   }
 
-  // By which the agent gets to know, too.
+  // Ends the channel's process. The agent notices that, too.
   void kill(Node& node) {
     if (!node.channel) return;
     node.channel->close();

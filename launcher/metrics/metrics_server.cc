@@ -138,7 +138,8 @@ void MetricsServer::accept_from(Listener& listener) {
   });
 }
 
-// Those that wait, up to a number that delays nobody. False: no descriptor or memory is left.
+// Accepts the connections that wait, up to a number that delays nobody. False: no descriptor or
+// memory is left.
 bool MetricsServer::accept_some(Listener& listener) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd connection(

@@ -62,7 +62,7 @@ class MetricsServer {
   const Options options_;
 
   std::list<Listener> listeners_;
-  // By format: whoever asks without end has one that is this young.
+  // The last text made, by format. One who asks without end gets a text that is this young.
   struct Made {
     std::string text;
     std::optional<Clock::time_point> at;

@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Those that ddprun heeds.
+// The keys that ddprun heeds.
 constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
                                                           "join_timeout",
                                                           "last_call_timeout",
@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 12> kHeededKeys = {"is_host",
                                                           "timeout",
                                                           "store_type",
                                                           "keep_alive_max_attempt"};
-// Those that torchrun knows and that mean nothing here (docs/torchrun.md).
+// The keys that torchrun knows and that mean nothing here (docs/torchrun.md).
 constexpr std::array<std::string_view, 5> kIdleKeys = {"close_timeout", "heartbeat_timeout", "rank",
                                                        "protocol", "cas_backoff_max_seconds"};
 

@@ -26,9 +26,9 @@ struct Option {
   std::string group;     // heading that it stands under
   OptionSetter set;
   char letter = 0;  // "-m"; 0: none
-  // Whether the environment and the configuration files can give it. Not where ddprun is to do
-  // something else than run a job, nor where the nodes meet: endpoint_discovery.h has an order of
-  // its own for that.
+  // Whether the environment and the configuration files can give it. It doesn't say if ddprun is to
+  // do something else than run a job, nor where the nodes meet. endpoint_discovery.h has an order
+  // of its own for that.
   bool only_typed = false;
   // If the flag is given more than once, all values count: the setter gets them joined by
   // `separator`.

@@ -22,7 +22,7 @@ std::string shown(const Option& option, const OptionValue& value) {
   return value.origin + ": " + underscored(option.name) + " = " + value.text;
 }
 
-// In a file it speaks of the machine that has the file.
+// Whether the option, in a file, speaks of the machine that has the file.
 bool is_of_this_machine(const std::string& option) {
   return option == "topology" || option == "preflight" || option == "preflight-doctor" ||
          option == "metrics";

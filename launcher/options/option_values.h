@@ -27,7 +27,7 @@ class OptionValues {
 
   void set(const std::string& name, OptionValue value) { values_[name] = std::move(value); }
 
-  // Those of `other` win.
+  // The values of `other` win.
   void add(const OptionValues& other);
   // The first file of a list is the strongest one.
   void add_files(const std::vector<ConfigFile>& files);

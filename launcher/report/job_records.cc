@@ -30,7 +30,7 @@ std::string with_lost(std::string_view line, std::uint64_t num_lost) {
   return text + ",\"lost\":" + std::to_string(num_lost) + "}\n";
 }
 
-// By the log thread. The file's name is in `path` from then on.
+// The log thread calls it. The file's name is in `path` from then on.
 UniqueFd open_in(agent::LogTree& logs, const std::string& name, std::string& path,
                  std::string& problem) {
   try {
@@ -155,7 +155,8 @@ class EventQueue {
   // The last lines follow: they are few, and there is room for them.
   void begin_end() { is_ending_ = true; }
 
-  // At the end, when the file was written: what `notice` has not been told. Empty: nothing.
+  // To be called at the end, when the file was written. Returns the trouble that `notice` has not
+  // been told. Empty: none.
   std::string unsaid() const { return trouble_->take(); }
 
  private:

@@ -64,7 +64,7 @@ class JobReport {
   std::deque<Round> rounds_;  // the last kMostRounds
 };
 
-// There whole, or not at all.
+// A report's file, which is there whole, or not at all.
 class ReportFile {
  public:
   // `path` as given: "-" is stdout; "${hostname}" in it is this host's name. Anything there that is

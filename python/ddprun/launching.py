@@ -54,8 +54,8 @@ def launch(function: Callable[..., Any], /, *args: Any, nproc_per_node: int | st
     cloudpickle where that is installed; else the function must be importable by its name. The
     workers' output is printed here. Ctrl-C stops the job.
 
-    Throws WorkerError if the function failed, with that exception as its cause where it can be
-    pickled; LaunchError if the job failed otherwise; TypeError if something can't be pickled."""
+    Throws WorkerError if the function failed, with that exception as its cause if it can be
+    pickled. Throws LaunchError if the job failed otherwise, TypeError if something can't be pickled."""
     if isinstance(flags, str):
         raise TypeError("flags wants a list, as [%r]" % flags)
     results = call(function, args, kwargs, ["--standalone", "--nproc-per-node=%s" % nproc_per_node, *flags])

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asio's waits with a callback that is called where the wait has come to its end, and only there:
-// one that is cancelled, or set again, calls nothing.
+// Asio's waits with a callback that is called once the wait has come to its end, and only then. One
+// that is cancelled, or set again, calls nothing.
 #pragma once
 
 #include <boost/asio/posix/stream_descriptor.hpp>

@@ -138,7 +138,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
       joined > options_.in_all.connections) {
     const std::string reason = concat("its limit of agents, ", options_.in_all.connections,
                                       ", is reached (ddprund --limits=connections=N)");
-    // Not at once, but as what the machine says: another rendezvous may lead by now.
+    // This goes the way of the machine's actions, not at once: another rendezvous may lead by now.
     settle({membership::action::Log{LogLevel::kWarning,
                                     concat("refused the agent ", found->second.peer, ": ", reason)},
             membership::action::Send{id, refusal(reason, ExitCode::kRetryable)},
@@ -148,7 +148,7 @@ void AgentHub::received(ConnectionId id, std::string_view text) {
   feed(std::move(message));
 }
 
-// From a store's proxy. No sign of life: pings are.
+// Bytes come from a store's proxy. They are no sign of life: pings are.
 void AgentHub::received_binary(ConnectionId id, std::string_view bytes) {
   if (unjoined_.contains(id)) return drop(id, "a binary frame before its Join");
   stores_.received(

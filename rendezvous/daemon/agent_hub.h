@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agents' open connections and the membership machine behind them: frames become events,
-// actions become frames, with a journal once what they follow from is kept. io thread only.
+// The agents' open connections and the membership machine behind them. Frames become events,
+// actions become frames. With a journal they do once what they follow from is kept. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -52,8 +52,8 @@ ManPage man_page(const CLI::App& app) {
           "[--token-file PATH] [--tls-cert PATH --tls-key PATH] [--insecure] [--verbose]",
       .sections = {
           {"Description",
-           "Serves the place where the nodes of ddprun(1) jobs meet: it gives out ranks, notices "
-           "lost nodes and decides restarts, for any number of jobs at once, and serves a c10d "
+           "Serves the place where the nodes of ddprun(1) jobs meet. It gives out ranks, notices "
+           "lost nodes and decides restarts, for any number of jobs at once. It also serves a c10d "
            "store (PyTorch's TCPStore) on the same port. GET /v1/jobs on it tells the jobs as "
            "JSON, GET /v1/status the daemon itself (ddprunctl jobs, ddprunctl status). With "
            "--state-dir, jobs go on when it is killed and started again; where several share an "

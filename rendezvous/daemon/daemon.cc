@@ -30,8 +30,8 @@ namespace ddprun::rendezvous {
 
 using boost::asio::ip::tcp;
 
-// The document at GET /, made of the files in page/, and its Content-Security-Policy: its own
-// script and style, and a connection to where it came from.
+// The document at GET /, made of the files in page/, and its Content-Security-Policy. That allows
+// its own script and style, and a connection to where it came from.
 extern const std::string_view kStatusPage, kStatusPagePolicy;
 
 namespace {

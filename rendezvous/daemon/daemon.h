@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rendezvous on one TCP port: c10d store clients, agents (WebSocket /v1/agent), standing agents
-// (WebSocket /v1/node), status pages (/, WebSocket /v1/watch) and HTTP (/healthz, /readyz,
-// /v1/jobs, …), told apart by a connection's first byte. In ddprun, or in ddprund. io thread only.
+// The rendezvous on one TCP port. It serves c10d store clients, agents (WebSocket /v1/agent),
+// standing agents (WebSocket /v1/node), status pages (/, WebSocket /v1/watch) and HTTP (/healthz,
+// /readyz, /v1/jobs, …). A connection's first byte tells them apart. In ddprun, or in ddprund. io
+// thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -156,7 +157,7 @@ std::vector<UniqueFd> bind_everywhere(std::uint16_t port);
 std::string job_mark(const std::string& job_id);
 
 // The mark of the job whose ddprun answers GET /healthz as a rendezvous at one of `addresses`
-// before the deadline; empty: it is a ddprund, or has a token. nullopt: none answers. Blocking.
+// before the deadline. Empty: it is a ddprund, or has a token. nullopt: none answers. Blocking.
 std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addresses,
                                          std::chrono::milliseconds timeout);
 

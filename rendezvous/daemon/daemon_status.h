@@ -59,9 +59,9 @@ struct DaemonStatus {
 // has a limit has it beside itself, as "max_" and its own name.
 std::string status_to_json(const DaemonStatus& status);
 
-// Seconds of all jobs by phase as counters, over all times that this process led. When a phase
-// ends, a part of it may turn out to have been another one's (a hang that was noticed late): what
-// was shown stays, until the sum has caught up with it. Pure.
+// Seconds of all jobs by phase as counters, over all times that this process led. A part of a phase
+// may turn out at its end to have been another one's (a hang that was noticed late). The shown
+// number stays then, until the sum has caught up with it. Pure.
 class FleetSeconds {
  public:
   using PhaseSeconds = membership::PhaseSeconds;

@@ -100,7 +100,8 @@ std::optional<std::string> rendezvous_at(const std::vector<SocketAddress>& addre
       answer += byte;
     }
   } catch (const Error&) {
-    // Not one: nobody there, somebody mute, or somebody who speaks another language.
+    // There is no daemon: nobody is there, or somebody mute, or somebody who speaks another
+    // language.
   }
   if (answer.find(kServiceName) == std::string::npos) return std::nullopt;
   constexpr std::string_view kField = "\"job_mark\":\"";

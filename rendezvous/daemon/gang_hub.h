@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The standing agents' connections and the queue of gangs behind them: frames become events, and
-// what follows, once the journal has kept it, becomes frames (docs/nodes.md). io thread only.
+// The standing agents' connections and the queue of gangs behind them (docs/nodes.md). Frames
+// become events. Their consequences become frames once the journal has kept them. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

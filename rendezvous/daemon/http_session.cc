@@ -188,7 +188,7 @@ bool HttpSession::may_read(std::string_view target) {
   return false;
 }
 
-// Else it has answered.
+// Whether the request may go on; else it has been answered.
 bool HttpSession::is_admitted(std::string_view target) {
   if (!options_.door || is_probe(path_of(target)) || may_read(target)) return true;
   const http::Request& request = exchange_.request;

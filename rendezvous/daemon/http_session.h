@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One HTTP connection on the daemon's port: answers one request, or becomes the WebSocket of an
+// One HTTP connection on the daemon's port. It answers one request, or becomes the WebSocket of an
 // agent, of a standing agent, or of a status page. io thread only.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of GET /v1/jobs, and of what status pages are told, written a small piece at a time:
-// there may be many jobs, and others are served between two pieces. Pure.
+// The text of GET /v1/jobs, and of what status pages are told, written a small piece at a time.
+// There may be many jobs, and others are served between two pieces. Pure.
 #pragma once
 
 #include <cstddef>
@@ -91,7 +91,7 @@ class JobsWriter {
   bool has_begun_ = false, is_cut_ = false;
   std::size_t num_nodes_ = 0, node_bytes_ = 0;  // of the jobs before it
   std::vector<std::size_t> num_hidden_;
-  // Those that are over.
+  // The jobs that are over.
   membership::FinishedJobs::Place place_;
   std::deque<std::string> finished_;
   std::size_t finished_bytes_ = 0, num_hidden_finished_ = 0;

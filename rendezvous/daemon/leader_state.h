@@ -59,7 +59,7 @@ class LeaderState {
                                                    const membership::TailQuestion& question);
   void add_to(DaemonStatus& status) const;
   void add_to(DaemonMetrics& metrics) const;  // but for its status and its counts
-  // In `counts`, up to now, or a moment ago if there are very many jobs.
+  // Brings the seconds in `counts` up to now, or to a moment ago if there are very many jobs.
   void count_seconds();
 
  private:

@@ -109,7 +109,8 @@ class DroppingSink final : public spdlog::sinks::base_sink<std::mutex> {
 // The service that the flags ask for: a Daemon alone, or one of several. io thread only.
 class DaemonVariant {
  public:
-  // On `listeners`; none: by --listen. Throws Error: a file, a directory or the port can't be used.
+  // Serves on `listeners`; none: on the port of --listen. Throws Error: a file, a directory or the
+  // port can't be used.
   DaemonVariant(boost::asio::io_context& io, const DaemonFlags& flags,
                 std::vector<UniqueFd> listeners)
       : flags_(flags) {

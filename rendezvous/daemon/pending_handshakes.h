@@ -110,9 +110,9 @@ class PendingHandshakes : public std::enable_shared_from_this<PendingHandshakes>
   bool said_too_many_ = false;
 };
 
-// A TLS session costs time and memory before anything is known of who asks for it: those of
-// newcomers are so many, in all and of one address, and the others wait, a descriptor each.
-// Addresses take turns, so that those of a flood wait for each other. io thread only.
+// A TLS session costs time and memory before anything is known of its asker. Newcomers have a
+// limited number of them, in all and of one address. The others wait, a descriptor each. Addresses
+// take turns, so that those of a flood wait for each other. io thread only.
 class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
  public:
   struct Options {

@@ -66,8 +66,8 @@ void PortListener::accept_from(std::size_t listener) {
   });
 }
 
-// Those that wait, up to a number that delays nobody; why no more can be accepted now, empty: they
-// can. Whatever it is, it ends neither the daemon nor the listener.
+// Accepts the connections that wait, up to a number that delays nobody. Returns why no more can be
+// accepted now; empty: they can. No reason ends the daemon or the listener.
 std::string PortListener::accept_some(std::size_t listener) {
   int last_error = 0, num_accepted = 0;
   try {

@@ -21,16 +21,16 @@
 
 namespace ddprun::rendezvous {
 
-// Limits of the stores in the rendezvous, for one job's workers or in all. 0 requests: no limit;
-// for the others 0 is a limit like any other.
+// Limits of the stores in the rendezvous, for one job's workers or in all. 0 requests: no limit. 0
+// of the others is a limit like any other.
 struct StoreLimits {
   std::uint64_t keys = 0;
   std::uint64_t bytes = 0;        // keys, values, waits, 128 for each, and what is under way
   std::uint64_t connections = 0;  // of workers, through their nodes' proxies
   std::uint64_t requests = 0;     // a second
 };
-// Those of ddprund without --job-limits and --limits, and of a rendezvous within ddprun. All stores
-// together may take 16 GiB, or half of what this process may use where that is less.
+// The limits of ddprund without --job-limits and --limits, and of a rendezvous within ddprun. All
+// stores together may take 16 GiB, or half of what this process may use where that is less.
 StoreLimits default_job_limits();
 StoreLimits default_total_limits();
 

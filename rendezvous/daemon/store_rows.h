@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A proxied store in the journal (docs/durability.md): what its nodes said, in the order in which
-// it took effect, and from time to time a snapshot in place of all that came before. Rows:
+// A proxied store in the journal (docs/durability.md). It has what its nodes said, in the order in
+// which it took effect. From time to time a snapshot takes the place of all that came before. Rows:
 //   stores/JOB/ROUND/base/PIECE   a snapshot's number, from 1, and the snapshot
 //   stores/JOB/ROUND/log/NUMBER   the number of the snapshot before it (0: none), and a turn;
 //                                 numbers begin at 0 after each snapshot: rows are replaced, not

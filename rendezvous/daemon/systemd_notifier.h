@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of ours as a service of systemd (docs/systemd.md): says when it serves, reloads and
+// A program of ours as a service of systemd (docs/systemd.md). Says when it serves, reloads and
 // stops, and that its event loop runs. io thread only.
 #pragma once
 

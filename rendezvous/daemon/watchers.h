@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status pages that are open: each is told the newest state, as often as it can read, made once
-// for all of them and only while there are some (docs/status-page.md). io thread only.
+// The status pages that are open (docs/status-page.md). Each is told the newest state, as often as
+// it can read. A state is made once for all of them, and only while there are some. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

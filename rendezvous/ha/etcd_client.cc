@@ -38,12 +38,12 @@ namespace {
 constexpr std::chrono::milliseconds kPause{50};  // before all endpoints are tried again
 constexpr std::int64_t kFirstPage = 16, kLastPage = 512;
 constexpr std::size_t kFullPageBytes = std::size_t{1} << 20;  // a page is not made longer then
-constexpr int kMaxReads = 3;  // of all pages, where etcd's history was cut off meanwhile
+constexpr int kMaxReads = 3;  // of all pages; etcd's history may be cut off meanwhile
 
 }  // namespace
 
-// Asio's operations one after another, for a thread that waits for each: with a time limit, and an
-// end that any thread can bring about. One thread at a time, but for cancel().
+// Runs Asio's operations one after another, for a thread that waits for each. Each has a time
+// limit, and any thread can end it. One thread at a time, but for cancel().
 class BlockingIo {
  public:
   BlockingIo() : work_(io_.get_executor()), door_(std::make_shared<Door>()) { door_->io = &io_; }
@@ -67,7 +67,7 @@ class BlockingIo {
     return true;
   }
 
-  // Runs it to its end, which the caller has made sure of (its socket is closed).
+  // Runs the operation to its end. The caller has made sure that it ends, by closing its socket.
   void drain(const std::function<bool()>& is_done) {
     while (!is_done()) io_.run_one();
   }
@@ -114,7 +114,7 @@ class EndpointTrouble : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// An answer, or a stream as a whole, of more than there is a limit for.
+// An answer, or a stream as a whole, is longer than its limit.
 class AnswerTooLong : public Error {
  public:
   explicit AnswerTooLong(const std::string& what) : Error(ErrorCode::kProtocol, what) {}
@@ -162,8 +162,8 @@ class EtcdConnection {
   bool ended_unanswered() const { return ended_unanswered_; }
   bool is_reusable() const { return reusable_; }
 
-  // An answer that goes on: its status, then its lines, one by one. nullopt: `deadline` has passed;
-  // a line may take until then, whatever `silence_limit` is. Nothing else can be asked afterwards.
+  // An answer that goes on: its status, then its lines. nullopt: `deadline` has passed; a line may
+  // take until then, whatever `silence_limit` is. Nothing else can be asked afterwards.
   unsigned begin_stream(const std::string& path, const std::string& body, Deadline deadline) {
     reusable_ = false;
     send(path, body, kMaxStreamBytes, deadline);
@@ -418,7 +418,7 @@ class EtcdClient::Impl {
       try {
         answer = connection_->post(path, body, deadline);
       } catch (const EndpointTrouble&) {
-        // It may have been closed while it was idle.
+        // etcd may have closed the connection while it was idle.
         if (!connection_->ended_unanswered() || deadline.expired()) throw;
       }
     }
@@ -430,7 +430,7 @@ class EtcdClient::Impl {
     return std::move(answer->body);
   }
 
-  // Whether it was erased by `deadline`; false, too, where etcd can't tell any more.
+  // Whether `key` was erased by `deadline`. false also if etcd can't tell any more.
   bool watch(const std::string& key, std::int64_t from_revision, Deadline deadline) {
     if (!connection_->is_reusable()) connect(deadline);
     // A watch uses its connection up.

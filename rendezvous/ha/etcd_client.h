@@ -20,8 +20,8 @@ namespace ddprun::ha {
 struct EtcdOptions {
   std::vector<Endpoint> endpoints;  // members of one cluster; at least one
   security::TlsContext tls;         // null: without; a certificate is for its endpoint's host
-  // An endpoint that says nothing for so long is left for the next one: while it is connected to,
-  // while a request is written, and in each wait for more of its answer.
+  // An endpoint that says nothing for so long is left for the next one. That holds while it is
+  // connected to, while a request is written, and in each wait for more of its answer.
   std::chrono::milliseconds request_limit{1'000};
   // For one call: until then it tries the endpoints in turn, again and again.
   std::chrono::milliseconds call_limit{3'000};
@@ -54,7 +54,7 @@ class EtcdClient : public KeyStore {
 
   // Returns when `key`, which was there at `after_revision`, has been erased since, at once where
   // it has been already; or at the deadline. Waits for etcd's word, doesn't ask again and again. A
-  // member that has lost the others is silent for ever and can't be told from a quiet one: give it
+  // member that has lost the others is silent for ever and can't be told from a quiet one. Give it
   // seconds, and call again, which asks the majority first.
   void await_erased(const std::string& key, std::int64_t after_revision, Deadline deadline);
 

@@ -39,7 +39,7 @@ constexpr std::size_t kRubbishAtOnce = 20;
 
 using Keys = EtcdJournal::Keys;
 
-// Those of `keys` that begin with `prefix`, in their order.
+// Visits the keys that begin with `prefix`, in their order.
 template <typename Visit>
 void visit_prefix(const Keys& keys, const std::string& prefix, Visit visit) {
   for (auto key = keys.lower_bound(prefix); key != keys.end() && key->first.starts_with(prefix);

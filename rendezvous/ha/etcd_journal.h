@@ -115,8 +115,8 @@ class EtcdJournal : public journal::BatchWriter {
   EtcdJournal(std::unique_ptr<KeyStore> store, std::string name, std::string prefix,
               std::int64_t leadership, Limits limits = {});
 
-  // Once, before the first commit(). Throws as commit(), after which it may be tried again, and
-  // Error(kUnsupported): a newer ddprund wrote it.
+  // To be called once, before the first commit(). Throws as commit(), after which it may be tried
+  // again, and Error(kUnsupported): a newer ddprund wrote it.
   journal::Content load();
 
   // All of it, or nothing. Throws journal::Deposed: somebody else leads, or nobody; nothing of the

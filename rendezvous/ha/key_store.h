@@ -48,10 +48,11 @@ class KeyStore {
   // All changes, or none, where every guard holds; without changes it says whether they hold. As of
   // now: the cluster's majority is asked. At most 128 guards, 128 changes (no key twice), and about
   // 1.5 MB of keys and values: etcd's own limits.
-  // An attempt that was not answered, and is made again, may have changed the guards' keys itself:
-  // then `held` is false, and `found` shows the change (a key with the caller's own lease or
+  // An attempt that was not answered, and is made again, may have changed the guards' keys itself.
+  // Then `held` is false, and `found` shows the change (a key with the caller's own lease or
   // value). Such an attempt can also be carried out late, after this call has returned or thrown,
-  // for as long as its guards hold: whoever minds has a guard on a key that each change changes.
+  // for as long as its guards hold. A caller that minds has a guard on a key that each change
+  // changes.
   virtual TxnResult change_if(const std::vector<Guard>& guards,
                               const std::vector<KeyChange>& changes) = 0;
 

@@ -24,7 +24,7 @@ struct LeadershipOptions {
   std::string name;               // HOST:PORT: what the others are told while this one leads
 };
 
-// From when one leads until it doesn't.
+// The time from one ddprund's beginning to lead until it doesn't.
 struct Term {
   std::int64_t epoch = 0;                        // greater than every earlier term's
   std::unique_ptr<journal::BatchWriter> writer;  // throws Deposed once others may lead
@@ -33,8 +33,8 @@ struct Term {
 
 class Leadership {
  public:
-  // Called from the io context. Each `leads` is followed by one `over`, but for the last one where
-  // this object is destroyed: from then on nothing may be said to agents.
+  // Called from the io context. Each `leads` is followed by one `over`, but for the last one if
+  // this object is destroyed. From then on nothing may be said to agents.
   struct Handlers {
     std::function<void(Term)> leads;
     std::function<void(const std::string& why)> over;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A page in a browser, told from a program: one of any origin can have the browser of a user here
-// ask servers on this machine and in its network (docs/security.md).
+// Tells a page in a browser from a program (docs/security.md). A page of any origin can have the
+// browser of a user here ask servers on this machine and in its network.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ bool is_same_origin(const Request& request);
 bool is_of_form(const Request& request);
 
 // The Host field is a numeric address, localhost, or `own_name` or its first part, with a port or
-// without; or there is none, as a browser always sends one. Any other name may be that of a page
-// whose owner makes it lead here ("DNS rebinding"): for its scripts this server is then their own.
+// without. Or there is none: a browser always sends one. Any other name may be that of a page whose
+// owner makes it lead here ("DNS rebinding"). Its scripts then take this server for their own.
 bool names_this_machine(const Request& request, std::string_view own_name);
 bool names_this_machine(const Request& request);  // by gethostname(2)
 

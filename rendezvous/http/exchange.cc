@@ -72,7 +72,7 @@ void ServerExchange::async_read(std::function<Limit(const Request&)> limit, Done
   read(std::move(done));
 }
 
-// Not Beast's async_read, whose limit is one of what is not parsed yet.
+// Doesn't take Beast's async_read, whose limit counts the bytes that are not parsed yet.
 void ServerExchange::read(Done done) {
   wire.async_read_some(
       beast_->buffer.prepare(kReadBytes),

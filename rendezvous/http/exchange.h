@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // HTTP/1.1 over a Wire, either side. Beast stays behind this. A header has at most 8,192 bytes and
-// 100 fields. Beast's own limit counts only bytes that it has not parsed yet, and it makes many
-// bytes of memory of each byte in small fields. io thread only.
+// 100 fields. Beast's own limit counts only bytes that it has not parsed yet. It makes many bytes
+// of memory of each byte in small fields. io thread only.
 #pragma once
 
 #include <boost/system/error_code.hpp>

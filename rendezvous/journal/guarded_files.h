@@ -14,16 +14,16 @@ namespace ddprun::journal {
 // Throws Error(kUnavailable): another process, `holder`, has the journal at `path`.
 [[noreturn]] void refuse_second(const std::filesystem::path& path, const std::string& holder);
 
-// After SQLite's error `code`: as refuse_second() if another ddprund has the database. Somebody
-// removed the `lock` that would have said so. A person who looks at it with another program leaves
-// the jobs alone.
+// To be called after SQLite's error `code`. Refuses as refuse_second() if another ddprund has the
+// database: somebody has removed the `lock` that would have said so. A person who looks at it with
+// another program leaves the jobs alone.
 void refuse_if_taken(const std::filesystem::path& path, int code);
 
 // The lock's holder, where the lock file and /proc say it.
 std::string holder_of(int lock);
 
-// The rows have commands that run as many users: one who can change them runs commands as these.
-// Throws Error(kInvalidArgument).
+// Refuses files that others could change. The rows have commands of many users: one who can change
+// them runs commands as these users. Throws Error(kInvalidArgument).
 void refuse_others(const std::filesystem::path& path, const struct stat& info);
 
 // Opens one of a journal's files, with O_CREAT for their owner alone. None: errno says why. A pipe

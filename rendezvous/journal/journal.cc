@@ -226,7 +226,7 @@ class Journal::Shared : public std::enable_shared_from_this<Shared> {
     post_([level, text = std::move(text)] { log_message(level, text); });
   }
 
-  // A write that is under way has what is left of its time, and the last one its own: a disk that
+  // A write that is under way has what is left of its time, and the last one its own. A disk that
   // is known to hang is not waited for again.
   void stop(std::thread writer, std::thread watcher) {
     Lock lock(mutex_);

@@ -41,14 +41,14 @@ class BatchWriter {
 };
 
 struct JournalOptions {
-  // Others may take over: each call of commit() waits until it is kept, an empty batch, too,
-  // however long that takes, and for ever once this process is deposed.
+  // Others may take over. Each call of commit() waits until it is kept, an empty batch, too,
+  // however long that takes. It waits for ever once this process is deposed.
   bool is_shared = false;
   // Called once, on the io thread.
   std::function<void(const std::string& why)> deposed;
   // For a commit with its wait. Then jobs go on without it; if it is shared, that is trouble.
   std::chrono::milliseconds commit_limit{2'000};
-  // After which it is looked again, before the disk is blamed: a process that has stood still
+  // After it there is another look, before the disk is blamed. A process that has stood still
   // itself (SIGSTOP, a paused machine) may not have heard yet what there is to hear.
   std::chrono::milliseconds second_look{100};
   // Between the tries to write to a disk that fails; doubles with each.
@@ -68,9 +68,9 @@ class Journal {
   Journal(std::unique_ptr<BatchWriter> writer, std::function<void(std::function<void()>)> post,
           JournalOptions options = {});
   // Writes what waits, without calling anybody any more; not where it is shared: nobody has heard
-  // of it. A disk that hangs is left behind commit_limit after its write began, with its thread:
-  // this thread waits 2 * commit_limit at most, where one write hung and was done, and then the
-  // last one hangs. A line of the log says what is not kept.
+  // of it. A disk that hangs is left behind commit_limit after its write began, with its thread.
+  // This thread waits 2 * commit_limit at most: one write hung and was done, and then the last one
+  // hangs. A line of the log says what is not kept.
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

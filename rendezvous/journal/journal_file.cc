@@ -104,7 +104,7 @@ class CopyDirectory {
   fs::path path_;
 };
 
-// To read from. None: there is no such file.
+// Opens the file to read. None: there is no such file.
 UniqueFd open_to_read(const fs::path& file) {
   UniqueFd fd = open_file(file, O_RDONLY);
   if (fd || errno == ENOENT) return fd;
@@ -264,7 +264,7 @@ void JournalFile::open(const fs::path& file) {
   run("PRAGMA journal_size_limit = 16777216");
   sqlite3_wal_hook(database_.get(), wrote_frames, this);
   check_format();
-  // Only where it is missing: a disk may be full.
+  // It is written only if it is missing: a disk may be full.
   if (number_of("PRAGMA application_id") != static_cast<int>(kApplicationId)) {
     if (number_of("SELECT count(*) FROM sqlite_schema") > 0) {
       throw Error(ErrorCode::kProtocol, concat(file.string(), " is no journal of a ddprund"));

@@ -30,18 +30,19 @@ class JournalFile : public BatchWriter {
   // Makes `directory` (mode 0700) and the database in it (0600) where they are missing. Throws
   // Error(kUnavailable): it can't be made or entered, or another process, named, has it.
   // Error(kUnsupported): a newer ddprund wrote it. Error(kInvalidArgument): it is of a pair
-  // (is_of_pair()), or others could change it, or something is there that is no regular file; all
-  // stays as it is. One that is damaged is set aside under a name that load() tells, once what can
-  // be read of it is in a new one. One that is there on a disk that is full or read-only, or that
-  // another program reads, is read all the same: see trouble(). A commit `place_interval` after the
-  // last look, and the end, look whether the files are where they were opened.
+  // (is_of_pair()), or others could change it, or something there is no regular file. All stays as
+  // it is. One that is damaged is set aside under a name that load() tells, once what can be read
+  // of it is in a new one. One that is there on a disk that is full or read-only, or that another
+  // program reads, is read all the same: see trouble(). A commit `place_interval` after the last
+  // look, and the end, look whether the files are where they were opened.
   JournalFile(const std::filesystem::path& directory, Durability durability,
               Clock::duration place_interval = kPlaceInterval);
   ~JournalFile() override;
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // Once, before the first commit(). Throws Error(kInvalidArgument), as the constructor.
+  // To be called once, before the first commit(). Throws Error(kInvalidArgument), as the
+  // constructor.
   Content load();
 
   // All of it, or nothing. Throws Error ("disk is full", …): the same batch may be tried again,

@@ -16,7 +16,7 @@ class Blame {
  public:
   using TimePoint = Clock::time_point;
 
-  // `notice_over`: of the job's deadlines, the one that is set here.
+  // `notice_over` is the one of the job's deadlines that is set here.
   Blame(const JobState& job, BlameState& mine, std::optional<TimePoint>& notice_over,
         Roster& roster)
       : job_(job), mine_(mine), notice_over_(notice_over), roster_(roster) {}
@@ -26,7 +26,7 @@ class Blame {
   // A worker of the live round has failed, or of the round that such a failure has ended. An
   // earlier failure than the first known one takes its place, with what follows from it.
   void note_failure(Node& node, const WorkerFailure& failure, TimePoint now, Actions& out);
-  // The live round ends because of it. `node`: whose failure it is; nullptr: nobody's.
+  // The live round ends because of `failure`, which is of `node`; nullptr: of no node.
   void count_failure(Node* node, const WorkerFailure& failure, Actions& out);
   // The live round ends because a node is lost, or leaves and isn't needed.
   void count_loss() { ++mine_.node_losses; }
@@ -40,10 +40,10 @@ class Blame {
   // The live round ended by a failure: how long the next one waits.
   std::chrono::milliseconds count_quick_failure(TimePoint now);
 
-  // The node goes once the round is stopped, and every agent of that machine, spares too. Until
-  // then news of an earlier failure may clear it.
+  // The node goes once the round is stopped. Every agent of that machine goes with it, spares, too.
+  // Until then news of an earlier failure may clear it.
   void exclude(Node& node, const std::string& reason, Actions& out);
-  // It has found itself that it is unfit, before it was taken in: that costs the job nothing.
+  // The node found itself unfit before it was taken in. That costs the job nothing.
   void keep_out(const Join& join, const ConnectionFacts& facts, Actions& out);
 
   // ---- warnings: a node is about to be taken away, or the job's time is over ----

@@ -55,7 +55,7 @@ class FinishedJobs {
 
   // If there are more than kMost, the one that ended first goes.
   void add(std::uint64_t number, FinishedJob job);
-  // Those whose time is over.
+  // Drops the jobs whose time is over.
   void drop_old(Clock::time_point now);
   // When drop_old() is due; nullopt: there is none.
   std::optional<Clock::time_point> next_deadline() const;
@@ -71,9 +71,9 @@ class FinishedJobs {
 
   // Appends what changed since the last call.
   void take_changes(journal::Batch& batch);
-  // Those of an earlier process; before add(). Times are moved by `clock_shift`, and nobody has
-  // ended later than now. A row that makes no sense is erased: a line for each. `last_number`
-  // becomes the largest number of them, if it is smaller.
+  // Takes the jobs of an earlier process; to be called before add(). Times are moved by
+  // `clock_shift`, and nobody has ended later than now. A row that makes no sense is erased: a line
+  // for each. `last_number` becomes the largest number of them, if it is smaller.
   std::vector<std::string> restore(const journal::Rows& rows, Clock::duration clock_shift,
                                    Clock::time_point now, std::uint64_t& last_number);
 

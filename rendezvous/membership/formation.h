@@ -18,8 +18,8 @@ namespace ddprun::membership {
 // one of them is empty.
 int shared_levels(std::string_view a, std::string_view b);
 
-// Whether `a` comes before `b` in rank order: by label, then by host name; digits count as numbers
-// ("gpu9" before "gpu10"); labelled nodes before the others.
+// Whether `a` comes before `b` in rank order: by label, then by host name. Digits count as numbers
+// ("gpu9" before "gpu10"). Labelled nodes come before the others.
 bool stands_before(const Join& a, const Join& b);
 
 // The next round's nodes by node rank: at most settings.max_nodes of the placeable ones. Members of
@@ -32,9 +32,9 @@ bool stands_before(const Join& a, const Join& b);
 std::vector<NodeId> choose_nodes(const JobState& job);
 
 // The StartRound of every node in `order` (index = node rank), by NodeId; `round` is its number.
-// Global ranks are the prefix sums of num_workers. Addresses are as each receiver reaches them: a
-// node that came over loopback sits beside the rendezvous, so others reach it where they reached
-// the rendezvous.
+// Global ranks are the prefix sums of num_workers. Addresses are as each receiver reaches them. A
+// node that came over loopback sits beside the rendezvous, so others reach it at the rendezvous'
+// address.
 std::map<NodeId, StartRound> start_messages(const JobState& job, const std::vector<NodeId>& order,
                                             std::uint64_t round);
 

@@ -85,9 +85,9 @@ std::string unseen_text(const Inspected& inspected) {
   return text;
 }
 
-// "rank 3 never came to all_reduce #127 (25.0 MiB float32, sum) of communicator 0; ranks 0–2 wait
-// in it for 30.1 s", of the operation in which most others are. Empty: none is in another one than
-// `outlier`, or they don't record their operations.
+// It tells the operation in which most others are: "rank 3 never came to all_reduce #127 (25.0 MiB
+// float32, sum) of communicator 0; ranks 0–2 wait in it for 30.1 s". Empty: none is in another one
+// than `outlier`, or they don't record their operations.
 std::string missing_from(const Inspected& inspected, std::size_t outlier) {
   struct Waiters {
     std::vector<int> ranks;
@@ -125,7 +125,8 @@ struct Choice {
 // begin a symbol: a script's name may hold them, too.
 constexpr std::string_view kRankWaits[] = {"c10d::", "gloo::", "distributed_c10d.py"};
 constexpr std::string_view kRankWaitsAtBegin[] = {"nccl", "pnccl", "MPI_", "PMPI_"};
-// In which it waits for its device, where NCCL's operations may be under way, or work of its own.
+// Calls in which a rank waits for its device. NCCL's operations may be under way there, or work of
+// its own.
 constexpr std::string_view kDeviceWaits[] = {
     "cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize", "cudaMemcpy",
     "cuStreamSynchronize",   "cuEventSynchronize",   "cuCtxSynchronize"};
@@ -152,7 +153,7 @@ const std::string* wait_in_stack(const RankReport& report) {
   return found == report.frames.end() ? nullptr : &*found;
 }
 
-// Whether stacks show that ranks of a job without pages wait for others: some do and some don't, or
+// Whether stacks show that ranks of a job without pages wait for others. Some do and some don't, or
 // all do, not for their devices alone. A rank whose stack isn't there may be either.
 bool stacks_prove_a_wait(const std::vector<InspectedRank>& ranks) {
   bool some_wait = false, some_do_not = false, some_wait_for_ranks = false;
@@ -183,7 +184,7 @@ milliseconds limit_of(const RankReport& report, bool is_proven) {
   return report.foreign && is_proven ? std::min(report.limit, kWaitedForLimit) : report.limit;
 }
 
-// Those of `from` whose value is the least, if that tells them from the others.
+// The ranks of `from` whose value is the least, if that tells them from the others.
 template <typename Value>
 std::vector<std::size_t> behind(const std::vector<std::size_t>& from, Value value) {
   auto least = value(from.front());
@@ -284,7 +285,7 @@ std::vector<std::string> evidence(const InspectedRank& rank) {
   return lines;
 }
 
-// Some rank other than the suspect works on something outside a collective, and may: the suspect
+// Some rank other than the suspect works on something outside a collective, and may. The suspect
 // may just wait for it, in whatever way. nullopt: none does.
 std::optional<std::size_t> other_that_works(const std::vector<InspectedRank>& ranks,
                                             std::size_t suspect, bool is_proven) {
@@ -325,8 +326,8 @@ std::optional<milliseconds> until_all_stalled(const std::vector<InspectedRank>& 
   return std::max(left, kLeastPause);
 }
 
-// Until the first of the foreign ranks that an agent spoke of early is at its limit; nullopt: none
-// is.
+// The time until the first of the foreign ranks that an agent spoke of early is at its limit.
+// nullopt: there is none.
 std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks) {
   std::optional<milliseconds> least;
   for (const InspectedRank& rank : ranks) {
@@ -338,8 +339,8 @@ std::optional<milliseconds> until_limit(const std::vector<InspectedRank>& ranks)
   return least;
 }
 
-// Until the suspect has been quiet for its limit; where nobody in particular is suspected, until
-// every rank has. nullopt: it is over.
+// The time until the suspect has been quiet for its limit. If nobody in particular is suspected, it
+// lasts until every rank has been. nullopt: it is over.
 std::optional<milliseconds> time_left(const Inspected& inspected, const Choice& choice,
                                       bool is_proven) {
   const auto& ranks = inspected.ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares what all ranks of a job are in, when some rank has stopped making progress: is it a
-// hang, and whose? docs/internals/hang-detection.md has the rules. Pure functions.
+// Compares what all ranks of a job are in, when some rank has stopped making progress. Decides
+// whether it is a hang, and whose. docs/internals/hang-detection.md has the rules. Pure functions.
 #pragma once
 
 #include <chrono>

@@ -26,8 +26,8 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // A new agent, or one that knows() recognises and that comes back. Answers Welcome or Refused.
-  // True when the connection now belongs to this job. A new one: takes_newcomers().
+  // An agent is new, or comes back and knows() recognises it. Answers Welcome or Refused. True when
+  // the connection now belongs to this job. Needs takes_newcomers() for a new agent.
   bool join(ConnectionId connection, const ConnectionFacts& facts, const AgentEnvelope& envelope,
             const std::function<std::string()>& new_session, Clock::time_point now, Actions& out);
 
@@ -48,8 +48,8 @@ class Job {
   bool ended() const { return state_.phase == JobPhase::kEnded; }
   bool takes_newcomers() const { return reaction(JobEvent::kNewcomer) != Reaction::kElsewhere; }
   bool empty() const { return state_.nodes.empty(); }
-  // Nobody is in it, and nobody will hear of what is known of it. A job whose first nodes were
-  // unfit waits for the others, to tell them.
+  // The job has no nodes, and nobody to tell its end to. A job whose first nodes were unfit waits
+  // for the others, to tell them.
   bool is_over() const {
     const bool waits = awaits_first_round() && !state_.excluded.empty() && state_.deadlines.join;
     return empty() && !waits;

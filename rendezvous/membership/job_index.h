@@ -79,7 +79,7 @@ class JobIndex {
   std::unordered_map<ConnectionId, std::uint64_t> by_connection_;
   std::set<std::pair<std::string, std::uint64_t>> by_name_;
   std::set<std::pair<Clock::time_point, std::uint64_t>> by_deadline_;
-  // Those that wait for their first round under a made name, by whom that is made for.
+  // The jobs that wait for their first round under a made name, by the one that it is made for.
   std::set<std::pair<std::string, std::uint64_t>> siblings_;
   std::set<std::uint64_t> holders_of_port_;
   std::unordered_map<std::string, std::size_t> num_by_client_;

@@ -26,7 +26,7 @@ std::string part(double seconds, const char* what) {
   return seconds > 0 ? concat(", ", seconds_text(seconds), what) : std::string();
 }
 
-// Those of `a` that `b` lacks; both sorted.
+// The words of `a` that `b` lacks; both are sorted.
 std::vector<std::string> without(const std::vector<std::string>& a,
                                  const std::vector<std::string>& b) {
   std::vector<std::string> rest;
@@ -114,8 +114,8 @@ void Ledger::count_redone(std::uint64_t first_step) {
   if (before == rounds_.rend() || before->last_step < first_step) return;
   before->steps_redone = std::max(before->steps_redone, before->last_step + 1 - first_step);
   if (before->first_step == 0 || before->last_step <= before->first_step) return;
-  // Its first step is not in its running time. A round in between that told no last step may have
-  // done some of them again already: each is lost once.
+  // The round's first step is not in its running time. A round in between that told no last step
+  // may have done some steps again already: each is lost once.
   const auto timed = static_cast<double>(before->last_step - before->first_step);
   const double share = std::min(1.0, static_cast<double>(before->steps_redone) / timed);
   const double all = before->seconds.running + before->seconds.redone;
@@ -140,7 +140,7 @@ double PhaseSeconds::*Ledger::phase_member() const {
     case Phase::kSpawn:
       return &PhaseSeconds::spawn;
     case Phase::kRunning:
-      // A job that reports its steps has run for nothing where it did none.
+      // If a job that reports its steps did none, the time was that of its first step.
       return reports_steps_ ? &PhaseSeconds::first_step : &PhaseSeconds::running;
     case Phase::kStepping:
       return &PhaseSeconds::running;

@@ -86,7 +86,7 @@ class Ledger {
   void node_runs(const WorkersRunning& node);
   void running(TimePoint now);
   // Every node has finished its first step of the round; `step` is its number, 0: it has none. The
-  // steps of the last round that told its last step, from this number on, are done again: what they
+  // steps of the last round that told its last step, from this number on, are done again. Their
   // cost there, by that round's own pace, was lost. `connecting`: how long the slowest of its
   // workers took to make communicators.
   void first_step(std::uint64_t step, Clock::duration connecting, TimePoint now);

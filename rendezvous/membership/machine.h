@@ -221,8 +221,8 @@ class JobTable {
   // `now` never goes back. A connection is known from its first message to its Closed event.
   Actions step(const Event& event, Clock::time_point now);
 
-  // From now on no new job is begun, and those that wait for their first round are given back:
-  // their agents are told to try again. For a rendezvous that is about to end.
+  // From now on no new job is begun. Those that wait for their first round are given back: their
+  // agents are told to try again. For a rendezvous that is about to end.
   Actions close_to_new_jobs(Clock::time_point now);
 
   // When Tick is due; nullopt only when there is no job, and none is remembered. One Tick is for
@@ -238,7 +238,7 @@ class JobTable {
   // The first job with a number above `after`, without its nodes; nullopt: there is none. All jobs
   // are looked at one by one, since there may be many.
   std::optional<JobStatus> next_status(std::uint64_t after) const;
-  // None: the job is no more.
+  // Empty: the job is no more.
   std::vector<NodeStatus> nodes_of(std::uint64_t number) const;
   std::vector<JobStatus> status() const;  // all of it
   const JobNumbers& numbers() const;

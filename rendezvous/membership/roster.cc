@@ -226,7 +226,8 @@ std::vector<NodeId> Roster::overdue(TimePoint now) {
   return overdue;
 }
 
-// Else one is due. One that comes late itself proves nothing.
+// Whether this is a second look; else one is due. A second look that comes late itself proves
+// nothing.
 bool Roster::is_second_look(TimePoint now) {
   if (second_look_ && now < *second_look_) return false;
   const bool is_in_time = second_look_ && now < *second_look_ + kSecondLook;

@@ -66,7 +66,7 @@ class Roster {
 
   // ---- presence ----
 
-  // Not empty: it is told that it can't go on, and must be lost because of that.
+  // Returns why the node is told that it can't go on, and must be lost; empty: it goes on.
   [[nodiscard]] std::string come_back(Node& node, ConnectionId connection,
                                       const ConnectionFacts& facts, const AgentEnvelope& envelope,
                                       TimePoint now, Actions& out);

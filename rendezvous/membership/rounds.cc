@@ -637,7 +637,7 @@ void Rounds::tell_end(const JobEnd& verdict, TimePoint now, Actions& out) {
   roster_.nodes().edit_each([&](Node& node) {
     if (node.gone) return;
     JobEnd message = verdict;
-    // Not to all, who may be thousands.
+    // The ledger goes to one node, since there may be thousands.
     if (node.node_rank == 0) message.ledger = ledger_text(job_.ledger, kMaxLedgerBytes);
     if (!node.left) roster_.push(node, std::move(message), out);
     // It may come back for it.

@@ -31,8 +31,8 @@ class Rounds {
   void form_if_ready(TimePoint now, Actions& out);
   // Ends the live round if some node has joined and waits for a place (--on-join=restart).
   void restart_for_joined(TimePoint now, Actions& out);
-  // The live round ends because of it. `node`: whose failure it is; nullptr: nobody's.
-  // `unnoticed`: how long before now that happened.
+  // The live round ends because of `failure`, which is of `node`; nullptr: of no node. It happened
+  // `unnoticed` before now.
   void failed(Node* node, const WorkerFailure& failure, Clock::duration unnoticed, TimePoint now,
               Actions& out);
   void lose(NodeId id, bool by_silence, const std::string& how, TimePoint now, Actions& out);
@@ -76,7 +76,7 @@ class Rounds {
   void member_lost(const std::string& what, Clock::duration unnoticed, TimePoint now, Actions& out);
   // A member's loss came before the failure that ended the round, which is being stopped.
   void loss_was_earlier(const std::string& what, Actions& out);
-  // `how`: of its live round, if it has one.
+  // `how` the live round ends, if there is one.
   void end(JobEnd verdict, RoundEnd how, TimePoint now, Actions& out,
            Clock::duration unnoticed = {});
   void tell_end(const JobEnd& verdict, TimePoint now, Actions& out);

@@ -60,7 +60,7 @@ struct Node {
   bool left = false;       // excluded, and ended by its user while its workers were being stopped
   bool left_by_signal = false;  // and a second signal there ends the job; not kept
   int kept = 0;      // kStopping: so many of its workers wait for a round that goes on in place
-  int in_place = 0;  // of its workers, that are in the live round; 0: all that it starts
+  int in_place = 0;  // the number of its workers in the live round; 0: all that it starts
   // In the live round, as it said last.
   std::vector<RankStepTime> step_times;
   std::optional<TrainingStatus> training;
@@ -140,8 +140,8 @@ class NodeTable {
   std::set<NodeId> changed_;
 };
 
-// The failures of one round in the order in which they happened, not in which they were heard of:
-// the first one is the cause, the others are its victims.
+// The failures of one round in the order in which they happened, not in which they were heard of.
+// The first one is the cause, the others are its victims.
 class RoundFailures {
  public:
   struct Entry {
@@ -168,7 +168,7 @@ class RoundFailures {
 
   static constexpr std::size_t kMaxVictims = 8;
 
-  // For the journal: differs from what it was when anything has changed.
+  // For the journal: another number after each change.
   std::uint64_t version() const { return version_; }
 
  private:
@@ -234,8 +234,8 @@ struct RoundState {  // Rounds; Blame: deadlines.preempt
 struct BlameState {                             // Blame
   std::map<std::string, int> first_failures;    // how often a node was the first, by node_key
   std::map<std::string, std::string> excluded;  // node_key → why it is kept out
-  // The job ends with this once the round's workers are gone everywhere: until then the round's
-  // store lives, which they may need to end in order. Set in kStopping only.
+  // The job ends with this once the round's workers are gone everywhere. The round's store lives
+  // until then, since they may need it to end in order. Set in kStopping only.
   std::optional<JobEnd> verdict_after_stop;
   RoundFailures round_failures;  // of the last round; empty where something else ended it
   int failures = 0;              // rounds that a failed worker ended
@@ -284,7 +284,7 @@ class JobRows {
   static void erase(JobState& job, const std::string& prefix, journal::Batch& batch);
 
  private:
-  // Stands for a text, without a copy: two of one length and hash are taken for the same.
+  // Stands for a text, without a copy. Two texts of one length and hash are taken for the same.
   struct Digest {
     std::size_t size = 0, hash = 0;
     friend bool operator==(const Digest&, const Digest&) = default;

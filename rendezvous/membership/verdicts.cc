@@ -36,7 +36,7 @@ std::string names(const JobState& job, Predicate wanted) {
   return first_listed(picked, kMaxNamedNodes, [](const Node* node) { return describe(*node); });
 }
 
-// Not where all ranks hang together.
+// Whether one rank is named; none is if all ranks hang together.
 bool names_a_rank(const WorkerFailure& failure) {
   return !failure.hung || failure.global_rank >= 0;
 }
@@ -53,7 +53,7 @@ JobEnd retryable(const JobState& job, std::string reason) {
   return end_of(job, static_cast<int>(ExitCode::kRetryable), std::move(reason));
 }
 
-// Or others are waited for.
+// Whether MIN nodes are left, or others are waited for.
 bool enough_are_left(const JobState& job, std::ptrdiff_t left) {
   return left >= job.settings.min_nodes || job.timeouts.replacement.count() > 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decisions about a job and the sentences that tell them: may a node come in, does the job go
-// on after a failure or a loss, how does it end. Pure functions of the job's state.
+// The decisions about a job and the sentences that tell them. Decides whether a node may come in,
+// whether the job goes on after a failure or a loss, and how it ends. Pure functions of the job's
+// state.
 #pragma once
 
 #include <chrono>
@@ -26,7 +27,7 @@ std::optional<Refused> admission(const JobState& job, const Join& join,
 std::string join_warning(const JobState& job, const Join& join);
 
 // The live round ended by a worker's failure, already counted in job.failures.
-// nullopt: a new round; else the job's end, with the worker's code or 128 + signal.
+// nullopt: a new round. Else the job's end, with the worker's code or 128 + signal.
 std::optional<JobEnd> after_failure(const JobState& job, const WorkerFailure& failure);
 
 // A node is gone, and out of job.nodes. It was in the round that runs, that is being stopped, or
@@ -39,7 +40,7 @@ std::optional<JobEnd> after_loss(const JobState& job, const std::string& what_ha
 std::optional<JobEnd> after_idle_round(const JobState& job, const std::string& what_happened);
 
 // How long the next round waits after a worker failed, when `quick_failures` rounds in a row lived
-// less than kCrashLoopRound: nothing once, then 1 s, 2 s, 4 s, … up to the job's limit.
+// less than kCrashLoopRound. It is nothing once, then 1 s, 2 s, 4 s, … up to the job's limit.
 std::chrono::milliseconds restart_delay(const JobState& job, int quick_failures);
 inline constexpr std::chrono::seconds kCrashLoopRound{60};
 
@@ -99,9 +100,9 @@ Waiting waiting_note(const JobState& job, int have_nodes, std::chrono::milliseco
 
 // Not nullopt: `join` is a job of its own, and waiting would end with somebody else's exit code.
 // That is so if nobody can be meant to wait (fixed ranks; a job of one node without --spares).
-// Beyond the spares that were asked for, it is so if the program or the user is another one than on
-// every node of the job. Names who holds the job. A node that is about to go, or has lost its
-// connection, keeps no place.
+// It is so beyond the asked spares if the program or the user is another one than on every node of
+// the job. Names who holds the job. A node that is about to go, or has lost its connection, keeps
+// no place.
 std::optional<Refused> refuse_surplus(const JobState& job, const Join& join,
                                       const ConnectionFacts& facts);
 

@@ -605,7 +605,7 @@ RendezvousMessage read_kept_message(std::string_view text) {
                            ? std::nullopt
                            : default_message<RendezvousMessage>({name->data(), name->size()});
   if (message) complete(kept, parse_kept(encode(RendezvousEnvelope{0, 0, *message})));
-  // Not in a default JobEnd.
+  // A default JobEnd has no first failure.
   json::value* failure = kept.if_contains("first_failure");
   if (failure != nullptr && failure->is_object()) {
     complete(failure->get_object(), json_of(WorkerFailure{}));

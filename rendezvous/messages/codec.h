@@ -13,13 +13,13 @@ namespace ddprun::membership {
 
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxTextBytes = 64 << 10;  // of one string; longer ones are refused
-// Texts for people are cut, on both sides: a host name after 256 bytes, topology, program, role and
-// each of last_lines after 1 KiB, the others after 4 KiB. So what one agent says to all is below 64
-// KiB.
+// Texts for people are cut, on both sides. A host name is cut after 256 bytes; topology, program,
+// role and each of last_lines after 1 KiB; the others after 4 KiB. So what one agent says to all is
+// below 64 KiB.
 inline constexpr int kMaxNodes = 1'000'000;
 inline constexpr int kMaxWorkersPerNode = 65'536;
 
-// Text that isn't valid UTF-8 (a worker's output) is sent with U+FFFD for each bad byte; last_lines
+// Text that isn't valid UTF-8 (a worker's output) is sent with U+FFFD for each bad byte. last_lines
 // are shortened so that the message stays below kMaxMessageBytes. Numbers out of the range that the
 // decoder takes become its limit: a message that was refused would be sent again and again.
 std::string encode(const AgentEnvelope& envelope);

@@ -44,8 +44,8 @@ Enum setting_named(const char* name, const std::string& text) {
 enum class Zero { kNone, kNoLimit };
 
 // A row has the name in messages, the flag and the field. Then comes what belongs to its type: the
-// least and most of a number, the meaning of 0 for a limit of restarts, the words for a switch. The
-// flag is "" where nnodes_text() compares the setting.
+// least and most of a number, a limit's meaning of 0, the words for a switch. The flag is "" where
+// nnodes_text() compares the setting.
 template <MaybeConst<JobSettings> Self, typename Row>
 void each_setting(Self& settings, Row row) {
   row("min_nodes", "", settings.min_nodes, 1, kMaxNodes);

@@ -46,7 +46,7 @@ inline constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max
 template <typename Self, typename T>
 concept MaybeConst = std::same_as<std::remove_const_t<Self>, T>;
 
-// Not a number: `least`.
+// `value` within the bounds; `least` if it is no number.
 inline double bounded_real(double value, double least, double most) {
   return std::isfinite(value) ? std::clamp(value, least, most) : least;
 }
@@ -86,7 +86,7 @@ class JsonWriter {
     object_[name] = time_value(field);
   }
   void text(const char* name, const std::string& field) { object_[name] = clean_text(field); }
-  // As it is.
+  // Writes the field as it is.
   void whole(const char* name, const std::string& field) { object_[name] = field; }
   // For people: cut to about `max_bytes`, both ways.
   void shown(const char* name, const std::string& field, std::size_t max_bytes = kMaxShownBytes) {

@@ -21,13 +21,14 @@ namespace ddprun::membership {
 
 inline constexpr int kProtocolVersion = 3;        // the newest that this ddprun speaks
 inline constexpr int kOldestProtocolVersion = 1;  // and the oldest
-// That of a pair (ddprund --standby), which is gone: its agents voted for their leader. A Welcome
-// or a Claim of one is read as a Welcome of this version, so that agents refuse it as any other.
+// The version of a pair (ddprund --standby), which is gone: its agents voted for their leader. A
+// Welcome or a Claim of one is read as a Welcome of this version, so that agents refuse it as any
+// other.
 inline constexpr int kPairVersion = 0;
 inline constexpr VersionRange kProtocolVersions{kOldestProtocolVersion, kProtocolVersion};
 inline constexpr int kTailVersion = 2;   // from this one on agents know TailWanted
 inline constexpr int kStackVersion = 3;  // and from this one on TailKind::kStack
-// A node that is cut off kills its workers this long after it noticed; a node that was lost by
+// A node that is cut off kills its workers this long after it noticed. A node that was lost by
 // silence is taken to be without workers a margin after that.
 inline constexpr std::chrono::milliseconds kFenceGrace{1'000};
 inline constexpr std::chrono::milliseconds kFenceMargin{1'000};
@@ -117,8 +118,8 @@ struct WorkerFailure {
   std::string error_fields = {};
   // Facts about memory that ran out (agent/failure_details.h), "ran out: …"; empty: none.
   std::string out_of_memory = {};
-  // The communicators' operation that it was in: "rank 3 never came to all_reduce #127 (25.0 MiB
-  // float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s"; empty: not known.
+  // The communicators' operation that it was in; empty: not known. "rank 3 never came to all_reduce
+  // #127 (25.0 MiB float32, sum) of communicator 0; ranks 0–2 waited in it for 30.0 s".
   std::string operation = {};
   std::string flight_recorder = {};         // the file with its last operations, where that stays
   std::vector<std::string> log_files = {};  // those of its stdout and stderr; at most 2
@@ -172,8 +173,8 @@ struct Ack {};
 // message of another round changes nothing.
 struct WorkersRunning {
   std::uint64_t round = 0;
-  // Workers may begin with their imports done (docs/warm.md): so long the imports kept them
-  // waiting, so many begin warm, and why one of the others doesn't; empty: there is none.
+  // Workers may begin with their imports done (docs/warm.md). The imports kept them waiting so
+  // long, so many begin warm, and this is why one of the others doesn't. Empty: there is none.
   std::int64_t warming_us = 0;
   int num_warm = 0;
   std::string cold = {};
@@ -280,8 +281,8 @@ struct Inspection {
 };
 
 // How long this node's steps take: when that changed, at most once in 10 s. How far its ranks are:
-// at most once in 5 s. How its node is, likewise, whatever round it is in: an older rendezvous ends
-// a connection that says a message of a kind that it doesn't know, but not for a field.
+// at most once in 5 s. How its node is, likewise, whatever round it is in. It is a field: an older
+// rendezvous ends a connection for a kind of message that it doesn't know, but not for a field.
 struct StepTimes {
   std::uint64_t round = 0;
   std::vector<RankStepTime> ranks;  // at most kMaxReportedRanks; empty: as said before
@@ -441,8 +442,8 @@ using RendezvousMessage =
     variants::variant<Welcome, Waiting, StartRound, Preempt, StopRound, JobEnd, Refused, Inspect,
                       HangVerdict, Record, TailWanted>;
 
-// One frame. `seq` numbers what must arrive once and in order (1, 2, … per direction and session;
-// 0 = not numbered); `ack` is the highest number received from the other side.
+// One frame. `seq` numbers what must arrive once and in order: 1, 2, … per direction and session, 0
+// = not numbered. `ack` is the highest number received from the other side.
 template <typename Message>
 struct Envelope {
   std::uint64_t seq = 0;

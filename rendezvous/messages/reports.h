@@ -101,8 +101,8 @@ struct RankReport {
   bool in_collective() const { return !foreign && collectives_begun > collectives_done; }
 };
 
-// Others of a job wait for a foreign rank, as their stacks show: it is told of after so long, where
-// its limit isn't less. Longer than a usual checkpoint or first compilation.
+// Stacks may show that others of a job wait for a foreign rank. It is told of after so long, if its
+// limit isn't less. That is longer than a usual checkpoint or first compilation.
 inline constexpr std::chrono::milliseconds kWaitedForLimit{56'000};
 
 // Times of one rank's steps: medians of the last ones, microseconds.

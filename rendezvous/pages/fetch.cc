@@ -160,8 +160,8 @@ Page page_of(const FetchOptions& options, const Answer& answer) {
   throw foreign_answer(to_string(options.endpoint), shown_answer(answer));
 }
 
-// A page that this side's token is for, from who has not shown that it has it: one of those that
-// come before the question of the token, else somebody else's.
+// A page that this side's token is for, from a server that has not shown that it has it. It is one
+// that comes before the question of the token, or somebody else's.
 Page unproven_page(const FetchOptions& options, const Answer& answer) {
   const bool is_page = answer.status == http::kOk;
   if (is_page && answer.body.starts_with('{')) {

@@ -17,7 +17,7 @@
 
 namespace ddprun::pages {
 
-// But for the endpoint, the target, the method, the body and wants_refusals.
+// The caller gives all but the endpoint, the target, the method, the body and wants_refusals.
 struct GangClientOptions : FetchOptions {
   std::vector<Endpoint> endpoints;  // of several: the one that leads
 };

@@ -28,13 +28,14 @@ struct TlsFiles {
 // in its secure memory. Call it before all else of OpenSSL; later it does nothing.
 void wipe_what_is_freed();
 
-// Each throws Error(kInvalidArgument), one line that names flag and file: missing ones, what can't
-// be read, is no regular file or can be changed by others, a key that isn't the certificate's.
+// Each throws Error(kInvalidArgument), one line that names flag and file. The file is missing,
+// can't be read, is no regular file, or others can change it; or a key isn't the certificate's.
 TlsContext make_server_context(const TlsFiles& files);
 TlsContext make_client_context(const TlsFiles& files);
 
-// For who serves what it would be a client of: with the certificate and key of `client`, which are
-// read once (reading them is most of what a short job pays for TLS). Null: it has none.
+// For a program that serves what it would be a client of. It has the certificate and key of
+// `client`, which are read once. Reading them is most of what a short job pays for TLS. Null: it
+// has none.
 TlsContext make_server_context(const TlsContext& client);
 
 // Checks `client`'s own certificate as another client with this context would, were it a server's

@@ -65,8 +65,8 @@ class Wire {
 
  private:
   struct State;
-  // One type for all handlers: the operations of a socket and of a TLS stream are compiled here
-  // alone, not in each file that reads or writes, where they were most of its time.
+  // One type for all handlers. So the operations of a socket and of a TLS stream are compiled here
+  // alone. They were most of the time of each file that reads or writes.
   using Moved = boost::asio::any_completion_handler<void(boost::system::error_code, std::size_t)>;
 
   // The first ones of a sequence that aren't empty: who reads or writes some bytes needs no more.

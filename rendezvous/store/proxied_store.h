@@ -44,7 +44,7 @@ class ProxiedStore {
     bool lets_count = true;
   };
 
-  // A part of what a node said, as it took effect: what replay() of another ProxiedStore takes, in
+  // A part of what a node said, as it took effect. replay() of another ProxiedStore takes them, in
   // the order of all nodes', to become like this one.
   struct Turn {
     Node node = 0;
@@ -60,7 +60,7 @@ class ProxiedStore {
   // Carries out at most `max_requests` of what waits, kTurnWork but for the last one, and while the
   // node's replies have room.
   Turn run(Node node, std::size_t max_requests, const Refusals& refusals);
-  // There may be something to carry out, with room for its replies.
+  // Whether something of the node may be carried out, with room for its replies.
   bool is_ready(Node node) const;
   // Throws Error(kProtocol): it does not follow on what is here.
   void replay(const Turn& turn);

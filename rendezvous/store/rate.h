@@ -20,8 +20,8 @@ inline constexpr std::size_t kTurnWork = 1024;
 // the largest one.
 inline constexpr std::size_t kLargeWork = 16'384;
 
-// All large ones of a server together may take so much in a second: 0.6 to 3 ms, so that far fewer
-// than one in 100 of the others' requests meets one of them.
+// All large ones of a server together may take so much in a second: 0.6 to 3 ms. So far fewer than
+// one in 100 of the others' requests meets one.
 inline constexpr std::uint64_t kLargeWorkPerSecond = 6'000;
 
 // In the rendezvous, those of one node of a job. The node waits with all of its requests.
@@ -46,7 +46,7 @@ class Rate {
     credit_ -= static_cast<double>(number);
   }
 
-  // Until allowed() is more than 0; not negative.
+  // The time until allowed() is more than 0; not negative.
   Clock::duration time_until_allowed(Clock::time_point now) {
     if (allowed(now) > 0) return Clock::duration::zero();
     return std::chrono::ceil<Clock::duration>(

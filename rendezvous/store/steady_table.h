@@ -3,7 +3,7 @@
 // as many buckets as keys: a new key adds one bucket, and an erased one takes one away. A new
 // bucket gets its entries from one other bucket. Algorithm: Litwin, "Linear hashing: a new tool for
 // file and table addressing" (1980). It is plainer than two tables at a time, shards and extendible
-// hashing: there is one array, and its size alone says how far it has grown.
+// hashing. There is one array, and its size alone says how far it has grown.
 #pragma once
 
 #include <array>

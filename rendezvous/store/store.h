@@ -16,11 +16,11 @@ namespace ddprun::store {
 
 // Keys and values are byte strings. One call at a time per object; use clone() for a second thread.
 //
-// Every call throws Error(kTimeout) when `timeout()` passed: with the keys that were missing, when
-// a wait expired (the object stays usable); or because the server did not answer, after which the
+// Every call throws Error(kTimeout) when `timeout()` passed. Either a wait expired: the error has
+// the missing keys, and the object stays usable. Or the server did not answer, after which the
 // object is dead. Error(kConnectionLost) when the server went away or refused the request (a limit;
-// its log says which), Error(kProtocol) when its answer makes no sense; the object is dead then,
-// too.
+// its log says which). Error(kProtocol) when its answer makes no sense. The object is dead after
+// both, too.
 //
 // set, append, multi_set and queue_push have no reply: a refusal shows at a later call.
 class Store {

@@ -132,7 +132,8 @@ const Outcome& StoreState::step(ConnectionId from, const Request& request,
 }
 
 // glibc sets small blocks aside when they are freed, and joins all of them when a large one is
-// asked for: 2 s after 3 million DELETEs in random order. So one is asked for while they are few.
+// asked for. That took 2 s after 3 million DELETEs in random order. So one is asked for while they
+// are few.
 void StoreState::collect_freed() {
   constexpr std::size_t kRequests = 16;      // With 1024 it takes 30 ms.
   constexpr std::size_t kLargeBytes = 2048;  // Blocks from 1024 bytes on are large.

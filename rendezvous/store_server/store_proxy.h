@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node's end of a round's store in the rendezvous: a c10d server on loopback, whose requests go
-// over the agent's connection, or wait for it (docs/store-proxy.md). io thread only.
+// A node's end of a round's store in the rendezvous (docs/store-proxy.md). It is a c10d server on
+// loopback, whose requests go over the agent's connection, or wait for it. io thread only.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -21,8 +21,8 @@
 
 namespace ddprun::store {
 
-// The node's end of a round's store that lives in the rendezvous: requests of its workers'
-// connections become items of one stream, and items of the other one their replies. Pure.
+// The node's end of a round's store that lives in the rendezvous. Requests of its workers'
+// connections become items of one stream. Items of the other stream become their replies. Pure.
 class ProxyEnd {
  public:
   struct Handlers {

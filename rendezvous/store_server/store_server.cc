@@ -576,7 +576,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::vector<std::unique_ptr<Connection>> connections_;  // Index: descriptor = ConnectionId.
   std::vector<int> marked_;                               // To be closed by close_marked().
   std::deque<Handle> handshakes_;  // Oldest first; some have shaken hands or gone.
-  // Those that are held, and some that have gone since.
+  // Connections that are held, and some that have gone since.
   std::deque<Handle> without_room_;  // The backend has no room.
   std::deque<Handle> resting_;       // They had their turn, and more requests of theirs are here.
   std::deque<Handle> large_;         // Their next request is large, the longest wait first.

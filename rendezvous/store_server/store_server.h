@@ -65,8 +65,8 @@ struct StoreServerStats {
 // One key space. Created empty; its content dies with it. Destroying it closes every connection.
 //
 // A client that breaks the protocol, passes a limit or doesn't read its replies loses its
-// connection, with one log line that names its address and the reason; nobody else is disturbed.
-// Constructing it raises this process' soft limit of open descriptors to the hard one.
+// connection. One log line names its address and the reason. Nobody else is disturbed. Constructing
+// it raises this process' soft limit of open descriptors to the hard one.
 class StoreServer {
  public:
   // `backend`: the key space is elsewhere; it outlives this.

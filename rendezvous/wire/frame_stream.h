@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One open WebSocket of the control protocol, either side: text frames (control messages) and
-// binary ones (a store proxy's) in, a bounded queue of them out, pings. io thread only.
+// One open WebSocket of the control protocol, either side. Text frames (control messages) and
+// binary ones (a store proxy's) come in; a bounded queue of them and pings go out. io thread only.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an agent pings, and what the answers tell it: that the rendezvous heard it, what its clock
-// shows, or that nothing was heard for too long. One open connection after the other. Pure.
+// When an agent pings, and what the answers tell it. They tell that the rendezvous heard it, what
+// its clock shows, or that nothing was heard for too long. One open connection after the other.
+// Pure.
 #pragma once
 
 #include <chrono>
@@ -60,8 +61,8 @@ class KeepAlive {
   using Pong = variants::variant<agent_event::LinkAnswered, agent_event::ClockSampled>;
   std::optional<Pong> ponged(std::string_view payload, TimePoint now);
   // Whether a connection's nth ping, from 0, gets that second pong. The first ones do, of which the
-  // quickest counts; then one in 5 s, in which clocks part by a millisecond at most, is enough for
-  // a third of the cost.
+  // quickest counts. One in 5 s is enough afterwards, for a third of the cost: clocks part by a
+  // millisecond at most meanwhile.
   static bool tells_clock(std::uint64_t nth) { return nth < 9 || nth % 3 == 0; }
   // The second pong of a rendezvous, to this ping, when its clock shows `clock`. Empty: a peer that
   // pings so is no agent.

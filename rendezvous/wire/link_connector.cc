@@ -402,7 +402,7 @@ class LinkConnector::Impl : public std::enable_shared_from_this<Impl> {
     failed(failure);
   }
 
-  // Else only who proved itself shows that the rendezvous' host is there.
+  // Otherwise a peer must prove itself to show that the rendezvous' host is there.
   bool is_anyone_taken_for_it() const { return !security_.token && !security_.tls; }
 
   // Constant after construction.

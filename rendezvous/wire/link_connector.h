@@ -31,11 +31,11 @@ struct ConnectFailure {
   std::string what;
   bool sign_of_life = false;     // the rendezvous' host is there
   bool nothing_listens = false;  // kAway: the host is there, and says so
-  bool no_tls = false;           // kUntrusted: it speaks none, so may be anybody
+  bool no_tls = false;           // kUntrusted: it speaks no TLS, so may be anybody
 };
 
-// In which order an agent tries the endpoints of its rendezvous, turn after turn, and what to say
-// of those that failed. Pure: no I/O, clock or thread.
+// The order in which an agent tries the endpoints of its rendezvous, turn after turn. It also has
+// the words on those that failed. Pure: no I/O, clock or thread.
 class EndpointTurns {
  public:
   // At least one.
@@ -89,8 +89,8 @@ class LinkConnector {
 
   static constexpr char kAgentPath[] = "/v1/agent";
 
-  // How the token is proved: in the first messages; or, of one who only listens, in the request for
-  // the upgrade, as for a page (security/proof.h).
+  // How the token is proved: in the first messages. One who only listens proves it in the request
+  // for the upgrade, as for a page (security/proof.h).
   enum class Door { kMessages, kRequest };
 
   // Opens nothing yet.
@@ -102,7 +102,7 @@ class LinkConnector {
 
   const Endpoint& endpoint() const;
 
-  // Begins an attempt, which has failed where it has not come to an end by `until`. One at a time.
+  // Begins an attempt. It has failed if it has not come to an end by `until`. One at a time.
   void attempt(Clock::time_point until, Handlers handlers);
   // Drops the attempt, if there is one: no handler is called.
   void cancel();

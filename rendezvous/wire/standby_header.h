@@ -7,7 +7,7 @@ namespace ddprun::membership {
 // A standby answers the upgrade of /v1/agent, and each page but /healthz, /readyz, /metrics and
 // /v1/status, with HTTP 503 and this header. Its value is where the leader is as far as the standby
 // knows: HOST:PORT, an IPv6 address in brackets; empty: not known. Agents and ddprunctl then ask
-// the next endpoint of their list: the value is for people, who may not be able to reach it by that
+// the next endpoint of their list. The value is for people, who may not be able to reach it by that
 // name.
 inline constexpr char kStandbyHeader[] = "ddprun-standby";
 

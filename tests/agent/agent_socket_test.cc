@@ -295,7 +295,7 @@ TEST_CASE("agent socket: a worker that does not answer is waited for no longer t
   CHECK_FALSE(is_told);  // no worker owes a record any more
 }
 
-TEST_CASE("agent socket: only its user can reach it, and nothing stays behind") {
+TEST_CASE("agent socket: it is for its user alone, and nothing stays behind") {
   Rig rig;
   const std::string path = rig.socket->path();
   struct stat info {};

@@ -180,7 +180,7 @@ TEST_CASE("LineMux: a long line that was broken and ends without more text adds 
   CHECK(f.batch() == "[1] " + kLong + "\n");
 }
 
-TEST_CASE("LineMux: into a file or a pipe a progress bar isn't held for long") {
+TEST_CASE("LineMux: a progress bar isn't held back for long from a file or a pipe") {
   Fixture f(false);
   f.feed(f.zero, "\r10%");
   f.feed(f.zero, "\r20%");
@@ -217,7 +217,7 @@ TEST_CASE("LineMux: a source that wasn't read for a while has its time again") {
   CHECK(f.batch() == "\n[1] other\n");
 }
 
-TEST_CASE("LineMux: while dropping whole lines are left out and counted, urgent ones are not") {
+TEST_CASE("LineMux: whole lines are left out and counted while dropping, urgent ones are not") {
   Fixture f(false);
   LineSource own;
   own.urgent = true;
@@ -253,7 +253,7 @@ TEST_CASE("LineMux: carriage returns pass through where there is no terminal") {
   CHECK(f.batch() == "[0] \r10%\r20%\n");
 }
 
-TEST_CASE("LineMux: on a terminal rank 0's progress is redrawn, below the others' lines") {
+TEST_CASE("LineMux: rank 0's progress is redrawn on a terminal, below the others' lines") {
   Fixture f(true);
   f.feed(f.zero, "\r10%");
   CHECK(f.batch() == "[0] 10%");
@@ -267,7 +267,7 @@ TEST_CASE("LineMux: on a terminal rank 0's progress is redrawn, below the others
   CHECK(f.batch() == "[1] y\n");
 }
 
-TEST_CASE("LineMux: on a terminal text that ends in a carriage return is shown too") {
+TEST_CASE("LineMux: text that ends in a carriage return is shown on a terminal, too") {
   Fixture f(true);
   f.feed(f.zero, "10%\r");
   CHECK(f.batch() == "[0] 10%");
@@ -277,13 +277,14 @@ TEST_CASE("LineMux: on a terminal text that ends in a carriage return is shown t
   CHECK(f.batch() == "\r\x1b[K[0] 20%\n");
 }
 
-TEST_CASE("LineMux: on a terminal rank 0's prompt is shown before its newline") {
+TEST_CASE("LineMux: rank 0's prompt is shown on a terminal before its newline") {
   Fixture f(true);
   f.feed(f.zero, "(Pdb) ");
   CHECK(f.batch() == "[0] (Pdb) ");
 }
 
-TEST_CASE("LineMux: on a terminal what comes after the answer to a prompt doesn't draw it again") {
+TEST_CASE(
+    "LineMux: text after the answer to a prompt doesn't draw the prompt again on a terminal") {
   Fixture f(true);
   f.feed(f.zero, "(Pdb) ");
   CHECK(f.batch() == "[0] (Pdb) ");

@@ -177,7 +177,7 @@ TEST_CASE("memory kills: version 1 counts for each cgroup alone") {
   CHECK_THAT(kills.explain(SIGKILL), Contains(file + ": oom_kill 0 → 1; limit 32 MiB"));
 }
 
-TEST_CASE("memory kills: with the host's count alone it is \"perhaps\", with nothing nothing") {
+TEST_CASE("memory kills: the host's count alone makes it \"perhaps\", no count makes it nothing") {
   const Machine machine("0::/../x\n", kV2Mount);
   MemoryKills blind = machine.kills();
   CHECK(blind.explain(SIGKILL).empty());

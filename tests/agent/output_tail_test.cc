@@ -35,7 +35,7 @@ TEST_CASE("OutputTail: a batch of many lines is as good as one line at a time") 
   CHECK(one.lines().back() == "rest");
 }
 
-TEST_CASE("OutputTail: as many lines as are kept in one batch keep the line begun before") {
+TEST_CASE("OutputTail: a batch of as many lines as are kept keeps the line begun before") {
   OutputTail tail;
   tail.feed(0, "be");
   std::string batch = "gun\n";

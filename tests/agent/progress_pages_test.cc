@@ -137,7 +137,7 @@ TEST_CASE("progress pages: a stop request reaches every worker's page, a new rou
   CHECK(first.get(128) == 1);  // an old worker's page stays unchanged
 }
 
-TEST_CASE("progress pages: that a peer is lost is told to every worker of the round, to no other") {
+TEST_CASE("progress pages: the loss of a peer is told to every worker of the round, to no other") {
   ProgressPages pages;
   pages.begin_round(1, 2);
   const Mapped first(pages.memory(0)), second(pages.memory(1));

@@ -70,7 +70,7 @@ TEST_CASE("round store: a port in use is an error that names it", "[net]") {
       Contains(std::to_string(port)) && Contains(", pid " + std::to_string(::getpid())));
 }
 
-TEST_CASE("round store: out of descriptors is said when it is bound, never when it is served",
+TEST_CASE("round store: a lack of descriptors is said when it is bound, never when it is served",
           "[net]") {
   boost::asio::io_context io;
   RoundStore store(io);

@@ -193,7 +193,7 @@ TEST_CASE("worker environment: a worker that goes on in place gets all that a pl
   }
 }
 
-TEST_CASE("worker environment: with one GPU for each worker all are LOCAL_RANK 0") {
+TEST_CASE("worker environment: all workers are LOCAL_RANK 0 with one GPU for each") {
   WorkerEnvironmentOptions options;
   options.inherited = {{"CUDA_VISIBLE_DEVICES", "4,6"}, {"DDPRUN_LOCAL_RANK", "stale"}};
   options.num_workers = 2;

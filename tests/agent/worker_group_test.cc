@@ -334,7 +334,7 @@ TEST_CASE("worker group: exit code 75 is a worker that left, where that was aske
     CHECK(fixture.failures.empty());
     CHECK(fixture.num_all_succeeded == 0);
   }
-  SECTION("not asked for") {
+  SECTION("nobody asked for it") {
     REQUIRE(fixture.wait_for([&] { return !fixture.failures.empty(); }));
     CHECK(fixture.failures[0].exit_code == 75);
     CHECK(fixture.num_all_left == 0);

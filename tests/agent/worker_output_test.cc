@@ -214,7 +214,7 @@ struct Terminal {
   UniqueFd master, slave;
 };
 
-TEST_CASE("Output: on a terminal rank 0's progress bar is redrawn", "[proc]") {
+TEST_CASE("Output: rank 0's progress bar is redrawn on a terminal", "[proc]") {
   Terminal terminal;
   GroupFixture run(true, ConsoleOptions{-1, terminal.slave.get(), terminal.slave.get()});
   run.start_shells({"printf '\\r10%%' >&2; read x; exit 0", "exit 0"});
@@ -226,7 +226,7 @@ TEST_CASE("Output: on a terminal rank 0's progress bar is redrawn", "[proc]") {
   REQUIRE(run.stop_and_wait());
 }
 
-TEST_CASE("Output: on a terminal each worker's prefix has a colour", "[proc]") {
+TEST_CASE("Output: each worker's prefix has a colour on a terminal", "[proc]") {
   Terminal terminal;
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "xterm", 1);

@@ -74,7 +74,7 @@ TEST_CASE("child_process: its pidfd is readable once it has ended", "[proc]") {
   CHECK(WTERMSIG(status_of(child)) == SIGKILL);
 }
 
-TEST_CASE("child_process: without a descriptor no child is left", "[proc]") {
+TEST_CASE("child_process: no child is left if there is no descriptor for it", "[proc]") {
   const pid_t pid = ::fork();
   if (pid == 0) {
     for (;;) ::pause();

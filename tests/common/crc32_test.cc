@@ -13,7 +13,7 @@ TEST_CASE("crc32: it has the standard's check value, and 0 for no bytes") {
   CHECK(crc32(0, "The quick brown fox jumps over the lazy dog") == 0x414fa339);
 }
 
-TEST_CASE("crc32: in pieces as in one") {
+TEST_CASE("crc32: pieces give the same as the whole") {
   std::string text;
   for (int i = 0; i < 100; ++i) text += static_cast<char>(i * 37);
   const std::uint32_t whole = crc32(0, text);

@@ -17,7 +17,7 @@ TEST_CASE("ending_by: a file that can't be written has a code of its own") {
   CHECK(ending_by(Error(ErrorCode::kResourceExhausted, "threads")).code == ExitCode::kUsage);
 }
 
-TEST_CASE("json_trouble: never where in a library's source it was thrown") {
+TEST_CASE("json_trouble: it never says where in a library's source it was thrown") {
   const boost::system::error_code error(EINVAL, boost::system::generic_category());
   CHECK(json_trouble(boost::system::system_error(error, "at /usr/include/x.hpp:7")) ==
         "it is no such JSON: Invalid argument");

@@ -5,7 +5,7 @@
 
 using namespace ddprun;
 
-TEST_CASE("exit_code_for: only what the user can correct is a usage error") {
+TEST_CASE("exit_code_for: errors that the user can correct are usage errors, no others") {
   CHECK(exit_code_for(ErrorCode::kInvalidArgument) == ExitCode::kUsage);
   CHECK(exit_code_for(ErrorCode::kUnavailable) == ExitCode::kUsage);  // e.g. the port is in use
   CHECK(exit_code_for(ErrorCode::kResourceExhausted) == ExitCode::kUsage);  // e.g. of open files

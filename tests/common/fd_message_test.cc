@@ -49,7 +49,7 @@ TEST_CASE("fd messages: bytes and a descriptor arrive together, closed on exec")
   CHECK(std::string(inside.data(), 6) == "inside");
 }
 
-TEST_CASE("fd messages: without a descriptor, nothing there, the end") {
+TEST_CASE("fd messages: a message without a descriptor, no message, and the end are told apart") {
   Pair pair;
   CHECK(pair.receive().size == -1);
   CHECK(errno == EAGAIN);

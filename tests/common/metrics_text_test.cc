@@ -85,7 +85,7 @@ TEST_CASE("metrics text: Accept chooses, and one that is not understood means te
   CHECK_FALSE(is_open(";;,,q=1"));
 }
 
-TEST_CASE("process metrics: this process, as the kernel has it") {
+TEST_CASE("process metrics: they are this process's own, as the kernel has them") {
   const ProcessUse use = own_use();
   CHECK(use.cpu_seconds > 0);
   CHECK(use.virtual_bytes >= use.resident_bytes);

@@ -66,7 +66,7 @@ bool has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("ServiceManager: without one nothing is said, nothing is wanted") {
+TEST_CASE("ServiceManager: nothing is said and nothing is wanted without one") {
   CHECK(in_child([] {
           for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS"})
             ::unsetenv(name);

@@ -14,7 +14,7 @@ TEST_CASE("signal names: they are those of the C library") {
   }
 }
 
-TEST_CASE("signal names: both ways, every usual spelling") {
+TEST_CASE("signal names: a signal has its name, and every usual spelling is read") {
   CHECK(ddprun::signal_name(SIGTERM) == "SIGTERM");
   CHECK(ddprun::signal_name(40) == "signal 40");
   for (const char* text : {"SIGUSR1", "USR1", "usr1", "10"}) {

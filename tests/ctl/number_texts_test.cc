@@ -16,7 +16,7 @@ TEST_CASE("Number texts: whole numbers in groups of three, and how many of what"
   CHECK(count_text(1'000, "rank") == "1,000 ranks");
 }
 
-TEST_CASE("Number texts: as many digits as say something") {
+TEST_CASE("Number texts: a number has as many digits as say something") {
   CHECK(number_text(0) == "0");
   CHECK(number_text(2.314) == "2.31");
   CHECK(number_text(2.5) == "2.50");
@@ -74,7 +74,7 @@ TEST_CASE("Number texts: a value that is no number, and a time of less than none
   CHECK(seconds_text(-1) == "–");
 }
 
-TEST_CASE("Number texts: since a job began, as a clock") {
+TEST_CASE("Number texts: the time since a job began is shown as a clock") {
   CHECK(clock_text(0) == "0:00:00");
   CHECK(clock_text(59.6) == "0:01:00");
   CHECK(clock_text(3'723) == "1:02:03");

@@ -69,7 +69,7 @@ class Pages(harness.Case):
         self.runs(endpoint, "first")
         self.assertEqual([job["run_id"] for job in self.finished(endpoint, 4)], ["first", "second", "mine", "first"])
 
-    def test_without_a_flag_it_is_the_one_of_the_configuration(self):
+    def test_the_endpoint_without_a_flag_is_that_of_the_configuration(self):
         token = self.token()
         _, endpoint = self.ddprund(f"--token-file={token}")
         home = self.scratch()
@@ -86,7 +86,7 @@ class Pages(harness.Case):
         files.write(home, "ddprun/ddprun.toml", "rdzv_endpoint = 1\n")
         self.check_one_line(self.ddprunctl("jobs", **here), "ddprun.toml:1: rdzv_endpoint wants a text")
 
-    def test_with_0_none_is_kept(self):
+    def test_none_is_kept_with_0(self):
         _, endpoint = self.ddprund("--keep-finished=0")
         self.runs(endpoint, "first")
         wait_until(lambda: self.shown("jobs", endpoint) == "no jobs\n", "it is gone")
@@ -268,7 +268,7 @@ class Pages(harness.Case):
             if not os.environ.get("DDPRUN_SANITIZE"):
                 self.assertLess(more, 64 << 10)  # in KiB
 
-    def test_at_a_terminal_it_says_what_it_waits_for(self):
+    def test_it_says_at_a_terminal_what_it_waits_for(self):
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         endpoint = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -293,7 +293,7 @@ class Pages(harness.Case):
             self.refused(self.ddprunctl("status", f"--rdzv-endpoint={other}"), 70,
                          f'{other} answered with something that isn\'t ddprund\'s: HTTP {status}, "<html>no \\x1b such"')
 
-    def test_without_an_endpoint_it_says_at_once_how_to_give_one(self):
+    def test_it_says_at_once_how_to_give_an_endpoint_if_there_is_none(self):
         if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
             self.skipTest("no network name spaces")  # in such a name space surely nobody has the default port
         for command in ("status", "jobs"):

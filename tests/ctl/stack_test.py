@@ -96,7 +96,7 @@ class Stacks(harness.Case):
         self.assertEqual([line.split(" ")[0] for line in lines[:3]], ["state", "python", "python"])
         self.assertRegex(lines[1], r"^python loads_data \(train.py:\d+\)$")
 
-    def test_without_py_spy_the_native_frames_tell_the_same_and_what_would_help(self):
+    def test_the_native_frames_tell_the_same_without_py_spy_and_what_would_help(self):
         _, endpoint = self.ddprund()
         self.job(endpoint, spy=None)
         shown = self.stack(endpoint, "job")

@@ -290,7 +290,7 @@ class Kubectl(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no such job", done.stderr)
 
-    def test_without_kubernetes_it_is_one_line(self):
+    def test_a_machine_without_kubernetes_is_one_line(self):
         self.server.stop()
         done = self.run_ctl("submit", self.job(LEAST))
         self.assertEqual((done.returncode, done.stdout), (69, ""), done.stderr)

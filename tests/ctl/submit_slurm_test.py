@@ -94,7 +94,7 @@ class Submit(unittest.TestCase):
         for rank in range(4):
             self.assertIn(f"rank {rank} of 4 on node{rank // 2}: it's $HOME .", shown)
 
-    def test_with_min_and_max_the_job_has_what_slurm_gives(self):
+    def test_the_job_has_what_slurm_gives_with_min_and_max(self):
         path = self.job('echo "rank $RANK of $WORLD_SIZE"', nodes='"1:2"')
         shown = self.ctl("submit", path, "--to=slurm", "--wait")
         for rank in range(4):

@@ -288,7 +288,7 @@ class TopTest(harness.Case):
                 self.assertIn(f"ddprunctl: the rendezvous at {endpoint} ", top.text())
                 self.assertIn(what, top.text())
 
-    def test_without_a_terminal_it_is_one_picture_without_escapes(self):
+    def test_it_is_one_picture_without_escapes_if_there_is_no_terminal(self):
         _, endpoint = self.ddprund()
         done = self.ddprunctl("top", f"--rdzv-endpoint={endpoint}", LC_ALL="C")
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.text)

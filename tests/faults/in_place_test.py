@@ -92,7 +92,7 @@ class OneKill(InPlace):
                 self.assertEqual(self.rounds(), [(1, 3, False), (2, 2, True)])
                 self.assertRegex(done.stderr, r"rank \d .* was killed by SIGKILL; restart 1 of 3 in place")
 
-    def test_again_until_one_is_left(self):
+    def test_the_job_recovers_again_until_one_is_left(self):
         job = self.begin()
         self.await_snapshot()
         os.kill(self.pid(1, 1), signal.SIGKILL)

@@ -265,13 +265,13 @@ class BadInput(harness.Case):
             done = self.ddprun(f"--rdzv-endpoint={host}:{port}", "true")  # one node, as torchrun would
             self.assertEqual(done.returncode, 0, done.text)
 
-    def test_without_loopback_it_says_so_at_once(self):
+    def test_a_lack_of_loopback_is_said_at_once(self):
         if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode != 0:
             self.skipTest("no network name spaces")
         done = self.finish(self.start("--net", harness.DDPRUN, "true", program="unshare"), timeout=20)
         self.check_one_line(done, "the loopback interface is down", "ip link set lo up")
 
-    def test_without_127_0_0_1_it_says_so_at_once(self):
+    def test_a_lack_of_127_0_0_1_is_said_at_once(self):
         bare = ["unshare", "--net", "sh", "-c", 'ip link set lo up && ip address del 127.0.0.1/8 dev lo && exec "$@"', "sh"]
         if subprocess.run([*bare, "true"], capture_output=True).returncode != 0:
             self.skipTest("no network name spaces")

@@ -46,7 +46,7 @@ TEST_CASE("command line: the line to paste elsewhere has what this node's enviro
         Args{"--nnodes=2", "--shutdown-timeout=5", "--max-restarts=3", "train", "a"});
 }
 
-TEST_CASE("command line: both spellings, value with = or behind a space") {
+TEST_CASE("command line: an option has both spellings, and its value follows = or a space") {
   for (const Args& args : {Args{"--nproc-per-node=3", "x"}, Args{"--nproc_per_node=3", "x"},
                            Args{"--nproc-per-node", "3", "x"}, Args{"--nproc_per_node", "3", "x"},
                            Args{"--nproc_per_node=1", "--nproc-per-node=3", "x"}}) {

@@ -160,7 +160,7 @@ class Same(DryRunCase):
         self.assertEqual(document["environment"]["OMP_NUM_THREADS"], "3")
         self.assertEqual(document["limits"]["max-restarts"], 4)
 
-    def test_as_torchrun(self):
+    def test_the_dry_run_under_the_name_torchrun_is_as_the_run(self):
         alias = os.path.join(self.scratch(), "torchrun")
         os.symlink(harness.DDPRUN, alias)
         script = self.write(self.scratch(), "worker", WORKER)

@@ -146,7 +146,7 @@ class Elastic(harness.HostsCase):
         self.assertEqual(sorted(re.findall(r"place: (\d)", out)), ["2", "3"], self.transcript)
         self.assertEqual(err.count("--prewarm: "), 0)  # it was said once, and the test has read that
 
-    def test_with_min_nodes_left_the_job_goes_on_at_once_and_says_so(self):
+    def test_the_job_goes_on_at_once_with_min_nodes_left_and_says_so(self):
         flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
         first = self.agent(0, *flags)
         lost = self.agent(1, *flags)

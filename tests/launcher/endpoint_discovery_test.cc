@@ -191,7 +191,7 @@ TEST_CASE("discovery: a Slurm step names the job, the owner and the ranks") {
   CHECK(discover({{"--nnodes=2"}, other, {}}).plan->endpoint.port != plan.endpoint.port);
 }
 
-TEST_CASE("discovery: without --nnodes a step's nodes are the job's") {
+TEST_CASE("discovery: a step's nodes are the job's without --nnodes") {
   const Discovery told = discover({{}, kSlurm, {}});
   CHECK(told.plan->origin == "Slurm step 77.0");
   CHECK(told.plan->node_rank == 1);

@@ -52,7 +52,7 @@ TEST_CASE("failure report: names the flight recorders") {
                       "            all of this node: /l/j/attempt_2/*/flight_recorder.json\n"));
 }
 
-TEST_CASE("own error file: as torchrun leaves it, where the worker left a traceback") {
+TEST_CASE("own error file: it is as torchrun's if the worker left a traceback") {
   membership::WorkerFailure failure = *failed_job().first_failure;
   failure.note = "KeyError: 'a'";
   failure.ended_at = 1763781307;
@@ -133,7 +133,8 @@ TEST_CASE("failure report: a job of one worker has no others") {
   CHECK_THAT(failure_report(failed_job(), {}), Contains("those that still ran were stopped"));
 }
 
-TEST_CASE("failure report: when, and the traceback of the error file unless the output has it") {
+TEST_CASE(
+    "failure report: it has the time, and the error file's traceback unless the output has it") {
   membership::JobEnd verdict = failed_job();
   CHECK_THAT(failure_report(verdict, {}), !Contains("  time") && !Contains("traceback"));
   verdict.first_failure->ended_at = 1763781307;

@@ -199,11 +199,11 @@ class FloodTest(harness.Case):
         self.assertEqual(done.stderr, "", done.text)
         return time.monotonic() - begin
 
-    def test_with_a_token_and_few_descriptors(self):
+    def test_a_daemon_with_a_token_and_few_descriptors_withstands_it(self):
         port = self.serve(f"--token-file={self.token_file}", num_descriptors=1024)
         self.withstand(port, PLAIN, [f"--token-file={self.token_file}"], 1000)
 
-    def test_over_tls(self):
+    def test_a_daemon_over_tls_withstands_it(self):
         port = self.serve(f"--token-file={self.token_file}", *self.tls_server(self.authority))
         self.withstand(port, TLS, [f"--token-file={self.token_file}", f"--tls-ca={self.authority}/ca.pem"], 5000)
 

@@ -88,7 +88,7 @@ class Hang(harness.HostsCase):
         if "libdw" not in self.transcript:
             self.assertIn("load_part(", self.transcript)
 
-    def test_without_restarts_the_job_ends_with_124_and_the_place(self):
+    def test_a_job_without_restarts_ends_with_124_and_the_place(self):
         self.run_job("sleep600000", "--hang-timeout=2s")
         done = self.finish_job()
         self.assertEqual([each.returncode for each in done], [124, 124], self.transcript)

@@ -132,7 +132,7 @@ class Jobs(HostsCase):
         running.send_signal(signal.SIGTERM)
         self.assertEqual(self.finish(running).returncode, 143)
 
-    def test_which_variables_the_workers_get(self):
+    def test_the_workers_get_the_variables_that_they_should(self):
         code = 'echo "E $RANK/$NCCL_X/$TMPDIR/$GIVEN/$NOT/$DDPRUN_UNDER_CHANNEL/$(pwd)/$DDPRUN_SSH"'
         done = self.outcome("node1,node2", "--env", "GIVEN=a b=c", "--env=-NOT", "sh", "-c", code, NCCL_X="1",
                             TMPDIR=self.scratch(), NOT="x")
@@ -391,7 +391,7 @@ class StandardInput(HostsCase):
         done = self.outcome("node[0,1]", "--stdin-rank=2", "true", code=0)
         self.assertEqual(done.stderr.count("--stdin-rank=2: there is no rank 2, the last one is 1; no rank has stdin"), 1, done.text)
 
-    def test_without_one_it_is_empty(self):
+    def test_the_input_is_empty_if_there_is_none(self):
         done = self.outcome("node[0,1]", "sh", "-c", self.COUNT)
         self.assertEqual(set(done.stdout.splitlines()), {f"[{r}] {r} got {self.sum_of(b'')}" for r in (0, 1)}, done.text)
 

@@ -239,7 +239,7 @@ class OnAKernel(harness.Case):
         self.assertRegex(done["out"], r"ddprun-round-\d+-1/worker-0\n/sys/fs/cgroup/ddprun-round-\d+-1\n"
                                       r"(.*)0::/ddprun-round-\d+-2/worker-0\n/sys/fs/cgroup/ddprun-round-\d+-2\n$")
 
-    def test_out_of_memory_is_told_with_peak_and_limit(self):
+    def test_a_lack_of_memory_is_told_with_peak_and_limit(self):
         done = self.ran("out_of_memory", 137)
         self.assertRegex(done["err"], r"  memory    ran out: the kernel's OOM killer killed all of it, at its own limit "
                                       r"\(peak 48(\.0)? MiB, limit 48 MiB; \S+/worker-1/memory\.events: oom \d+, oom_kill \d+\)\n")
@@ -264,7 +264,7 @@ class OnAKernel(harness.Case):
         self.assertIn("refused 11\n", done["out"])
         self.assertRegex(done["err"], r"  note      its limit of processes and threads \(--worker-pids\) refused it one 1 time\n")
 
-    def test_in_a_unit_no_inner_node_has_a_process(self):
+    def test_no_inner_node_of_a_unit_has_a_process(self):
         out = self.ran("unit")["out"]
         self.assertIn("cgroup.procs:\n", out.replace(": \n", ":\n"), self.text)
         self.assertIn("cgroup.subtree_control: memory", out, self.text)
@@ -291,7 +291,7 @@ class OnAKernel(harness.Case):
         self.assertTrue(crash["ended"], crash)
         self.assertEqual(crash["left_then"], ["ddprun-supervisor"])
 
-    def test_beside_other_processes_it_says_so_and_runs_without(self):
+    def test_a_crowded_cgroup_is_said_and_the_job_runs_without_limits(self):
         done = self.ran("crowd")
         self.assertRegex(done["err"], r"--worker-memory can't be enforced: process \d+ \(sleep\) is in /sys/fs/cgroup/crowded, too")
         self.assertIn("/worker-0", done["out"])  # the worker gets a cgroup all the same, so that it can be killed by it

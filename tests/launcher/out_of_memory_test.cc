@@ -49,7 +49,7 @@ TEST_CASE("out of memory: named by the last exception of the output") {
   CHECK(out_of_memory(failed({"MemoryError: " + std::string(9999, 'x')})).size() < 400);
 }
 
-TEST_CASE("out of memory: never a guess") {
+TEST_CASE("out of memory: it is never a guess") {
   CHECK(out_of_memory(failed({})).empty());
   CHECK(out_of_memory(failed({"we are out of memory, said the elephant"})).empty());
   // The error was caught, and another exception ended the worker.

@@ -109,7 +109,7 @@ class Output(harness.Case):
             with open(os.path.join(folder, "stdout.log")) as f:
                 self.assertEqual(f.read(), f"round {attempt + 1}\n")
 
-    def test_without_log_dir_redirected_output_is_kept_and_said_where(self):
+    def test_redirected_output_is_kept_without_log_dir_and_said_where(self):
         temporary = self.scratch()
         done = self.ddprun("--standalone", "-r", "1", "echo", "kept", TMPDIR=temporary)
         self.assertEqual(done.stdout, "", done.text)
@@ -285,7 +285,7 @@ class Terminal(harness.Case):
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return shown.decode(errors="replace").replace("\r\n", "\n"), status
 
-    def test_under_the_name_torchrun_workers_have_the_terminal(self):
+    def test_workers_have_the_terminal_under_the_name_torchrun(self):
         link = os.path.join(self.scratch(), "torchrun")
         os.symlink(os.path.realpath(harness.DDPRUN), link)
         shown, status = self.in_terminal([link, "--standalone", "--nproc_per_node=2", "--no-python", "sh", "-c",

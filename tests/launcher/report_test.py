@@ -124,12 +124,12 @@ class Report(harness.Case):
         self.assertEqual(reports[0]["first_failure"], reports[1]["first_failure"])
         self.assertEqual(reports[0]["first_failure"]["node_rank"], 1)
 
-    def test_on_stdout_it_is_the_last_line(self):
+    def test_the_report_on_stdout_is_the_last_line(self):
         done = self.ddprun("--standalone", "--report=-", "sh", "-c", "echo out; exit 4", code=4)
         self.assertEqual(done.stdout.splitlines()[0], "out")
         self.assertEqual(json.loads(done.stdout.splitlines()[-1])["exit_code"], 4)
 
-    def test_to_a_descriptor_and_through_a_link(self):
+    def test_a_report_goes_to_a_descriptor_and_through_a_link(self):
         reader, writer = os.pipe()
         done = subprocess.run([harness.DDPRUN, "--standalone", f"--report=/dev/fd/{writer}", "true"], pass_fds=[writer],
                               env=harness.environment(), stdin=subprocess.DEVNULL, timeout=60)
@@ -197,7 +197,7 @@ class OutOfMemory(harness.Case):
         self.assertIn("  memory    perhaps ran out: the kernel's OOM killer killed 1 process in its", done.stderr)
         self.assertIn("but not the worker itself", done.stderr)
 
-    def test_without_the_kernels_word_a_sigkill_is_just_that(self):
+    def test_a_sigkill_without_the_kernels_word_is_just_that(self):
         done = self.ddprun("--standalone", "sh", "-c", "kill -9 $$", code=137)
         self.assertNotIn("  memory  ", done.stderr)
 
@@ -336,7 +336,7 @@ if first:
         self.assertEqual((facts["ettr"], facts["by_round"][0]["cause"]), (ledger["ettr"], ledger["rounds"][0]["cause"]))
         self.assertEqual({row: round(each["mean"], 3) for row, each in facts["ranks"]["step_seconds"].items()}, {"0": 0.5, "1": 0.5})
 
-    def test_with_log_files_they_are_beside_these(self):
+    def test_the_events_are_beside_log_files(self):
         name = f"events.{os.uname().nodename}.jsonl"
         for flags, there in (([], True), (["--events=off"], False)):
             logs = self.scratch()

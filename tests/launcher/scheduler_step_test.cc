@@ -97,7 +97,7 @@ TEST_CASE("scheduler: a PBS job's hosts are those of its node file") {
   CHECK(by_pbsdsh.port == script.port);
 }
 
-TEST_CASE("scheduler: in a worker of a ddprun the step is that ddprun's") {
+TEST_CASE("scheduler: the step of a worker of a ddprun is that ddprun's") {
   Environment worker = kSlurmStep;
   worker["TORCHELASTIC_RUN_ID"] = "slurm-77.0";
   CHECK_FALSE(step_of(worker, "n03"));

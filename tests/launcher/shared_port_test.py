@@ -173,7 +173,7 @@ class Strangers(Base):
             pass
         self.assertEqual(unread.wait(20), 0)
 
-    def test_how_many_lines_about_strangers_were_dropped_is_said(self):
+    def test_the_number_of_dropped_lines_about_strangers_is_said(self):
         go = os.path.join(self.scratch(), "go")
         process = self.start(self.endpoint, "sh", "-c", f"echo ready; until [ -e {go} ]; do sleep 0.01; done")
         self.assertEqual(process.stdout.readline(), "ready\n")

@@ -411,7 +411,7 @@ class OneHost(StandingCase):
         done = self.finish(self.submit(*SH, "echo found", cwd=self.place))
         self.assertEqual((done.returncode, done.stdout), (0, "found\n"), done.text)
 
-    def test_as_a_service_of_systemd_it_speaks_for_itself_alone(self):
+    def test_an_agent_as_a_service_of_systemd_speaks_for_itself_alone(self):
         self.queue()
         path = os.path.join(self.place, "notify")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -696,7 +696,7 @@ class Strangers(StandingCase):
         return json.dumps({"id": "stranger", "user": getpass.getuser(), "uid": os.getuid(), "directory": "/",
                            "arguments": ["--", "sh", "-c", "true"], **more})
 
-    def test_without_the_token_nothing_is_submitted_and_no_agent_taken(self):
+    def test_nothing_is_submitted_and_no_agent_taken_without_the_token(self):
         self.queue()
         self.assertEqual(self.request("POST", "/v1/gangs", self.spec())[0], 401)
         self.assertEqual(self.request("DELETE", "/v1/gangs/x")[0], 401)
@@ -719,7 +719,7 @@ class Strangers(StandingCase):
         done = self.finish(agent, code=2)
         self.assertIn("without a token", done.stderr)
 
-    def test_on_loopback_the_kernel_says_who_it_is(self):
+    def test_the_kernel_says_on_loopback_who_it_is(self):
         self.flags = []
         self.queue()
         self.agent("n1")

@@ -113,7 +113,7 @@ class OneHost(harness.Case):
                            sys.executable, "-c", fails_first, "10", code=0)
         self.assertEqual(re.findall(r"sum (\d+)", done.stdout)[-2:], ["20", "20"], done.text)
 
-    def test_with_a_token_it_is_the_default_and_direct_is_refused(self):
+    def test_the_proxy_is_the_default_with_a_token_and_direct_is_refused(self):
         token = f"--token-file={self.token()}"
         _, endpoint = self.ddprund(token)
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", token, sys.executable, "-c", CLIENT, "5")
@@ -121,7 +121,7 @@ class OneHost(harness.Case):
         done = self.ddprun(f"--rdzv-endpoint={endpoint}", token, "--store=direct", *SH)
         self.check_one_line(done, "--store=direct with --token-file")
 
-    def test_that_it_is_the_default_is_said_once_by_node_rank_0(self):
+    def test_node_rank_0_says_once_that_it_is_the_default(self):
         token = f"--token-file={self.token()}"
         _, endpoint = self.ddprund(token)
         says = "--token-file: the workers' store is reached through their node's own proxy alone (--store=proxy)"
@@ -135,7 +135,7 @@ class OneHost(harness.Case):
             self.assertEqual(sum(each.stderr.count(says) for each in done), expected, done[0].text + done[1].text)
             self.assertEqual(sum(each.stderr.count("MASTER_ADDR is 127.0.0.1") for each in done), expected)
 
-    def test_with_tls_alone_it_is_the_default_too_and_direct_is_refused(self):
+    def test_the_proxy_is_the_default_with_tls_alone_too_and_direct_is_refused(self):
         certs = self.certs()
         tls = f"--tls-ca={certs}/ca.pem"
         _, endpoint = self.ddprund(*self.tls_server(certs))
@@ -300,7 +300,7 @@ while not os.path.exists(os.path.join(os.environ["MEET"], "go")): time.sleep(0.0
         self.assertEqual(done.stderr.count("refused a connection of user 65534: it is for user 0 alone (said once)"),
                          1, done.text)
 
-    def test_with_fixed_ranks(self):
+    def test_a_job_with_fixed_ranks_has_it_too(self):
         port = harness.free_port()
         for more in ([], [f"--token-file={self.token()}"]):
             with self.subTest(more):

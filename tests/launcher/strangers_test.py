@@ -48,7 +48,7 @@ class Strangers(harness.Case):
                 _, endpoint = self.served_by(uid)
                 self.ddprun(f"--rdzv-endpoint={endpoint}", "true", timeout=20, code=code)
 
-    def test_with_a_token_nobody_asks_whose_it_is(self):
+    def test_nobody_asks_whose_it_is_with_a_token(self):
         token = self.write(self.scratch(), "token", "0123456789abcdef\n")
         os.chmod(token, 0o600)
         theirs = self.write("/tmp", f"ddprun-stranger-{os.getpid()}", "0123456789abcdef\n")

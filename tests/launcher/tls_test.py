@@ -145,7 +145,7 @@ class OneHost(harness.Case):
         self.assertIn("it has no certificate, and --tls-verify-client wants one", said)
         self.assertIn("its certificate is of an authority that --tls-ca does not have", said)
 
-    def test_without_a_certificate_where_one_is_asked_only_probes_are_answered_and_without_tls(self):
+    def test_a_client_without_the_certificate_that_is_asked_gets_no_more_than_probes_and_without_tls(self):
         certs = self.certs()
         mutual = [*self.tls_server(certs), f"--tls-ca={certs}/ca.pem", "--tls-verify-client"]
         for more in ([], [f"--token-file={self.token()}"]):

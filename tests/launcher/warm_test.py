@@ -197,7 +197,7 @@ class Warm(harness.Case):
         self.assertIn("--preload: the workers run no Python script or module; the workers start as ever", done.stderr)
         self.check_one_line(self.ddprun("--standalone", "--preload=a/b", "true"), "must be auto, or names of Python modules", code=2)
 
-    def test_only_python_s_own_scripts_and_modules_are_forked(self):
+    def test_python_s_own_scripts_and_modules_are_forked_others_are_not(self):
         """Others run once, by themselves."""
         wrapper = self.write(self.folder, "python_train", f'#!/bin/sh\necho ran "$@" >>{self.imports}\n')
         os.chmod(wrapper, 0o755)
@@ -317,7 +317,7 @@ sys.exit(round != 2)
         self.assertIn(rounds[2][2], rounds[1][3:])
         harness.wait_until(lambda: not self.processes(), "all processes of the job have ended")
 
-    def test_how_workers_began_is_told(self):
+    def test_the_job_tells_how_its_workers_began(self):
         script = ("import os, sys\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
                   "    os.utime(os.path.join(os.path.dirname(__file__), 'warm_probe.py'), ns=(1, 1))\nsys.exit(3)\n")
         report, events = (os.path.join(self.folder, name) for name in ("report", "events"))

@@ -94,7 +94,7 @@ class Warning_(harness.Case):
         for node in nodes:
             self.finish(node, code=0)
 
-    def test_before_the_time_limit(self):
+    def test_the_workers_are_warned_before_the_time_limit(self):
         process = self.start("--standalone", "--time-limit=30", "--preemption-notice=29", "--no-python", sys.executable,
                              self.script, GO=self.go)
         self.lines(process, "ready 0", "warned 0 1")

@@ -77,7 +77,7 @@ class TomlFile(Scratch):
         for rank in range(2):
             self.assertIn(f"rank {rank} of 2", output)
 
-    def test_as_shipped_it_is_valid_and_sets_nothing(self):
+    def test_the_shipped_file_is_valid_and_sets_nothing(self):
         codes, output = self.run_with(read("ddprun.toml"))
         self.assertEqual(codes, [2, 2], output)
         self.assertIn("--rdzv-endpoint", output)

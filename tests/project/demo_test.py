@@ -66,7 +66,7 @@ class DemoTest(unittest.TestCase):
         self.assertRegex(done.stdout, "build build/release 0-40 [0-9]+ ddprund ddprunctl\n(.*\n)*"
                                       "build build/release 40-100 [0-9]+ ddprun ddprund ddprunctl ddprun-agent train pages\n")
 
-    def test_while_the_download_lasts_all_that_does_without_it_is_built(self):
+    def test_all_that_does_without_the_download_is_built_while_it_lasts(self):
         os.mkfifo(os.path.join(self.root, "come"))
         with open(os.path.join(self.root, "scripts/setup.sh"), "w") as f:
             f.write('#!/bin/sh\ncase "$*" in *--no-torch*) ;; *) cat come ;; esac\n')

@@ -148,7 +148,7 @@ class FindPackage(unittest.TestCase):
         run(["cmake", "--build", build, "-j", "2"])
         return run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", os.path.join(build, program)])
 
-    def test_without_libtorch(self):
+    def test_programs_build_without_libtorch(self):
         """A tree that is configured without LibTorch, with the libraries of the tested build."""
         build = os.path.join(self.directory, "without")
         run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DDDPRUN_WITH_TORCH=OFF", "-DDDPRUN_BUILD_TESTS=OFF",
@@ -169,7 +169,7 @@ class FindPackage(unittest.TestCase):
         for rank in (0, 1):
             self.assertIn(f"rank {rank}: the sum is 3", output)
 
-    def test_with_libtorch(self):
+    def test_programs_build_with_libtorch(self):
         if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
             self.skipTest("built without LibTorch")
         prefix = self.install(BUILD)

@@ -37,14 +37,14 @@ class GpuCheck(unittest.TestCase):
             f.write("#!/bin/sh\necho a card, 580.1\n")
         os.chmod(f.name, 0o755)
 
-    def test_without_a_gpu_it_ends_with_77(self):
+    def test_a_machine_without_a_gpu_is_77(self):
         for arguments in (["--carried", ".gpu", "--deadline", "60", "look"], ["--no-setup"]):
             self.assertEqual(self.check(*arguments), (77, "gpu_check: SKIPPED: no GPU: no NVIDIA driver on this machine (nvidia-smi not found)\n"))
 
     def test_an_unknown_argument_is_one_line_and_2(self):
         self.assertEqual(self.check("everything"), (2, "gpu_check: unknown argument 'everything' (--help)\n"))
 
-    def test_without_a_pack_it_says_what_makes_one(self):
+    def test_a_folder_without_a_pack_is_told_what_makes_one(self):
         self.with_a_card()
         status, text = self.check("--carried", self.folder)
         self.assertEqual(status, 1, text)

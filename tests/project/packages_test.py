@@ -102,7 +102,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
-    def test_there_are_two(self):
+    def test_the_packages_are_two(self):
         self.assertEqual([name.split("_")[0] for name in self.packages], ["ddprun", "libddprun-dev"])
         with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
             ours = re.search(r"project\(ddprun VERSION ([0-9.]+)", file.read())[1]

@@ -140,7 +140,7 @@ class Batch(unittest.TestCase):
         self.assertIn("wants a token", said)
         self.assertNotIn("ran\n", said)
 
-    def test_without_a_shared_folder_a_step_trusts_the_network(self):
+    def test_a_step_without_a_shared_folder_trusts_the_network(self):
         process = self.step("ddprun", "--no-python", "true", DDPRUN_SHARED_DIR="")
         said = process.communicate(timeout=60)[0]
         self.assertEqual((process.returncode, said.count("trusts the network")), (0, 1), said + self.slurm.logs())

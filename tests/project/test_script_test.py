@@ -70,7 +70,7 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout
 
-    def test_in_a_new_clone_the_demo_comes_before_anything_is_installed(self):
+    def test_the_demo_comes_before_anything_is_installed_in_a_new_clone(self):
         status, output = self.in_a_new_clone("0.9612", "echo ddprund 1")
         self.assertEqual(status, 0, output)
         self.assertLess(output.index("ddprund 1"), output.index("setup.sh"))

@@ -234,7 +234,7 @@ class Module(unittest.TestCase):
                 self.assertEqual(worker.wait(20), 0)
                 struct.pack_into("<QQ", self.agent.page, 128, 0, 0)
 
-    def test_without_an_agent_every_call_works(self):
+    def test_every_call_works_without_an_agent(self):
         code = ("import ddprun\n"
                 "ddprun.step(1); ddprun.step_parts(step=1); ddprun.step_done(); ddprun.phase('evaluate')\n"
                 "assert not ddprun.connected() and not ddprun.stop_requested()\n"

@@ -84,7 +84,7 @@ send(timer(os.getpid(), 0.2, scope="0")); time.sleep(600)
             with open(path) as f:
                 self.assertEqual(f.read(), "precious")
 
-    def test_without_the_variable_there_are_none(self):
+    def test_there_are_no_timers_without_the_variable(self):
         done = self.run_job("--standalone", "--no-python", "sh", "-c", "echo ${TORCHELASTIC_TIMER_FILE-none}")
         self.assertEqual(done.stdout, "none\n", self.transcript)
 

@@ -29,7 +29,7 @@ class AgentChannel {
   // us or is gone.
   bool await_welcome(Deadline deadline);
 
-  // For a worker that was started before its node had a place in a round (round 0): waits for the
+  // For a worker that was started before its node had a place in a round (round 0). Waits for the
   // place, and returns what changes in the environment, "NAME=value". Throws Error(kUnavailable)
   // where the agent goes. No deadline: a spare may wait for days; the agent ends it.
   std::vector<std::string> wait_for_place() {
@@ -37,8 +37,8 @@ class AgentChannel {
     return receive_place(Deadline::after(std::chrono::milliseconds::max()));
   }
 
-  // For a worker that has lost a peer (docs/inplace.md), on a connection that is for this alone:
-  // asks for its place in the next round and waits for it. Returns all variables of the place, as
+  // For a worker that has lost a peer (docs/inplace.md), on a connection that is for this alone.
+  // Asks for its place in the next round and waits for it. Returns all variables of the place, as
   // "NAME=value". Throws Error(kUnavailable) if the agent ends the connection, Error(kTimeout).
   std::vector<std::string> ask_to_recover(Deadline deadline) {
     send_line(R"({"type":"recover"})");
@@ -48,8 +48,8 @@ class AgentChannel {
   // The progress page's memory, which came with the welcome.
   const UniqueFd& page() const { return page_; }
 
-  // After the welcome, on one thread: waits until the agent asks for the flight recorder; the
-  // request's number. nullopt: `stop`, a descriptor, can be read, or the agent has ended the
+  // After the welcome, on one thread: waits until the agent asks for the flight recorder. Returns
+  // the request's number. nullopt: `stop`, a descriptor, can be read, or the agent has ended the
   // connection.
   std::optional<std::uint64_t> await_request(int stop);
 

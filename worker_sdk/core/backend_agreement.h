@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which backend a communicator uses: agreed by all ranks through the store before any of them
-// starts one, so that no rank waits in NCCL for a peer that went to the host backend.
+// Which backend a communicator uses. All ranks agree on it through the store before any of them
+// starts one. So no rank waits in NCCL for a peer that went to the host backend.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct DeviceOffer {
   int rank = 0;
   BackendChoice choice = BackendChoice::kAuto;
   std::string device_id{};  // the same on every rank that uses this device (its UUID); empty: none
-  // The same on every rank whose device is a slice (MIG) of this GPU, where NCCL takes but one rank
-  // on it; empty: it takes several.
+  // The same on every rank whose device is a slice (MIG) of this GPU, if NCCL takes but one rank on
+  // it. Empty: it takes several.
   std::string gpu_id{};
   std::string reason{};  // why there is none: "no GPU", "LOCAL_RANK 3, but 2 GPUs", …
 };
@@ -29,8 +29,9 @@ struct BackendVerdict {
   bool some_have_a_device = false;  // kHost out of kAuto: others than the one that `why` names
 };
 
-// Pure. NCCL only where every rank has a device of its own (docs/nccl.md): kAuto falls back to
-// kHost, kNccl is refused; so are ranks that differ in their choice. Offers in any order.
+// Pure. NCCL only if every rank has a device of its own (docs/nccl.md). Else kAuto falls back to
+// kHost, and kNccl is refused. Ranks that differ in their choice are refused, too. Offers in any
+// order.
 BackendVerdict decide_backend(std::vector<DeviceOffer> offers);
 
 // Collective over `world_size` ranks: O(1) store requests per rank under `store`'s prefix, which

@@ -22,7 +22,7 @@ class CallGroup {
 
   bool is_open() const { return is_open_; }
 
-  // Only while open. `start` returns the operation's Work.
+  // To be called only while the group is open. `start` returns the operation's Work.
   void add(std::function<WorkPtr()> start) { starts_.push_back(std::move(start)); }
   void add_send_to_self(const TensorView& buffer) { sends_.push_back(buffer); }
   void add_receive_from_self(const TensorView& buffer) { receives_.push_back(buffer); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Debug mode for a backend that doesn't compare the ranks' calls by itself (NCCL): they are
-// compared before each collective starts, through a host communicator beside it
-// (docs/flight-recorder.md).
+// Debug mode for a backend that doesn't compare the ranks' calls by itself (NCCL;
+// docs/flight-recorder.md). They are compared before each collective starts, through a host
+// communicator beside it.
 #pragma once
 
 #include <cstdint>

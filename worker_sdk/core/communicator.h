@@ -106,8 +106,8 @@ class Communicator {
   // Whether all_reduce() takes CallOptions::wire; the same on every rank.
   virtual bool narrows() const { return false; }
 
-  // nccl: from now on `current` is asked which stream is the caller's, by the thread that starts or
-  // waits for an operation or drops a CommBuffer. No effect where that is known already
+  // nccl: from now on `current` is asked which stream is the caller's. The thread that starts or
+  // waits for an operation, or drops a CommBuffer, asks it. No effect where that is known already
   // (CommunicatorOptions::current_stream, an earlier call), nor on the host backend. Whoever hands
   // over LibTorch's tensors calls it (worker_sdk/torch/current_stream.h).
   virtual void follow_stream(const CurrentStream& /*current*/) {}
@@ -155,7 +155,7 @@ class Communicator {
 
   // The communicator of a group of these ranks: ranks[i] becomes rank i of it; this rank is among
   // them. Collective: every rank of this communicator calls it with its own group, which shares no
-  // rank with another one, and splits of one name in the same order. Host: waits for the ranks of
+  // rank with another one. Splits of one name come in the same order. Host: waits for the ranks of
   // its own group only; nccl (ncclCommSplit): for all. Has this one's backend, deadlines and
   // stream, and lives on without it; the abort of one is not the other's. Errors say which group
   // and ranks of the job they are about. Throws kInvalidArgument for ranks that can't be, and what

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for arrays that are read from end to end in every step: in huge pages where the system
-// gives them to who asks, which saves a walk through the page tables every 4 KiB.
+// Memory for arrays that are read from end to end in every step. It is in huge pages if the system
+// gives them to those who ask. That saves a walk through the page tables every 4 KiB.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store for ranks of this machine that no launcher started: served on loopback by a thread of
-// this process, as long as the object lives. For one job's ranks, not for the network.
+// A store for ranks of this machine that no launcher started. A thread of this process serves it on
+// loopback, as long as the object lives. For one job's ranks, not for the network.
 #pragma once
 
 #include <thread>

@@ -30,7 +30,7 @@ class MeshLayout {
   // empty, used twice or not of the letters a … z and _.
   explicit MeshLayout(std::vector<MeshAxis> axes);
 
-  // "tp2xdp2", in any order, as a user writes it: the axes come in the order of `names` (outermost
+  // "tp2xdp2", in any order, as a user writes it. The axes come in the order of `names` (outermost
   // first), of which those left out have size 1. Throws Error(kInvalidArgument) that says what is
   // wrong with the text.
   static MeshLayout parse(std::string_view text, const std::vector<std::string>& names);
@@ -71,11 +71,11 @@ class Mesh {
   int coordinate(std::string_view axis) const { return layout_.coordinate(world_.rank(), axis); }
   int size_of(std::string_view axis) const { return layout_.size_of(axis); }
 
-  // The communicator of the ranks that differ from this one along these axes alone: made when first
-  // asked for, by a split of the world; the world's itself where these are all of its ranks. Host:
-  // waits for the ranks of the group only. nccl: every rank of the world asks for the same axes in
-  // the same order. The reference is good as long as this object. Errors: Communicator::split's;
-  // Error(kInvalidArgument) for an axis that there is not.
+  // The communicator of the ranks that differ from this one along these axes alone. It is made when
+  // first asked for, by a split of the world. It is the world's itself if these are all of its
+  // ranks. Host: waits for the ranks of the group only. nccl: every rank of the world asks for the
+  // same axes in the same order. The reference is good as long as this object. Errors:
+  // Communicator::split's; Error(kInvalidArgument) for an axis that there is not.
   Communicator& along(std::string_view axis) { return along_axes({std::string(axis)}); }
   Communicator& along_axes(const std::vector<std::string>& axes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread at a time calls a communicator: operations of two threads would start in another order
+// One thread at a time calls a communicator. Operations of two threads would start in another order
 // on each rank, and mix their numbers without a word.
 #pragma once
 

@@ -89,7 +89,7 @@ class Session {
   static std::unique_ptr<Session> connect(WorkerEnv env, const SessionOptions& options = {});
 
   // The same with everything given, for one that never recovers: `connect` is called once here and
-  // again whenever a second thread needs a connection; `loader` when a communicator may be NCCL's.
+  // again whenever a second thread needs a connection. `loader` when a communicator may be NCCL's.
   Session(WorkerEnv env, StoreFactory connect, NcclLoader loader = load_nccl_libraries);
   ~Session();
   Session(const Session&) = delete;
@@ -116,9 +116,9 @@ class Session {
   // store that fails or doesn't answer costs the agreement, two times 5 s and a warning: false.
   bool should_stop(std::uint64_t step, const std::function<void()>& finish_device = {});
 
-  // Ask for what only a worker can know: this node is faulty, the round goes on without it; or the
-  // job shall end with `exit_code` (1 … 255). The agent ends this process soon after. False: no
-  // agent took it.
+  // Ask for what only a worker can know. Either this node is faulty, and the round goes on without
+  // it. Or the job shall end with `exit_code` (1 … 255). The agent ends this process soon after.
+  // False: no agent took it.
   bool exclude_node(std::string_view reason);
   bool stop_job(std::string_view reason, int exit_code = 1);
 
@@ -145,9 +145,9 @@ class Session {
 
   // Collective: every rank calls it in the same order with the same choice. Each communicator has a
   // key space of its own, so several may live at once. With kAuto it is NCCL if every rank has a
-  // device of its own (device LOCAL_RANK), else host, with one warning from rank 0 that says why.
-  // Throws Error(kInvalidArgument) when explicit kNccl can't work, naming the rank, on every rank
-  // and before NCCL starts. Error(kTimeout) names ranks that did not come. The errors of the
+  // device of its own (device LOCAL_RANK). Else it is host, with one warning from rank 0 that says
+  // why. Throws Error(kInvalidArgument) when explicit kNccl can't work, naming the rank, on every
+  // rank and before NCCL starts. Error(kTimeout) names ranks that did not come. The errors of the
   // backend's set-up pass, too. With nccl the calling thread's CUDA device is LOCAL_RANK
   // afterwards.
   std::unique_ptr<Communicator> make_communicator(BackendChoice choice = BackendChoice::kAuto,

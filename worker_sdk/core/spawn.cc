@@ -35,14 +35,14 @@ namespace ddprun {
 namespace {
 
 constexpr int kFailed = 1;
-constexpr int kMaxSpawned = 4096;  // of one machine
-// A rank has lost a peer → that one has ended, or said why.
+constexpr int kMaxSpawned = 4096;  // ranks of one machine
+// From a rank's loss of a peer until that peer has ended, or said why.
 constexpr std::chrono::milliseconds kCauseWait{1'000};
 
 constexpr char kProgram[] = "/proc/self/exe";  // also where its file was replaced or removed
-// A rank writes kReached to its pipe when it has reached spawn(), then at most one failure: the
-// code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the parent
-// need not read before the rank's end.
+// A rank writes kReached to its pipe when it has reached spawn(). Then comes at most one failure:
+// the code as a byte ('0' + ErrorCode, or '-'), and the text. All of it fits the pipe, so the
+// parent need not read before the rank's end.
 constexpr char kReached = 'R';
 constexpr char kNoCode = '-';
 constexpr std::size_t kMaxText = 4000;
@@ -51,12 +51,12 @@ constexpr std::size_t kMaxText = 4000;
 std::atomic<int> num_calls{0};
 std::atomic<bool> is_under_way{false};
 
-// A handler has no other way to know it.
+// It is global, since a signal's handler has no other way to know it.
 std::atomic<int> pipe_of_handler{-1};
 
 // SIGINT and SIGTERM as something to wait for. Takes them from the program's own handlers as long
-// as it lives; one that the program ignores stays ignored, and SIGCHLD that is ignored gets its
-// default, since the kernel would forget how children ended. At most one at a time in a process.
+// as it lives. One that the program ignores stays ignored. But SIGCHLD gets its default then, since
+// the kernel would forget how children ended. At most one at a time in a process.
 class ParentSignals {
  public:
   ParentSignals() : pipe_(make_pipe(O_NONBLOCK)) {
@@ -340,7 +340,7 @@ class Gang {
     for (const RankProcess& rank : ranks_) {
       if (rank.is_running()) events.push_back({rank.pidfd(), POLLIN, 0});
     }
-    // As long as the ranks work there is no limit; from the first failure on there is.
+    // There is no limit as long as the ranks work. There is one from the first failure on.
     const auto& end = kill_at_ ? kill_at_ : cause_by_;
     const int limit = end ? Deadline(*end).poll_timeout_ms() : -1;
     if (::poll(events.data(), events.size(), limit) < 0 && errno != EINTR) {
@@ -374,7 +374,7 @@ class Gang {
   std::vector<RankProcess> ranks_;
   const std::chrono::milliseconds grace_;
   std::optional<std::pair<int, RankEnd>> first_;
-  std::optional<Clock::time_point> cause_by_;  // first_ is one who lost a peer
+  std::optional<Clock::time_point> cause_by_;  // first_ is a rank that lost a peer
   std::optional<Clock::time_point> kill_at_;
   int signal_ = 0;
   SignalEcho echo_;

@@ -20,12 +20,12 @@ struct SpawnOptions {
 // Each is this program started anew (exec of /proc/self/exe) with the same arguments. Whatever
 // main() does before this call is done in every rank, too. The call itself never returns there: the
 // rank ends with exit code 0, or with 1 when `function` throws. So main() has to come here in the
-// same way each time; of several calls in a program, a rank passes over those before its own. A
+// same way each time. If a program has several calls, a rank passes over those before its own. A
 // rank has its place in the environment, for Session::from_env(): node 0 of 1, a store that this
-// call serves, and OMP_NUM_THREADS=1 where it is not set and there are several. It shares stdin,
+// call serves. OMP_NUM_THREADS is 1 if it is not set and there are several ranks. It shares stdin,
 // stdout, stderr and process group.
 //
-// As long as it lasts SIGINT and SIGTERM end the ranks first, and then have the effect on this
+// SIGINT and SIGTERM end the ranks first as long as it lasts. Then they have the effect on this
 // process that they had before the call. The ranks can't outlive the calling thread.
 //
 // The first rank that fails ends the others. Throws Error that names it: its message with its code

@@ -29,7 +29,8 @@ bool StopAgreement::reached(store::Store& store, std::uint64_t step) {
     posted_ = true;  // whether it arrives or not: never twice
     // The last one knows that all look from now on, and that none has begun a later step than this.
     if (store.add(posted_key_, 1) == world_size_) {
-      // Not set(), which has no reply: it is there before this rank takes part in the step.
+      // add() has a reply, set() has none. So the boundary is there before this rank takes part in
+      // the step.
       store.add(boundary_key_, static_cast<std::int64_t>(step + 1));
       boundary_ = step + 1;
     }

@@ -59,8 +59,8 @@ WorkerProgress::WorkerProgress(const UniqueFd& memory)
       recorder_(
           std::make_unique<FlightRecorder>(FlightRecorder::kDefaultCapacity, page_->operations)) {}
 
-// Other threads may be counting collectives: theirs go to the old page until page_ is the new one,
-// and what came after the old counts were copied is added then.
+// Other threads may be counting collectives. Theirs go to the old page until page_ is the new one.
+// Counts that came after the old ones were copied are added then.
 void WorkerProgress::move_to(const UniqueFd& memory) {
   ProgressPage* fresh = map_checked(memory);
   constexpr std::size_t kOneMoreView = 0;

@@ -69,7 +69,7 @@ class WorkerProgress {
   // thread.
   void add_parts(const StepParts& parts);
 
-  // One call at the end of the first step; `step` is 0 where the loop tells no numbers.
+  // `call` comes once, at the end of the first step. `step` is 0 if the loop tells no numbers.
   // `connecting`: the sum of add_connecting() until then.
   void on_first_step(
       std::function<void(std::uint64_t step, std::chrono::nanoseconds connecting)> call) {
@@ -92,7 +92,7 @@ class WorkerProgress {
   FlightRecorder& recorder() { return *recorder_; }
 
   // Called with the first failure of each communicator that is a time-out, a lost peer or ranks
-  // that made different calls, on the thread that found it; null: by nobody.
+  // that made different calls. The thread that found it calls. null: nobody does.
   void on_operation_failed(std::function<void(const OperationFailure&)> call);
   void operation_failed(const OperationFacts& facts, const Error& error, std::vector<int> missing,
                         int size, std::chrono::milliseconds waited);

@@ -53,7 +53,7 @@ class AsyncParameters {
   // all, bit for bit. Ranks may have done different numbers of steps.
   void finish(std::span<float> values);
 
-  // That this rank gave to the network or shared memory, of updates and of answers.
+  // The bytes of updates and answers that this rank gave to the network or shared memory.
   std::uint64_t sent_bytes() const;
 
  private:

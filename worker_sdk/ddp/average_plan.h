@@ -13,7 +13,7 @@ struct AveragePlan {
   ReduceOp op = ReduceOp::kAverage;
 };
 
-// NCCL makes an operator of its own of each average of floats (PreMulSum): NVLS and the symmetric
+// NCCL makes an operator of its own of each average of floats (PreMulSum). NVLS and the symmetric
 // kernels leave it out, and it costs 5 us a call. There a share is divided in a pass that it needs
 // anyway, and summed. Every backend but "nccl" averages by itself.
 inline AveragePlan average_plan(std::string_view backend, int num_ranks) {

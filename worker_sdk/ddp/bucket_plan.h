@@ -29,7 +29,7 @@ struct ParameterSpec {
 struct BucketLimits {
   std::size_t first_bytes = 1 << 20;  // small, so that communication starts early
   // PyTorch's bucket_cap_mb. 0: what suits the backend, 25 MiB (PyTorch's default) on "nccl", 4 MiB
-  // on "host", which is as fast with it: communication starts earlier, and less of it is left when
+  // on "host". That is as fast with it: communication starts earlier, and less of it is left when
   // backward ends.
   std::size_t cap_bytes = 0;
 };

@@ -56,7 +56,7 @@ class CommHook {
   virtual void prepare(std::span<const GradBucket> /*buckets*/, Communicator& /*communicator*/) {}
 
   // How many steps of a bucket issue collectives. All ranks issue those of all buckets in one order
-  // that depends on nothing else: bucket b's step s comes with the launch of bucket b + s, or at
+  // that depends on nothing else. Bucket b's step s comes with the launch of bucket b + s, or at
   // the end of backward.
   virtual int num_steps() const { return 1; }
 

@@ -44,9 +44,9 @@ class Loader {
         prefetcher_(check(options).num_threads, options.prefetch) {}
 
   // The batches of epoch `epoch`, in the sampler's order, from sample `first_sample` of this rank
-  // on (a training that goes on in the middle of an epoch). Drops the rest of the epoch before, and
-  // waits for the loads under way. Loading begins at once. Throws Error(kInvalidArgument): a
-  // negative sample, or one beyond the end (at the end there are none).
+  // on. A training that goes on in the middle of an epoch needs that. Drops the rest of the epoch
+  // before, and waits for the loads under way. Loading begins at once. Throws
+  // Error(kInvalidArgument): a negative sample, or one beyond the end (at the end there are none).
   void set_epoch(std::uint64_t epoch, std::int64_t first_sample = 0) {
     if (first_sample < 0 || first_sample > sampler_.size()) {
       throw Error(ErrorCode::kInvalidArgument, "a loader's epoch can't begin at sample " +

@@ -36,7 +36,7 @@ class HookPipeline {
       try {
         flight.under_way->wait();
       } catch (const Error&) {
-        // That it was aborted.
+        // Its error says that it was aborted, which is known here.
       }
     }
   }
@@ -52,7 +52,7 @@ class HookPipeline {
 
   // Issues bucket `index`'s first step, then each earlier bucket's next one, for which it waits
   // where it must. Bucket 0 begins an iteration; each later one follows its predecessor.
-  // The work is complete when the bucket's collectives all are; its wait() issues what is missing,
+  // The work is complete when the bucket's collectives all are. Its wait() issues what is missing,
   // of all buckets in turn, and returns with the result in the bucket. It must not outlive this.
   WorkPtr launch(std::size_t index) {
     if (index == 0) flights_.clear();
@@ -225,7 +225,7 @@ Reducer::~Reducer() {
     try {
       work->wait();
     } catch (const Error&) {
-      // That it was aborted.
+      // Its error says that it was aborted, which is known here.
     }
   }
 }

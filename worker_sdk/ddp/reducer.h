@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages gradients over all ranks, bucket by bucket, while backward still computes the others
-// (Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
-// 2020). Knows parameters only as numbers with a size: worker_sdk/torch connects it to autograd.
-// One thread at a time: the one that runs backward.
+// Averages gradients over all ranks, bucket by bucket, while backward still computes the others.
+// See Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
+// 2020. Knows parameters only as numbers with a size: worker_sdk/torch connects it to autograd. One
+// thread at a time: the one that runs backward.
 #pragma once
 
 #include <cstddef>
@@ -79,8 +79,8 @@ class Reducer {
   // Between iterations. Collective. Throws what CommHook::prepare() throws.
   void set_hook(std::shared_ptr<CommHook> hook);
 
-  // From now on `marker` is called for each mark of an iteration but kForward, by the thread that
-  // runs backward. kLaunched comes just before the first bucket is sent.
+  // From now on `marker` is called for each mark of an iteration but kForward. The thread that runs
+  // backward calls it. kLaunched comes just before the first bucket is sent.
   void set_marker(std::function<void(StepMark)> marker) { marker_ = std::move(marker); }
 
   // Sums over all iterations since the hook was set.
@@ -97,8 +97,9 @@ class Reducer {
   const BucketLayout& layout() const { return layout_; }
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
 
-  // The caller multiplies every gradient in a bucket by this before it is sent: when it copies the
-  // gradient into the slot, or at the latest in ReducerSharding::before_sending. 1: no need.
+  // The caller multiplies every gradient in a bucket by this before it is sent. It does so when it
+  // copies the gradient into the slot, or at the latest in ReducerSharding::before_sending. 1: no
+  // need.
   double factor() const { return pipeline_ ? 1 : average_.factor; }
 
   // The memory of this rank's part of bucket `number`'s averages. With a ReducerSharding only.
@@ -138,8 +139,8 @@ class Reducer {
   // finalize().
   const std::vector<std::size_t>& order() const { return rebuilt_ ? order_ : first_arrival_; }
 
-  // Buckets anew by `arrival`, a permutation of all indices that must be the same on all ranks:
-  // rank 0's first_arrival(), or that of a run before. The slots' contents are lost. Not with a
+  // Buckets anew by `arrival`, a permutation of all indices that must be the same on all ranks. It
+  // is rank 0's first_arrival(), or that of a run before. The slots' contents are lost. Not with a
   // ReducerSharding.
   void rebuild(std::span<const std::size_t> arrival);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops behind UpdateKernels, compiled once per instruction set, without fused multiply-add.
-// Rule: everything here has internal linkage and calls no inline function of another header, so
-// that no code built for a newer CPU can be merged into the program's common code.
+// Rule: everything here has internal linkage and calls no inline function of another header. So no
+// code built for a newer CPU can be merged into the program's common code.
 #pragma once
 
 #include "worker_sdk/ddp/update_kernels.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ZeRO's stages: which state data-parallel ranks divide instead of each holding all of it
-// (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC
-// 2020). docs/zero.md.
+// (docs/zero.md). See Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion
+// Parameter Models", SC 2020.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order a stage of a pipeline works on a batch's micro-batches: what each stage has of the
-// model, and how the parts move, is worker_sdk/torch/parallel/pipeline.h (docs/pipeline.md).
+// The order in which a stage of a pipeline works on a batch's micro-batches (docs/pipeline.md).
+// worker_sdk/torch/parallel/pipeline.h has each stage's part of the model, and moves the parts.
 // Pure: no I/O, clock or thread.
 #pragma once
 

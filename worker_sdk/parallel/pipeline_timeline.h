@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each stage of a pipeline would be at what, were every forward as long as every other, every
-// backward, too, and messages took no time: what a schedule costs at best. Pure.
+// When each stage of a pipeline would be at what: what a schedule costs at best. Every forward is
+// taken to be as long as every other, every backward, too, and messages to take no time. Pure.
 #pragma once
 
 #include <string>

@@ -111,7 +111,7 @@ void check_replicated(const Metadata& metadata, const std::vector<NamedTensor>& 
   }
 }
 
-// Those that rank `rank` of `size` writes: all ranks write about as many bytes.
+// The tensors that rank `rank` of `size` writes: all ranks write about as many bytes.
 std::vector<NamedTensor> share_of(const std::vector<NamedTensor>& tensors, int rank, int size) {
   std::vector<std::size_t> bytes(static_cast<std::size_t>(size), 0);
   std::vector<NamedTensor> share;
@@ -178,7 +178,7 @@ void copy_into(const std::vector<NamedTensor>& here, const std::vector<TensorByt
   }
 }
 
-// Memory of the host for copies of tensors, kept from one save to the next: fresh memory costs a
+// Memory of the host for copies of tensors, kept from one save to the next. Fresh memory costs a
 // page fault for each 4 KiB, more than the copy.
 class HostCopies {
  public:
@@ -214,8 +214,8 @@ class HostCopies {
 
 constexpr std::size_t kNumSaveDigits = 8;
 
-// Rank 0 sends this about a checkpoint to all ranks: the step, the number of its shards and their
-// save, one line each, and the metadata as a file's header.
+// Rank 0 sends this about a checkpoint to all ranks. It has the step, the number of its shards and
+// their save, one line each, and the metadata as a file's header.
 struct Notice {
   std::uint64_t step = 0;
   int num_shards = 0;  // 0: it has none
@@ -239,8 +239,8 @@ Notice decode(const std::string& text) {
   return notice;
 }
 
-// The outcome of an act on one rank, as text: kResult and the result; or kError, the code as a
-// character behind '0' (none is a zero byte), and the message.
+// The outcome of an act on one rank, as text. It is kResult and the result; or kError, the code as
+// a character behind '0' (none is a zero byte), and the message.
 constexpr char kResult = 'R', kError = 'E';
 constexpr char kFirstCode = '0';
 constexpr std::size_t kMostErrorBytes = 1024;
@@ -468,7 +468,7 @@ class Checkpoint::Impl {
   }
 
   // All shards are on disk, and count. A network's file system may have hidden the others' shards
-  // from the last writer; what isn't to be seen now is nowhere that rank 0 looks.
+  // from the last writer. A shard that isn't to be seen now is nowhere that rank 0 looks.
   void settle() {
     const std::optional<Uncommitted> last = std::exchange(uncommitted_, std::nullopt);
     on_every_rank([&] { writer_.wait(); });

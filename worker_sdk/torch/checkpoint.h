@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves and loads a training, so that all ranks go on from the same step: rank 0 alone reads from
-// the directory, the others get from it what it has read. docs/checkpoint.md.
+// Saves and loads a training, so that all ranks go on from the same step (docs/checkpoint.md). Rank
+// 0 alone reads from the directory; the others get from it what it has read.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -58,12 +58,12 @@ class Checkpoint {
   ~Checkpoint();
 
   // The newest checkpoint that is whole: `tensors` hold on every rank what it had, and the rest is
-  // returned. nullopt: there is none yet, nothing was changed. `own` are loaded where as many ranks
-  // saved and each saved ones of the same names, dtypes and shapes; else they stay as they are, on
+  // returned. nullopt: there is none yet, nothing was changed. `own` are loaded if as many ranks
+  // saved and each saved ones of the same names, dtypes and shapes. Else they stay as they are, on
   // every rank.
   //
-  // Error(kInvalidArgument): nothing was changed. Its tensors have other names, dtypes or shapes
-  // (the message names the first one and both sides), `accept` refuses it (with its reason), or
+  // Error(kInvalidArgument): nothing was changed. Its tensors have other names, dtypes or shapes;
+  // the message names the first one and both sides. Or `accept` refuses it (with its reason). Or
   // there are several and none is whole. Error(kSystem): one can't be read; where that is a shard
   // with `own`, `tensors` are loaded. Also the errors of the write before, as finish().
   std::optional<SavedState> load(const std::vector<NamedTensor>& tensors, const Accept& accept = {},

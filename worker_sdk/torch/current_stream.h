@@ -5,9 +5,9 @@
 namespace ddprun {
 
 // LibTorch's current stream (a cudaStream_t) on a device, of the calling thread, as a
-// c10::StreamGuard sets it; nullptr, the legacy default stream, which is LibTorch's default too,
-// where this process' LibTorch has no CUDA (load_cuda()). Throws Error(kSystem) with LibTorch's
-// words.
+// c10::StreamGuard sets it. It is nullptr if this process' LibTorch has no CUDA (load_cuda()). That
+// is the legacy default stream, which is LibTorch's default, too. Throws Error(kSystem) with
+// LibTorch's words.
 //
 // For CommunicatorOptions::current_stream. DistributedDataParallel and Checkpoint tell it their
 // communicator by themselves.

@@ -58,7 +58,7 @@ std::vector<std::size_t> unreached(const std::vector<at::Tensor>& outputs,
 
 }  // namespace
 
-// On the accumulator of a parameter's gradient. A type of its own: to be known again.
+// A hook on the accumulator of a parameter's gradient. It has a type of its own, to be known again.
 class DdpBackward::GradientHook final : public autograd::FunctionPostHook {
  public:
   GradientHook(DdpBackward& backward, std::size_t index) : backward_(backward), index_(index) {}

@@ -56,7 +56,7 @@ struct DdpOptions {
   // ShardedOptimizer (docs/zero.md). Parameters have no gradient after an averaged backward. Not
   // with comm_hook, find_unused_parameters, static_graph or a join (Error(kUnsupported)).
   ZeroStage zero = ZeroStage::kOff;
-  // Looks for NaN in each gradient of this rank, before it is averaged and all ranks have it: the
+  // Looks for NaN in each gradient of this rank, before it is averaged and all ranks have it. The
   // backward throws Error(kInvalidArgument) that names parameter and rank, and the other ranks hear
   // it. Waits for the device at each gradient: for finding errors. Also where DDPRUN_DEBUG has the
   // word "nan". A GradScaler's overflows may be NaN, too: switch it off for the search.
@@ -104,8 +104,8 @@ class DdpBase {
   //   join.finish();
   //
   // Every rank makes one. Within it all ranks that have inputs go forward equally often for each
-  // averaged backward (no_sync covers the same forwards on all), and buffers come from the highest
-  // of them. It costs a message of a byte per forward.
+  // averaged backward. no_sync covers the same forwards on all. Buffers come from the highest of
+  // these ranks. It costs a message of a byte per forward.
   class Join {
    public:
     // Error(kInvalidArgument): there is one already. Error(kUnsupported): with DdpOptions::zero.
@@ -115,11 +115,11 @@ class DdpBase {
     Join(const Join&) = delete;
     Join& operator=(const Join&) = delete;
 
-    // Collective, once (else Error(kInvalidArgument)), when this rank has run out: takes part in
-    // the others' steps, with zeros for gradients, until all have; then parameters and buffers are
-    // those of `source_rank` on every rank. An optimiser's state is the caller's: send it from
-    // there, too, where it is to be used again. This rank's gradients are gone if it has shadowed a
-    // step.
+    // Collective, once (else Error(kInvalidArgument)), when this rank has run out. Takes part in
+    // the others' steps, with zeros for gradients, until all have run out. Then parameters and
+    // buffers are those of `source_rank` on every rank. An optimiser's state is the caller's: send
+    // it from there, too, where it is to be used again. This rank's gradients are gone if it has
+    // shadowed a step.
     JoinResult finish();
 
    private:
@@ -155,16 +155,17 @@ class DdpBase {
 
   // The names of the parameters in the order that buckets are formed by: rank 0's of arrival, as
   // the first averaged iteration has shown it. Empty before that, and on another rank than 0 not
-  // yet agreed until the second. For a checkpoint: which element is where in a bucket decides how
-  // communicators and hooks round, so a run goes on bit for bit only with the same buckets.
+  // yet agreed until the second. It belongs into a checkpoint. The place of an element in a bucket
+  // decides how communicators and hooks round. So a run goes on bit for bit only with the same
+  // buckets.
   std::vector<std::string> gradient_order() const;
 
-  // Forms the final buckets by it now, instead of in the second averaged iteration, in every mode;
-  // the same options and backend give the same buckets. Between a backward and the next forward,
+  // Forms the final buckets by it now, instead of in the second averaged iteration, in every mode.
+  // The same options and backend give the same buckets. Between a backward and the next forward,
   // also before the first; gradients then lie elsewhere. Collective; rank 0's `names` count.
-  // Error(kInvalidArgument) on every rank, and nothing is changed, where they are not exactly the
-  // parameters whose gradients are averaged, within a join, or with DdpOptions::zero, whose buckets
-  // are formed once.
+  // Error(kInvalidArgument) on every rank, and nothing is changed, if they are not exactly the
+  // parameters whose gradients are averaged. Also within a join, and with DdpOptions::zero, whose
+  // buckets are formed once.
   void set_gradient_order(const std::vector<std::string>& names);
 
   // The parameters whose gradients are averaged in buckets, in bucket_plan()'s numbering. Those
@@ -178,18 +179,18 @@ class DdpBase {
   std::size_t gradient_bytes() const;
   ZeroStage zero() const;
 
-  // Call before a forward that does not go through forward() or operator(): sends buffers, and
-  // once, in the second averaged iteration, forms the final buckets: gradients then lie elsewhere.
+  // Call before a forward that does not go through forward() or operator(). Sends buffers. Once, in
+  // the second averaged iteration, it forms the final buckets: gradients then lie elsewhere.
   // Collective. Error(kInvalidArgument): a parameter was cast, moved or unfrozen since it was
-  // wrapped, or, as the first two forwards see, added or replaced (the message names it). The same
-  // if the backward before threw, or a rank has run out of inputs and a join ends then. With
-  // DdpOptions::zero, the same if there is no ShardedOptimizer, or averages were not forgotten
+  // wrapped. The first two forwards also see one that was added or replaced. The message names it.
+  // The same if the backward before threw, or a rank has run out of inputs and a join ends then.
+  // With DdpOptions::zero, the same if there is no ShardedOptimizer, or averages were not forgotten
   // since (zero_grad()). Else the communicator's errors.
   void before_forward();
 
-  // Call after such a forward, with all tensors that the loss may be made from, of any shape, where
-  // find_unused_parameters or static_graph is set; nothing happens elsewhere. Undefined tensors and
-  // those without a gradient are passed over. Not collective; throws nothing of its own.
+  // Call after such a forward, with all tensors that the loss may be made from, of any shape. It
+  // acts if find_unused_parameters or static_graph is set. Undefined tensors and those without a
+  // gradient are passed over. Not collective; throws nothing of its own.
   void after_forward(const std::vector<at::Tensor>& outputs);
 
  protected:

@@ -203,7 +203,7 @@ void FlatOptimizer::form_batches(const Storage& storage, const std::vector<FlatR
   for (const FlatRun& run : runs) {
     const std::size_t first_item = storage.items[run.first_piece];
     const std::size_t group = items_[first_item].group;
-    // Those that are updated for the first time by themselves: SGD treats them differently.
+    // Parameters that are updated for the first time go by themselves: SGD treats them differently.
     const auto fits = [&](const Batch& batch) {
       return batch.group == group &&
              (steps()[batch.items.front()] == 0) == (steps()[first_item] == 0);

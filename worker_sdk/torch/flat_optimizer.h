@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SGD, Adam and AdamW that update a whole bucket of DistributedDataParallel at once: parameters and
-// their state lie in flat memory in the order of the gradients. torch.optim's results;
-// docs/optimizers.md explains it. No torch header needed here.
+// SGD, Adam and AdamW that update a whole bucket of DistributedDataParallel at once. Parameters and
+// their state lie in flat memory in the order of the gradients. The results are torch.optim's
+// (docs/optimizers.md). No torch header needed here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,7 @@ struct ParameterGroup {
   UpdateRule rule;
 };
 
-// Those of the module that require a gradient, each once, by its first name.
+// The module's parameters that require a gradient, each once, by its first name.
 std::vector<NamedTensor> trainable_parameters(const torch::nn::Module& module);
 
 // One state of an optimiser for a parameter: `tensor` has the parameter's shape and dtype. "step",
@@ -44,8 +44,9 @@ struct NamedState {
   at::Tensor tensor;
 };
 
-// One thread at a time. From construction on the parameters' values lie in memory of this object
-// (which outlives it where a parameter does): move, cast or replace them before, not after.
+// One thread at a time. From construction on the parameters' values lie in memory of this object.
+// That memory outlives the object if a parameter does. Move, cast or replace parameters before, not
+// after.
 class FlatOptimizer {
  public:
   // `ddp`: averages the parameters' gradients; must outlive this object. Null: none, each gradient

@@ -63,8 +63,8 @@ void GradientBuckets::make_slots() {
   }
 }
 
-// Else gradients would, without a word, not be averaged: autograd drops the hooks of a parameter
-// that is cast or moved.
+// Checks that gradients can be averaged. Otherwise some would not be, without a word: autograd
+// drops the hooks of a parameter that is cast or moved.
 void GradientBuckets::check_ready() const {
   if (reducer_.is_under_way()) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -12,14 +12,13 @@ struct NcclLibraries;
 // Registers CUDA with the LibTorch of this process, for good; call it before anything else of
 // LibTorch, which looks for CUDA once. Empty: LibTorch can compute on a GPU here; else why it
 // can't, and nothing has changed. Quick on a machine without NVIDIA's driver; once is enough.
-// libtorch_cuda's symbols don't become global (RTLD_LOCAL): a plugin that uses them names the
+// libtorch_cuda's symbols don't become global (RTLD_LOCAL). A plugin that uses them names the
 // library as its own dependency (DT_NEEDED).
 std::string load_cuda();
 
 // load_cuda(), then CUDA and NCCL for the communicators. The SessionOptions::nccl_loader of
-// programs that train with LibTorch: a GPU is of use to them only where LibTorch can compute on it,
-// and has code for it.
-// Throws Error(kUnsupported) with the reason.
+// programs that train with LibTorch. A GPU is of use to them only if LibTorch can compute on it,
+// and has code for it. Throws Error(kUnsupported) with the reason.
 NcclLibraries load_cuda_and_nccl();
 
 }  // namespace ddprun

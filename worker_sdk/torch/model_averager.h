@@ -24,17 +24,18 @@ struct AveragerOptions {
 // One thread. The tensors keep their memory: an average is copied into them.
 class ModelAverager {
  public:
-  // `tensors`: parameters, or an optimiser's running averages; dense, float32, float64, float16 or
-  // bfloat16, the same names, sizes and dtypes on all ranks, on one device, where `communicator`
-  // wants buffers. Collective. Allocates as many bytes as they have. `communicator` outlives this
-  // object. Throws Error(kUnsupported) naming a tensor of another dtype; the communicator's errors.
+  // `tensors`: parameters, or an optimiser's running averages. They are dense, float32, float64,
+  // float16 or bfloat16, the same names, sizes and dtypes on all ranks, on one device, where
+  // `communicator` wants buffers. Collective. Allocates as many bytes as they have. `communicator`
+  // outlives this object. Throws Error(kUnsupported) naming a tensor of another dtype; the
+  // communicator's errors.
   ModelAverager(std::vector<NamedTensor> tensors, Communicator& communicator,
                 const AveragerOptions& options = {});
   ~ModelAverager();
   ModelAverager(const ModelAverager&) = delete;
   ModelAverager& operator=(const ModelAverager&) = delete;
 
-  // After: each tensor is the mean of all ranks', bit-equal on all. Collective.
+  // Makes each tensor the mean of all ranks', bit-equal on all. Collective.
   void average();
 
   // The same in two parts, with steps of the training between them. At start() the mean differs
@@ -45,7 +46,7 @@ class ModelAverager {
   void finish();
   bool is_under_way() const;
 
-  // That this rank gave to collectives so far.
+  // The bytes that this rank gave to collectives so far.
   std::uint64_t sent_bytes() const;
 
  private:

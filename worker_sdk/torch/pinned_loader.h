@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Loader whose batches are tensors on the training's device. If that is a GPU, the worker threads
-// put them into pinned memory, and a stream of its own copies them while the GPU computes.
-// docs/loader.md.
+// put them into pinned memory. A stream of its own copies them while the GPU computes
+// (docs/loader.md).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,8 +36,8 @@ class PinnedLoader {
 
   // The next batch, on the device and for use on the caller's current stream; nullopt: the epoch is
   // over. On a GPU it returns before the copy is done. Throws what `load`, or pinning what it
-  // returned, threw: after the batches before it, and again until set_epoch();
-  // Error(kInvalidArgument) before the first set_epoch(); c10::Error where the GPU has no memory.
+  // returned, threw: after the batches before it, and again until set_epoch(). Throws
+  // Error(kInvalidArgument) before the first set_epoch(), c10::Error if the GPU has no memory.
   std::optional<Batch> next();
 
   // How long next() has waited for loading since construction; the stream's waiting is the GPU's.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlatOptimizer for DdpOptions::zero: each rank updates its part of every bucket and has that part
-// of the optimiser's state alone; then the ranks send each other the new parameters.
+// FlatOptimizer for DdpOptions::zero. Each rank updates its part of every bucket and has that part
+// of the optimiser's state alone. Then the ranks send each other the new parameters.
 // FlatOptimizer's results; docs/zero.md explains it. No torch header needed here.
 #pragma once
 
@@ -23,9 +23,9 @@ namespace ddprun {
 class DdpBase;
 
 // One thread at a time: the one that runs forward and backward. From construction on the
-// parameters' values lie in memory of this object (which outlives it where a parameter does): move,
-// cast or replace them before, not after. After an error of the communicator parameters may be of
-// two steps: leave the program.
+// parameters' values lie in memory of this object. That memory outlives the object if a parameter
+// does. Move, cast or replace parameters before, not after. After an error of the communicator
+// parameters may be of two steps: leave the program.
 class ShardedOptimizer {
  public:
   // Every rank gives the same groups, of parameters whose gradients `ddp` averages; those that are
@@ -49,8 +49,9 @@ class ShardedOptimizer {
   void set_lr(double lr);
   void set_lr(std::size_t group, double lr);
 
-  // This rank's part of the averages there are, one tensor for each parameter that it has a part
-  // of: for GradScaler::unscale(), which asks the other ranks. Other ranks' lists are others.
+  // This rank's part of the averages that are there, one tensor for each parameter that it has a
+  // part of. GradScaler::unscale() needs them, which asks the other ranks. Other ranks' lists are
+  // others.
   std::vector<at::Tensor> gradients();
 
   // ddprun::clip_gradient_norm() over all ranks' parts together: the same norm on all, and the same

@@ -14,7 +14,7 @@
 namespace ddprun::torch_adapter {
 namespace {
 
-// In place of a number of rows.
+// Values that stand in place of a number of rows.
 constexpr std::int64_t kUndefined = -1, kDense = -2;
 
 constexpr const char* kSparseGradient = "a sparse gradient";

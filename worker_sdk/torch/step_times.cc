@@ -11,7 +11,7 @@
 
 namespace ddprun::torch_adapter {
 
-// For DeviceSteps, over the device's timed events.
+// A mark on the device's stream for DeviceSteps, made of the device's timed events.
 class StepTimes::StreamEvent {
  public:
   explicit StreamEvent(c10::Device device)
@@ -62,7 +62,7 @@ void StepTimes::step_ends() {
   count_device_steps();
 }
 
-// Those that the device has done since.
+// Counts the steps that the device has done since the last call.
 void StepTimes::count_device_steps() {
   while (const auto step = device_steps_->take()) {
     if (step->forward) steps_.forward_begins(*step->forward);

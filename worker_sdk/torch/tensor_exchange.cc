@@ -137,7 +137,7 @@ void check_plain_gradient(const at::Tensor& parameter, const std::string& name, 
   if (!may.have_graph && gradient.requires_grad()) {
     refuse(
         " has a graph of its own (backward with create_graph), which ends where ranks are "
-        "averaged: take torch::autograd::grad() with create_graph for a penalty, and let the "
+        "averaged. Take torch::autograd::grad() with create_graph for a penalty, and let the "
         "last backward be without");
   }
   if (gradient.scalar_type() != parameter.scalar_type()) {

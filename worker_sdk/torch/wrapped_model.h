@@ -33,7 +33,7 @@ class WrappedModel {
   UsageMode usage_mode() const;
   c10::Device device() const { return device_; }
 
-  // By number.
+  // The parameters, by number.
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   const std::string& name(std::size_t index) const { return specs_[index].name; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stacks of processes' main threads, native and Python's. For the native one a process is
-// stopped only while its registers and its stack are copied; the program files, which may be where
-// everything hangs, are read afterwards.
+// The stacks of processes' main threads, native and Python's. A process is stopped for the native
+// one only while its registers and its stack are copied. The program files are read afterwards,
+// since everything may hang in them.
 #pragma once
 
 #include <sys/types.h>
@@ -16,10 +16,11 @@
 
 namespace ddprun::agent {
 
-// Registers and stack of processes' main threads, copied. Only for that are they stopped, never by
-// a signal: each by a process of its own that opens no file, touches nothing but memory and lets go
-// by its end, however that comes. Calls that the kernel doesn't restart after a stop (epoll_wait,
-// semop, io_getevents: signal(7)) return EINTR in the stopped process.
+// Registers and stack of processes' main threads, copied. They are stopped for that alone, and
+// never by a signal. Each is stopped by a process of its own, which opens no file and touches
+// nothing but memory. Its end, however that comes, lets go of the stopped one. Calls that the
+// kernel doesn't restart after a stop (epoll_wait, semop, io_getevents: signal(7)) return EINTR in
+// the stopped process.
 struct StackSnapshot {
   std::string note;                      // why there is none; empty: there is one
   std::vector<std::uint64_t> registers;  // by DWARF number

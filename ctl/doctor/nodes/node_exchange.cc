@@ -68,14 +68,14 @@ std::map<int, std::string> await_all(store::Store& store, const std::map<int, st
 
 using std::chrono::milliseconds;
 
-// How long rank 0 waits for what all do at the same time, and never longer than a third of its
-// time.
+// How long rank 0 waits for a part that all do at the same time. It never waits longer than a third
+// of its own time.
 constexpr milliseconds kSheetPatience{10'000};
 constexpr milliseconds kGreetingPatience{2'000};  // for one connection
 constexpr milliseconds kNamePatience{1'000};
 constexpr milliseconds kReachPatience{9'000};  // for all of a node's
 constexpr milliseconds kPairPatience{6'000};
-constexpr milliseconds kTransport{1'000};  // of an answer, beyond what it takes to find it
+constexpr milliseconds kTransport{1'000};  // for an answer's way, beyond the time to find it
 constexpr int kMostNames = 64;             // that each node looks up
 
 constexpr char kTokenKey[] = "doctor/token";
@@ -179,7 +179,7 @@ class Participant {
     store_.set(reach_key(rank_), to_json(reach));
   }
 
-  // Measures, where this node is to begin with a pair of the step.
+  // Measures the pairs of the step that this node is to begin.
   void take_step(std::size_t number, const std::string& step) {
     for (const std::string& line : lines_in(step)) {
       const auto ranks = numbers_in(line);
@@ -237,7 +237,7 @@ class Conductor {
     }
   }
 
-  // Once more; without the time for it the first look counts.
+  // Measures these pairs once more. If there is no time for that, the first measure counts.
   void look_again(const Step& wanted) {
     if (options_.deadline.remaining() < kPairPatience + kTransport) return;
     for (const PairMeasure& again : run(wanted)) {

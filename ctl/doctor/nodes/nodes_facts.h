@@ -53,7 +53,7 @@ struct PairMeasure {
   double round_trip_seconds = 0;  // the median; 0: not measured
   double out_bits_per_second = 0, in_bits_per_second = 0;
   std::string frames;  // what is wrong with large ones; empty: nothing, or nothing is known
-  int times = 1;       // that it was measured (better_of()); rank 0's alone
+  int times = 1;       // how often it was measured (better_of()); rank 0 counts
 };
 
 // docs/doctor.md has the keys.

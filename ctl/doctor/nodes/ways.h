@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ways between nodes: which two nodes measure one, and when, and who is to blame for a slow
-// one: a node that is slow with everybody, or a way between two good nodes? Pure. docs/doctor.md.
+// The ways between nodes. Decides which two nodes measure one, and when. Says what is to blame for
+// a slow one: a node that is slow with everybody, or a way between two good nodes. Pure.
+// docs/doctor.md.
 #pragma once
 
 #include <functional>
@@ -24,11 +25,11 @@ struct Outliers {
 };
 
 // A way is slow that costs more than `factor` × the usual, and `least` more than it. Usual is the
-// median over the nodes of each one's best way, so that a bad node, whose partners are then slow in
-// some ways, too, doesn't move it.
+// median over the nodes of each one's best way. So a bad node, whose partners are slow in some
+// ways, too, doesn't move it.
 Outliers find_outliers(const std::vector<Way>& ways, double factor, double least);
 
-// The lower one where there are two; 0 of none.
+// The lower one of two middle values; 0 if there is none.
 double median_of(std::vector<double> values);
 
 using NodePair = std::pair<int, int>;  // the first one begins
@@ -51,8 +52,8 @@ std::vector<Step> second_steps(const std::vector<int>& nodes, const Step& first,
                                const std::function<double(int node)>& speed);
 
 // The pairs that are measured once more before anybody is blamed: a moment's noise, of another job
-// or a busy CPU, is no slow cable. Those that did send data, and of which a direction would be a
-// finding: slower than the usual by more than `factor`, or than `least` bits per second.
+// or a busy CPU, is no slow cable. Those that did send data, and have a direction that would be a
+// finding. It is slower than the usual by more than `factor`, or than `least` bits per second.
 std::vector<NodePair> pairs_to_repeat(const std::vector<PairMeasure>& measures, double factor,
                                       double least);
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ${report_parts}: a source file with the report's style and script, whose charts, colours and icon
-# are the status page's, and with the policy that lets a browser use these and ask for nothing.
+# ${report_parts}: a source file with the report's style and script, whose charts, colours and icon are the status
+# page's. Its policy lets a browser use these and ask for nothing.
 include(WebPage)
 set(report_page_folder ${CMAKE_CURRENT_LIST_DIR})
 set(web_folder ${CMAKE_SOURCE_DIR}/common/web)

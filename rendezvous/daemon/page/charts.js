@@ -76,8 +76,8 @@ class RankBars {
   element = from_template("bar_chart");
   part(name) { return this.element.querySelector(`.chart_${name}`); }
 
-  // rows: [global rank, µs per step, of these its own]; slow: ranks that are stragglers; step: the job's seconds per
-  // step, which is the same for all ranks.
+  // rows: [global rank, µs per step, of these its own]; slow: ranks that are stragglers. step: the
+  // job's seconds per step, which is the same for all ranks.
   draw(rows, slow, step) {
     const sorted = [...rows].sort((a, b) => a[0] - b[0]);
     const own = sorted.map((row) => row[2] / 1e6);

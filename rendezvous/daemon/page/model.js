@@ -34,8 +34,8 @@ class Record {
 const node_name = (node) => node.node_rank === undefined ? node.host : `node ${node.node_rank} (${node.host})`;
 const node_key = (node) => `${node.node_rank ?? "-"} ${node.host} ${node.addr}`;
 
-// Its nodes in the order of their ranks, spares behind; each with its first global rank, where that
-// is known: sums of numbers of workers, unless some of the nodes are not here.
+// Its nodes in the order of their ranks, spares behind, each with its first global rank. That is a
+// sum of numbers of workers, known unless some of the nodes are not here.
 function nodes_in_order(job, num_hidden) {
   const nodes = [...job.nodes].sort((a, b) => (a.node_rank ?? Infinity) - (b.node_rank ?? Infinity) || 0);
   let next = 0;

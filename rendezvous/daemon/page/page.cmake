@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ${status_page}: a source file with the status page, one document made of status.html, its style and
-# its scripts; and with the policy that lets a browser run these and nothing else.
+# ${status_page}: a source file with the status page, one document made of status.html, its style and its scripts. It
+# also has the policy that lets a browser run these and nothing else.
 include(WebPage)
 set(page_folder ${CMAKE_CURRENT_LIST_DIR})
 set(web_folder ${CMAKE_SOURCE_DIR}/common/web)

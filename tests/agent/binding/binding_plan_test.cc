@@ -68,7 +68,7 @@ TEST_CASE("binding: core-complex deals out the caches, the largest first, and be
         Texts{"6-7,22-23"});
 }
 
-TEST_CASE("binding: without GPUs workers are dealt out to the nodes in blocks") {
+TEST_CASE("binding: workers without GPUs are dealt out to the nodes in blocks") {
   const MachineLayout machine = two_sockets();
   CHECK(cpus(plan_binding(BindingMode::kNode, machine, {}, 4)) ==
         Texts{"0-3,16-19", "4-7,20-23", "8-11,24-27", "12-15,28-31"});

@@ -155,7 +155,7 @@ TEST_CASE("GpuMemory: dead processes' memory is waited for") {
   CHECK(*node.note == "");
 }
 
-TEST_CASE("GpuMemory: after the limit it says who holds what") {
+TEST_CASE("GpuMemory: it says who holds what after the limit") {
   Node node("");
   node.wait(seconds{20});
   REQUIRE(node.run_until_noted());

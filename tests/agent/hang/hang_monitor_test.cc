@@ -169,7 +169,7 @@ TEST_CASE("HangMonitor: a page that stands still, with a worker that computes: i
   CHECK_FALSE(node.stalled[0].foreign);
 }
 
-TEST_CASE("HangMonitor: behind a shell that waits, its program is looked at, and its CPU counts",
+TEST_CASE("HangMonitor: the program of a shell that waits is looked at, and its CPU counts",
           "[proc]") {
   Watched node({{"/bin/sh", "-c", std::string(DDPRUN_STUCK_WORKER) + " spin; true"},
                 {"/bin/sh", "-c", std::string(DDPRUN_STUCK_WORKER) + " sleep; true"}},
@@ -247,7 +247,7 @@ TEST_CASE("HangMonitor: a stopped worker is stopped, it isn't continued by looki
   REQUIRE(::kill(pid, SIGCONT) == 0);
 }
 
-TEST_CASE("HangMonitor: only the last of the inquiries that come during one is answered",
+TEST_CASE("HangMonitor: the last of the inquiries that come during one is answered, no other",
           "[proc]") {
   Watched node(Commands{{DDPRUN_STUCK_WORKER, "sleep"}}, 200ms);
   REQUIRE(node.all_ready());
@@ -283,7 +283,7 @@ TEST_CASE("HangMonitor: stacks that are asked for beside an inquiry, both are an
   CHECK_THAT(listed(lines[1], "\n"), Contains("native stuck_in_a_loop()"));
 }
 
-TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the reason", "[proc]") {
+TEST_CASE("HangMonitor: the places are there without ddprun-stacks, with the reason", "[proc]") {
   GroupFixture group;
   group.start_shells({"echo ready; sleep 100"});
   HangMonitorOptions options;
@@ -308,7 +308,7 @@ TEST_CASE("HangMonitor: without ddprun-stacks the places are there, with the rea
 
 // The ddprun-stacks of this test is stuck, and its starter can't even kill it: it never ends an
 // order.
-TEST_CASE("StackProcess: at the limit the wait is over, whatever becomes of the program",
+TEST_CASE("StackProcess: the wait is over at its limit, whatever becomes of the program",
           "[proc]") {
   boost::asio::io_context io;
   const TemporaryDirectory directory;
@@ -381,7 +381,7 @@ TEST_CASE("StackProcess: the sweep after a dead warden leaves it alone", "[proc]
   process->abandon();
 }
 
-TEST_CASE("ProcessSampler: without descriptors it looks again, and then sees", "[proc]") {
+TEST_CASE("ProcessSampler: it looks again when it had no descriptors, and then sees", "[proc]") {
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit none{0, before.rlim_max};

@@ -74,7 +74,7 @@ class BlockedStacks {
   std::string directory_ = "/tmp/ddprun-stacks-test-XXXXXX";
 };
 
-TEST_CASE("ddprun-stacks: while it reads a worker's files, for ever, the worker runs", "[proc]") {
+TEST_CASE("ddprun-stacks: the worker runs while its files are read, for ever", "[proc]") {
   const StuckWorker worker;
   const BlockedStacks blocked;
   boost::asio::io_context io;
@@ -102,7 +102,7 @@ TEST_CASE("ddprun-stacks: while it reads a worker's files, for ever, the worker 
   io.run_for(20s);
 }
 
-TEST_CASE("StackProcess: when as many as may are under way, others wait, but not an urgent one",
+TEST_CASE("StackProcess: others wait when as many as may are under way, but not an urgent one",
           "[proc]") {
   const std::array<StuckWorker, StackProcess::kMostAtOnce> workers;
   const BlockedStacks blocked;

@@ -73,7 +73,7 @@ class Node {
   std::vector<std::pair<std::size_t, Clock::time_point>> said;
 };
 
-TEST_CASE("StallDetector: with steps of 50 ms a rank that stops is said within 6 s") {
+TEST_CASE("StallDetector: a rank with steps of 50 ms that stops is said within 6 s") {
   Node node;
   node.train(50ms, 100);
   REQUIRE(node.said.empty());
@@ -189,7 +189,7 @@ TEST_CASE("StallDetector: a rank that computes or moves data while it is quiet w
   CHECK(node.view(0).limit_if_blocked == Clock::duration(5min));
 }
 
-TEST_CASE("StallDetector: after a long wait what it does now is what it does") {
+TEST_CASE("StallDetector: a rank's activity is of now, also after a long wait") {
   Node node;
   node.pass(29min);
   CHECK(node.view(0).activity == Activity::kBlocked);
@@ -256,7 +256,7 @@ TEST_CASE("StallDetector: bytes that a foreign rank gets over the network are wo
 }
 
 TEST_CASE(
-    "StallDetector: before the first eight steps a working rank may take as long as it likes") {
+    "StallDetector: a working rank may take as long as it likes before its first eight steps") {
   Node node;
   node.train(100ms, 7);
   node.pass(2h, [&] {
@@ -286,7 +286,7 @@ TEST_CASE("StallDetector: a stopped process is stopped, not quiet, and goes on w
   CHECK(node.said.size() == 2);
 }
 
-TEST_CASE("StallDetector: when the agent itself stood still, nobody's clock ran") {
+TEST_CASE("StallDetector: nobody's clock ran while the agent itself stood still") {
   Node node;
   node.train(50ms, 100);
   node.look(10min);

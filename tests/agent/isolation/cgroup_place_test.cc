@@ -57,7 +57,7 @@ TEST_CASE("cgroup place: a file that can't be written is named, with what to do"
   CHECK_THAT(place.problem, Contains(std::string(kUnit) + ": Read-only file system; start ddprun"));
 }
 
-TEST_CASE("cgroup place: from its supervisor's leaf a ddprun finds the one above") {
+TEST_CASE("cgroup place: a ddprun in its supervisor's leaf finds the one above") {
   UnitMachine machine("/system.slice/ddprun.service/ddprun-supervisor");
   machine.tree.delegated = {kUnit};
   machine.tree.put(std::string(kUnit) + "/cgroup.procs", "");
@@ -92,7 +92,7 @@ TEST_CASE("cgroup place: a container's own is not the machine's") {
   CHECK(place.needs_supervisor);
 }
 
-TEST_CASE("cgroup place: without cgroup v2, or for threads, there is none") {
+TEST_CASE("cgroup place: there is none without cgroup v2, or in a cgroup for threads") {
   UnitMachine machine;
   machine.tree.put(std::string(kUnit) + "/cgroup.type", "threaded\n");
   CHECK_THAT(find_cgroup_place(machine.tree, kOwnPid, 1000).problem, Contains("is for threads"));

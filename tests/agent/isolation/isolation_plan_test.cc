@@ -31,7 +31,7 @@ struct PlannedNode {
 
 }  // namespace
 
-TEST_CASE("isolation plan: without limits nothing is made") {
+TEST_CASE("isolation plan: nothing is made without limits") {
   const IsolationPlan plan = PlannedNode().plan();
   CHECK_FALSE(plan.makes_cgroups);
   CHECK(plan.shortfall().empty());
@@ -77,7 +77,7 @@ TEST_CASE("isolation plan: CPUs of a list for all, of the binding for each") {
              Contains("--worker-cpuset=3-4: this process may use CPUs 0-3"));
 }
 
-TEST_CASE("isolation plan: without the cpuset controller the CPUs are bound by affinity") {
+TEST_CASE("isolation plan: CPUs are bound by affinity without the cpuset controller") {
   PlannedNode node;
   node.place.controllers = {"memory"};
   node.request.limits.cpuset_source = CpusetSource::kList;
@@ -122,7 +122,7 @@ TEST_CASE("isolation plan: limits that can't be enforced for one reason are said
         "--worker-memory, --worker-pids can't be enforced: " + node.place.problem);
 }
 
-TEST_CASE("isolation plan: beside other processes no controller can be given on") {
+TEST_CASE("isolation plan: no controller can be given on beside other processes") {
   PlannedNode node;
   node.request.limits.pids = 9;
   node.place.crowd = "4711 (bash)";

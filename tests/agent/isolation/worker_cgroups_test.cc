@@ -78,7 +78,7 @@ TEST_CASE("worker cgroups: each worker has a leaf with its limits, ddprun one of
   CHECK_FALSE(node.tree->exists(kJob + "/ddprun-round-100-1"));
 }
 
-TEST_CASE("worker cgroups: at the end all is as it was") {
+TEST_CASE("worker cgroups: all is as it was once they are closed") {
   LimitedNode node;
   WorkerCgroups cgroups = node.cgroups();
   cgroups.begin_round();
@@ -138,7 +138,7 @@ TEST_CASE("worker cgroups: a helper that ends during the look at the leaf is no 
   CHECK(node.tree->children(kJob).empty());
 }
 
-TEST_CASE("worker cgroups: at the end a round whose warden is at it still is waited for") {
+TEST_CASE("worker cgroups: the end waits for a round whose warden is at it still") {
   LimitedNode node;
   WorkerCgroups cgroups = node.cgroups();
   const auto round = cgroups.begin_round();

@@ -89,7 +89,7 @@ TEST_CASE("AgentMachine: the times of steps are said again to a rendezvous that 
   CHECK(said->training->step == 7);
 }
 
-TEST_CASE("AgentMachine: without link a failed worker ends the round here") {
+TEST_CASE("AgentMachine: a failed worker ends the round here if there is no link") {
   AgentNode node;
   node.run();
   node(agent_event::LinkDown{false, "reset"});
@@ -233,7 +233,7 @@ TEST_CASE("AgentMachine: workers live on a lease that the rendezvous' answers re
     node(agent_event::LinkAnswered{node.now});
     CHECK(until() == node.now + 5s + kFenceGrace);
   }
-  SECTION("at the job's end nobody takes their ranks") {
+  SECTION("nobody takes their ranks at the job's end") {
     node.hear(JobEnd{1, "why", {}, 1});
     CHECK(until() == std::nullopt);
     node(agent_event::LinkAnswered{node.now});
@@ -276,7 +276,7 @@ TEST_CASE("AgentMachine: a failure is dated by the rendezvous' clock, once that 
     CHECK(node.said<WorkerFailed>()->failure.died_at_us == 5'040'000);
     CHECK(node.said<WorkerFailed>()->failure.clock_error_us == 40'008);
   }
-  SECTION("not known") {
+  SECTION("the offset isn't known") {
     node(agent_event::WorkerFailed{1, failure, death});
     CHECK(node.said<WorkerFailed>()->failure.died_at_us == 0);
   }

@@ -118,7 +118,8 @@ TEST_CASE(
              Contains("a worker of job job started this ddprun"));
 }
 
-TEST_CASE("AgentMachine: over loopback with several nodes the store listens on all interfaces") {
+TEST_CASE(
+    "AgentMachine: the store of several nodes listens on all interfaces, also over loopback") {
   AgentNode node;
   node(agent_event::Start{});
   node(agent_event::LinkUp{"127.0.0.1", "127.0.0.1"});
@@ -167,7 +168,7 @@ TEST_CASE("AgentMachine: the first signal in a job that has ended leaves its wor
   CHECK(node.last<agent_action::StopWorkers>()->grace == 0s);
 }
 
-TEST_CASE("AgentMachine: after Leave it waits for the end, but not for ever") {
+TEST_CASE("AgentMachine: it waits for the end after Leave, but not for ever") {
   AgentNode node;
   node.run();
   node(agent_event::Signal{SIGTERM});

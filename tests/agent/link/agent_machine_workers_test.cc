@@ -177,7 +177,7 @@ TEST_CASE("AgentMachine: the ranks' records are asked for once a round, whoever 
   CHECK_FALSE(node.last<agent_action::StopWorkers>()->after_records);  // the workers stop at once
 }
 
-TEST_CASE("AgentMachine: in the next round the records may be asked for anew") {
+TEST_CASE("AgentMachine: records may be asked for anew in the next round") {
   AgentNode node;
   node.run();
   node.hear(Record{1});

@@ -17,7 +17,7 @@ bool has(const std::string& text, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("agent metrics: before the rendezvous all series of the node are there, none of ranks") {
+TEST_CASE("agent metrics: all series of the node are there before the rendezvous, none of ranks") {
   AgentMetrics all;
   all.job = "a \"job\"";
   const std::string text = metrics_to_text(all, metrics::Format::kText);

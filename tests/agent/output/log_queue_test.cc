@@ -67,7 +67,7 @@ TEST_CASE("log queue: errands are run in their order, before files, and so many 
   CHECK(f.read("a") == "one\n");
 }
 
-TEST_CASE("log queue: at the end an errand that doesn't return is known, and no other one begins") {
+TEST_CASE("log queue: an errand that doesn't return by the end is known, and no other one begins") {
   Fixture f;
   std::promise<void> began, go_on;
   REQUIRE(f.queue->run_errand([&] {

@@ -88,7 +88,7 @@ TEST_CASE("Output: a worker's last lines can be seen while it runs and afterward
     CHECK(seen->note.empty());
     CHECK(looks(1).empty());
   }
-  SECTION("to files of its own") {
+  SECTION("its output goes to files of its own") {
     f.redirects("3");
     f.run.start_shells({script, "exit 0"});
     REQUIRE(f.run.wait_for([&] { return looks(0).size() == 33; }));
@@ -329,14 +329,14 @@ TEST_CASE("Output: a worker's lines keep their order if stdout and stderr are on
   CHECK(next == std::map<std::string, int>{{"[0] ", 1000}, {"[1] ", 1000}});
 }
 
-TEST_CASE("Output: into a pipe a progress bar of a worker that goes on is shown", "[proc]") {
+TEST_CASE("Output: a pipe shows the progress bar of a worker that goes on", "[proc]") {
   GroupFixture run;
   run.start_shells({"printf '\\r10%%' >&2; sleep 100", "exit 0"});
   REQUIRE(run.wait_for([&] { return run.err() == "[0] \r10%"; }));
   REQUIRE(run.stop_and_wait());
 }
 
-TEST_CASE("Output: with kDrop a reader that takes nothing holds up nobody, and lines are counted",
+TEST_CASE("Output: a reader that takes nothing holds up nobody with kDrop, and lines are counted",
           "[proc]") {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
@@ -386,7 +386,7 @@ TEST_CASE("Output: a reader that is always behind needs no more memory", "[proc]
   CHECK(resident() < before + 20'000'000);
 }
 
-TEST_CASE("Output: under the name torchrun every worker has the console's own descriptors",
+TEST_CASE("Output: every worker has the console's own descriptors under the name torchrun",
           "[proc]") {
   GroupFixture run;
   run.options.output.inherit = true;

@@ -57,7 +57,7 @@ TEST_CASE("stream plan: a single worker has the console itself") {
   CHECK(f.ways() == "lines(> )+lines(> )");
 }
 
-TEST_CASE("stream plan: under the name torchrun several have the console itself, too") {
+TEST_CASE("stream plan: several workers have the console itself under the name torchrun, too") {
   PlanFixture f;
   f.options.inherit = true;
   f.options.prefix_template.emplace("> ");  // a prefix of tee'd streams only
@@ -104,7 +104,7 @@ TEST_CASE("stream plan: tee'd streams go both ways, behind torchrun's prefix") {
   CHECK(f.ways() == std::string(kTee) + "/copied/filtered " + kTee + "/copied/filtered");
 }
 
-TEST_CASE("stream plan: without a log directory a tee is shown, with /dev/null nothing is meant") {
+TEST_CASE("stream plan: a tee is shown without a log directory, /dev/null as one means nothing") {
   PlanFixture f;
   f.tee("3");
   CHECK(f.ways() == two(kTee));

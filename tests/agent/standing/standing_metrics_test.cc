@@ -14,7 +14,7 @@ bool has_line(const std::string& text, const std::string& line) {
 
 }  // namespace
 
-TEST_CASE("Standing agent's metrics: before it is connected all series are there, as 0") {
+TEST_CASE("Standing agent's metrics: all series are there before it is connected, as 0") {
   StandingMetrics all;
   all.node = "a \"node\"";
   all.user = "alice";

@@ -6,7 +6,7 @@
 namespace ddprun::launcher {
 namespace {
 
-TEST_CASE("Supervisor's leaf: below the unit's own cgroup, where there is version 2") {
+TEST_CASE("Supervisor's leaf: it is below the unit's own cgroup if there is version 2") {
   const auto of = [](const char* text) { return supervisor_leaf(text, "/sys/fs/cgroup"); };
   CHECK(of("0::/system.slice/ddprun-agent@alice.service\n") ==
         "/sys/fs/cgroup/system.slice/ddprun-agent@alice.service/ddprun-supervisor");

@@ -30,7 +30,7 @@ std::string expire(TimerTable& table, double now) {
 
 }  // namespace
 
-TEST_CASE("timer request: as torch's client writes it") {
+TEST_CASE("timer request: it is read as torch's client writes it") {
   const auto set = parse_timer_request(line("17", "1763800000.25", "9"));
   REQUIRE(set.has_value());
   CHECK((set->pid == 17 && set->scope == "step" && set->signal == 9));
@@ -92,7 +92,7 @@ TEST_CASE("timers: one without a signal is only named") {
   CHECK(expire(table, 1) == "7:quiet:0");
 }
 
-TEST_CASE("timers: there is an end to how many are kept") {
+TEST_CASE("timers: a limited number is kept") {
   TimerTable table;
   for (std::size_t i = 0; i < TimerTable::kMostTimers; ++i) {
     CHECK(table.take(request(1, std::to_string(i), 5), 0));

@@ -198,7 +198,7 @@ class Checkpoints(harness.Case):
         running.terminate()
         self.finish(running)
 
-    def test_without_a_directory_a_preempted_job_says_that_nothing_is_saved(self):
+    def test_a_preempted_job_without_a_directory_says_that_nothing_is_saved(self):
         running = self.start("--standalone", "--nproc_per_node=2", TRAIN, *FEW, "--epochs=1000")
         while "epoch 1/" not in running.stdout.readline():
             pass

@@ -96,7 +96,7 @@ class CompressHosts(harness.HostsCase):
                     a, b = float32s(p[name]), float32s(q[name])
                     self.assertLessEqual(math.dist(a, b), tolerance * math.hypot(*b), name)
 
-    def test_on_the_same_hosts_the_same_bits(self):
+    def test_the_same_hosts_give_the_same_bits(self):
         self.directory = self.scratch()
         self.data = self.scratch()
         digits.write_some(self.data, NUM_IMAGES)

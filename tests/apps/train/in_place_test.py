@@ -91,7 +91,7 @@ class InPlace(harness.Case):
                                       "-c", script, "sh", *checkpoints.FEW, "--epochs=1", "--threads=1", f"--snapshot-every={EVERY}"))
         self.assertEqual(done.returncode, 0, done.text)
 
-    def test_at_random_moments(self):
+    def test_kills_at_random_moments_are_recovered_from(self):
         draw = random.Random(seeds.seed())
         for number in range(NUM_KILLS):
             with self.subTest(number=number):

@@ -20,7 +20,7 @@ class LoaderTest(harness.Case):
         return self.start("--standalone", "--nproc_per_node=2", *flags, TRAIN, *SHORT_RUN, "--checkpoint-dir", directory,
                           "--json", summary, *args)
 
-    def test_with_threads_it_ends_bit_for_bit_where_it_does_without_also_after_a_kill(self):
+    def test_a_job_with_loader_threads_ends_bit_for_bit_as_without_them_also_after_a_kill(self):
         directory, summary = self.scratch(), os.path.join(self.scratch(), "summary.json")
         self.finish(self.job(directory, summary), timeout=120, code=0)
         reference = checkpoints.Undisturbed(checkpoints.load_json(summary), directory)

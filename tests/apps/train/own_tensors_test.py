@@ -109,7 +109,7 @@ class OwnTensors(unittest.TestCase):
         _, entries, data = checkpoints.read(own[rank])
         return array.array("f", data[slice(*entries["own:norm1.running_mean"]["data_offsets"])])
 
-    def test_with_no_broadcast_buffers_each_rank_goes_on_from_its_own(self):
+    def test_each_rank_goes_on_from_its_own_with_no_broadcast_buffers(self):
         """Each rank has one of two images, and nothing is learnt, so the mean of a batch is one of two vectors. A
         rank's running mean is 0.9 of its own mean before (not rank 0's), plus 0.1 of the batch's mean."""
         digits.write_some(self.data, 2)

@@ -109,7 +109,7 @@ class Preemption(harness.HostsCase):
         self.assertIn(f"goes on from step {step}, epoch ", done.stdout)
         checkpoints.Undisturbed(checkpoints.load_json(summary[1]), copy).check_equal(self, result, directory)
 
-    def test_with_one_node_less_it_goes_on_from_there_at_once(self):
+    def test_the_job_goes_on_from_there_at_once_with_one_node_less(self):
         directory = self.scratch()
         summary = os.path.join(directory, "summary.json")
         running = self.job(directory, "--json", summary, nnodes="1:2")
@@ -123,7 +123,7 @@ class Preemption(harness.HostsCase):
         self.assertGreater(result["test_accuracy"], 0.7)
         self.assertNotIn("done again", done[0].stderr)  # no step was done again
 
-    def test_after_the_loss_of_a_host_it_goes_on_from_the_last_checkpoint(self):
+    def test_the_job_goes_on_from_the_last_checkpoint_after_the_loss_of_a_host(self):
         directory = self.scratch()
         summary = os.path.join(directory, "summary.json")
         running = self.job(directory, "--json", summary, "--checkpoint-every=5", nnodes="1:2")

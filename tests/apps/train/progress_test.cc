@@ -55,7 +55,7 @@ TEST_CASE("progress: a narrow terminal gets no bar, a very narrow one a cut line
   CHECK(progress_line(kHalfway, 0).size() == 1);
 }
 
-TEST_CASE("progress: on a terminal the bar redraws in place and goes before a line") {
+TEST_CASE("progress: the bar redraws in place on a terminal and goes before a line") {
   const std::string text = printed(50, false, [](Progress& p) {
     p.update(kHalfway);
     p.line("done");
@@ -63,7 +63,7 @@ TEST_CASE("progress: on a terminal the bar redraws in place and goes before a li
   CHECK(text == "\r" + progress_line(kHalfway, 50) + "\r" + std::string(49, ' ') + "\rdone\n");
 }
 
-TEST_CASE("progress: elsewhere there are only lines") {
+TEST_CASE("progress: an output that is no terminal gets lines alone") {
   const std::string text = printed(0, false, [](Progress& p) {
     p.update(kHalfway);
     p.line("done");

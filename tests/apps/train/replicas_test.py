@@ -50,7 +50,7 @@ class Replicas(harness.Case):
                                       program=TRAIN))
         self.check_one_line(done, "1 images are too few for 2 ranks")
 
-    def test_under_a_launcher_and_without_a_gpu_it_is_refused_in_one_line(self):
+    def test_it_is_refused_in_one_line_under_a_launcher_and_without_a_gpu(self):
         done = self.finish(self.start("--mode=dp", "--replicas=2", program=TRAIN, WORLD_SIZE="2", RANK="0"))
         self.check_one_line(done, "--mode=dp is for one process that no launcher has started (WORLD_SIZE is set)")
         if not os.path.exists("/dev/nvidiactl"):

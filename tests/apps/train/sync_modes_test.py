@@ -78,7 +78,7 @@ class LocalSteps(Case):
         self.assertEqual(plain["epochs"][0]["test_loss"], local["epochs"][0]["test_loss"])
         self.assertNotEqual(plain["epochs"][1]["test_loss"], local["epochs"][1]["test_loss"])
 
-    def test_at_the_end_of_each_epoch_all_ranks_have_one_model(self):
+    def test_all_ranks_have_one_model_at_the_end_of_each_epoch(self):
         # An epoch's steps aren't a multiple of three. Half of a sharded checkpoint comes from rank 1's memory; all of
         # another one from rank 0's.
         flags = ("--sync-every=3", "--batch-norm")
@@ -136,7 +136,7 @@ class Async(Case):
         self.assertGreater(summary["exchange_seconds"], 0.3)  # rank 0 waited then
         self.assertEqual(self.slowed("--staleness=0")["staleness_max"], 0)
 
-    def test_without_staleness_it_is_what_ranks_in_step_do_and_the_same_in_each_run(self):
+    def test_the_result_without_staleness_is_that_of_ranks_in_step_and_the_same_in_each_run(self):
         in_step, _, _ = self.train_few(*PLAIN_SGD)
         first, directory, _ = self.train_few("--mode=async", "--staleness=0", *PLAIN_SGD)
         _, other, _ = self.train_few("--mode=async", "--staleness=0", *PLAIN_SGD)

@@ -200,7 +200,7 @@ class Train(unittest.TestCase):
             self.assertIn(f'train: rank 0: OMP_NUM_THREADS="{value}" is no number of threads: set it to 1 or more, unset it, or '
                           "give --threads N\n", done.stdout)
 
-    def test_out_of_memory_is_one_line_and_exit_status_74(self):
+    def test_a_lack_of_memory_is_one_line_and_exit_status_74(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (900_000_000, 900_000_000))
         done = run([TRAIN, "--batch-size=1000000", "--threads=1"], preexec_fn=limit)

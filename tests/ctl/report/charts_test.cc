@@ -30,7 +30,7 @@ TEST_CASE("TimeGrid: a reading counts for as long as it was so") {
   CHECK(grid.rows()[row].most_at == 3);
 }
 
-TEST_CASE("TimeGrid: however long a job is, no more columns, and the same means") {
+TEST_CASE("TimeGrid: a long job has no more columns, and the same means") {
   TimeGrid grid;
   const std::size_t row = grid.row("0").value(), late = grid.row("1").value();
   for (int second = 0; second < 36'000; second += 5) grid.add(row, second, second + 5, second % 10);
@@ -43,7 +43,7 @@ TEST_CASE("TimeGrid: however long a job is, no more columns, and the same means"
   CHECK(grid.at(late, grid.num_columns() - 1).value() == Approx(7));
 }
 
-TEST_CASE("TimeGrid: however many ranks there are, no more cells, too many rows are refused") {
+TEST_CASE("TimeGrid: many ranks have no more cells, and too many rows are refused") {
   TimeGrid grid;
   for (std::size_t rank = 0; rank < 20'000; ++rank) {
     grid.add(grid.row(std::to_string(rank)).value(), 0, 500, 1);

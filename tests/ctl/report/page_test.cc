@@ -68,7 +68,7 @@ TEST_CASE("clean text: characters that hide, turn or break a line are written ou
   CHECK(html_text("<a b=\"c\" d='e'>&") == "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;");
 }
 
-TEST_CASE("facts: how it ended, as far as events tell where the time went") {
+TEST_CASE("facts: they say how the job ended, and where the time went as far as events tell") {
   const Record record = whole_record();
   const Facts facts = facts_of(record);
   CHECK(facts.is_over);

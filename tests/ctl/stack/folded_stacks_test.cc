@@ -39,7 +39,7 @@ TEST_CASE("fold_stacks: ranks at the same place are one entry, most ranks first"
   CHECK(folded.num_missing == 0);
 }
 
-TEST_CASE("fold_stacks: with native frames, ranks that differ in those are two entries") {
+TEST_CASE("fold_stacks: ranks that differ in native frames are two entries if these are shown") {
   const FoldedStacks folded = fold_stacks(page({rank(0, kWaits), rank(1, kWaitsElsewhere)}), true);
   CHECK(folded.text ==
         "rank 0 (gpu0): in futex()\n"

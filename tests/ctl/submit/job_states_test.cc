@@ -185,7 +185,7 @@ TEST_CASE("job records: a process that ended, and that nobody has reaped, doesn'
 
 // A group of two processes, of which the first one leads. Neither is in an exec, where a process
 // has no variables for a moment.
-TEST_CASE("job processes: those that are left of a job's group, and no other's") {
+TEST_CASE("job processes: they are those left of a job's group, and no other's") {
   std::array<int, 2> input{}, said{};
   REQUIRE(::pipe2(input.data(), O_CLOEXEC) == 0);
   REQUIRE(::pipe2(said.data(), O_CLOEXEC) == 0);

@@ -54,7 +54,7 @@ TEST_CASE("Slurm: the script of the page") {
 }
 
 TEST_CASE(
-    "Slurm: with MIN:MAX and spares ddprun gets what Slurm gave, and a lost node ends nothing") {
+    "Slurm: ddprun gets what Slurm gave with MIN:MAX and spares, and a lost node ends nothing") {
   const std::string script = script_of("nodes = \"2:4\"\nspares = 1\n");
   CHECK_THAT(script, Contains("#SBATCH --nodes=3-5\n"));
   CHECK_THAT(script, Contains("#SBATCH --no-kill\n"));
@@ -156,7 +156,7 @@ TEST_CASE("Slurm: a job as scontrol shows it") {
   CHECK_FALSE(parse_scontrol("No jobs in the system").has_value());
 }
 
-TEST_CASE("Slurm: how a job ended, as an exit code") {
+TEST_CASE("Slurm: a job's end is an exit code") {
   CHECK(state_of("COMPLETED", "None", "0:0").exit_code == 0);
   CHECK(state_of("FAILED", "NonZeroExitCode", "13:0").exit_code == 13);
   CHECK(state_of("FAILED", "RaisedSignal:9(Killed)", "0:9").exit_code == 137);

@@ -82,7 +82,7 @@ TEST_CASE("top's picture: 80x24 characters show all that matters of a job of two
           Contains("gpu001") && Contains("q quit"));
 }
 
-TEST_CASE("top's picture: not all is in order where a rank hangs") {
+TEST_CASE("top's picture: a rank that hangs is not in order") {
   constexpr char kHang[] = R"(,"hang":{"round":2,"text":"hang: rank 1 sleeps","lines":[]})";
   const std::string text =
       picture_text(state_of(job_json("a", 2, kHang)), 80, 24, {.has_list = false});
@@ -169,7 +169,7 @@ std::string cells(const Job& job, std::size_t columns, std::size_t rows) {
   return testing::text_of(job_lines(job, {}, kByRank, columns, rows, 100));
 }
 
-TEST_CASE("top's cells: in groups by node, then without gaps, then for one node and for several") {
+TEST_CASE("top's cells: they stand in groups by node, then close, then for one or several nodes") {
   const Job job = state_of(job_json("a", 4)).jobs.front();
   CHECK_THAT(cells(job, 80, 1), Contains("     0 ▃▃▃▃▃▃▃▃ ▃▃▃▃▃▃▃▃ ▃▃▃▃▃▃▃▃ ▃▃▃▃▃▃▃▃\n"));
   CHECK_THAT(cells(job, 40, 1), Contains("     0 " + [] {

@@ -51,7 +51,7 @@ TEST_CASE(
   CHECK(wrapped("", 10, 3).empty());
 }
 
-TEST_CASE("top's text: without styles on paper, and in ASCII of the same width") {
+TEST_CASE("top's text: it has no styles on paper, and the same width in ASCII") {
   const std::string line = concat(kBad, "bad", kPlain, " ▁█ ok…  ");
   CHECK(without_styles(line) == "bad ▁█ ok…");
   CHECK(without_styles(in_ascii(line)) == "bad .@ ok~");

@@ -47,7 +47,7 @@ TEST_CASE("round forecast: fixed ranks have the endpoint as their master") {
   CHECK(round.master_port == 29500);
 }
 
-TEST_CASE("round forecast: only values that are decided later differ in another round") {
+TEST_CASE("round forecast: values that are decided later differ in another round, no others") {
   RoundKnowledge known = two_nodes();
   known.store_port = 1234;
   const StartRound round = forecast_rounds(known)[0];

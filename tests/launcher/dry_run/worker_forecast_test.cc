@@ -35,7 +35,7 @@ const ForecastVariable* find(const std::vector<ForecastVariable>& all, const std
 
 }  // namespace
 
-TEST_CASE("worker forecast: only what ddprun sets is said, also where it was inherited") {
+TEST_CASE("worker forecast: it says what ddprun sets, also if it was inherited, and no more") {
   const RoundKnowledge known = one_node(2);
   const StartRound round = forecast_rounds(known).front();
   const WorkerForecaster forecaster(scene(2), known, round);

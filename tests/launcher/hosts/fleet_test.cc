@@ -118,7 +118,7 @@ TEST_CASE("fleet: a place that the user named is everybody's at once") {
   CHECK(world.hello(0) == "run0>head:29400");
 }
 
-TEST_CASE("fleet: only so many hosts are reached for at once") {
+TEST_CASE("fleet: a limited number of hosts is reached for at once") {
   World world(4, {.fanout = 2, .endpoint = "x:1"});
   CHECK(world.begin() == "start0 start1");
   CHECK(world.hello(1) == "start2 run1>x:1");
@@ -171,7 +171,7 @@ TEST_CASE("fleet: all hosts that can't be had at the same time are named") {
   world.begin();
   world.hello(0, "10.0.0.1");
   CHECK(world.gone(1, 75, "no route") == "close1");
-  SECTION("as soon as all are known") {
+  SECTION("they are all known") {
     CHECK(world.hello(2, "10.0.0.3").empty());  // no further node is begun
     CHECK(world.gone(3, 75, "refused") == "close3 signal0:15 close2");
     CHECK(world.end(0, 143) == "finish75");
@@ -198,7 +198,7 @@ TEST_CASE("fleet: a status that a transport hands on is final only before the ag
   }
 }
 
-TEST_CASE("fleet: with enough others the job does without a host that can't be reached") {
+TEST_CASE("fleet: the job does without a host that can't be reached if enough others are there") {
   World world(3, {.min_nodes = 2});
   world.begin();
   CHECK(world.gone(0, 75, "gone") == "close0");

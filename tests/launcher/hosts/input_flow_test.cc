@@ -16,7 +16,7 @@ TEST_CASE("input: nothing is sent before global rank 0 is somewhere") {
   CHECK((flow.node() == 1 && flow.room() == 100));
 }
 
-TEST_CASE("input: never more than its node has room for") {
+TEST_CASE("input: it never sends more than its node has room for") {
   InputFlow flow(1);
   flow.has_room(0, Room{100, true});
   flow.sent(60);
@@ -36,7 +36,7 @@ TEST_CASE(
   CHECK((flow.node() == 0 && flow.room() == 30));
 }
 
-TEST_CASE("input: with its node gone it waits for the next") {
+TEST_CASE("input: it waits for the next node once its own is gone") {
   InputFlow flow(2);
   flow.has_room(0, Room{100, true});
   flow.gone(1);

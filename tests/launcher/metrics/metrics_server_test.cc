@@ -105,7 +105,7 @@ TEST_CASE(
   CHECK(served.num_pages == 0);
 }
 
-TEST_CASE("MetricsServer: over loopback it answers those who ask for this machine") {
+TEST_CASE("MetricsServer: it answers those who ask for this machine over loopback") {
   Served served;
   const auto asked_as = [&](const std::string& host) {
     return served.answer_to(served.send("GET /metrics HTTP/1.1\r\nHost: " + host + "\r\n\r\n"));
@@ -146,7 +146,7 @@ TEST_CASE("MetricsServer: one connection too many ends the oldest, and is served
   CHECK_THAT(served.answer_to(silent.back()), Contains(" 200 "));
 }
 
-TEST_CASE("MetricsServer: without a descriptor it waits for one, and doesn't spin") {
+TEST_CASE("MetricsServer: it waits for a descriptor if there is none, and doesn't spin") {
   Served served;
   const UniqueFd client = served.send("GET /metrics HTTP/1.1\r\n\r\n");
   rlimit before{};
@@ -164,7 +164,7 @@ TEST_CASE("MetricsServer: without a descriptor it waits for one, and doesn't spi
   CHECK_THAT(served.answer_to(client), Contains(" 200 "));
 }
 
-TEST_CASE("MetricsServer: once it is destroyed nobody is answered") {
+TEST_CASE("MetricsServer: nobody is answered once it is destroyed") {
   Served served;
   const UniqueFd client = served.send("GET /metrics HTTP/1.1\r\n");  // a part of a request
   while (served.io.run_one_for(milliseconds{20}) > 0) {

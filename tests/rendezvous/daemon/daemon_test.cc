@@ -288,7 +288,7 @@ TEST_CASE("Daemon: a surplus agent waits as spare and replaces a lost node") {
 }
 
 TEST_CASE(
-    "Daemon: when it goes away, agents keep their workers, then end with 75: a node was lost") {
+    "Daemon: agents keep their workers when it goes away, then end with 75: a node was lost") {
   DaemonOptions options;
   options.embedded = true;
   Fixture f(options);

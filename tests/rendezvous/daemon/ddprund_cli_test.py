@@ -52,7 +52,7 @@ class CommandLine(harness.Case):
         self.assertTrue(self.refused("--listen=127.0.0.1:0", "--token-file=/none").startswith(
             "ddprund: --token-file: can't take the secret in /none: "))
 
-    def test_with_too_few_descriptors_it_says_so_or_serves(self):
+    def test_it_says_so_or_serves_with_too_few_descriptors(self):
         """ddprund gets too few descriptors, by one or by more."""
         refused = 0
         for most in range(4, 12):
@@ -72,7 +72,7 @@ class CommandLine(harness.Case):
         self.assertGreater(refused, 0)
 
     @unittest.skipIf(os.environ.get("DDPRUN_SANITIZE"), "a sanitizer's own memory is more than that")
-    def test_without_room_for_one_thread_more_it_says_so_or_serves(self):
+    def test_it_says_so_or_serves_without_room_for_one_thread_more(self):
         """ddprund gets too little memory, by a little or by more."""
         refused = 0
         for megabytes in range(16, 56, 4):
@@ -240,7 +240,7 @@ class CommandLine(harness.Case):
         self.assertEqual(sorted(re.findall(r"listening on (\S+)", said)),
                          ["10.77.0.1:29400", "10.77.0.2:29400", "127.0.0.1:29400"], said)
 
-    def test_beyond_loopback_it_wants_a_token_or_tls_or_to_be_told_that_it_is_insecure(self):
+    def test_it_wants_a_token_or_tls_beyond_loopback_or_to_be_told_that_it_is_insecure(self):
         for listen in ("0.0.0.0:0", ":0", *([f"{self.own_address()}:0"] if self.own_address() else [])):
             with self.subTest(listen=listen):
                 line = self.refused(f"--listen={listen}")
@@ -366,7 +366,7 @@ class CommandLine(harness.Case):
             self.assertEqual(hostile.recv(1), b"")
         self.assertIn(r'the value at "/a\nforged\x1b[2J" is not a number', daemon.stderr.readline())
 
-    def test_out_of_descriptors_it_serves_on(self):
+    def test_it_serves_on_when_out_of_descriptors(self):
         def few():
             resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
         daemon, endpoint = self.ddprund(preexec_fn=few)

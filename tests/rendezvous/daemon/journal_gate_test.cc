@@ -62,7 +62,7 @@ class UnkeptRig {
   std::shared_ptr<JournalGate> unkept = std::make_shared<JournalGate>(&journal_);
 };
 
-TEST_CASE("JournalGate: without a journal nothing waits") {
+TEST_CASE("JournalGate: nothing waits without a journal") {
   JournalGate unkept(nullptr);
   CHECK_FALSE(unkept.must_wait(kRow, true));
   bool is_done = false;
@@ -114,7 +114,7 @@ TEST_CASE("JournalGate: nothing is said before the journal is asked if others ma
   CHECK(rig.words == Words{"said"});
 }
 
-TEST_CASE("JournalGate: after stop() nobody is called, whatever the journal says") {
+TEST_CASE("JournalGate: nobody is called after stop(), whatever the journal says") {
   UnkeptRig rig;
   rig.add(kRow, "kept");
   rig.when_kept("then");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hundreds of jobs at once on one Daemon, over real sockets: each is told of itself alone, and a
+// Hundreds of jobs at once on one Daemon, over real sockets. Each is told of itself alone, and a
 // page of all of them keeps nobody waiting.
 #include <sys/resource.h>
 

@@ -56,7 +56,7 @@ class Metrics(prometheus.Case):
         self.assertIn("# TYPE ddprun_jobs_ended counter\nddprun_jobs_ended_total{result=\"success\"} 0\n", text)
         self.assertTrue(text.endswith("\n# EOF\n"))
 
-    def test_with_a_token_it_is_behind_the_door_of_the_other_pages(self):
+    def test_it_is_behind_the_door_of_the_other_pages_with_a_token(self):
         with tempfile.NamedTemporaryFile("w") as secret:
             secret.write("0123456789abcdef0123456789abcdef")
             secret.flush()

@@ -135,7 +135,7 @@ class Notifications(ServiceCase):
         self.manager.settimeout(harness.TIMEOUT)
         self.assertEqual(self.told()["WATCHDOG"], "1")
 
-    def test_without_a_limit_or_for_another_process_there_is_no_watchdog(self):
+    def test_there_is_no_watchdog_without_a_limit_or_for_another_process(self):
         env = harness.environment(NOTIFY_SOCKET=self.notify_path, WATCHDOG_USEC="100000", WATCHDOG_PID="1")
         daemon = subprocess.Popen([harness.DDPRUND, "--listen=127.0.0.1:0"], env=env, stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (daemon.kill(), daemon.wait()))

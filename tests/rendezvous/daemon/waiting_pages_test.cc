@@ -25,7 +25,8 @@ using ddprun::test::Contains;
 using namespace std::chrono_literals;
 using testing::ServedDaemon;
 
-TEST_CASE("WaitingPages: so many and so many bytes, a place is given up with the page") {
+TEST_CASE(
+    "WaitingPages: pages and their bytes are limited, and a place is given up with its page") {
   WaitingPages pages({.num = 3, .bytes = 100});
   auto large = pages.admit(1000);  // a page alone may have any size
   REQUIRE(large);
@@ -78,7 +79,8 @@ std::string hello_of_a_node() {
   return testing::text_frame(membership::encode(envelope));
 }
 
-TEST_CASE("Daemon: only so many pages wait for its journal, others are told to come again") {
+TEST_CASE(
+    "Daemon: a limited number of pages waits for its journal, others are told to come again") {
   ShelvedDaemon daemon(2);
   daemon.shelf->shut(true);
   const UniqueFd agent = daemon.served.upgrade();

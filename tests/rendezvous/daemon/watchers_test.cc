@@ -203,7 +203,7 @@ TEST_CASE("Watchers: no state follows if things only get older, and a newcomer i
   CHECK_THAT(other->frames[0], Contains("\"jobs\":1") && !Equals(page->frames[0]));
 }
 
-TEST_CASE("Watchers: while nobody watches nothing is made, and nothing is waited for") {
+TEST_CASE("Watchers: nothing is made and nothing is waited for while nobody watches") {
   Watching watching;
   auto page = watching.open();
   REQUIRE(watching.gets(*page, 1));
@@ -368,7 +368,7 @@ TEST_CASE("Watchers: a large state is told in turns, and reaches all who watch")
   }
 }
 
-TEST_CASE("Watchers: until a state is kept no other is made, and a page hears the status") {
+TEST_CASE("Watchers: no other state is made until one is kept, and a page hears the status") {
   Watching watching;
   watching.is_kept = false;
   const auto page = watching.open();
@@ -454,7 +454,7 @@ TEST_CASE("Status page: a page of another origin may not watch") {
   }
 }
 
-TEST_CASE("Status page: not where a token is wanted, one line says how to look") {
+TEST_CASE("Status page: there is none if a token is wanted, but a line that says how to look") {
   DaemonOptions options;
   options.token = ddprun::test::secret_of("correct horse battery staple");
   ServedDaemon served(options);
@@ -540,7 +540,7 @@ TEST_CASE("Status page: it is told what a rank prints, by the rank's agent") {
   CHECK(f.hears(R"("lines":["rank 1"],"note":"no job of that name runs here")"));
 }
 
-TEST_CASE("Status page: with --watch-output=off no agent is asked, and why is told") {
+TEST_CASE("Status page: no agent is asked with --watch-output=off, and the page is told why") {
   Printing f(testing::make_join("gpu07", 1), false);
   bool was_asked = false;
   f.agent->prints = [&](const membership::agent_action::ReadTail& wanted) {

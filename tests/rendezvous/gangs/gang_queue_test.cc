@@ -211,7 +211,7 @@ TEST_CASE(
   CHECK_FALSE(script.cancel("b"));
 }
 
-TEST_CASE("GangQueue: there is a limit of gangs, and those that are over are forgotten") {
+TEST_CASE("GangQueue: the number of gangs is limited, and those that are over are forgotten") {
   GangQueueOptions options;
   options.max_gangs = 2;
   QueueScript script(options);
@@ -255,7 +255,7 @@ TEST_CASE("GangQueue: a second agent of one name is refused while the first one 
   CHECK(script.queue.nodes().size() == 1);
 }
 
-TEST_CASE("GangQueue: after a restart it is as it was, in the same order") {
+TEST_CASE("GangQueue: it is as it was after a restart, in the same order") {
   QueueScript script;
   script.came("n1", 4);
   script.submit("runs", 1, "4");

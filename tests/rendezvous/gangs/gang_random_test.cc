@@ -361,7 +361,7 @@ class RandomWorld {
   std::set<std::pair<std::string, std::string>> lost_;  // pairs of gang and node
 };
 
-TEST_CASE("GangQueue: in random worlds no slot is given twice, nobody overtakes, every gang ends") {
+TEST_CASE("GangQueue: random worlds give no slot twice, nobody overtakes, every gang ends") {
   for (std::uint64_t seed = 1; seed <= test::num_worlds(2'000); ++seed) {
     INFO("seed " << seed);
     RandomWorld(static_cast<unsigned>(seed)).run(250);

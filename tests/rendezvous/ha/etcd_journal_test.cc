@@ -139,7 +139,7 @@ TEST_CASE(
   CHECK((new_leader(etcd.options())->load().rows == model));
 }
 
-TEST_CASE("EtcdJournal: while etcd is away a commit fails, and is made afterwards", "[net][proc]") {
+TEST_CASE("EtcdJournal: a commit fails while etcd is away, and is made afterwards", "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   OneEtcd etcd;
   auto leader = journal_of(hasty(etcd.cluster.endpoints()), lead(etcd.options()));

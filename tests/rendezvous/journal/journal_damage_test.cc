@@ -236,7 +236,7 @@ TEST_CASE(
   CHECK_FALSE(std::filesystem::exists(directory.path("state/journal.db.new")));
 }
 
-TEST_CASE("journal damage: on a full disk it stays as it is until the new one can be written") {
+TEST_CASE("journal damage: it stays as it is on a full disk until the new one can be written") {
   TempDirectory directory;
   const Rows rows = make_journal(directory.path("state"));
   const std::string file_path = directory.path("state/journal.db");

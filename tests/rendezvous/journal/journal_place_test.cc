@@ -244,7 +244,7 @@ TEST_CASE("journal place: one that another process has by now is left alone") {
   CHECK(testing::live_rows(use.state) == Rows{{"c", "3"}, {"d", "4"}});
 }
 
-TEST_CASE("journal place: once the other one is gone, its journal is set aside") {
+TEST_CASE("journal place: the journal of the other one is set aside once that is gone") {
   InUse use;
   fs::rename(use.state, use.directory.path("elsewhere"));
   {

@@ -109,7 +109,7 @@ TEST_CASE("Journal: its end writes what waits and calls nobody") {
   CHECK(JournalFile(directory.path(), Durability::kProcess).load().rows == Rows{{"a", "49"}});
 }
 
-TEST_CASE("Journal: on a full disk jobs go on, it is said once, and made up for later") {
+TEST_CASE("Journal: jobs go on while the disk is full, which is said once and made up for later") {
   TempDirectory directory;
   Posts posts;
   const LoggedLines log;
@@ -265,7 +265,7 @@ struct Failing {
   std::unique_ptr<Journal> journal;
 };
 
-TEST_CASE("Journal: at its end it says what a disk that fails has not taken") {
+TEST_CASE("Journal: it says at its end what a disk that fails has not taken") {
   const LoggedLines log;
   Failing its;
   const std::size_t before = logged.size();
@@ -275,7 +275,7 @@ TEST_CASE("Journal: at its end it says what a disk that fails has not taken") {
                                 Catch::Contains(" s is not kept, and lost with this ddprund"));
 }
 
-TEST_CASE("Journal: at its end it tries once more, and says so where nothing is lost") {
+TEST_CASE("Journal: it tries once more at its end, and says so if nothing is lost") {
   const LoggedLines log;
   Failing its;
   set(*its.disk, &TestDisk::State::fails, false);

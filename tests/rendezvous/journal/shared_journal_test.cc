@@ -99,7 +99,7 @@ TEST_CASE("Shared journal: an empty batch asks, too, whether it may go on") {
   CHECK(shared.shelf->batches()[0].empty());
 }
 
-TEST_CASE("Shared journal: while it can't be written nothing is done, then all of it in order") {
+TEST_CASE("Shared journal: nothing is done while it can't be written, then all of it in order") {
   SharedJournal shared;
   shared.shelf->set(Shelf::Mood::kFails);
   shared.commit({{"a", "1"}}, 1);

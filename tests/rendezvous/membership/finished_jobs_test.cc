@@ -72,8 +72,7 @@ TEST_CASE("FinishedJobs: each is forgotten on time, by itself") {
   CHECK(j.table.next_deadline() == std::nullopt);
 }
 
-TEST_CASE(
-    "FinishedJobs: with 0, as where it is embedded, nothing is kept and nothing is waited for") {
+TEST_CASE("FinishedJobs: nothing is kept and nothing is waited for with 0, as in an embedded one") {
   Script j(2, 0, keeping(0ms));
   for (const char* name : {"a", "b"}) j.join(name);
   succeed(j, 1);
@@ -168,7 +167,7 @@ struct AfterAJob : Script {
   }
 };
 
-TEST_CASE("FinishedJobs: after a restart they are there, leave on time, and leave no row") {
+TEST_CASE("FinishedJobs: they are there after a restart, leave on time, and leave no row") {
   AfterAJob before(5s);
   REQUIRE(before.rows.size() == 1);
   CHECK(before.rows.begin()->first == "finished/1");
@@ -212,7 +211,7 @@ TEST_CASE("FinishedJobs: a restart before the end is confirmed: told once, after
   CHECK(j->rows.size() == 1);
 }
 
-TEST_CASE("FinishedJobs: after a restart no job gets the number of one that is told") {
+TEST_CASE("FinishedJobs: no job gets the number of one that is told, also after a restart") {
   AfterAJob before;
   const auto j = before.restarted(keeping());
   j->agents.clear();

@@ -117,7 +117,7 @@ TEST_CASE("Records: every node whose workers run is asked once, before the round
   CHECK(asked("1") == 2);
 }
 
-TEST_CASE("Hang: without restarts left the job ends with 124 and the outlier's stack") {
+TEST_CASE("Hang: a job without restarts left ends with 124 and the outlier's stack") {
   HangScript j(0);
   j.hang_of_rank_1();
   j.says("1", WorkersStopped{1, 1001});
@@ -248,7 +248,7 @@ TEST_CASE(
   CHECK_THAT(j.got<HangVerdict>("1").text, Contains("1 of 2 ranks have finished"));
 }
 
-TEST_CASE("Hang: only what opens an inquiry is logged") {
+TEST_CASE("Hang: a stall that opens an inquiry is logged, another one isn't") {
   HangScript j;
   j.logs.clear();
   j.mentions("1", Stalled{1, rank(0, true)});

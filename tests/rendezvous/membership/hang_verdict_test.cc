@@ -214,7 +214,7 @@ TEST_CASE("compare_ranks: a blocked rank is told at its limit, and acted upon wh
   CHECK(acts_upon(compare_ranks(inspected), inspected, HangAction::kDefault));
 }
 
-TEST_CASE("compare_ranks: when ranks have ended already, or are not seen, it takes half an hour") {
+TEST_CASE("compare_ranks: it takes half an hour when ranks have ended already, or are not seen") {
   Inspected inspected = one_outside();
   SECTION("the last upload of one rank") { inspected.num_finished = 1; }
   SECTION("it may wait for one of those") { inspected.silent_nodes = {"node 2 (gpu03, 10.0.0.3)"}; }
@@ -259,7 +259,7 @@ TEST_CASE("compare_ranks: one that waits is not blamed while another one works")
   }
 }
 
-TEST_CASE("compare_ranks: in a collective a rank may spin: that is no work") {
+TEST_CASE("compare_ranks: a rank that spins in a collective does no work") {
   Inspected inspected = one_outside();
   for (const std::size_t i : {0, 1, 2, 4, 5, 6, 7}) {
     report(inspected, i).activity = RankActivity::kWorks;
@@ -399,7 +399,8 @@ TEST_CASE("compare_ranks: all inside, one in an earlier collective: it is named,
   CHECK(finding.outlier == std::size_t{6});
 }
 
-TEST_CASE("compare_ranks: without collectives the rank with the fewest steps is the outlier") {
+TEST_CASE(
+    "compare_ranks: the rank with the fewest steps is the outlier if there are no collectives") {
   Inspected inspected = waiting_ranks();
   for (std::size_t i = 0; i < 8; ++i) {
     report(inspected, i).collectives_begun = report(inspected, i).collectives_done = 0;

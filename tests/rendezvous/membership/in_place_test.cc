@@ -31,7 +31,7 @@ WorkersStopped kept(std::uint64_t round, int count, std::uint16_t port = 1001) {
   return {round, port, 7, 0, count};
 }
 
-TEST_CASE("In place: when all nodes have kept their workers, those are the next round") {
+TEST_CASE("In place: the workers are the next round when all nodes have kept theirs") {
   Script j(2, 3);
   run(j);
   j.fails("2", 1, 0, SIGKILL);

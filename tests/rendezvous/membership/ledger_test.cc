@@ -205,7 +205,7 @@ TEST_CASE("Ledger: its JSON has the last rounds that fit") {
   CHECK(parsed(1024).at("rounds").as_array().empty());
 }
 
-TEST_CASE("Ledger: at the end of the job it goes to node rank 0 alone, also after a restart") {
+TEST_CASE("Ledger: it goes to node rank 0 alone at the end of the job, also after a restart") {
   Script j(2, 1, journalled());
   j.join("1");
   j.join("2");

@@ -31,7 +31,7 @@ TEST_CASE("Losses: a rack that goes at once costs one round, so one node loss") 
   CHECK(j.table.status().front().node_losses == 1);
 }
 
-TEST_CASE("Losses: while the workers are stopped or the next round waits, only MIN counts") {
+TEST_CASE("Losses: MIN alone counts while the workers are stopped or the next round waits") {
   Script j(2, 5);
   j.settings.max_node_losses = 0;
   j.settings.spares = 1;
@@ -114,7 +114,7 @@ TEST_CASE("Leaving alone: a signal at one node of an elastic job, a second one e
   }
 }
 
-TEST_CASE("Leaving alone: with too few others it is the job's end, and the node is named") {
+TEST_CASE("Leaving alone: it is the job's end with too few others, and the node is named") {
   Script j(2, 5);
   for (const char* name : {"1", "2"}) j.join(name);
   j.says("2", alone());
@@ -126,7 +126,7 @@ TEST_CASE("Leaving alone: with too few others it is the job's end, and the node 
              Contains("left: the connection to its launcher was lost; 1 of 2 nodes are left"));
 }
 
-TEST_CASE("Leaving alone: between two rounds, or with all its work done, it just goes") {
+TEST_CASE("Leaving alone: the node just goes between two rounds, or with all its work done") {
   Script j(2, 5);
   j.settings.spares = 1;
   j.timeouts.max_restart_delay = 10s;
@@ -348,7 +348,7 @@ TEST_CASE("Losses: a rendezvous that stood still first hears what was said meanw
   }
 }
 
-TEST_CASE("Losses: with too few nodes left the others wait for a replacement, for so long") {
+TEST_CASE("Losses: the others wait for a replacement if too few nodes are left, for so long") {
   Script j(2, 0);
   j.timeouts.replacement = 60s;
   j.join("1");

@@ -245,7 +245,7 @@ TEST_CASE("Machine: a lost node without spare ends the job with 75 and its name"
 }
 
 TEST_CASE(
-    "Machine: after a loss by silence the spare waits until the lost node must have stopped") {
+    "Machine: the spare waits after a loss by silence until the lost node must have stopped") {
   Script j(2);
   j.join("1");
   j.join("2");

@@ -122,7 +122,7 @@ struct ThreeOfFour : Script {
   }
 };
 
-TEST_CASE("Policy: after a loss the others go on after a second, in which another may come") {
+TEST_CASE("Policy: the others go on a second after a loss, in which another may come") {
   ThreeOfFour j;
   j.closes("3");
   j.wait(150ms);
@@ -146,7 +146,7 @@ TEST_CASE("Policy: after a loss the others go on after a second, in which anothe
   }
 }
 
-TEST_CASE("Policy: after a loss by silence the last call is over when the lost one is fenced") {
+TEST_CASE("Policy: the last call after a loss by silence is over when the lost one is fenced") {
   ThreeOfFour j;
   for (int second = 0; second < 5; ++second) {
     j.wait(1s);
@@ -244,7 +244,7 @@ TEST_CASE("Policy: an excluded node whose workers are gone already is told so, t
 }
 
 TEST_CASE(
-    "Policy: without enough nodes left an exclusion is the job's end, with the worker's code") {
+    "Policy: an exclusion without enough nodes left is the job's end, with the worker's code") {
   Script j(2, 10);
   j.settings.exclude_after = 1;
   j.join("1");

@@ -64,7 +64,7 @@ TEST_CASE("Preemption: every node is asked to leave, and the job goes on without
   CHECK(j.last<Refused>("2") == nullptr);
 }
 
-TEST_CASE("Preemption: without enough nodes left the job ends with 75 and the step") {
+TEST_CASE("Preemption: the job ends with 75 and the step if not enough nodes are left") {
   PreemptedJob j(2);
   j.says("2", Preempted{kNode, "got SIGUSR1", 60s});
   j.all_leave(2, 41);
@@ -307,7 +307,7 @@ TEST_CASE("Preemption: another node of the machine that has the rendezvous goes 
   CHECK(j.round("local") == 2);
 }
 
-TEST_CASE("Preemption: between two rounds the job ends where too few nodes are left") {
+TEST_CASE("Preemption: the job ends between two rounds if too few nodes are left") {
   Script j(2, 5);
   j.timeouts.max_restart_delay = 100s;
   for (const char* name : {"1", "2"}) j.join(name);

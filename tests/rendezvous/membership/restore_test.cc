@@ -60,7 +60,7 @@ TEST_CASE("Restore: a job of one user is no other user's, before and afterwards"
 }
 
 // Other rendezvous may tell it all the time that they don't lead.
-TEST_CASE("Restore: after a take-over a node that doesn't come back has time to stop its workers") {
+TEST_CASE("Restore: a node that doesn't come back after a take-over has time to stop its workers") {
   MachineOptions options = journalled();
   options.shared = true;
   Script before(1, 0, options);

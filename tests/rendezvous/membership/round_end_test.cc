@@ -84,7 +84,7 @@ TEST_CASE("Round end: success, a node's loss, leaving or joining, requests, time
   }
 }
 
-TEST_CASE("Round end: with a warning pending it is the warning's, whatever else came") {
+TEST_CASE("Round end: it is the warning's if one is pending, whatever else came") {
   Running j;
   const auto kind = GENERATE(Preempted::Kind::kNode, Preempted::Kind::kTimeLimit);
   j.says("2", Preempted{kind, "got a signal", 60s});
@@ -119,7 +119,7 @@ TEST_CASE("Round end: a rendezvous that was restarted meanwhile knows it") {
   CHECK(after->starts.front().rendezvous == 0);
 }
 
-TEST_CASE("Round end: how long a round's nodes were waited for") {
+TEST_CASE("Round end: it says how long the round's nodes were waited for") {
   Script j(2);
   j.join("1");
   j.wait_alive(3s);

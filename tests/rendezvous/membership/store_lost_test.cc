@@ -38,7 +38,7 @@ TEST_CASE("StoreLost: a node whose workers have all succeeded needs no store") {
   CHECK(j.got<JobEnd>("b").exit_code == 0);
 }
 
-TEST_CASE("StoreLost: after the job's end the node goes, its verdict stays") {
+TEST_CASE("StoreLost: the node goes after the job's end, its verdict stays") {
   RunningJob j;
   for (const char* name : {"a", "b"}) j.says(name, WorkersSucceeded{1});
   lose_store(j, "b");

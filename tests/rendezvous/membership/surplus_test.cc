@@ -30,7 +30,7 @@ struct Surplus : Script {
   }
 };
 
-TEST_CASE("Surplus: with fixed ranks the port is in use, and its holder is named") {
+TEST_CASE("Surplus: the port is in use with fixed ranks, and its holder is named") {
   Surplus j(1);
   j.settings.rdzv_backend = kStaticBackend;
   Join first = j.make_join("1");
@@ -61,7 +61,7 @@ TEST_CASE("Surplus: a job of one node has no spare that nobody asked for") {
   }
 }
 
-TEST_CASE("Surplus: beyond the nodes and spares another program, or user, is another job") {
+TEST_CASE("Surplus: another program, or user, beyond the nodes and spares is another job") {
   const int num_spares = GENERATE(0, 2);
   Surplus j(2);
   j.settings.spares = num_spares;

@@ -25,7 +25,7 @@ struct Lab {
   Certificate other_authority = make_authority("another", Days(1));
 };
 
-TEST_CASE("Own certificate: for its names and addresses nothing is wrong") {
+TEST_CASE("Own certificate: nothing is wrong for its names and addresses") {
   const Lab lab;
   const auto own = issue(lab.authority, "server", {"head", "10.0.0.1", "fe80::1"}, Days(1));
   const TlsContext client = lab.client(lab.authority, own);
@@ -52,7 +52,7 @@ TEST_CASE("Own certificate: another name, another authority and an expired one a
         std::string::npos);
 }
 
-TEST_CASE("Own certificate: without one nothing can be served") {
+TEST_CASE("Own certificate: nothing can be served without one") {
   const Lab lab;
   TlsFiles files;
   test::write_secret_file(files.ca = lab.directory.path("ca"), lab.authority.cert);

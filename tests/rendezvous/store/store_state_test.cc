@@ -381,7 +381,7 @@ TEST_CASE("StoreState: an old WAIT on a queue can't end a later one") {
   CHECK(c.got(2) == "");
 }
 
-TEST_CASE("StoreState: beyond the memory cap a write changes nothing and closes its sender") {
+TEST_CASE("StoreState: a write beyond the memory cap changes nothing and closes its sender") {
   for (const Request& write :
        {request_of(Opcode::kSet, "new", "0123456789"),
         request_of(Opcode::kAppend, "k", "0123456789"),

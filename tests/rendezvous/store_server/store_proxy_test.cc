@@ -88,7 +88,7 @@ TEST_CASE("StoreProxy: a blocked WAIT goes on over a new connection", "[net]") {
   waits.join();
 }
 
-TEST_CASE("StoreProxy: while the connection is away requests wait", "[net]") {
+TEST_CASE("StoreProxy: requests wait while the connection is away", "[net]") {
   ProxiedServer server;
   TcpStore store(server.endpoint(), thirty_seconds());
   store.set("k", "v");

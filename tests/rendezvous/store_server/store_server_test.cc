@@ -210,7 +210,7 @@ TEST_CASE("StoreServer: large requests wait, and nobody else does", "[net]") {
   CHECK(Clock::now() - begin > 1s);
 }
 
-TEST_CASE("StoreServer: to forget many waits at once counts as a large request", "[net]") {
+TEST_CASE("StoreServer: the end of many waits at once counts as a large request", "[net]") {
   ServerThread server;
   std::vector<std::string> names;
   for (int i = 0; i < 20'000; ++i) names.push_back("/" + std::to_string(i));
@@ -317,7 +317,7 @@ TEST_CASE("StoreServer: requests of a client that is not read wait in its own so
   CHECK(store.check({"after"}));
 }
 
-TEST_CASE("StoreServer: beyond the memory cap the writer is closed, also while it sends", "[net]") {
+TEST_CASE("StoreServer: a writer beyond the memory cap is closed, also while it sends", "[net]") {
   StoreServerOptions options;
   options.max_total_bytes = 1 << 20;
   ServerThread server(options);
@@ -381,7 +381,7 @@ TEST_CASE("StoreServer: connections that come and go leave nothing behind", "[ne
 }
 
 // A child has a limit of its own. Its exit status: 0, or the line that failed.
-TEST_CASE("StoreServer: out of descriptors it says so once and goes on later", "[net]") {
+TEST_CASE("StoreServer: it says once that it is out of descriptors and goes on later", "[net]") {
   const pid_t child = ::fork();  // The test program has only one thread here.
   REQUIRE(child >= 0);
   if (child == 0) {

@@ -226,7 +226,7 @@ TEST_CASE("TcpStore: nobody there is unavailable, after retries", "[net]") {
         }) == ErrorCode::kUnavailable);
 }
 
-TEST_CASE("TcpStore: when the server dies, a waiting call ends at once", "[net]") {
+TEST_CASE("TcpStore: a waiting call ends at once when the server dies", "[net]") {
   ServerThread server;
   TcpStore store(server.endpoint(), within(60s));
   TcpStore idle(server.endpoint(), within(60s));

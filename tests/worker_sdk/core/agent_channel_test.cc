@@ -297,7 +297,7 @@ TEST_CASE("Session: NCCL's ranks that are left go on in place, in a communicator
   CHECK(fakes.nccl->num_violations() == 0);
 }
 
-TEST_CASE("Session: without --recovery=inplace nothing is offered, and recover() says so") {
+TEST_CASE("Session: nothing is offered without --recovery=inplace, and recover() says so") {
   ServerThread server;
   AgentThread agent(1, 1);
   Session session = make_session(server, agent.path());
@@ -465,7 +465,7 @@ TEST_CASE("Session: a store that is silent costs the step no more than the notic
   CHECK(agent.read(0).step == 3);
 }
 
-TEST_CASE("Session: without an agent, or with one of another round, it trains all the same") {
+TEST_CASE("Session: it trains all the same without an agent, or with one of another round") {
   const LogLines lines;
   ServerThread server;
   auto alone = make_session(server, "");

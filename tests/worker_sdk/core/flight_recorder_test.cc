@@ -180,7 +180,7 @@ TEST_CASE(
   CHECK(told.size() == 3);
 }
 
-TEST_CASE("flight_recorder_file: beside the error file, in a directory, or nowhere") {
+TEST_CASE("flight_recorder_file: it is beside the error file, in a directory, or nowhere") {
   WorkerEnv env;
   env.rank = 3;
   CHECK(flight_recorder_file(env) == "");

@@ -236,7 +236,7 @@ TEST_CASE("Session: NCCL's calls are compared in debug mode, and are as they wer
   CHECK(fakes.nccl->num_violations() == 0);
 }
 
-TEST_CASE("Session: in debug mode different NCCL calls are named on every rank") {
+TEST_CASE("Session: different NCCL calls are named on every rank in debug mode") {
   const int what = GENERATE(0, 1, 2, 3);
   CAPTURE(what);
   Fakes fakes(3);

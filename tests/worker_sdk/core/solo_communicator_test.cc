@@ -53,7 +53,7 @@ TEST_CASE("solo communicator: there is no other rank") {
   CHECK_THROWS_AS(communicator->broadcast(view(values), 1), Error);
 }
 
-TEST_CASE("solo communicator: after abort every operation fails") {
+TEST_CASE("solo communicator: every operation after abort fails") {
   const auto communicator = make_solo_communicator();
   communicator->abort("test");
   std::vector<float> values{1}, output(1);

@@ -80,7 +80,7 @@ TEST_CASE("WorkerEnv: DDPRUN_DEBUG has the words collectives, nan and times, no 
                  "DDPRUN_DEBUG=\"nan,1\": \"1\" is none of collectives, nan, times"));
 }
 
-TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the GPU's number") {
+TEST_CASE("WorkerEnv: the rank on the node is not the GPU's number with --virtual-local-rank") {
   Variables variables = torchrun_variables();
   variables[env::kLocalRank] = "0";
   variables[env::kTrueLocalRank] = "1";
@@ -88,7 +88,7 @@ TEST_CASE("WorkerEnv: with --virtual-local-rank the rank on the node is not the 
   CHECK(read(variables).device == 0);
 }
 
-TEST_CASE("WorkerEnv: in place the rank on the node may be beyond the workers that are left") {
+TEST_CASE("WorkerEnv: a recovery in place may leave a rank beyond the workers of the node") {
   Variables variables = torchrun_variables();
   CHECK_FALSE(read(variables).recovers_in_place);
   variables[env::kTrueLocalRank] = "2";

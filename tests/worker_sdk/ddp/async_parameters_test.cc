@@ -64,7 +64,7 @@ TEST_CASE("AsyncParameters: every update arrives once, and in the end all ranks 
   }
 }
 
-TEST_CASE("AsyncParameters: without staleness all see the same after each step, whoever is late") {
+TEST_CASE("AsyncParameters: all see the same after each step without staleness, whoever is late") {
   std::mutex mutex;
   std::vector<std::set<Values>> seen(20);
   const auto errors = run_world(one_node(3), [&](Communicator& communicator) {

@@ -23,12 +23,12 @@ std::vector<std::size_t> reversed(std::size_t n) {
 
 }  // namespace
 
-TEST_CASE("bucket plan: without an order all of one dtype share one bucket") {
+TEST_CASE("bucket plan: all of one dtype share one bucket if there is no order") {
   CHECK(plan_without_order(std::vector{floats(10), floats(1 << 24), floats(3)}) ==
         BucketPlan{{0, 1, 2}});
 }
 
-TEST_CASE("bucket plan: without an order the last dtype to appear is launched first") {
+TEST_CASE("bucket plan: the last dtype to appear is launched first if there is no order") {
   const std::vector parameters{floats(4), floats(4, DType::kFloat64), floats(4)};
   CHECK(plan_without_order(parameters) == BucketPlan{{1}, {0, 2}});
 }

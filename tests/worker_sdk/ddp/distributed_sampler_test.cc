@@ -19,7 +19,7 @@ TEST_CASE("sampler: a seed counts modulo 2^32, as in torch") {
   CHECK(random_permutation(10, (std::uint64_t{1} << 32) + 5) == random_permutation(10, 5));
 }
 
-TEST_CASE("sampler: without shuffle rank r takes every world-th sample from r on") {
+TEST_CASE("sampler: rank r takes every world-th sample from r on without shuffle") {
   const SamplerOptions in_order{.shuffle = false};
   CHECK(DistributedSampler(8, 2, 1, in_order).indices(3) == Indices{1, 3, 5, 7});
 }

@@ -290,7 +290,7 @@ TEST_CASE("PowerSGD: zeros and values that are not finite leave nothing behind")
                     [](float each) { return std::abs(each - 1) < 1e-5F; }));
 }
 
-TEST_CASE("PowerSGD: with its state another one goes on the same way") {
+TEST_CASE("PowerSGD: another one that gets its state goes on the same way") {
   const auto gradient_of = [](int iteration) {
     std::mt19937 generator(static_cast<unsigned>(iteration));
     std::normal_distribution<float> normal;

@@ -26,7 +26,7 @@ JoinRound judge_text(const char* text) {
 
 }  // namespace
 
-TEST_CASE("JoinRound: while some go forward, the highest of them has the buffers") {
+TEST_CASE("JoinRound: the highest rank of those that go forward has the buffers") {
   const JoinRound all = judge_text("aaa");
   CHECK(all.num_active == 3);
   CHECK(all.source_rank == 2);
@@ -45,8 +45,7 @@ TEST_CASE("JoinRound: local forwards are shadowed without averages") {
   CHECK_FALSE(round.averages);
 }
 
-TEST_CASE(
-    "JoinRound: at the end the highest of those that were the last to run out has the model") {
+TEST_CASE("JoinRound: the highest rank of those that run out last has the model at the end") {
   CHECK(judge_text("rsrs").num_active == 0);
   CHECK(judge_text("rsrs").source_rank == 2);
   CHECK(judge_text("rrr").source_rank == 2);

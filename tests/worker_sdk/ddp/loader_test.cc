@@ -101,7 +101,7 @@ TEST_CASE("Loader: all its threads load at once") {
   CHECK(all_of(loader) == Indices{0, 1, 2});
 }
 
-TEST_CASE("Loader: never further ahead than it was told") {
+TEST_CASE("Loader: it is never further ahead than it was told") {
   std::atomic<int> begun{0};
   constexpr int kAhead = 3;
   Loader<Indices> loader(in_order(40), {.num_threads = 4, .prefetch = kAhead},

@@ -29,7 +29,7 @@ TEST_CASE("ParameterShard: a worker goes on until it is too far ahead of the slo
   CHECK(shard.lead_of(0) == 2);
 }
 
-TEST_CASE("ParameterShard: without staleness a round is added at once, by rank, for all to read") {
+TEST_CASE("ParameterShard: a round is added at once without staleness, by rank, for all to read") {
   std::vector<float> values{0};
   ParameterShard shard(values, 3, 0);
   const std::vector<float> large{3e8F}, minus{-3e8F}, small{3};
@@ -63,8 +63,7 @@ TEST_CASE("ParameterShard: a push out of turn is refused") {
 }
 
 TEST_CASE(
-    "ParameterShard: in any order nobody reads too far ahead, nobody waits for ever, nothing is "
-    "lost") {
+    "ParameterShard: any order loses nothing, lets nobody read too far ahead or wait for ever") {
   std::mt19937 random(7);
   for (int round = 0; round < 50; ++round) {
     const int num_workers = 1 + static_cast<int>(random() % 4);

@@ -10,7 +10,7 @@ using ddprun::test::Contains;
 using Parameters = std::vector<std::size_t>;
 using Used = std::vector<std::uint8_t>;
 
-TEST_CASE("ParameterUsage: with every parameter used a gradient is complete when it comes") {
+TEST_CASE("ParameterUsage: a gradient is complete when it comes if every parameter is used") {
   ParameterUsage usage(UsageMode::kAll, {"a", "b"});
   CHECK_FALSE(usage.learning());
   CHECK(usage.on_gradient(1));

@@ -62,7 +62,7 @@ TEST_CASE("Reducer: it wants to be rebuilt once, after the first iteration") {
   CHECK_FALSE(f.reducer.wants_rebuild());
 }
 
-TEST_CASE("Reducer: without a rebuild it goes on with the first buckets") {
+TEST_CASE("Reducer: it goes on with the first buckets if there is no rebuild") {
   ReducerFixture f;
   f.iterate({3, 2, 1, 0});
   f.iterate({3, 2, 1, 0});

@@ -244,7 +244,7 @@ TEST_CASE("DeviceSteps: events are used again") {
   CHECK(f.device.num_events == static_cast<int>(kNumStepMarks) + 1);
 }
 
-TEST_CASE("StepStatistics: as one line of JSON, and for people") {
+TEST_CASE("StepStatistics: they are told in one line of JSON, and for people") {
   StepRecorder recorder;
   for (int i = 0; i < 3; ++i) add_step(recorder, Clock::time_point{100s} + i * 20ms);
   const StepStatistics all = recorder.statistics();

@@ -135,7 +135,7 @@ TEST_CASE("UpdateKernels: SGD's update is torch.optim's") {
   }
 }
 
-TEST_CASE("UpdateKernels: without weight decay an infinite value stays") {
+TEST_CASE("UpdateKernels: an infinite value stays without weight decay") {
   Values value{INFINITY}, gradient{1}, average{0}, square{0};
   update_kernels().adam({}, value.data(), gradient.data(), average.data(), square.data(), 1);
   CHECK(value.front() == INFINITY);

@@ -173,7 +173,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("pipeline_schedule: with sends that end only at their receive 1f1b would not end") {
+TEST_CASE("pipeline_schedule: 1f1b would not end with sends that end only at their receive") {
   CHECK(left_over(schedules_of(PipelineKind::k1F1B, 2, 2), 0) > 0);
   CHECK(left_over(schedules_of(PipelineKind::kGpipe, 2, 2), 0) == 0);
 }

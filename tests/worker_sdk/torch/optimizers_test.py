@@ -236,7 +236,7 @@ class Optimizers(ranks.RanksTest):
                 for i, (a, b) in enumerate(zip(parts, theirs, strict=True)):
                     self.assertTrue(torch.equal(a, b.detach().double().flatten()), f"tensor {i}: {a}, PyTorch's {b}")
 
-    def test_over_the_buckets_of_ddp_and_overflows_there(self):
+    def test_the_grad_scaler_over_ddps_buckets_is_pytorchs_and_overflows_there(self):
         scaler = torch.amp.GradScaler("cpu", growth_interval=2)
         parameter = torch.nn.Parameter(torch.ones(3))
         optimizer = torch.optim.SGD([parameter], lr=0.1)

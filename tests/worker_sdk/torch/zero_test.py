@@ -24,7 +24,7 @@ class Zero(ranks.RanksTest):
     def test_parameters_are_plain_ddps_bit_for_bit_on_one_host(self):
         self.run_mode("equal", (1, 2, 4))
 
-    def test_so_they_are_where_gradients_are_divided_first_and_summed(self):
+    def test_parameters_are_plain_ddps_if_gradients_are_divided_first_and_summed(self):
         self.run_ranks(4, ["env", "LIKE_NCCL=1", WORKER, "equal"])
 
     def test_parameters_are_plain_ddps_bit_for_bit_on_two_hosts(self):

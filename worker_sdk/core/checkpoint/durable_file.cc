@@ -51,7 +51,7 @@ std::string room_text(const std::string& directory, const std::vector<std::strin
 }
 
 constexpr std::chrono::milliseconds kPause{20};  // flock() itself knows no deadline
-// A holder that isn't seen may just have let go of the lock: after so long it is on another
+// A holder that isn't seen may just have let go of the lock. After so long it is on another
 // machine, or may only read the directory.
 constexpr std::chrono::milliseconds kUnseen{500};
 

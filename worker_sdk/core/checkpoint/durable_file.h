@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a checkpoint's files are written: whole or not there, whatever happens to the process or the
-// machine meanwhile; in a directory that one process has; off the training thread.
+// How a checkpoint's files are written, off the training thread. They are whole or not there,
+// whatever happens to the process or the machine meanwhile. One process has the directory.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ void write_durably(const std::string& path, const std::vector<std::string_view>&
 void sync_directory(const std::string& path, const std::string& what);
 
 // Reads the whole file of safetensors. Throws Error(kSystem) or, without memory for it,
-// Error(kResourceExhausted) "can't read the checkpoint PATH: …"; Error(kProtocol) that says why it
-// is none, before there is memory for it where its size isn't what its header says.
+// Error(kResourceExhausted) "can't read the checkpoint PATH: …". Throws Error(kProtocol) that says
+// why it is none. It does so before it takes memory if the size isn't what the header says.
 std::string read_whole(const std::string& path);
 
 // Finds out that another process of this machine uses the same directory. Held by the process, as
@@ -38,7 +38,7 @@ std::string read_whole(const std::string& path);
 class DirectoryLock {
  public:
   // Waits up to `patience` for another process to end, then throws Error(kInvalidArgument) that
-  // names it. Holds no lock if the file system has none, or if another machine has this one: a
+  // names it. Holds no lock if the file system has none, or if another machine has this one. A
   // machine that is gone must not keep a training from going on. Nor must a process whose user may
   // only read the directory, which is enough to lock it.
   DirectoryLock(const std::string& path, std::chrono::milliseconds patience);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks of a new communicator meet: records through the store, then unix sockets inside
-// each node over which its first rank hands out the node's memory. Runs once, in the constructor.
+// How the ranks of a new communicator meet. Records go through the store. Then a node's first rank
+// hands out the node's memory over unix sockets. Runs once, in the constructor.
 #pragma once
 
 #include <poll.h>
@@ -67,8 +67,8 @@ class StartWatch {
   // The connection to `rank` ended or was refused: looks for a better reason first.
   [[noreturn]] void connection_ended(int rank, const std::string& how);
 
-  // The start has failed. Tells the others, and throws the cause that the first rank to fail told;
-  // `error` itself where it is of another kind than a lost rank.
+  // The start has failed. Tells the others, and throws the cause that the first rank to fail told.
+  // It throws `error` itself if that is of another kind than a lost rank.
   [[noreturn]] void end_with(const Error& error);
 
  private:

@@ -106,8 +106,8 @@ class ClusterCollectives final : public Collectives {
     }
   }
 
-  // A single byte goes round: it can't come back before every node's first rank has entered, and
-  // that one enters only with all ranks of its node.
+  // A single byte goes round. It can't come back before every node's first rank has entered. That
+  // one enters only with all ranks of its node.
   void barrier(const Call& call) override {
     std::byte* const region = next_region();
     steps_.enter(call);

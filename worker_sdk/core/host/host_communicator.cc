@@ -92,8 +92,8 @@ void ExecutorQueue::advance(std::unique_lock<std::mutex>& lock) {
   changed.notify_all();
 }
 
-// Runs operations one after the other: in the caller when nothing is queued (lowest latency), else
-// in the order of issue by a progress thread or by whoever waits, whichever comes first.
+// Runs operations one after the other. The caller runs its own when nothing is queued (lowest
+// latency). Else a progress thread, or a thread that waits, runs them in the order of issue.
 // Thread-safe.
 class OrderedExecutor {
  public:

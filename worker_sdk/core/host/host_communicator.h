@@ -40,8 +40,8 @@ struct HostCommunicatorOptions {
 // not used after the return (its time-out is restored). Numbers of ranks per node may differ.
 //
 // Throws Error(kInvalidArgument) for options that can't be; Error(kTimeout) naming the ranks that
-// did not come; Error(kPeerLost) when one died meanwhile; Error(kUnavailable) when a node can't be
-// reached.
+// did not come. Throws Error(kPeerLost) when one died meanwhile; Error(kUnavailable) when a node
+// can't be reached.
 std::unique_ptr<Communicator> make_host_communicator(store::Store& store,
                                                      const HostCommunicatorOptions& options);
 

@@ -262,8 +262,8 @@ void HostNode::begin(store::Store& store, const HostCommunicatorOptions& options
                                           [this] { throw_if_receiving_stops(); });
   collectives_ =
       make_cluster_collectives(*group_, *steps_, join_rings(records, options, watch, start));
-  // Until here a neighbouring node may break down without telling this one why: whoever is still
-  // in its start asks the store.
+  // A neighbouring node may break down before this point without telling this one why. A node that
+  // is still in its start asks the store.
   steps_->sync(start);
 }
 

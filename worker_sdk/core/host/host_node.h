@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that connects one rank to the others, made in the order in which it is needed: records
-// through the store, the node's memory, the watcher, TCP between nodes. Destroyed in the reverse.
+// Everything that connects one rank to the others, made in the order of need. First records through
+// the store, then the node's memory, the watcher, TCP between nodes. Destroyed in the reverse.
 #pragma once
 
 #include <atomic>

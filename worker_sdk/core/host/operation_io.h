@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Socket I/O inside an operation: every wait looks at the deadline and at the node's failure, and a
+// Socket I/O inside an operation. Every wait looks at the deadline and at the node's failure. A
 // connection that ends becomes an error that names the right rank.
 #pragma once
 

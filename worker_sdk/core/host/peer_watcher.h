@@ -58,8 +58,8 @@ class PeerWatcher {
   // it. Any thread; doesn't block, but for up to 200 ms in a member whose first rank is gone.
   void announce_failure();
 
-  // Asks all nodes about a collective that this rank is in; nullopt where no answer came in half a
-  // second (a first rank hangs or has gone) or something failed meanwhile. Any thread.
+  // Asks all nodes about a collective that this rank is in. nullopt: no answer came in half a
+  // second (a first rank hangs or has gone), or something failed meanwhile. Any thread.
   std::optional<RollCallNote> call_roll(std::uint32_t sequence);
 
  private:

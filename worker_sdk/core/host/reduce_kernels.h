@@ -36,8 +36,8 @@ const ReduceKernels& reduce_kernels();
 // Every version that this CPU can run, the plain one first (for tests).
 std::vector<const ReduceKernels*> available_reduce_kernels();
 
-// memcpy, except that large blocks don't go through the C library's: on CPUs with "rep movsb" it
-// took 3 times as long where source and destination differ in alignment (AMD EPYC, glibc 2.36).
+// memcpy, except that large blocks don't go through the C library's. That took 3 times as long if
+// source and destination differ in alignment, on CPUs with "rep movsb" (AMD EPYC, glibc 2.36).
 void copy_bytes(void* destination, const void* source, std::size_t num_bytes);
 
 // The type sums are kept in: float32 for floats of 8 and 16 bits, else the type itself.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops behind ReduceKernels, compiled once per instruction set.
-// Rule: everything here has internal linkage and calls no inline function of another header, so
-// that no code built for a newer CPU can be merged into the program's common code. The branch
-// without F16C calls two of reduce_kernels.h's; it is for the common instruction set alone.
+// Rule: everything here has internal linkage and calls no inline function of another header. So no
+// code built for a newer CPU can be merged into the program's common code. The branch without F16C
+// calls two of reduce_kernels.h's; it is for the common instruction set alone.
 #pragma once
 
 #if defined(__AVX2__) && !defined(__F16C__)

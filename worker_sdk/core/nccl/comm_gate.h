@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owner of the ncclComm_t. NCCL takes one thread at a time in a communicator, and an abort only
-// when nobody is inside: this enforces both (docs/internals/nccl.md, "Who may call what").
+// when nobody is inside. This enforces both (docs/internals/nccl.md, "Who may call what").
 #pragma once
 
 #include <condition_variable>

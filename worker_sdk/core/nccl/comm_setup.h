@@ -16,13 +16,13 @@
 namespace ddprun::nccl {
 
 // Collective. Rank 0 (above max_ranks_per_root: several roots) makes a fresh unique id and shares
-// it through the store; NCCL then connects them on a thread of its own. The calling thread's device
+// it through the store. NCCL then connects them on a thread of its own. The calling thread's device
 // must be options.device.
 //
 // Throws Error(kTimeout) when init_timeout passed, naming ranks that never came, or ncclGetUniqueId
-// where it did not return in half of the time; Error(kPeerLost) naming a rank that gave up; else
-// what NCCL said. The other ranks are told, and the process' exit is bounded. NCCL may still be
-// inside then: is_any_comm_left_behind().
+// if it did not return in half of the time. Throws Error(kPeerLost) naming a rank that gave up;
+// else what NCCL said. The other ranks are told, and the process' exit is bounded. NCCL may still
+// be inside then: is_any_comm_left_behind().
 Comm set_up_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
                  store::Store& store, const NcclOptions& options);
 
@@ -44,9 +44,10 @@ struct SplitPart {
 // Collective over the parent's ranks; one store request, and one each peer_check_interval after
 // the first. The calling thread's device must be the parent's.
 //
-// Throws Error(kTimeout) when part.timeout passed, naming ranks of the parent that never came;
-// Error(kPeerLost) naming a rank that gave up; else what NCCL said, or why the parent failed. The
-// other ranks are told. The parent can't be used any more then: NCCL may still be inside it.
+// Throws Error(kTimeout) when part.timeout passed, naming ranks of the parent that never came.
+// Throws Error(kPeerLost) naming a rank that gave up; else what NCCL said, or why the parent
+// failed. The other ranks are told. The parent can't be used any more then: NCCL may still be
+// inside it.
 Comm split_comm(const std::shared_ptr<CudaApi>& cuda, const std::shared_ptr<NcclApi>& nccl,
                 store::Store& store, const SplitParent& parent, const SplitPart& part);
 

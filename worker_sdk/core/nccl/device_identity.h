@@ -23,8 +23,8 @@ std::string device_identity(CudaApi& cuda, int local_rank);
 // and boot id). Throws Error(kUnsupported). Creates no CUDA context.
 std::string gpu_identity(CudaApi& cuda, int local_rank);
 
-// Whether compiled CUDA code runs on a GPU: looked at before its first kernel fails with "no kernel
-// image is available for execution on the device", which names neither.
+// Whether compiled CUDA code runs on a GPU. It is looked at before the first kernel fails with "no
+// kernel image is available for execution on the device", which names neither.
 //
 // `flags`: nvcc's, with which the code was made ("… -gencode arch=compute_90,code=sm_90 …").
 // Returns "" if it runs on a GPU of compute capability major.minor, or if the flags don't tell.

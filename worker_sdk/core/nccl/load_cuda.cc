@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CudaApi over the real runtime. Compiled only where cuda_runtime_api.h is. Uses functions whose
-// binary interface is the same in CUDA 11, 12 and 13; the device's UUID comes from the driver,
+// binary interface is the same in CUDA 11, 12 and 13. The device's UUID comes from the driver,
 // whose structure does not change between versions as cudaDeviceProp does.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

@@ -130,8 +130,8 @@ class CudaApi {
   virtual CudaResult stream_destroy(Stream stream) = 0;
   virtual CudaResult stream_synchronize(Stream stream) = 0;
   virtual CudaResult stream_wait_event(Stream stream, Event event) = 0;
-  // A graph is captured on it: what is launched there does not run now. kCudaCaptureImplicit: it is
-  // the legacy default stream, and a stream that waits for that one captures.
+  // A graph is captured on it: launches there do not run now. kCudaCaptureImplicit: it is the
+  // legacy default stream, and a stream that waits for that one captures.
   virtual CudaResult stream_is_capturing(Stream stream, bool* is_capturing) = 0;
 
   // `is_timed`: event_elapsed() takes it. Recording one that isn't costs less.

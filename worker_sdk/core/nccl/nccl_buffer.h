@@ -17,7 +17,7 @@
 
 namespace ddprun::nccl {
 
-// Waits until a communicator's streams have let go of memory that is about to be freed: neither
+// Waits until a communicator's streams have let go of memory that is about to be freed. Neither
 // ncclMemFree nor the thread that sees an operation fail does. One per communicator. Any thread.
 class StreamDrain {
  public:

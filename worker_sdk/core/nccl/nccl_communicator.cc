@@ -103,7 +103,7 @@ class NcclCommunicator : public Communicator {
       return std::unique_ptr<NcclCommunicator>(
           new NcclCommunicator(std::move(cuda), nccl, options, gate));
     } catch (const Error& error) {
-      // Not where a watchdog was there: it has ended the communicator.
+      // A watchdog that was there has ended the communicator already. Then nothing is left here.
       if (const Comm left = gate->take(Deadline::after(milliseconds(0)))) {
         abort_comm(nccl, left, options, Deadline::after(options.abort_timeout));
       }
@@ -319,7 +319,7 @@ class NcclCommunicator : public Communicator {
   using Launch = std::function<Result(Comm comm, Stream stream)>;
   using OperationPtr = std::shared_ptr<Operation>;
 
-  // A call's wish; in a group it is started later.
+  // The operation that a call asks for. In a group it is started later.
   struct Asked {
     OperationFacts facts;
     CallOptions options;
@@ -345,12 +345,12 @@ class NcclCommunicator : public Communicator {
     if (freed || !has_ended) return;
     log_warning("rank ", options_.rank, ": device ", options_.device,
                 " does not take back what the communicator had on it; left behind");
-    // In a healthy process the device may have been busy otherwise: cudaFree waits for that.
+    // The device of a healthy process may be busy with other work: cudaFree waits for that.
     if (failure_->is_set()) drain_->left_behind();
   }
 
-  // Launches them together on our stream behind the caller's, and watches them from before they
-  // start. At least one.
+  // Launches the operations together on our stream behind the caller's, and watches them from
+  // before their start. At least one.
   std::vector<OperationPtr> start(std::span<const Asked> asked) {
     const OneCaller::Inside inside(caller_thread_);
     std::lock_guard lock(launch_mutex_);
@@ -392,7 +392,7 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // An operation that the watchdog counts when it has ended, and sees where CUDA hangs.
+  // An operation that the watchdog watches. It counts it at its end, and sees if CUDA hangs.
   OperationPtr watched(const Asked& asked) {
     OperationFacts facts = asked.facts;
     facts.sequence = num_operations_ + 1;
@@ -564,7 +564,7 @@ class NcclCommunicator : public Communicator {
     if (options.tag != 0) throw refused(operation, "NCCL's messages have no tags");
   }
 
-  // `whole` is size() parts; sharing memory is allowed where `part` is this rank's own in `whole`.
+  // `whole` is size() parts; sharing memory is allowed if `part` is this rank's own in `whole`.
   void check_parts(const char* operation, const TensorView& part, const TensorView& whole) const {
     const std::string problem = parts_problem(part, whole, options_.rank, options_.size);
     if (!problem.empty()) throw refused(operation, problem);

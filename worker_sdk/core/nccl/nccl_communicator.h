@@ -57,18 +57,18 @@ struct NcclOptions {
   bool time_operations = false;
 
   // How often a rank that waits long looks whether another one has given up, from this age of an
-  // operation on; a healthy run never looks.
+  // operation on. A healthy run never looks.
   std::chrono::milliseconds peer_check_interval{1'000};
 
-  // After a time-out: how long to wait for the other ranks to say that they wait too, so that the
-  // error can name those that don't.
+  // How long to wait after a time-out for the other ranks to say that they wait, too. So the error
+  // can name those that don't.
   std::chrono::milliseconds missing_ranks_grace{500};
 
   // A connection to the store of its own, made when first needed: when something is wrong. Empty:
   // other ranks learn of this one's end from NCCL alone.
   std::function<std::unique_ptr<store::Store>()> connect_store;
 
-  // After a failure a call of NCCL did not return in its time, ncclCommAbort included: nothing on
+  // A call of NCCL did not return in its time after a failure, ncclCommAbort included. Nothing on
   // this GPU can be trusted to end, not even the process's own exit handlers. Default: one log
   // line, then _exit(75).
   std::function<void(std::string_view message)> on_hung_abort;
@@ -89,11 +89,11 @@ struct NcclOptions {
 
 // As Communicator says, and: buffers are on options.device. Work::wait() orders the caller's
 // current stream behind the operation and returns at once (blocking_wait: when the result is
-// there); an error that comes later is thrown by the next call. Any failure ends the communicator
-// on this rank, and the others are told; so does a split that fails. Calls from several threads at
-// a time are serialised, their order is then undefined.
+// there). The next call throws an error that comes later. Any failure ends the communicator on this
+// rank, and the others are told; so does a split that fails. Calls from several threads at a time
+// are serialised, their order is then undefined.
 //
-// An operation that starts while the caller's stream captures a CUDA graph becomes part of it: its
+// An operation that starts while the caller's stream captures a CUDA graph becomes part of it. Its
 // Work counts as done, and each replay runs it, without a deadline. All ranks capture the same; the
 // first operation of a kind comes before, for NCCL connects in it. Graphs go before the
 // communicator: NCCL's destroy and abort wait for them. Error(kInvalidArgument): barrier(),
@@ -105,7 +105,7 @@ struct NcclOptions {
 // until it is zeroed. The buffer's destructor waits for operations under way, aborted ones too, and
 // for the caller's current stream (nccl_buffer.h). Throws Error(kResourceExhausted) when the device
 // is full. The destructor of a healthy communicator waits for operations under way, at most
-// abort_timeout (Watchdog::~Watchdog); then what it has on the device is freed, within
+// abort_timeout (Watchdog::~Watchdog). Then it frees what it has on the device, within
 // free_timeout.
 //
 // Collective. The store is used during this call only; its time-out is restored. Throws

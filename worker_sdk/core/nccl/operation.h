@@ -104,7 +104,7 @@ class EventPool {
   bool is_left_ = false;     // likewise
 };
 
-// An operation is done only when its event has passed while the communicator was still whole: an
+// An operation is done only when its event has passed while the communicator was still whole. An
 // abort lets the event pass as well, with garbage in the buffer.
 class Operation {
  public:
@@ -127,7 +127,7 @@ class Operation {
   // "operation 12, all_reduce of 256 float32 sum". Made when it is asked for: as long as a launch.
   std::string name() const;
   Event event() const { return event_; }
-  // To be recorded before the operation. Null: it isn't measured.
+  // The event to be recorded before the operation. Null: the operation isn't measured.
   Event begin() const { return begin_; }
   Clock::time_point started() const { return started_; }
   Deadline deadline() const { return deadline_; }

@@ -68,8 +68,8 @@ class Watchdog {
   void end();
   // False: a call of NCCL hung.
   bool end_comm();
-  // A failure's time: whatever is told to others ends after 5/8 of abort_timeout; of what is left,
-  // whoever is inside NCCL has three quarters to leave it, and the abort the rest.
+  // A failure's time. Telling others ends after 5/8 of abort_timeout. The thread inside NCCL has
+  // three quarters of the rest to leave it, and the abort has the last quarter.
   std::chrono::milliseconds for_abort() const { return options_.abort_timeout / 4; }
   std::chrono::milliseconds store_limit() const;  // 2 s, or a quarter of abort_timeout
 

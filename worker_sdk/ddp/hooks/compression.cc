@@ -74,10 +74,10 @@ class CastHook : public CommHook {
 };
 
 // A quarter of the bytes: 8 bit integers, each block of 256 with a scale. Sums of different scales
-// are no 8 bit integers, so all ranks' codes are gathered and each rank adds them up: average =
-// Σ scale · code / world size, in float32, in the order of the ranks. A rank receives 1.016 bytes
-// per element from each other one; a float32 all-reduce is about 8 in all. Non-finite gradients
-// make their block's average NaN.
+// are no 8 bit integers, so all ranks' codes are gathered and each rank adds them up. average = Σ
+// scale · code / world size, in float32, in the order of the ranks. A rank receives 1.016 bytes per
+// element from each other one; a float32 all-reduce is about 8 in all. Non-finite gradients make
+// their block's average NaN.
 class Int8Hook : public CommHook {
  public:
   void prepare(std::span<const GradBucket> buckets, Communicator& communicator) override {

@@ -115,15 +115,14 @@ class FeedbackHook : public CommHook {
 
 namespace ddprun {
 
-// PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019): each gradient matrix travels as a product of
-// two narrow ones, and what that leaves out is kept for the next iteration.
-// As PyTorch's powerSGD_hook, with warm start and error feedback. Per float32 gradient of two or
-// more dimensions, seen as a matrix of shape[0] rows: M = gradient + error; P = orthogonal(mean(M
-// Q)); Q = mean(Mᵀ P); average = P Qᵀ; error = M − P Qᵀ. The next iteration begins with
-// orthogonal(Q). Gradients with fewer dimensions, and those that it would not make smaller, are
-// averaged as they are; so are buckets of other dtypes. If a gradient is not finite, the average is
-// NaN, and its error and Q begin anew. Memory of the CPU only.
-// `rank`: columns of the narrow matrices.
+// PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019). Each gradient matrix travels as a product of
+// two narrow ones. The rest is kept for the next iteration. As PyTorch's powerSGD_hook, with warm
+// start and error feedback. A float32 gradient of two or more dimensions is seen as a matrix of
+// shape[0] rows. M = gradient + error; P = orthogonal(mean(M Q)); Q = mean(Mᵀ P); average = P Qᵀ;
+// error = M − P Qᵀ. The next iteration begins with orthogonal(Q). Gradients with fewer dimensions,
+// and those that it would not make smaller, are averaged as they are; so are buckets of other
+// dtypes. If a gradient is not finite, the average is NaN, and its error and Q begin anew. Memory
+// of the CPU only. `rank`: columns of the narrow matrices.
 std::shared_ptr<CommHook> make_power_sgd_hook(int rank, std::uint64_t start_iteration);
 
 }  // namespace ddprun

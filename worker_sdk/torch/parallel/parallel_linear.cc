@@ -134,7 +134,7 @@ void check_last(const at::Tensor& input, std::int64_t size, const char* layer) {
                      ": its last dimension must be ", size));
 }
 
-// As autocast would cast it for a matmul, within the graph: an autograd function sees its tensors
+// As autocast would cast it for a matmul, within the graph. An autograd function sees its tensors
 // before and after, so they must be of one type.
 at::Tensor in_autocast(const at::Tensor& tensor) {
   const c10::DeviceType device = tensor.device().type();

@@ -251,9 +251,9 @@ void check(const PipelineOptions& options) {
 
 }  // namespace
 
-// Activations and gradients have a communicator each: on a device a message that waits for its peer
-// holds up those behind it on the same one. They are this object's own, so that a step that ends
-// with an error can end the other stages, and what is then still under way has an end.
+// Activations and gradients have a communicator each. A message that waits for its peer on a device
+// holds up those behind it on the same one. They are this object's own. So a step that ends with an
+// error can end the other stages, and their work that is still under way has an end.
 class Pipeline::Impl {
  public:
   Impl(Stage stage, Communicator& communicator, const PipelineOptions& options)

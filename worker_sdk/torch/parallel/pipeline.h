@@ -36,7 +36,7 @@ struct PipelineOptions {
 //   optimizer.step();  // over this stage's parameters
 class Pipeline {
  public:
-  // A part of a batch, or what the stage before made of one → what goes to the stage after:
+  // A part of a batch, or what the stage before made of one → what goes to the stage after. It is
   // float32, float64, float16 or bfloat16, of any shape, on the communicator's kind of device.
   using Stage = std::function<at::Tensor(const at::Tensor& input)>;
 
@@ -59,7 +59,7 @@ class Pipeline {
 
   // Collective: forward and backward of a batch, whose samples are `input`'s first dimension (first
   // stage; ignored elsewhere). Adds to the parameters' gradients those of the mean loss over the
-  // batch, as one backward over all of it would: each part's loss counts by its number of samples.
+  // batch, as one backward over all of it would. Each part's loss counts by its number of samples.
   // Returns that loss, detached, on the last stage (broadcast_loss: on all), an undefined tensor
   // elsewhere. `loss` is called on the last stage only.
   //
@@ -67,9 +67,9 @@ class Pipeline {
   // no shapes are sent then.
   //
   // Errors: kInvalidArgument for an input or a loss that can't be, and for stages that don't call
-  // the same; the communicator's; what `stage` and `loss` throw. Unless it says that nothing has
-  // begun, the other stages end with kPeerLost, which says what happened here, and no later call
-  // succeeds.
+  // the same. Also the communicator's, and what `stage` and `loss` throw. Unless it says that
+  // nothing has begun, the other stages end with kPeerLost, which says what happened here, and no
+  // later call succeeds.
   at::Tensor train_step(const at::Tensor& input, const Loss& loss);
 
   // Collective: forwards only, without gradients. Returns the outputs of all parts, along their

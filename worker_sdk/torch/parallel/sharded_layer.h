@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parameters of a model are parts of larger ones, and the whole ones for checkpoints: a model
-// saved by one number of ranks is loaded by another.
+// Which parameters of a model are parts of larger ones, and the whole ones for checkpoints. So a
+// model saved by one number of ranks is loaded by another.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,7 +32,8 @@ class ShardedLayer {
   virtual std::vector<ShardedParameter> sharded_parameters() const = 0;
 };
 
-// Those of all layers of the model. All its other parameters are replicated: the same on all ranks.
+// The sharded parameters of all layers of the model. All its other parameters are replicated: the
+// same on all ranks.
 std::vector<ShardedParameter> sharded_parameters(const torch::nn::Module& model);
 
 // Replicated parameters and all buffers become those of the group's rank 0. For a model whose ranks

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch normalisation (Ioffe and Szegedy, 2015) over the batches of all ranks of a group, as
-// torch.nn.SyncBatchNorm: for batches so small that a rank's own statistics are noise
-// (docs/ddp.md).
+// torch.nn.SyncBatchNorm (docs/ddp.md). It is for batches so small that a rank's own statistics are
+// noise.
 #pragma once
 
 #include <torch/nn/module.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor parallelism: the ranks of a group each hold a part of a layer and work on one batch
-// together (Shoeybi et al., Megatron-LM, 2019; docs/tensor-parallel.md). These are the ways of a
-// tensor into such a region and out of it, with their gradients; the layers are
-// parallel_linear.h's and parallel_conv.h's.
+// Tensor parallelism (Shoeybi et al., Megatron-LM, 2019; docs/tensor-parallel.md). The ranks of a
+// group each hold a part of a layer and work on one batch together. These are the ways of a tensor
+// into such a region and out of it, with their gradients; the layers are parallel_linear.h's and
+// parallel_conv.h's.
 //
 // All are collective over `group`, in forward or in backward or both. Every rank calls the same
-// ones in the same order with tensors of the same sizes, which require a gradient on all ranks or
+// ones in the same order with tensors of the same sizes. These require a gradient on all ranks or
 // on none. They have first derivatives only (Error(kUnsupported) for create_graph). `group`
 // outlives the graph. A group of one rank returns the tensor itself. Dtypes: float32, float64,
 // float16, bfloat16 (else Error(kUnsupported)). Else the communicator's errors, from forward or
@@ -30,9 +30,9 @@ namespace ddprun {
 // | reduce_scatter_sequence  | a summand      → its part of the sum | all parts                 |
 //
 // Parts are equal pieces of one dimension in the order of ranks: of `dim` (the last one), of the
-// first one for a sequence. Error(kInvalidArgument) where the size is no multiple of the group's.
-// gather_from_region takes it that every rank goes on with the same; gather_sequence, that each
-// goes on with its part of a layer.
+// first one for a sequence. Error(kInvalidArgument) if the size is no multiple of the group's.
+// gather_from_region takes it that every rank goes on with the same. gather_sequence takes it that
+// each goes on with its part of a layer.
 at::Tensor copy_to_region(const at::Tensor& tensor, Communicator& group);
 at::Tensor reduce_from_region(const at::Tensor& tensor, Communicator& group);
 at::Tensor scatter_to_region(const at::Tensor& tensor, Communicator& group, std::int64_t dim = -1);

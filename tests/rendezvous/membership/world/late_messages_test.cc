@@ -59,7 +59,7 @@ TEST_CASE(
   CHECK(session.agent.all_acknowledged());
 }
 
-TEST_CASE("WireNumbers: after a lost connection all is sent again, in its order") {
+TEST_CASE("WireNumbers: all is sent again after a lost connection, in its order") {
   Session session;
   session.say();
   session.late();

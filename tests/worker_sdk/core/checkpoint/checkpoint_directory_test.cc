@@ -221,7 +221,7 @@ TEST_CASE("checkpoint directory: a failed write leaves the earlier ones, and no 
   CHECK(names_in(temp.path()) == std::vector{name_of(1), name_of(2), name_of(3)});
 }
 
-TEST_CASE("checkpoint directory: as many are kept as was asked for", "[proc]") {
+TEST_CASE("checkpoint directory: it keeps as many as was asked for", "[proc]") {
   const test::TempDirectory temp;
   CheckpointDirectory one(temp.path("one"), 1), three(temp.path("three"), 3);
   for (const int step : {1, 2, 3, 4}) {

@@ -126,7 +126,7 @@ TEST_CASE("host communicator: ranks that don't come to the start are named") {
   CHECK(store.timeout() == 300s);  // the time-out is as before
 }
 
-TEST_CASE("host communicator: after a failure every later call fails at once") {
+TEST_CASE("host communicator: every call after a failure fails at once") {
   WorldOptions world = one_node(2);
   std::barrier all_failed(2);
   const auto errors = run_world(world, [&](Communicator& ranks) {

@@ -139,7 +139,7 @@ TEST_CASE("host communicator: a killed rank is named though a child of it holds 
   }
 }
 
-TEST_CASE("host communicator: when all ranks are killed nothing is left in /dev/shm") {
+TEST_CASE("host communicator: nothing is left in /dev/shm when all ranks are killed") {
   const auto listing = [] {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {

@@ -78,7 +78,7 @@ TEST_CASE(
   for (const std::string& error : errors) CHECK(error == "");
 }
 
-TEST_CASE("host messages: from any rank, also when another one has left") {
+TEST_CASE("host messages: they come from any rank, also when another one has left") {
   const auto layout = GENERATE(std::vector<int>{0, 0, 0}, std::vector<int>{0, 1, 0});
   const auto errors = run_world({.node_rank_of = layout}, [](Communicator& ranks) {
     if (ranks.rank() != 0) {

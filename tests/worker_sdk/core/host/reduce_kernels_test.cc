@@ -83,7 +83,7 @@ TEST_CASE("ReduceKernels: a minimum and a maximum pass NaN over, from whichever 
   }
 }
 
-TEST_CASE("ReduceKernels: on bool a sum is any, a product is all") {
+TEST_CASE("ReduceKernels: a sum of bool is any, a product is all") {
   for (const ReduceKernels* kernels : available_reduce_kernels()) {
     const std::uint8_t a[] = {0, 0, 1, 1}, b[] = {0, 1, 0, 1};
     const auto result = [&](ReduceOp op) {

@@ -235,7 +235,7 @@ TEST_CASE("NcclCommunicator: the defaults leave 15 s from a failure to the end o
         std::chrono::seconds(15));
 }
 
-TEST_CASE("NcclCommunicator: with a hung store and a hung abort the process is gone in its time") {
+TEST_CASE("NcclCommunicator: the process is gone in its time with a hung store and a hung abort") {
   const bool store_connects = GENERATE(true, false);
   const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
     options.abort_timeout = milliseconds(700);
@@ -279,7 +279,7 @@ TEST_CASE("NcclCommunicator: destroy and exit handlers that hang: the process go
   CHECK(took < milliseconds(10'000));
 }
 
-TEST_CASE("NcclCommunicator: after a failure an exit handler that hangs is not waited for") {
+TEST_CASE("NcclCommunicator: an exit handler that hangs after a failure is not waited for") {
   const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
     options.exit_timeout = milliseconds(100);
     std::atexit([] {
@@ -294,7 +294,7 @@ TEST_CASE("NcclCommunicator: after a failure an exit handler that hangs is not w
   CHECK(took < milliseconds(10'000));
 }
 
-TEST_CASE("NcclCommunicator: by default a hung abort ends the process with status 75") {
+TEST_CASE("NcclCommunicator: a hung abort ends the process with status 75 by default") {
   const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
     options.abort_timeout = milliseconds(50);
     auto comm = rig.join(options);

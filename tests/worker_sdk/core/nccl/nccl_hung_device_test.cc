@@ -25,7 +25,8 @@ void short_limits(NcclOptions& options) {
   options.exit_timeout = milliseconds(100);
 }
 
-TEST_CASE("NcclCommunicator: after a failure, freeing that hangs is left behind, and the exit") {
+TEST_CASE(
+    "NcclCommunicator: a freeing that hangs after a failure is left behind, and so is the exit") {
   const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
     short_limits(options);
     hang_at_exit();
@@ -69,7 +70,7 @@ TEST_CASE("NcclCommunicator: one that can't be made frees within its time what i
   CHECK(took < milliseconds(10'000));
 }
 
-TEST_CASE("NcclCommunicator: after a failure the first buffer that hangs is the last one tried") {
+TEST_CASE("NcclCommunicator: the first buffer that hangs after a failure is the last one tried") {
   const std::string function = GENERATE("memory_free", "event_record");
   CAPTURE(function);
   const auto [status, took] = run_child([&](Rig& rig, NcclOptions& options) {
@@ -89,7 +90,7 @@ TEST_CASE("NcclCommunicator: after a failure the first buffer that hangs is the 
   CHECK(took < milliseconds(5'000));  // 20 whole waits would take longer
 }
 
-TEST_CASE("NcclCommunicator: after a failure buffers are freed where the device still answers") {
+TEST_CASE("NcclCommunicator: buffers are freed after a failure if the device still answers") {
   Rig rig;
   rig.fake->set_has_mem_alloc(false);
   rig.run_communicators(1, [&](NcclCommunicator& comm, Stream) {

@@ -53,7 +53,7 @@ TEST_CASE("gpu_identity: the same for slices of one GPU, on one host as NCCL kno
   ::unsetenv("NCCL_HOSTID");
 }
 
-TEST_CASE("made_for_others: which GPUs nvcc's code runs on") {
+TEST_CASE("made_for_others: it knows which GPUs nvcc's code runs on") {
   constexpr char kFlags[] =
       "CUDA_FLAGS= -O2 -gencode arch=compute_75,code=sm_75 -gencode arch=compute_80,code=sm_80 "
       "-gencode arch=compute_90a,code=sm_90a -gencode arch=compute_120,code=sm_120, CUDA_VERSION=1";

@@ -14,7 +14,7 @@
 namespace ddprun::test {
 namespace {
 
-TEST_CASE("NcclCommunicator: without a unique id every rank hears rank 0's reason at once") {
+TEST_CASE("NcclCommunicator: every rank hears at once why rank 0 has no unique id") {
   Rig rig;
   rig.fake->fail_next(0, "get_unique_id", Result::kSystemError);
   const auto begin = std::chrono::steady_clock::now();
@@ -158,7 +158,7 @@ TEST_CASE("NcclCommunicator: a lost store during set-up is the error") {
   });
 }
 
-TEST_CASE("NcclCommunicator: above max_ranks_per_root several roots share the set-up") {
+TEST_CASE("NcclCommunicator: several roots share the set-up above max_ranks_per_root") {
   for (const bool scalable : {true, false}) {
     Rig rig;
     rig.fake->set_has_init_rank_scalable(scalable);

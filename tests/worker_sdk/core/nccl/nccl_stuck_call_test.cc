@@ -18,7 +18,7 @@ void all_reduce_in_vain(Rig& rig, NcclCommunicator& comm, milliseconds timeout) 
   expect(error.code() == ErrorCode::kTimeout, error.what());
 }
 
-TEST_CASE("NcclCommunicator: beside a call that stays inside NCCL nothing is asked or aborted") {
+TEST_CASE("NcclCommunicator: nothing is asked or aborted beside a call that stays inside NCCL") {
   Rig rig;
   rig.run(1, [&](NcclOptions options) {
     std::promise<std::string> report;
@@ -45,7 +45,7 @@ TEST_CASE("NcclCommunicator: beside a call that stays inside NCCL nothing is ask
   rig.fake_cuda->forget_live_objects();  // the stream and events were left alone on purpose
 }
 
-TEST_CASE("NcclCommunicator: by default a call that stays inside NCCL ends the process") {
+TEST_CASE("NcclCommunicator: a call that stays inside NCCL ends the process by default") {
   const auto [status, took] = run_child([](Rig& rig, NcclOptions& options) {
     options.abort_timeout = options.destroy_timeout = milliseconds(400);
     auto comm = rig.join(options);

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "tests/agent/raw_warden.h"
+#include "tests/agent/warden/raw_warden.h"
 
 namespace ddprun::agent {
 namespace {
@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using warden::ReportType;
 
-TEST_CASE("warden: after a standstill the newest lease counts, not the first that is read",
+TEST_CASE("warden: the newest lease counts after a standstill, not the first that is read",
           "[proc]") {
   RawWarden warden;
   warden.start_sleep();

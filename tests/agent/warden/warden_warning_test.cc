@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "tests/agent/raw_warden.h"
+#include "tests/agent/warden/raw_warden.h"
 
 namespace ddprun::agent {
 namespace {

@@ -35,7 +35,7 @@ TEST_CASE("jobs_table: live jobs first, then those that are over, with their exi
 }
 
 TEST_CASE(
-    "jobs_table: without finished jobs, also of an older ddprund, it has no column for them") {
+    "jobs_table: it has no column for finished jobs if there are none, also of an older ddprund") {
   const std::string text =
       "JOB                              PHASE      ROUND  NODES\n"
       "mine                             running    2      2 of 4\n";

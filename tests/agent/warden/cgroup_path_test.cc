@@ -38,7 +38,7 @@ TEST_CASE("own cgroup: version 2 alone") {
   CHECK(directory("0::/\n", kOnly) == "/sys/fs/cgroup/");
 }
 
-TEST_CASE("own cgroup: beside version 1, at a mount of its own") {
+TEST_CASE("own cgroup: version 2 has a mount of its own beside version 1") {
   CHECK(directory("9:name=systemd:/x\n4:memory:/y\n0::/mine\n",
                   "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
                   "41 31 0:38 / /sys/fs/cgroup/unified rw shared:5 - cgroup2 cgroup2 rw\n") ==
