@@ -47,7 +47,9 @@ def optimizers(results):
 
 
 def size_text(num_bytes):
-    return f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes >> 10} KiB"
+    units = [(20, "MiB"), (10, "KiB"), (0, "B")]
+    shift, unit = next(each for each in units if num_bytes >= 1 << each[0])
+    return f"{num_bytes >> shift} {unit}"
 
 
 def all_reduces(results):
@@ -55,6 +57,16 @@ def all_reduces(results):
     for each in figures(results, "host."):
         metric = f"{size_text(each['bytes'])}, {each['op']}, {each['ranks']} rank{'s' if each['ranks'] > 1 else ''} (µs)"
         found += [(side, metric, each[key]) for side, key in ((OURS, "ours_us"), (NCCL, "bare_us"), (TORCH, "torch_us")) if key in each]
+    return collected(*found)
+
+
+def bandwidths(results):
+    """Those of several GPUs: with one nothing is sent."""
+    found = []
+    for each in figures(results, "one.bandwidth"):
+        if each["ranks"] > 1:
+            metric = f"{size_text(each['bytes'])}, {each['op']}, {each['ranks']} GPUs (µs)"
+            found += [(OURS, metric, each["ours_us"]), (NCCL, metric, each["nccl_us"])]
     return collected(*found)
 
 
@@ -77,6 +89,9 @@ def rows(results):
              note="the time in the call, without the device's; two ranks share a GPU; ours and "
                   "NCCL's in one process"),
          host),
+        (Row("gpu-bandwidth", "an all-reduce of float32, a rank on each GPU", dict.fromkeys((OURS, NCCL)), [],
+             note="means of 20; NCCL is called as nccl-tests calls it. With n GPUs the bus bandwidth is 2 (n − 1) ÷ n × size ÷ time"),
+         bandwidths(results)),
     ]
 
 

@@ -43,6 +43,7 @@ set(ddprun_public_headers
   worker_sdk/parallel/pipeline_timeline.h)
 set(ddprun_public_torch_headers
   worker_sdk/torch/autocast.h
+  worker_sdk/torch/cast_hook.h
   worker_sdk/torch/checkpoint.h
   worker_sdk/torch/current_stream.h
   worker_sdk/torch/distributed_data_parallel.h

@@ -11,14 +11,20 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+refuse() { echo "gpu_pack: $1" >&2; exit 2; }
 torch_dir=""
-case ${1:-} in
-  --torch) torch_dir=${2:?--torch needs a folder} ;;
-  --torch=*) torch_dir=${1#*=} ;;
-  -h|--help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
-esac
-version=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$torch_dir/version.py") ||
-  { echo "gpu_pack: --torch needs the \`torch\` folder of a wheel" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --torch) torch_dir=${2:-}; shift ;;
+    --torch=*) torch_dir=${1#*=} ;;
+    -h|--help) sed -n '3,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) refuse "unknown argument '$1' (--help)" ;;
+  esac
+  shift || true
+done
+[ -n "$torch_dir" ] || refuse "--torch DIR is needed: the \`torch\` folder of the wheel that the GPU machine has (--help)"
+[ -f "$torch_dir/version.py" ] || refuse "--torch $torch_dir: there is no version.py, so it is no \`torch\` folder of a wheel"
+version=$(sed -n "s/^__version__ = '\(.*\)'/\1/p" "$torch_dir/version.py")
 
 # Programs look for libraries beside them, and for those of these libraries (DT_RPATH does, DT_RUNPATH
 # doesn't).

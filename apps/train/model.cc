@@ -9,6 +9,7 @@
 
 #include "apps/train/net.h"
 #include "apps/train/training_state.h"
+#include "worker_sdk/torch/cast_hook.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/hook_state.h"
 #include "worker_sdk/torch/tensor_exchange.h"
@@ -52,7 +53,7 @@ Model::Model(const Options& options, Communicator& communicator, c10::Device dev
       device_(device),
       net_(make_net(options, device)),
       own_(options, net_->named_buffers().keys()),
-      hook_(make_comm_hook(options.compression)),
+      hook_(make_comm_hook(options.compression, device)),
       ddp_(std::make_unique<DistributedDataParallel<NetImpl>>(*net_, communicator,
                                                               ddp_options(options, hook_))),
       optimization_(std::make_unique<Optimization>(options, *net_, *ddp_, communicator, device,

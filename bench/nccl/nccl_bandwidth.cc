@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // All-reduce over the nccl communicator, started by ddprun with one process per rank. It checks the
-// sum and prints the bus bandwidth, beside that of NCCL called as nccl-tests calls it, in turn. The
-// last line is the largest size's as JSON.
-// Ranks may share a GPU here, which Session would refuse.
+// sum and prints the bus bandwidth, beside that of NCCL called as nccl-tests calls it, in turn:
+// sums and averages, 8 bytes and more. Figures are lines of JSON. Ranks may share a GPU here, which
+// Session would refuse.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,7 @@ namespace {
 using namespace ddprun;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kSmallSizes[] = {8, 4 << 10, 64 << 10};
 
 // Sums ones on every rank and throws where the result is not the number of ranks.
 void check_sum(nccl::CudaApi& cuda, Communicator& comm, TensorView buffer) {
@@ -74,35 +77,31 @@ void measure(std::size_t max_mib) {
   options.init_timeout = std::chrono::seconds(60);
   nccl::check_cuda(*cuda, cuda->set_device(options.device), options.rank, "cudaSetDevice");
   const auto comm = nccl::make_nccl_communicator(cuda, library, session->store(), options);
-  const auto memory = comm->allocate(max_mib * kMiB);
+  const auto memory = comm->allocate(std::max(max_mib * kMiB, kSmallSizes[2]));
   TensorView buffer;
   buffer.data = memory->data();
   buffer.device = Device{Device::Kind::kCuda, options.device};
   bench::BareNccl bare(*cuda, *library, session->store(), options.rank, options.size);
   CallOptions async;
   async.async = true;
-  for (std::size_t mib = 1; mib <= max_mib; mib *= 4) {
-    buffer.count = mib * kMiB / sizeof(float);
+  std::vector<std::size_t> sizes(std::begin(kSmallSizes), std::end(kSmallSizes));
+  for (std::size_t mib = 1; mib <= max_mib; mib *= 4) sizes.push_back(mib * kMiB);
+  for (const std::size_t size_bytes : sizes) {
+    buffer.count = size_bytes / sizeof(float);
     check_sum(*cuda, *comm, buffer);
-    // The caller's stream, which is the default one, waits for each.
-    const double seconds = seconds_per_all_reduce(
-        *comm, *cuda, nullptr, [&] { comm->all_reduce(buffer, ReduceOp::kSum, async)->wait(); });
-    const double peer = seconds_per_all_reduce(*comm, *cuda, bare.stream(),
-                                               [&] { bare.all_reduce(buffer, ReduceOp::kSum); });
-    const double gigabytes = static_cast<double>(buffer.size_bytes()) / 1e9;
-    const double bus = 2.0 * (comm->size() - 1) / comm->size();
-    if (comm->rank() == 0) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+      // The caller's stream, which is the default one, waits for each.
+      const double seconds = seconds_per_all_reduce(
+          *comm, *cuda, nullptr, [&] { comm->all_reduce(buffer, op, async)->wait(); });
+      const double peer =
+          seconds_per_all_reduce(*comm, *cuda, bare.stream(), [&] { bare.all_reduce(buffer, op); });
+      const double bus = 2.0 * (comm->size() - 1) / comm->size();
+      if (comm->rank() != 0) continue;
       std::printf(
-          "%4zu MiB  %d ranks  %9.1f us  %8.2f GB/s algorithm  %8.2f GB/s bus  %.3f x NCCL "
-          "alone\n",
-          mib, comm->size(), seconds * 1e6, gigabytes / seconds, gigabytes / seconds * bus,
-          peer / seconds);
-      if (mib * 4 > max_mib) {
-        std::printf(
-            "{\"mib\": %zu, \"ranks\": %d, \"ours_us\": %.3f, \"nccl_us\": %.3f, "
-            "\"bus_gb_per_s\": %.3f}\n",
-            mib, comm->size(), seconds * 1e6, peer * 1e6, gigabytes / seconds * bus);
-      }
+          "{\"bytes\": %zu, \"op\": \"%s\", \"ranks\": %d, \"ours_us\": %.3f, \"nccl_us\": %.3f, "
+          "\"bus_gb_per_s\": %.3f}\n",
+          size_bytes, to_string(op), comm->size(), seconds * 1e6, peer * 1e6,
+          static_cast<double>(size_bytes) / 1e9 / seconds * bus);
       std::fflush(stdout);
     }
   }

@@ -21,8 +21,8 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "worker_sdk/core/session.h"
-#include "worker_sdk/ddp/hooks/compression.h"
 #include "worker_sdk/torch/autocast.h"
+#include "worker_sdk/torch/cast_hook.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/flat_optimizer.h"
 #include "worker_sdk/torch/load_cuda.h"
@@ -183,7 +183,7 @@ void run(const std::string& model, int num_steps, const std::string& compression
   net->to(device);
   const torch::Tensor x = task.x.to(device), labels = task.labels.to(device);
   DdpOptions options;
-  options.comm_hook = make_comm_hook(parse_compression(compression));
+  options.comm_hook = make_comm_hook(parse_compression(compression), device);
   DistributedDataParallel ddp(*net, *communicator, options);
   FlatOptimizer optimizer({{trainable_parameters(*net), SgdRule{.lr = 1e-3, .momentum = 0.9}}},
                           &ddp);

@@ -3,14 +3,18 @@
 """scripts/gpu_check.sh and its steps on a machine without GPU: nvidia-smi is missing, or is a script of this test."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
+from unittest import mock
 
 SOURCE = os.environ.get("DDPRUN_SOURCE_DIR", os.path.abspath(__file__ + "/../../.."))
-sys.path[:0] = [os.path.join(SOURCE, "tests/support"), os.path.join(SOURCE, "scripts")]
+sys.path[:0] = [os.path.join(SOURCE, "tests/support"), os.path.join(SOURCE, "scripts"), os.path.join(SOURCE, "bench")]
+import gpu_rows  # noqa: E402
 import gpu_steps  # noqa: E402
 import runner  # noqa: E402
 
@@ -26,11 +30,14 @@ class GpuCheck(unittest.TestCase):
             os.symlink(shutil.which(name), os.path.join(self.tools, name))
         os.symlink(sys.executable, os.path.join(self.tools, "python3"))
 
-    def check(self, *arguments):
+    def run_script(self, name, *arguments):
         environment = {"PATH": self.tools, "OUT": self.folder}
-        done = subprocess.run([os.path.join(SOURCE, "scripts/gpu_check.sh"), *arguments], env=environment, text=True, timeout=120,
+        done = subprocess.run([os.path.join(SOURCE, "scripts", name), *arguments], env=environment, text=True, timeout=120,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         return done.returncode, done.stdout
+
+    def check(self, *arguments):
+        return self.run_script("gpu_check.sh", *arguments)
 
     def with_a_card(self):
         with open(os.path.join(self.tools, "nvidia-smi"), "w", encoding="utf-8") as f:
@@ -49,6 +56,57 @@ class GpuCheck(unittest.TestCase):
         status, text = self.check("--carried", self.folder)
         self.assertEqual(status, 1, text)
         self.assertIn(f"gpu_check: FAILED: {self.folder} holds no pack (scripts/gpu_pack.sh makes one)", text)
+
+    def test_a_pack_without_a_wheel_is_one_line_and_2(self):
+        needed = "--torch DIR is needed: the `torch` folder of the wheel that the GPU machine has (--help)"
+        for arguments, line in (((), needed), (("--torch",), needed), (("--trch=x",), "unknown argument '--trch=x' (--help)"),
+                                (("--torch", self.folder), f"--torch {self.folder}: there is no version.py, so it is no `torch` folder of a wheel")):
+            self.assertEqual(self.run_script("gpu_pack.sh", *arguments), (2, f"gpu_pack: {line}\n"))
+
+    def test_a_pack_for_another_pytorch_is_refused_by_name(self):
+        self.with_a_card()
+        packed, installed = os.path.join(self.folder, "packed"), os.path.join(self.folder, "installed")
+        for folder, name, text in ((packed, "torch_version", "2.11.0+cu130\n"), (packed, "commit", "12345678\n"),
+                                   (os.path.join(installed, "torch"), "version.py", "__version__ = '2.15.0'\n"),
+                                   (os.path.join(installed, "torch"), "__init__.py", "")):
+            os.makedirs(folder, exist_ok=True)
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+                f.write(text)
+        with tarfile.open(os.path.join(self.folder, "pack.tar.xz"), "w:xz") as pack:
+            pack.add(packed, ".")
+        os.remove(os.path.join(self.tools, "python3"))
+        with open(os.path.join(self.tools, "python3"), "w", encoding="utf-8") as f:
+            f.write(f"#!/bin/sh\nPYTHONPATH={installed} exec {sys.executable} \"$@\"\n")
+        os.chmod(f.name, 0o755)
+        status, text = self.check("--carried", self.folder)
+        self.assertEqual(status, 1, text)
+        self.assertIn("gpu_check: FAILED: the pack is for PyTorch 2.11.0+cu130; python3 has 2.15.0\n", text)
+
+    def test_results_become_rows_with_date_and_card(self):
+        document = os.path.join(self.folder, "benchmarks.md")
+        shutil.copy(gpu_rows.run.DOCUMENT, document)
+        found = {"date": "2030-01-02", "cards": ["Some Card"], "driver": "600.1", "cores": 4, "steps": [
+            {"name": "look.torch", "outcome": "ok", "figures": [{"torch": "2.99", "nccl": "2.40.0", "gpus": 1}]},
+            {"name": "step.mlp_ours_1", "outcome": "ok", "figures": [{"step_ms": 1.25}]},
+            {"name": "step.mlp_torch_1", "outcome": "ok", "figures": [{"step_ms": 2.5}]},
+            {"name": "one.bandwidth", "outcome": "ok", "figures": [
+                {"bytes": 8, "op": "sum", "ranks": 2, "ours_us": 9, "nccl_us": 8}, {"bytes": 1 << 28, "op": "average", "ranks": 2, "ours_us": 70, "nccl_us": 77}]},
+            {"name": "step.resnet18_ours_1", "outcome": "status 1", "figures": [{"step_ms": 77.125}]}]}
+        with open(os.path.join(self.folder, "results.json"), "w", encoding="utf-8") as f:
+            json.dump(found, f)
+        with mock.patch.object(gpu_rows.run, "DOCUMENT", document):
+            gpu_rows.main(f.name)
+        with open(document, encoding="utf-8") as f:
+            text = f.read()
+        mark = re.search(r"^\| (M\d+) \| 1 × Some Card, driver 600\.1, 4 cores, PyTorch 2\.99, NCCL 2\.40\.0 \|$", text, re.M)[1]
+        row = text.partition("<!--begin:gpu-step-->")[2].partition("<!--end:gpu-step-->")[0]
+        self.assertIn("| MLP of 25 MiB (ms) | 1.25 (1.25–1.25) | 2.5 (2 ×) | ≤ 0.75 × PyTorch: reached |", row)
+        self.assertIn(f"\n2030-01-02, {mark}.\n", row)
+        for line in ("| 8 B, sum, 2 GPUs (µs) | 9 (9–9) | 8 (0.889 ×) |", "| 256 MiB, average, 2 GPUs (µs) | 70 (70–70) | 77 (1.1 ×) |"):
+            self.assertIn(line, text)
+        self.assertNotIn("77.1", row)  # a step that failed has no figure
+        adamw = text.partition("<!--begin:gpu-adamw-->")[2].partition("<!--end:gpu-adamw-->")[0]
+        self.assertNotIn("2030-01-02", adamw)  # not measured in that run: the row stays
 
     def outcomes(self, *steps, deadline=60):
         machine = gpu_steps.Machine(self.folder, ["a card, 580.1"])

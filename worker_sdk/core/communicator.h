@@ -112,6 +112,10 @@ class Communicator {
   // over LibTorch's tensors calls it (worker_sdk/torch/current_stream.h).
   virtual void follow_stream(const CurrentStream& /*current*/) {}
 
+  // nccl: whether the caller's current stream captures a CUDA graph, of which operations that start
+  // now become part.
+  virtual bool captures_graph() const { return false; }
+
   // After: every rank's buffer holds op over all ranks' buffers.
   virtual WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options = {}) = 0;
 

@@ -101,6 +101,12 @@ void DdpBase::check_shards_are_used() const {
 }
 
 void DdpBase::before_forward() {
+  if (model_->communicator().captures_graph()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "DistributedDataParallel: a CUDA graph is captured, and neither forward nor backward "
+        "can be part of one: run them outside of the capture");
+  }
   const bool with_gradients = c10::GradMode::is_enabled();
   const bool averages = with_gradients && no_sync_depth_ == 0;
   if (with_gradients) {

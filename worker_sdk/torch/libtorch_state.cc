@@ -16,6 +16,7 @@
 #include "common/nvidia_driver.h"
 #include "common/text.h"
 #include "worker_sdk/core/nccl/device_identity.h"
+#include "worker_sdk/core/nccl/loader.h"
 #include "worker_sdk/core/session.h"
 #include "worker_sdk/torch/autocast.h"
 #include "worker_sdk/torch/current_stream.h"
@@ -61,7 +62,15 @@ std::string load_cuda() {
   // Its constructors register CUDA with the LibTorch that is loaded. Local: the NCCL that comes
   // with it must not take the place of another one's own functions.
   if (!::dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_LOCAL)) return ::dlerror();
-  return torch::cuda::is_available() ? "" : "LibTorch finds no usable GPU";
+  if (torch::cuda::is_available()) return "";
+  std::string why = "LibTorch finds no usable GPU";
+  try {
+    nccl::device_identity(*nccl::load_cuda(), 0);  // CUDA's words: an old driver, hidden GPUs
+  } catch (const Error& error) {
+    const std::string reason = error.what();
+    why += ": " + reason.substr(0, reason.find('\n'));
+  }
+  return why;
 }
 
 NcclLibraries load_cuda_and_nccl() {

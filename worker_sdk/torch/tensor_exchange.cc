@@ -159,6 +159,20 @@ TensorView view_of(const at::Tensor& contiguous, const std::string& what) {
           .device = comm_device_of(contiguous)};
 }
 
+at::Tensor tensor_over(const TensorView& view) {
+  constexpr at::ScalarType kTypes[] = {
+      at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,      at::kChar,       at::kByte,
+      at::kInt,   at::kLong,   at::kBool, at::kFloat8_e4m3fn, at::kFloat8_e5m2};
+  static_assert(std::size(kTypes) == kNumDTypes);
+  const bool is_on_host = view.device.kind == Device::Kind::kCpu;
+  const c10::Device device =
+      is_on_host ? c10::Device(c10::kCPU)
+                 : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(view.device.index));
+  return at::from_blob(
+      view.data, {static_cast<std::int64_t>(view.count)},
+      at::TensorOptions().dtype(kTypes[static_cast<std::size_t>(view.dtype)]).device(device));
+}
+
 void copy_times(const at::Tensor& place, const at::Tensor& source, double factor) {
   if (factor == 1) {
     place.copy_(source);

@@ -29,6 +29,8 @@ void check_plain_gradient(const at::Tensor& parameter, const std::string& name,
 Device comm_device_of(const at::TensorBase& tensor);
 // A dense tensor's memory: it must be contiguous and outlive the view. Errors as dtype_of().
 TensorView view_of(const at::Tensor& contiguous, const std::string& what);
+// A tensor of one dimension over the view's memory, which must outlive it.
+at::Tensor tensor_over(const TensorView& view);
 
 // `place` becomes `source` times `factor`, by one kernel on one device. Sizes are the same.
 void copy_times(const at::Tensor& place, const at::Tensor& source, double factor);

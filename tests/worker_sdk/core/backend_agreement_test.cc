@@ -26,6 +26,16 @@ DeviceOffer slice(int rank, const std::string& device, const std::string& gpu) {
   return {rank, BackendChoice::kAuto, device, gpu, ""};
 }
 
+// The GPU's name, as gpu_identity() makes it, has its host and its place there.
+std::vector<DeviceOffer> two_nodes_of_four() {
+  std::vector<DeviceOffer> offers;
+  for (int rank = 0; rank < 8; ++rank) {
+    const std::string gpu = "host " + std::to_string(rank / 4) + "/bus " + std::to_string(rank % 4);
+    offers.push_back(slice(rank, "device of rank " + std::to_string(rank), gpu));
+  }
+  return offers;
+}
+
 TEST_CASE("BackendChoice: names and values match") {
   CHECK(parse_backend_choice("auto") == BackendChoice::kAuto);
   CHECK(parse_backend_choice("host") == BackendChoice::kHost);
@@ -66,6 +76,8 @@ TEST_CASE("decide_backend: the table of docs/nccl.md") {
       {"auto, slices of one GPU, as NCCL 2.30.7 has it",
        {slice(0, "a", ""), slice(1, "b", "")},
        Kind::kNccl,
+       ""},
+      {"auto, two nodes of four GPUs, at the same places on both", two_nodes_of_four(), Kind::kNccl,
        ""},
       {"nccl, a device each", {offer(0, kNccl, "a"), offer(1, kNccl, "b")}, Kind::kNccl, ""},
       {"nccl, one rank without",

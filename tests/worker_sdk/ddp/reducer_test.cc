@@ -240,7 +240,7 @@ TEST_CASE("Reducer, ZeRO-1: each bucket is reduce-scattered in its place once it
 
 TEST_CASE("Reducer: NCCL sums gradients that were multiplied by a rank's share") {
   for (const ZeroStage stage : {ZeroStage::kOff, ZeroStage::kOptimizer, ZeroStage::kGradients}) {
-    for (const int num_ranks : {1, 4}) {
+    for (const int num_ranks : {1, 4, 8}) {
       RecordingCommunicator communicator;
       communicator.name = "nccl";
       communicator.num_ranks = num_ranks;

@@ -126,6 +126,38 @@ void check_average_gradients(Communicator& communicator) {
   }
 }
 
+torch::Tensor averaged(Communicator& communicator, const torch::Tensor& gradient) {
+  torch::Tensor parameter = torch::zeros_like(gradient).requires_grad_(true);
+  parameter.mutable_grad() = gradient.clone();
+  average_gradients({parameter}, communicator);
+  return parameter.grad();
+}
+
+// A share that is divided before it is summed, as with NCCL, beside a sum that is divided.
+void check_order_of_division(Communicator& divides_last, Communicator& divides_first) {
+  const int rank = divides_last.rank(), size = divides_last.size();
+  // Numbers from 0.5 to 1, other ones on each rank.
+  const torch::Tensor share =
+      0.5 + 0.4999F * torch::sin(torch::arange(1000, torch::kFloat) * (rank + 1)).abs();
+  const torch::Tensor one = averaged(divides_last, share), other = averaged(divides_first, share);
+  if ((size & (size - 1)) == 0) expect(one.equal(other), "a power of two divides exactly");
+  // From 0.5 to 1 a unit in the last place is 2^-24.
+  const double units = (one - other).abs().max().item<double>() * (1 << 24);
+  expect(units <= 4, concat("the two differ by ", units, " units in the last place"));
+
+  const float inf = INFINITY;
+  const torch::Tensor odd =
+      rank == 0 ? torch::tensor({NAN, inf, -inf, 1.0F}) : torch::tensor({1.0F, 1.0F, inf, 1.0F});
+  for (Communicator* each : {&divides_last, &divides_first}) {
+    const torch::Tensor mean = averaged(*each, odd);
+    expect(std::isnan(mean[0].item<float>()), "NaN stays NaN");
+    expect(mean[1].item<float>() == inf, "infinity stays infinite");
+    expect(size == 1 ? mean[2].item<float>() == -inf : std::isnan(mean[2].item<float>()),
+           "infinities that meet are NaN");
+    expect(std::abs(mean[3].item<float>() - 1) < 1e-6F, "a number beside them is as it was");
+  }
+}
+
 void check_refusals(Communicator& communicator) {
   const torch::Tensor counts = torch::zeros({3}, torch::kLong);
   expect_contains(error_of([&] {
@@ -154,6 +186,7 @@ int program(int /*argc*/, char** /*argv*/) {
               check_average_gradients(*each);
               check_sync_batch_norms(*each);
             }
+            check_order_of_division(communicator, like_nccl);
             check_refusals(communicator);
           },
           {.backend = BackendChoice::kHost, .communicator = {.timeout = std::chrono::seconds(20)}});

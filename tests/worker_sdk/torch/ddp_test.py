@@ -41,6 +41,11 @@ class Ddp(ranks.RanksTest):
             with self.subTest(world=world):
                 self.run_mode("misuse", world)
 
+    def test_gradients_travel_in_half_precision_where_they_lie(self):
+        for world in (1, 2, 3):
+            with self.subTest(world=world):
+                self.run_mode("cast", world)
+
     def test_an_order_that_is_given_makes_the_buckets_from_the_first_step_on(self):
         for world in (1, 2):
             with self.subTest(world=world):

@@ -5,7 +5,7 @@
 //
 // trains 20 steps and writes OUT.<dtype>.<rank>;
 //
-//   ddp_worker alone|overlap|mismatch|unused|misuse|state|streams|order
+//   ddp_worker alone|overlap|mismatch|unused|misuse|state|streams|cast|order
 //
 // checks, and exits with 0 where all holds.
 #include <torch/torch.h>
@@ -27,6 +27,7 @@
 #include "tests/worker_sdk/torch/stream_parts.h"
 #include "tests/worker_sdk/torch/worker_program.h"
 #include "worker_sdk/ddp/distributed_sampler.h"
+#include "worker_sdk/torch/cast_hook.h"
 #include "worker_sdk/torch/checkpoint.h"
 #include "worker_sdk/torch/current_stream.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
@@ -204,7 +205,29 @@ void run_mismatch(Communicator& communicator) {
   ddp(torch::ones({1, 4})).sum().backward();
 }
 
+// The other ranks' answer is copied to the host, for which a GPU would be waited for, only where a
+// parameter of this rank is unused.
+void check_waits_for_answers(Communicator& communicator) {
+  torch::nn::Linear first(4, 4), second(4, 4);
+  torch::nn::Sequential net(first, second);
+  DistributedDataParallel ddp(*net, communicator, {.find_unused_parameters = true});
+  const bool is_first_rank = communicator.rank() == 0;
+  const auto copies_of_backward = [&](bool uses_all) {
+    ddp.zero_grad();
+    ddp.before_forward();
+    torch::Tensor output = first(torch::ones({1, 4})).sum();
+    if (uses_all) output = output + second(torch::ones({1, 4})).sum();
+    ddp.after_forward({output});
+    const CountedCalls calls;
+    output.backward();
+    return calls.of("to");
+  };
+  const int of_all = copies_of_backward(true), of_some = copies_of_backward(is_first_rank);
+  expect(of_some == of_all + (is_first_rank ? 0 : 1), "only those that lack a gradient wait");
+}
+
 void run_unused(Communicator& communicator) {
+  check_waits_for_answers(communicator);
   torch::nn::Sequential net(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
   DistributedDataParallel ddp(*net, communicator);
   const std::string error = error_of([&] {
@@ -258,6 +281,16 @@ void run_misuse(Communicator& communicator) {
     const torch::NoGradGuard no_grad;
     ddp(input);  // this forward is an evaluation
   }
+  {
+    torch::nn::Sequential net = make();
+    CapturesGraph captures(communicator);
+    DistributedDataParallel ddp(*net, captures);
+    captures.is_on = true;
+    expect_contains(error_of([&] { ddp(input); }),
+                    "a CUDA graph is captured, and neither forward nor backward can be part of");
+    captures.is_on = false;
+    ddp(input).sum().backward();
+  }
   torch::nn::Linear odd(2, 2);
   odd->register_buffer("mask", torch::eye(3).to_sparse());
   const auto wrap = [&](const DdpOptions& options) {
@@ -302,6 +335,53 @@ void run_misuse(Communicator& communicator) {
     expect_contains(error_of(step), concat("the backward before did not end on rank ",
                                            communicator.rank(), ", it threw"));
   }
+}
+
+// The hook of gradients on a GPU, here on the CPU: the communicator is one that wants sums.
+void check_cast_hook(Communicator& communicator, c10::ScalarType wire, double tolerance) {
+  LikeNccl like_nccl(communicator);
+  torch::nn::Linear narrow(8, 8), wide(8, 8);
+  wide->to(torch::kDouble);
+  torch::nn::Sequential net(narrow, wide);
+  DistributedDataParallel ddp(*net, like_nccl, {.comm_hook = make_cast_hook(wire)});
+  const torch::Tensor input = torch::arange(8.0F).view({1, 8}) + communicator.rank();
+  const auto loss = [&] {
+    return narrow(input).pow(2).sum() + wide(input.to(torch::kDouble)).pow(2).sum();
+  };
+  const std::vector<torch::Tensor> parameters = net->parameters();
+  constexpr int kSteps = 3;  // the second one forms the buckets anew
+  for (int step = 0; step < kSteps; ++step) {
+    ddp.zero_grad();
+    ddp.before_forward();
+    loss().backward();
+    for (const torch::Tensor& parameter : parameters) {
+      torch::Tensor mean = torch::autograd::grad({loss()}, {parameter})[0].to(torch::kDouble);
+      mean = mean.contiguous();
+      communicator.all_reduce(torch_adapter::view_of(mean, "mean"), ReduceOp::kAverage);
+      const bool is_wide = parameter.scalar_type() == torch::kDouble;
+      const torch::Tensor error = (parameter.grad() - mean).abs().max();
+      const double limit = (is_wide ? 1e-12 : tolerance) * mean.abs().max().item<double>();
+      expect(error.item<double>() <= limit, concat("a mean, but for ", error.item<double>()));
+      expect(!is_wide || error.item<double>() < tolerance / 1e6, "float64 travels as it is");
+      const torch::Tensor first_ranks = parameter.grad().clone();
+      communicator.broadcast(torch_adapter::view_of(first_ranks, "gradient"), 0);
+      expect(first_ranks.equal(parameter.grad()), "all ranks have the same bits");
+    }
+  }
+  // 64 + 8 numbers on lines of 64 bytes take 320 bytes as float32, and half of them are saved.
+  const GradientTraffic& traffic = ddp.traffic();
+  expect(traffic.uncompressed_bytes - traffic.sent_bytes == kSteps * 160, "half of float32");
+}
+
+void run_cast_hooks(Communicator& communicator) {
+  check_cast_hook(communicator, torch::kHalf, 1e-2);
+  check_cast_hook(communicator, torch::kBFloat16, 5e-2);
+  expect_contains(error_of([] { make_cast_hook(torch::kFloat); }),
+                  "gradients can't travel as Float: a cast hook takes float16 and bfloat16");
+  const auto on_gpu = [](const char* text) {
+    return make_comm_hook(parse_compression(text), torch::Device(torch::kCUDA, 0));
+  };
+  expect(on_gpu("none") == nullptr && on_gpu("fp16") && on_gpu("bf16"), "those of a GPU");
 }
 
 float mean_of_ranks(Communicator& communicator) {
@@ -585,6 +665,8 @@ int program(int argc, char** argv) {
       check_layouts_and_dtypes(communicator);
     } else if (mode == "nan") {
       run_nan(communicator, !arguments.empty());
+    } else if (mode == "cast") {
+      run_cast_hooks(communicator);
     } else if (mode == "order") {
       run_order(communicator);
     } else if (mode == "streams") {

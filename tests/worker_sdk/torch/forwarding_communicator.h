@@ -58,6 +58,15 @@ class ForwardingCommunicator : public Communicator {
   Communicator& real_;
 };
 
+// Says that a CUDA graph is captured.
+class CapturesGraph final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  bool captures_graph() const override { return is_on; }
+
+  bool is_on = false;
+};
+
 // Says that it is NCCL's, and refuses averages. The SDK then acts as on GPUs, without one.
 class LikeNccl final : public ForwardingCommunicator {
  public:

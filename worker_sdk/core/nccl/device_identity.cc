@@ -110,10 +110,24 @@ std::string ras_address(const std::string& run_id, const Endpoint& store) {
   return "localhost:" + std::to_string(21'000 + fnv1a(run_id + "\n" + to_string(store)) % 7'000);
 }
 
-TestGpu test_gpu([[maybe_unused]] const char* text) {
-  TestGpu found;
+TestGpu test_gpu(const char* text) {
 #ifdef DDPRUN_HAS_TEST_GPU
-  std::istringstream keys(text == nullptr ? "" : text);
+  constexpr bool kHasSwitches = true;
+#else
+  constexpr bool kHasSwitches = false;
+#endif
+  return read_test_gpu(text == nullptr ? "" : text, kHasSwitches);
+}
+
+TestGpu read_test_gpu(std::string_view text, bool has_switches) {
+  if (!text.empty() && !has_switches) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(env::kTestGpu) +
+                    " is set, and this build has no switches for tests: "
+                    "unset it");
+  }
+  TestGpu found;
+  std::istringstream keys{std::string(text)};
   constexpr char kWatchdog[] = "watchdog_us=";
   for (std::string key; std::getline(keys, key, ',');) {
     const int micros =
@@ -127,7 +141,6 @@ TestGpu test_gpu([[maybe_unused]] const char* text) {
                                                    key + "\"; there are: shared, watchdog_us=N");
     }
   }
-#endif
   return found;
 }
 

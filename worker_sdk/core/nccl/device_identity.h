@@ -44,8 +44,7 @@ void check_code(CudaApi& cuda, int device, const std::string& whose, std::string
 std::string ras_address(const std::string& run_id, const Endpoint& store);
 
 // Switches for tests on a GPU, out of DDPRUN_TEST_GPU: keys with a comma between, for example
-// "shared,watchdog_us=100". A build without tests and bench has no switches: the variable is not
-// read there.
+// "shared,watchdog_us=100". Only a build with tests or bench has them.
 struct TestGpu {
   // "shared": every rank takes device 0, and ranks of one GPU may use NCCL. NCCL before 2.30.3
   // wants a different NCCL_HOSTID for each of them.
@@ -54,8 +53,11 @@ struct TestGpu {
   std::optional<std::chrono::microseconds> watchdog;
 };
 
-// Throws Error(kInvalidArgument) where a key is unknown or its number isn't one above 0. Null: no
-// switch.
+// Throws Error(kInvalidArgument) where a key is unknown or its number isn't one above 0, and for
+// any key where the build has no switches. Null or empty: no switch.
 TestGpu test_gpu(const char* text = std::getenv(env::kTestGpu));
+
+// The same for a build with and without switches. Pure.
+TestGpu read_test_gpu(std::string_view text, bool has_switches);
 
 }  // namespace ddprun::nccl

@@ -150,6 +150,12 @@ class NcclCommunicator : public Communicator {
   WorkerProgress* progress() override { return options_.progress.get(); }
   void follow_stream(const CurrentStream& current) override { caller_->follow(current); }
 
+  bool captures_graph() const override {
+    bool captures = false;
+    cuda_->stream_is_capturing(caller_->on(options_.device), &captures);
+    return captures;
+  }
+
   WorkPtr all_reduce(TensorView buffer, ReduceOp op, const CallOptions& options) override {
     check_buffer("all_reduce", buffer);
     check_reduction("all_reduce", buffer, op);

@@ -428,7 +428,9 @@ TEST_CASE("NcclCommunicator: an operation becomes part of the CUDA graph that is
     for (const int turn : {0, 1}) {
       comm.barrier({});
       if (turn != comm.rank()) continue;
+      expect(!comm.captures_graph(), "nothing is captured yet");
       rig.fake_cuda->begin_capture(stream);
+      expect(comm.captures_graph(), "what starts now becomes part of the graph");
       const auto work =
           comm.all_reduce(array.view(), ReduceOp::kSum, within(milliseconds(1), true));
       expect(work->is_completed(), "nobody waits for it");

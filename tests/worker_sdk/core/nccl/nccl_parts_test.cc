@@ -34,12 +34,35 @@ TEST_CASE("version_text: NCCL's number in its own words") {
   CHECK(nccl::version_text(21800) == "2.18.0");
 }
 
+TEST_CASE("read_test_gpu: a build without switches refuses them in one line") {
+  CHECK(nccl::read_test_gpu("shared", true).shared);
+  CHECK_FALSE(nccl::read_test_gpu("", false).shared);
+  const Error error = error_of([] { nccl::read_test_gpu("shared", false); });
+  CHECK(error.code() == ErrorCode::kInvalidArgument);
+  CHECK(std::string(error.what()) ==
+        "DDPRUN_TEST_GPU is set, and this build has no switches for tests: unset it");
+}
+
 TEST_CASE("device_identity: an error shows what CUDA was told to show") {
   FakeCuda cuda(2);
   ::setenv(env::kCudaVisibleDevices, "5,7", 1);
   const std::string error = error_of([&] { nccl::device_identity(cuda, 2); }).what();
   ::unsetenv(env::kCudaVisibleDevices);
   CHECK(error == "LOCAL_RANK is 2, but CUDA sees 2 GPUs with CUDA_VISIBLE_DEVICES=\"5,7\"");
+}
+
+TEST_CASE("device_identity: no GPU, or a driver that CUDA refuses, is one line") {
+  FakeCuda none(0), refused(1);
+  constexpr nccl::CudaResult kInsufficientDriver = 35;
+  refused.fail("device_count", kInsufficientDriver);
+  ::setenv(env::kCudaVisibleDevices, "none", 1);
+  const Error hidden = error_of([&] { nccl::device_identity(none, 0); });
+  ::unsetenv(env::kCudaVisibleDevices);
+  CHECK(hidden.code() == ErrorCode::kUnsupported);
+  CHECK(std::string(hidden.what()) == "CUDA sees no GPU with CUDA_VISIBLE_DEVICES=\"none\"");
+  const Error old = error_of([&] { nccl::device_identity(refused, 0); });
+  CHECK(old.code() == ErrorCode::kUnsupported);
+  CHECK(std::string(old.what()) == "CUDA: fake CUDA error 35");
 }
 
 TEST_CASE("gpu_identity: the same for slices of one GPU, on one host as NCCL knows it") {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Failures while an nccl communicator is made. Every path is injected into the fake.
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/bounded_call.h"
+#include "common/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 #include "tests/support/no_more_threads.h"
 #include "tests/support/slow_store.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
@@ -32,6 +35,7 @@ TEST_CASE("NcclCommunicator: its configuration reaches NCCL, but for what the li
   const int version = GENERATE(22500, 22600, 22700);
   CAPTURE(version);
   Rig rig;
+  LogLines log;
   rig.fake->set_config_version(version);
   rig.run(2, [&](NcclOptions options) {
     options.config = {.min_ctas = 2,
@@ -48,6 +52,11 @@ TEST_CASE("NcclCommunicator: its configuration reaches NCCL, but for what the li
   CHECK((config.split_share == true && config.net_name == "Socket"));
   CHECK(config.traffic_class.has_value() == (version >= 22600));
   CHECK(config.comm_name == (version >= 22700 ? "mine" : ""));
+  const char* const lacks = version < 22600 ? "traffic_class, comm_name" : "comm_name";
+  const std::string line = concat("NCCL ", nccl::version_text(version), " has no ", lacks,
+                                  ": the communicator is made without");
+  const std::vector<std::string> lines = log.all();
+  CHECK(std::count(lines.begin(), lines.end(), line) == (version >= 22700 ? 0 : 1));  // rank 0's
 }
 
 TEST_CASE("NcclCommunicator: a least number of blocks above the largest is refused") {
