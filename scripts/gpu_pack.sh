@@ -42,6 +42,9 @@ while read -r program; do strip -g -o "$pack/bin/$program" "build/gpu/bin/$progr
 { ldd build/gpu/bin/* 2>/dev/null || true; } | awk '/=> \//{print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|libgcc_s|libstdc\+\+|libgomp)\.so|/lib(torch|c10|cud|cu|nv|nccl)[^/]*$' |
   xargs -r cp -Lt "$pack/lib"
+# The other machine has no compiler to mend it with.
+"$pack/bin/ddprun" --standalone --nproc-per-node=1 true ||
+  { echo "gpu_pack: the packed ddprun starts no worker here (above)" >&2; exit 1; }
 echo "$version" >"$pack/torch_version"
 git describe --always --dirty --abbrev=8 >"$pack/commit" 2>/dev/null || echo "no commit" >"$pack/commit"
 mkdir -p .gpu
