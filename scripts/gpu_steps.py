@@ -207,9 +207,11 @@ def host(m):
 
 def plain(m):
     """PyTorch's own programs under ddprun and torchrun. A rank dies while the other waits for it on the GPU."""
-    job = own_host_and_gpu_0(PYTHON, os.path.join(ROOT, "tests/pytorch/jobs/restart.py"), "1", "nccl")
+    job = [PYTHON, os.path.join(ROOT, "tests/pytorch/jobs/restart.py"), "1", "nccl", "shared"]
     yield Step("ddp", 60, m.ddprun(m.num_gpus, os.path.join(ROOT, "bench/sdk/step_ddp.py"), "resnet18", "30", "none", "cuda"), "")
-    yield Step("kill", 40, m.ddprun(2, "--max-restarts=1", *job), "", SHARED, says="attempt 1: rank 1 works")
+    yield Step("kill", 40, m.ddprun(2, "--max-restarts=1", "--no-python", *job), "", SHARED, says="attempt 1: rank 1 works")
+    yield Step("warm", 60, m.ddprun(2, "--max-restarts=1", "--preload=torch,torch.distributed", "--no-python", *job, "fault"), "",
+               {**SHARED, "LOGLEVEL": "INFO"}, says="of round 2 run; 2 of 2 began warm")
     yield Step("kill_torchrun", 40, m.torchrun(2, "--max-restarts=1", "--no-python", *job), "", SHARED, peer=True)
 
 

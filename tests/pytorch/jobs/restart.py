@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job whose last rank dies in the middle of every round but the last one: restart.py RESTARTS [gloo|nccl]. Each round
-must find its peers anew and work until then."""
+"""A job whose last rank dies in the middle of every round but the last one. Each round must find its peers anew and work
+until then.
+
+    restart.py RESTARTS [gloo|nccl [shared] [fault]]
+
+shared: all ranks have GPU 0, and NCCL takes them for hosts of their own. fault: the rank dies of an error on its device."""
 import os
 import signal
 import sys
@@ -13,6 +17,8 @@ def main():
     restarts = int(sys.argv[1])
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     backend = sys.argv[2] if len(sys.argv) > 2 else "gloo"
+    if "shared" in sys.argv:
+        os.environ.update(NCCL_HOSTID=f"rank{os.environ['RANK']}", LOCAL_RANK="0")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -27,6 +33,8 @@ def main():
     dist.barrier()
     if attempt < restarts:
         if rank == world_size - 1:
+            if "fault" in sys.argv:
+                torch.zeros(1, device=device)[torch.tensor([9], device=device)].item()
             os.kill(os.getpid(), signal.SIGKILL if attempt % 2 else signal.SIGTERM)
         dist.barrier()  # the peer is dead, so this fails, or the launcher stops this rank in it
     dist.destroy_process_group()
