@@ -42,7 +42,7 @@ facts = {
 }
 print(json.dumps(facts), flush=True)
 '''
-# Rank 0 ends each round but the last, once it has heard of rank 1.
+# Rank 0 ends each round but the last, once it has heard of rank 1. In the last one rank 1 ends after rank 0 has looked.
 RESTARTED = r'''
 import json, os, signal, sys
 import family
@@ -53,11 +53,14 @@ if os.environ["RANK"] == "1":
         file.write(f"{attempt} {warm}")
     if attempt < last:
         signal.pause()
+    open(pipe).close()
 else:
     with open(pipe) as file:
         other = file.read()
     with open(told, "a") as file:
         print(json.dumps({"said": [f"{attempt} {warm}", other], **family.use()}), file=file)
+    if attempt == last:
+        open(pipe, "w").close()
     sys.exit(attempt < last)
 '''
 # Each of three rounds waits until the next one's workers are there. The first one of two ends them, the second one not.
