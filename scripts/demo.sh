@@ -32,7 +32,7 @@ scripts/setup.sh minimal --no-torch
 mkdir -p build
 scripts/setup.sh minimal >build/setup-torch.log 2>&1 </dev/null &
 downloads=$!
-programs=(ddprun ddprund ddprunctl ddprun-agent)
+programs=(ddprun ddprund ddprunctl ddprun-agent ddprun_c)  # with them `cmake --install` has all that it wants
 fresh=()
 if [ ! -f build/release/CMakeCache.txt ]; then
   # No tests, no benchmarks: scripts/test.sh turns them on. Many files are compiled at a time.

@@ -195,6 +195,10 @@ part_demo() {
     return 1
   fi
   build/release/bin/ddprund --version || { why+=("demo: there is no ddprund"); return 1; }
+  # README installs what the demo has built.
+  cmake --install build/release --prefix "$PWD/build/installed" >build/test-install.log &&
+    build/installed/bin/ddprunctl --version || { why+=("demo: cmake --install failed: build/test-install.log"); return 1; }
+  rm -rf build/installed build/release/install_manifest*.txt
 }
 
 part_checks() {

@@ -64,7 +64,7 @@ class DemoTest(unittest.TestCase):
     def test_a_fresh_folder_gets_each_program_of_the_readme(self):
         done = self.demo()
         self.assertRegex(done.stdout, "build build/release 0-40 [0-9]+ ddprund ddprunctl\n(.*\n)*"
-                                      "build build/release 40-100 [0-9]+ ddprun ddprund ddprunctl ddprun-agent train pages\n")
+                                      "build build/release 40-100 [0-9]+ ddprun ddprund ddprunctl ddprun-agent ddprun_c train pages\n")
 
     def test_all_that_does_without_the_download_is_built_while_it_lasts(self):
         os.mkfifo(os.path.join(self.root, "come"))
@@ -73,7 +73,7 @@ class DemoTest(unittest.TestCase):
         with open(os.path.join(self.root, "scripts/build_progress.py"), "w") as f:
             f.write('#!/bin/sh\necho build $*\ncase "$*" in *" 40-65 "*) : >come ;; esac\n')
         self.assertRegex(self.demo().stdout, "build build/release 0-40 [0-9]+ ddprund ddprunctl\n"
-                                             "build build/release 40-65 [0-9]+ ddprun ddprund ddprunctl ddprun-agent\n"
+                                             "build build/release 40-65 [0-9]+ ddprun ddprund ddprunctl ddprun-agent ddprun_c\n"
                                              "(.*\n)*build build/release 40-100 [0-9]+ ddprun .* train pages\n")
 
     def test_a_download_that_fails_is_shown(self):

@@ -63,6 +63,7 @@ class TestScriptTest(unittest.TestCase):
             f.write(f"""#!/bin/sh
 mkdir -p '{binaries}'
 printf '#!/bin/sh\\n{ddprund}\\n' >'{binaries}/ddprund'; chmod +x '{binaries}/ddprund'
+echo 'file(INSTALL DESTINATION "${{CMAKE_INSTALL_PREFIX}}/bin" TYPE PROGRAM RENAME ddprunctl FILES "{binaries}/ddprund")' >build/release/cmake_install.cmake
 echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
 """)
         os.chmod(path, 0o755)
