@@ -55,6 +55,9 @@ int merged(int so_far, int said) {
   return is_weak && !said_is_weak ? said : so_far;
 }
 
+// A node that has fewer is never one of its nodes.
+int least_slots_of(const GangState& gang) { return std::max(1, gang.slots); }
+
 using membership::read_row, membership::row_of;
 
 // "gangs/17/state" → 17; 0: it is none.
@@ -623,7 +626,7 @@ GangPlacing::Slots GangPlacing::used_slots() const {
 std::vector<const GangPlacing::Node*> GangPlacing::fitting(const GangState& gang) const {
   std::vector<const Node*> found;
   for (const auto& [key, node] : nodes_) {
-    if (node.owner == gang.owner && node.slots >= std::max(1, gang.slots)) found.push_back(&node);
+    if (node.owner == gang.owner && node.slots >= least_slots_of(gang)) found.push_back(&node);
   }
   return found;
 }
@@ -645,7 +648,7 @@ bool GangPlacing::Place::has_room(const GangState& gang) const {
 
 std::optional<std::vector<const GangPlacing::Node*>> GangPlacing::place(const GangState& gang) {
   const auto owner = owners().find(gang.owner);
-  const int least_slots = std::max(1, gang.slots);
+  const int least_slots = least_slots_of(gang);
   if (owner == owners().end() || least_slots >= owner->second.held_from) return std::nullopt;
   std::vector<const Place*> fitting, ready;
   for (const Place& place : owner->second.places) {

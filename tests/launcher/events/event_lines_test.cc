@@ -8,11 +8,13 @@
 #include <csignal>
 #include <limits>
 
+#include "tests/launcher/events/round_number.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
 using namespace ddprun::launcher;
 using ddprun::test::Contains;
+using ddprun::test::round_number;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 namespace json = boost::json;
@@ -36,17 +38,6 @@ EventLines lines() {
                      .max_nodes = 2,
                      .max_restarts = 3},
                     kBegun);
-}
-
-membership::StartRound round_number(int number) {
-  membership::StartRound start;
-  start.round = static_cast<std::uint64_t>(number);
-  start.restart_count = number - 1;
-  start.node_rank = 1;
-  start.num_nodes = 2;
-  start.first_global_rank = 4;
-  start.world_size = 6;
-  return start;
 }
 
 json::object parsed(const std::string& text) {

@@ -3,10 +3,12 @@
 
 #include <boost/json/parse.hpp>
 
+#include "tests/launcher/events/round_number.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;
 using namespace ddprun::launcher;
+using ddprun::test::round_number;
 using Texts = std::vector<std::string>;
 
 namespace {
@@ -44,22 +46,11 @@ struct Recorder {
   }
 };
 
-membership::StartRound round(int number) {
-  membership::StartRound start;
-  start.round = static_cast<std::uint64_t>(number);
-  start.restart_count = number - 1;
-  start.node_rank = 1;
-  start.num_nodes = 2;
-  start.first_global_rank = 4;
-  start.world_size = 6;
-  return start;
-}
-
 }  // namespace
 
 TEST_CASE("event log: torchrun's events of a job that succeeds") {
   Recorder events;
-  events.log.round_began(round(1), {});
+  events.log.round_began(round_number(1), {});
   events.log.workers_run({71, 72}, {});
   events.log.ended({}, {});
   CHECK(events.told == Texts{"AGENT RENDEZVOUS - - 0", "AGENT ASSIGN_WORKER_RANKS - - 0",
@@ -70,10 +61,10 @@ TEST_CASE("event log: torchrun's events of a job that succeeds") {
 
 TEST_CASE("event log: a restart, then a failure") {
   Recorder events;
-  events.log.round_began(round(1), {});
+  events.log.round_began(round_number(1), {});
   events.log.workers_run({71, 72}, {});
   events.told.clear();
-  events.log.round_began(round(2), {});
+  events.log.round_began(round_number(2), {});
   events.log.workers_run({73, 74}, {});
   membership::JobEnd end;
   end.exit_code = 139;
@@ -99,13 +90,13 @@ TEST_CASE("event log: each worker that failed, in each round, once") {
     events.log.worker_failed(failure, {});
     return failure;
   };
-  events.log.round_began(round(1), {});
+  events.log.round_began(round_number(1), {});
   events.log.workers_run({71, 72}, {});
   events.told.clear();
   fail(1, 3);
   fail(0, 1);
   CHECK(events.told == Texts{"WORKER FAILED 5 1 0 3", "WORKER FAILED 4 1 0 1"});
-  events.log.round_began(round(2), {});
+  events.log.round_began(round_number(2), {});
   events.log.workers_run({73, 74}, {});
   events.told.clear();
   membership::JobEnd end;
@@ -114,7 +105,7 @@ TEST_CASE("event log: each worker that failed, in each round, once") {
   events.log.ended(end, {});
   CHECK(events.told ==
         Texts{"WORKER FAILED 5 1 1 4", "WORKER TERMINATED 4 1 1 -", "AGENT FAILED - 1 1"});
-  events.log.round_began(round(3), {});
+  events.log.round_began(round_number(3), {});
   events.told.clear();
   fail(0, 1);  // before the other workers run
   events.log.workers_run({0, 72}, {});
@@ -122,7 +113,7 @@ TEST_CASE("event log: each worker that failed, in each round, once") {
         Texts{"WORKER START 4 1 2 -", "WORKER FAILED 4 1 2 1", "WORKER START 5 1 2 -"});
   events.told.clear();
   end.first_failure->node_rank = 0;  // the failure was on another node
-  events.log.round_began(round(3), {});
+  events.log.round_began(round_number(3), {});
   events.told.clear();
   events.log.ended(end, {});
   CHECK(events.told == Texts{"AGENT FAILED - 1 2"});  // no worker ran here
