@@ -29,6 +29,7 @@ class Command {
 std::unique_ptr<Command> make_job_commands(CLI::App& app);
 std::unique_ptr<Command> make_top_command(CLI::App& app);
 std::unique_ptr<Command> make_stack_command(CLI::App& app);
+std::unique_ptr<Command> make_debug_command(CLI::App& app);
 std::unique_ptr<Command> make_open_command(CLI::App& app);
 std::unique_ptr<Command> make_submit_command(CLI::App& app);
 std::unique_ptr<Command> make_report_command(CLI::App& app);

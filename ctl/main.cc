@@ -46,6 +46,9 @@ constexpr std::pair<const char*, const char*> kCommands[] = {
      "Show where the ranks of a running job are: their stacks, equal ones together "
      "(docs/stack.md). "
      "Exit status 1: some have none."},
+    {"debug",
+     "Start debugpy in one rank of a running Python job on this machine, for VS Code and others "
+     "(docs/debug.md)."},
     {"open",
      "Serve the status page of a rendezvous with a token or certificates to a browser on this "
      "machine, until Ctrl-C (docs/status-page.md)."},
@@ -113,6 +116,7 @@ int main(int argc, char** argv) {
   commands.push_back(ctl::make_job_commands(app));
   commands.push_back(ctl::make_top_command(app));
   commands.push_back(ctl::make_stack_command(app));
+  commands.push_back(ctl::make_debug_command(app));
   commands.push_back(ctl::make_open_command(app));
   commands.push_back(ctl::make_submit_command(app));
   commands.push_back(ctl::make_report_command(app));

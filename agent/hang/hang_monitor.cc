@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "common/json.h"
+#include "common/process_facts.h"
 #include "common/process_stat.h"
 #include "common/progress_page.h"
 #include "rendezvous/asio/waits.h"
@@ -68,8 +69,7 @@ std::string state_text(pid_t pid, const WaitingPlace& place) {
                                                           : "running");
 }
 
-std::vector<std::string> stack_lines(const std::string& state, const ProcessStack& stack) {
-  std::vector<std::string> lines{state};
+std::vector<std::string> with_frames(std::vector<std::string> lines, const ProcessStack& stack) {
   const auto add = [&lines](const char* kind, const std::vector<std::string>& frames) {
     for (const std::string& frame : frames) {
       lines.push_back(kind + clean_utf8(frame, kShownFrameBytes));
@@ -335,19 +335,21 @@ void HangMonitor::take_stack(int local_rank, StackDone done) {
   if (index >= pids.size() || pids[index] == 0) return done({}, "it has ended");
   const pid_t at_work = process_at_work(pids[index]);
   // Before it is stopped: the stop interrupts the call.
-  std::string state = state_text(at_work, place_of(local_rank, at_work));
+  std::vector<std::string> lines{
+      state_text(at_work, place_of(local_rank, at_work)),
+      concat(membership::kProcessLine, at_work, " ", start_ticks(at_work).value_or(0))};
   if (options_.stacks_program.empty()) {
-    return done({std::move(state)}, "no stack: this ddprun takes none");
+    return done(std::move(lines), "no stack: this ddprun takes none");
   }
-  const auto taken = [alive = std::weak_ptr(alive_), at_work, state = std::move(state),
+  const auto taken = [alive = std::weak_ptr(alive_), at_work, lines = std::move(lines),
                       done = std::move(done)](const ProcessStacks& stacks,
                                               const std::string& problem) {
     if (alive.expired()) return;
     const auto found = stacks.find(at_work);
     if (found != stacks.end()) {
-      return done(stack_lines(state, found->second), found->second.note);
+      return done(with_frames(lines, found->second), found->second.note);
     }
-    done({state}, problem.empty() ? "no stack: its time was over" : problem);
+    done(lines, problem.empty() ? "no stack: its time was over" : problem);
   };
   living_stacks().take({at_work}, kInspectionTime, StackProcess::Turn::kWhenFree, taken);
 }

@@ -93,8 +93,8 @@ class Stacks(harness.Case):
         page = json.loads(self.stack(endpoint, "job", "--json"))
         self.assertEqual((page["run_id"], page["num_ranks"], len(page["ranks"])), ("job", 4, 4))
         lines = page["ranks"][3]["lines"]
-        self.assertEqual([line.split(" ")[0] for line in lines[:3]], ["state", "python", "python"])
-        self.assertRegex(lines[1], r"^python loads_data \(train.py:\d+\)$")
+        self.assertEqual([line.split(" ")[0] for line in lines[:4]], ["state", "process", "python", "python"])
+        self.assertRegex(lines[2], r"^python loads_data \(train.py:\d+\)$")
 
     def test_the_native_frames_tell_the_same_without_py_spy_and_what_would_help(self):
         _, endpoint = self.ddprund()

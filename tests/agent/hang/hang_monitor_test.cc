@@ -243,7 +243,8 @@ TEST_CASE("HangMonitor: a stopped worker is stopped, it isn't continued by looki
   CHECK(node.stalled[0].state == "T");
   const RankReport report = node.inspect(0);
   if (has_stacks(report)) CHECK_THAT(frames(report), Contains("stuck_in_sleep()"));
-  CHECK(ProcessSampler(pid).look(false)->state == 'T');
+  // The kernel wakes it to stop again, without a step of its own, when the look lets it go.
+  CHECK(node.group.wait_for([pid] { return ProcessSampler(pid).look(false)->state == 'T'; }));
   REQUIRE(::kill(pid, SIGCONT) == 0);
 }
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// `ddprunctl debug`: Python's debugger for one rank of a running job (docs/debug.md).
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.h"
+#include "common/json.h"
+#include "common/parsed_number.h"
+#include "common/process_facts.h"
+#include "common/socket.h"
+#include "common/text.h"
+#include "ctl/commands.h"
+#include "ctl/endpoint_flags.h"
+#include "ctl/submit/run_program.h"
+#include "rendezvous/messages/messages.h"
+#include "rendezvous/messages/stacks_target.h"
+
+namespace ddprun::ctl {
+namespace {
+
+constexpr char kAddress[] = "127.0.0.1";
+constexpr std::size_t kMostReasonBytes = 200;
+
+struct Worker {
+  std::string host;
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;
+};
+
+// "4242 881234" of a line that begins with kProcessLine.
+void read_process(std::string_view text, Worker& worker) {
+  const auto space = text.find(' ');
+  if (space == text.npos) return;
+  worker.pid = parsed_number<pid_t>(text.substr(0, space)).value_or(0);
+  worker.start_ticks = parsed_number<std::uint64_t>(text.substr(space + 1)).value_or(0);
+}
+
+// From the page of one rank's stack. Throws Error(kInvalidArgument): its agent tells no process, and
+// why. Throws Error(kProtocol): it is another page.
+Worker read_worker(const std::string& page) {
+  const auto all = parse_object(page);
+  if (!all) throw Error(ErrorCode::kProtocol, "it is no JSON object");
+  const JsonFields fields(*all, "the page");
+  if (fields.has("problem")) {
+    throw Error(ErrorCode::kInvalidArgument, one_line(fields.text("problem")));
+  }
+  Worker worker;
+  std::string note;
+  for (const JsonFields& rank : fields.objects("ranks", 1)) {
+    worker.host = rank.clipped("host", kMaxShownBytes);
+    note = one_line(rank.clipped("note", kMaxShownBytes));
+    for (const std::string& each :
+         rank.texts("lines", membership::kMaxTailLines, membership::kMaxTailBytes)) {
+      std::string_view line = each;
+      if (!line.starts_with(membership::kProcessLine)) continue;
+      line.remove_prefix(std::string_view(membership::kProcessLine).size());
+      read_process(line, worker);
+    }
+  }
+  if (worker.pid <= 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                note.empty() ? "the ddprun on " + one_line(worker.host) + " is of an older version"
+                             : note);
+  }
+  return worker;
+}
+
+std::string proc_path(pid_t pid, const char* name) {
+  return concat("/proc/", pid, "/", name);
+}
+
+// The texts of a file of /proc that ends each with a zero byte. Empty: it can't be read.
+std::vector<std::string> texts_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> texts;
+  for (std::string text; std::getline(file, text, '\0');) texts.push_back(text);
+  return texts;
+}
+
+// The Python that the worker runs, as it was started: that one knows its virtual environment's
+// modules. nullopt: it runs no Python.
+std::optional<std::string> python_of(pid_t pid) {
+  std::error_code error;
+  const std::string file = std::filesystem::read_symlink(proc_path(pid, "exe"), error).filename();
+  const std::vector<std::string> argv = texts_of(proc_path(pid, "cmdline"));
+  if (error || argv.empty() || !file.starts_with("python")) return std::nullopt;
+  if (argv.front().find('/') != std::string::npos) {
+    const auto directory = std::filesystem::read_symlink(proc_path(pid, "cwd"), error);
+    return error ? argv.front() : (directory / argv.front()).string();
+  }
+  const auto path =
+      find_variable(from_strings(texts_of(proc_path(pid, "environ"))), "PATH").value_or("");
+  std::istringstream folders(path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string program = concat(folder, "/", argv.front());
+    if (::access(program.c_str(), X_OK) == 0) return program;
+  }
+  return proc_path(pid, "exe");
+}
+
+// Words of gdb or the shell, else the last ones. Behind them debugpy prints gdb's whole command.
+std::string reason_of(const submit::ProgramEnd& end) {
+  std::istringstream lines(end.err);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("ptrace:") || line.ends_with("not found")) return one_line(line);
+  }
+  return one_line(submit::failure_text(end)).substr(0, kMostReasonBytes);
+}
+
+bool is_free(std::uint16_t port) {
+  for (SocketAddress address : resolve({kAddress, port})) {
+    try {
+      listen_on(address);
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  return true;
+}
+
+class DebugCommand : public Command {
+ public:
+  explicit DebugCommand(CLI::App& app) : Command(app, "debug"), endpoint_(*command_) {
+    command_->add_option("JOB", job_, "Its run id (--rdzv-id)")->required();
+    command_->add_option("RANK", rank_, "One of its ranks, of a worker on this machine")
+        ->required()
+        ->check(CLI::NonNegativeNumber);
+    command_->add_option("--port", port_,
+                         "The port of 127.0.0.1 that the debugger listens on; default 5678")
+        ->check(CLI::Range(1, 65535));
+  }
+
+  // Throws as EndpointFlags::fetch_page() and run_program(). Throws Error(kInvalidArgument) for a
+  // rank that can't be debugged from here, Error(kUnavailable) where the debugger doesn't come up.
+  int run() const override {
+    const std::string name = concat("rank ", rank_, " of ", one_line(job_));
+    const Worker worker = worker_of_rank(name);
+    const std::string its_process = concat(name, " is process ", worker.pid);
+    if (worker.host != host_name()) {
+      refuse(concat(its_process, " on ", one_line(worker.host), ": run ddprunctl debug there"));
+    }
+    if (start_ticks(worker.pid) != worker.start_ticks) {
+      refuse(concat(its_process, " of another container on this machine, or it has ended: run "
+                                 "ddprunctl debug where its ddprun runs"));
+    }
+    if (::access(proc_path(worker.pid, "cwd").c_str(), X_OK) != 0) {
+      refuse(concat(its_process, ", of another user: that one and root may debug it"));
+    }
+    const auto python = python_of(worker.pid);
+    if (!python) {
+      refuse(concat(its_process, ", which runs no Python: gdb -p ", worker.pid));
+    }
+    if (!is_free(port_)) refuse(concat("port ", port_, " is in use: --port gives another"));
+    attach(worker.pid, *python, its_process);
+    say("while it listens, every user of this machine can run code in that process");
+    return print_or_tell(concat(its_process, ": debugpy listens on ", kAddress, ":", port_, "\n"));
+  }
+
+ private:
+  [[noreturn]] static void refuse(const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, why);
+  }
+
+  Worker worker_of_rank(const std::string& name) const {
+    try {
+      return read_worker(
+          endpoint_.fetch_page(membership::stacks_target({job_, std::to_string(rank_)})));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kProtocol) {
+        throw pages::foreign_answer(endpoint_.text(), error.what());
+      }
+      throw Error(error.code(), concat(name, ": ", error.what()));
+    }
+  }
+
+  // debugpy goes into the process by gdb, or by Python itself from 3.14 on.
+  void attach(pid_t pid, const std::string& python, const std::string& its_process) const {
+    submit::ProgramCall call;
+    call.argv = {python,  "-m", "debugpy", "--listen", concat(kAddress, ":", port_), "--pid",
+                 std::to_string(pid)};
+    const submit::ProgramEnd end = submit::run_program(call);
+    if (end.err.find("No module named debugpy") != std::string::npos) {
+      refuse(concat(its_process, ": ", python, " has no debugpy: ", python,
+                    " -m pip install debugpy"));
+    }
+    // It ends with 0, too, where gdb is missing or may not trace.
+    if (end.status != 0 || is_free(port_)) {
+      throw Error(ErrorCode::kUnavailable,
+                  concat(its_process, ": debugpy did not come up in it: ", reason_of(end)));
+    }
+  }
+
+  EndpointFlags endpoint_;
+  std::string job_;
+  int rank_ = 0;
+  std::uint16_t port_ = 5678;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_debug_command(CLI::App& app) {
+  return std::make_unique<DebugCommand>(app);
+}
+
+}  // namespace ddprun::ctl

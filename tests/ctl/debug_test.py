@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`ddprunctl debug`: debugpy in one rank of a real job, spoken to as an editor does."""
+import json
+import os
+import socket
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
+import harness  # noqa: E402
+import files  # noqa: E402  (harness says where it lies)
+from ports import free_port  # noqa: E402
+
+WORKER = """
+import os, sys, time
+rank = int(os.environ["RANK"])
+
+def step(number):
+    time.sleep(0.02)
+    return number + 1
+
+print("rank", rank, "is there", flush=True)
+number = 0
+while not os.path.exists(sys.argv[1]):
+    number = step(number)
+print("rank", rank, "has ended by itself", flush=True)
+"""
+BREAKPOINT_LINE = WORKER.splitlines().index("    return number + 1") + 1
+
+
+class Editor:
+    """A client of the Debug Adapter Protocol."""
+
+    def __init__(self, port):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=harness.TIMEOUT)
+        self.stream = self.socket.makefile("rwb")
+        self.sent = 0
+        self.events = []
+
+    def send(self, command, **arguments):
+        self.sent += 1
+        body = json.dumps({"seq": self.sent, "type": "request", "command": command, "arguments": arguments}).encode()
+        self.stream.write(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        self.stream.flush()
+        return self.sent
+
+    def next(self):
+        size = 0
+        while (line := self.stream.readline().strip()) or size == 0:
+            if line.lower().startswith(b"content-length:"):
+                size = int(line.split(b":")[1])
+            elif not line:
+                raise EOFError("the debugger has closed the connection")
+        return json.loads(self.stream.read(size))
+
+    def answer(self, request):
+        while True:
+            message = self.next()
+            if message["type"] == "response" and message["request_seq"] == request:
+                assert message["success"], message
+                return message.get("body", {})
+            self.events.append(message)
+
+    def event(self, name):
+        while True:
+            for each in self.events:
+                if each.get("event") == name:
+                    self.events.remove(each)
+                    return each.get("body", {})
+            self.events.append(self.next())
+
+
+class Debug(harness.Case):
+    def job(self, *command, endpoint=None):
+        """Starts two workers. Returns the job when both are there, its rendezvous, and the file that ends them."""
+        home = self.scratch()
+        endpoint = endpoint or f"127.0.0.1:{free_port()}"
+        end = os.path.join(home, "end")
+        program = files.write(home, "train.py", WORKER)
+        job = self.start("--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job",
+                         *(command or (sys.executable, program, end)))
+        for _ in range(2):
+            self.await_line(job, "is there", stream="stdout")
+        return job, endpoint, program, end
+
+    def debug(self, endpoint, *args, **more):
+        return self.ddprunctl("debug", f"--rdzv-endpoint={endpoint}", *args, **more)
+
+    def test_an_editor_stops_one_rank_reads_its_variables_and_lets_it_go(self):
+        job, endpoint, program, end = self.job()
+        port = free_port()
+        done = self.debug(endpoint, "job", "1", f"--port={port}", code=0)
+        self.assertIn(f"debugpy listens on 127.0.0.1:{port}", done.stdout)
+        self.assertIn("every user of this machine", done.stderr)
+        editor = Editor(port)
+        editor.answer(editor.send("initialize", adapterID="test"))
+        attach = editor.send("attach", justMyCode=True)
+        editor.event("initialized")
+        editor.answer(editor.send("setBreakpoints", source={"path": program},
+                                  breakpoints=[{"line": BREAKPOINT_LINE}]))
+        editor.answer(editor.send("configurationDone"))
+        editor.answer(attach)
+        thread = editor.event("stopped")["threadId"]
+        frame = editor.answer(editor.send("stackTrace", threadId=thread))["stackFrames"][0]
+        self.assertEqual((frame["name"], frame["line"]), ("step", BREAKPOINT_LINE))
+        self.assertEqual(editor.answer(editor.send("evaluate", expression="rank", frameId=frame["id"]))["result"], "1")
+        editor.answer(editor.send("disconnect"))
+        files.write(os.path.dirname(end), "end", "")
+        self.assertIn("rank 1 has ended by itself", self.finish(job, code=0).text)
+        with socket.socket() as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", port))  # the debugger has ended with the job
+
+    def test_one_line_says_why_a_rank_can_not_be_debugged(self):
+        _, endpoint, *_ = self.job()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.check_one_line(self.debug(endpoint, "job", "0", f"--port={port}"), f"port {port} is in use", "--port")
+        self.check_one_line(self.debug(endpoint, "job", "7"), "rank 7 of job")
+        self.check_one_line(self.debug(endpoint, "other", "0"), "other")
+
+    def test_a_program_that_is_no_python_is_never_started_again(self):
+        _, endpoint, *_ = self.job("sh", "-c", "echo is there; exec sleep 600")
+        done = self.debug(endpoint, "job", "0")
+        self.check_one_line(done, "runs no Python", "gdb -p")
+
+
+if __name__ == "__main__":
+    harness.main()
