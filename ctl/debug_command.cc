@@ -46,8 +46,8 @@ void read_process(std::string_view text, Worker& worker) {
   worker.start_ticks = parsed_number<std::uint64_t>(text.substr(space + 1)).value_or(0);
 }
 
-// From the page of one rank's stack. Throws Error(kInvalidArgument): its agent tells no process, and
-// why. Throws Error(kProtocol): it is another page.
+// From the page of one rank's stack. Throws Error(kInvalidArgument): its agent tells no process,
+// and why. Throws Error(kProtocol): it is another page.
 Worker read_worker(const std::string& page) {
   const auto all = parse_object(page);
   if (!all) throw Error(ErrorCode::kProtocol, "it is no JSON object");
@@ -69,16 +69,14 @@ Worker read_worker(const std::string& page) {
     }
   }
   if (worker.pid <= 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                note.empty() ? "the ddprun on " + one_line(worker.host) + " is of an older version"
-                             : note);
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        note.empty() ? "the ddprun on " + one_line(worker.host) + " is of an older version" : note);
   }
   return worker;
 }
 
-std::string proc_path(pid_t pid, const char* name) {
-  return concat("/proc/", pid, "/", name);
-}
+std::string proc_path(pid_t pid, const char* name) { return concat("/proc/", pid, "/", name); }
 
 // The texts of a file of /proc that ends each with a zero byte. Empty: it can't be read.
 std::vector<std::string> texts_of(const std::string& path) {
@@ -136,8 +134,9 @@ class DebugCommand : public Command {
     command_->add_option("RANK", rank_, "One of its ranks, of a worker on this machine")
         ->required()
         ->check(CLI::NonNegativeNumber);
-    command_->add_option("--port", port_,
-                         "The port of 127.0.0.1 that the debugger listens on; default 5678")
+    command_
+        ->add_option("--port", port_,
+                     "The port of 127.0.0.1 that the debugger listens on; default 5678")
         ->check(CLI::Range(1, 65535));
   }
 
@@ -151,8 +150,9 @@ class DebugCommand : public Command {
       refuse(concat(its_process, " on ", one_line(worker.host), ": run ddprunctl debug there"));
     }
     if (start_ticks(worker.pid) != worker.start_ticks) {
-      refuse(concat(its_process, " of another container on this machine, or it has ended: run "
-                                 "ddprunctl debug where its ddprun runs"));
+      refuse(concat(its_process,
+                    " of another container on this machine, or it has ended: run "
+                    "ddprunctl debug where its ddprun runs"));
     }
     if (::access(proc_path(worker.pid, "cwd").c_str(), X_OK) != 0) {
       refuse(concat(its_process, ", of another user: that one and root may debug it"));
@@ -187,7 +187,12 @@ class DebugCommand : public Command {
   // debugpy goes into the process by gdb, or by Python itself from 3.14 on.
   void attach(pid_t pid, const std::string& python, const std::string& its_process) const {
     submit::ProgramCall call;
-    call.argv = {python,  "-m", "debugpy", "--listen", concat(kAddress, ":", port_), "--pid",
+    call.argv = {python,
+                 "-m",
+                 "debugpy",
+                 "--listen",
+                 concat(kAddress, ":", port_),
+                 "--pid",
                  std::to_string(pid)};
     const submit::ProgramEnd end = submit::run_program(call);
     if (end.err.find("No module named debugpy") != std::string::npos) {

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import venv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "launcher"))
@@ -37,6 +38,10 @@ class Editor:
         self.stream = self.socket.makefile("rwb")
         self.sent = 0
         self.events = []
+
+    def close(self):
+        self.stream.close()
+        self.socket.close()
 
     def send(self, command, **arguments):
         self.sent += 1
@@ -94,6 +99,7 @@ class Debug(harness.Case):
         self.assertIn(f"debugpy listens on 127.0.0.1:{port}", done.stdout)
         self.assertIn("every user of this machine", done.stderr)
         editor = Editor(port)
+        self.addCleanup(editor.close)
         editor.answer(editor.send("initialize", adapterID="test"))
         attach = editor.send("attach", justMyCode=True)
         editor.event("initialized")
@@ -119,6 +125,13 @@ class Debug(harness.Case):
             self.check_one_line(self.debug(endpoint, "job", "0", f"--port={port}"), f"port {port} is in use", "--port")
         self.check_one_line(self.debug(endpoint, "job", "7"), "rank 7 of job")
         self.check_one_line(self.debug(endpoint, "other", "0"), "other")
+
+    def test_a_python_without_debugpy_says_how_to_get_it(self):
+        place = os.path.join(self.scratch(), "venv")
+        venv.create(place, symlinks=True)
+        python = os.path.join(place, "bin", "python3")
+        _, endpoint, *_ = self.job(python, "-c", "import time; print('is there', flush=True); time.sleep(600)")
+        self.check_one_line(self.debug(endpoint, "job", "0"), "has no debugpy", f"{python} -m pip install debugpy")
 
     def test_a_program_that_is_no_python_is_never_started_again(self):
         _, endpoint, *_ = self.job("sh", "-c", "echo is there; exec sleep 600")
