@@ -168,6 +168,7 @@ class FindPackage(unittest.TestCase):
         output = self.build_and_run("sum")
         for rank in (0, 1):
             self.assertIn(f"rank {rank}: the sum is 3", output)
+        self.assertEqual(run([os.path.join(self.directory, "build/parts")]), "4 samples, 12 operations\n")
 
     def test_programs_build_with_libtorch(self):
         if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
