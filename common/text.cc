@@ -11,13 +11,6 @@ namespace {
 
 constexpr char kDigits[] = "0123456789abcdef";
 
-// "\u202e"
-std::string escaped(char32_t code) {
-  std::string text = "\\u";
-  for (int shift = 12; shift >= 0; shift -= 4) text += kDigits[code >> shift & 15];
-  return text;
-}
-
 template <typename... Number>
 void append_digits(std::string& text, Number... number) {
   char digits[32];
@@ -44,7 +37,7 @@ std::string one_line(std::string_view text) {
     } else if (byte < ' ' || byte == 0x7f) {
       line += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
     } else if (length > 1 && is_hidden(utf8_code(text))) {
-      line += escaped(utf8_code(text));
+      line += escaped_code(utf8_code(text));
     } else {
       line += text.substr(0, std::max<std::size_t>(length, 1));  // also a byte of no character
     }

@@ -40,6 +40,12 @@ bool is_hidden(char32_t code) {
       kHidden, [code](const Range& each) { return code >= each.first && code <= each.last; });
 }
 
+std::string escaped_code(char32_t code) {
+  std::string text = "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) text += "0123456789abcdef"[code >> shift & 15];
+  return text;
+}
+
 std::string json_text(std::string_view text, std::size_t max_bytes) {
   std::string escaped;
   while (!text.empty() && escaped.size() < max_bytes) {

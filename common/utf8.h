@@ -22,6 +22,9 @@ char32_t utf8_code(std::string_view text);
 // characters of no width, ends of lines and paragraphs.
 bool is_hidden(char32_t code);
 
+// "\u202e", for a code point up to U+FFFF.
+std::string escaped_code(char32_t code);
+
 // Text as the inside of a JSON string, for the worker SDK, which needs no Boost (else: json.h). It
 // is valid UTF-8 of one line, quotes and backslashes escaped; cut at about `max_bytes`.
 std::string json_text(std::string_view text, std::size_t max_bytes);

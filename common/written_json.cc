@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/written_json.h"
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "common/utf8.h"
 
 namespace ddprun {
 namespace {
@@ -43,7 +48,30 @@ std::string written_json(const boost::json::value& value) {
       i = copied - 1;
     }
   }
-  return result.append(text, copied);
+  return shown_json(std::move(result.append(text, copied)));
+}
+
+std::string shown_json(std::string json) {
+  constexpr unsigned char kDel = 0x7f;
+  const auto first = std::find_if(json.begin(), json.end(), [](char letter) {
+    return static_cast<unsigned char>(letter) >= kDel;
+  });
+  if (first == json.end()) return json;  // as nearly all are
+  std::string_view rest(json);
+  rest.remove_prefix(static_cast<std::size_t>(first - json.begin()));
+  std::string result(json.begin(), first);
+  while (!rest.empty()) {
+    const std::size_t length = utf8_length(rest);
+    const char32_t code = length == 0 ? 0 : utf8_code(rest);
+    const std::size_t taken = std::max<std::size_t>(length, 1);  // also a byte of no character
+    if (code == kDel || is_hidden(code)) {
+      result += escaped_code(code);
+    } else {
+      result += rest.substr(0, taken);
+    }
+    rest.remove_prefix(taken);
+  }
+  return result;
 }
 
 }  // namespace ddprun

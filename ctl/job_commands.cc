@@ -32,6 +32,7 @@
 #include "common/standard_streams.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
+#include "common/written_json.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "ctl/submit/ddprun_command.h"
@@ -304,7 +305,7 @@ int joined_code(int before, int now) {
   return before == 0 || before == now ? now : static_cast<int>(ExitCode::kUsage);
 }
 
-// A command that shows one page of a rendezvous: as a table, or with --json as it is.
+// A command that shows one page of a rendezvous: as a table, or with --json as shown_json() has it.
 class PageCommand : public Command {
  public:
   // `target`: "/v1/jobs".
@@ -323,7 +324,7 @@ class PageCommand : public Command {
   int run() const override {
     const std::string page = endpoint_.fetch_page(target_);
     const std::string table = table_of(page);
-    return print_or_tell(json_ ? page : table);
+    return print_or_tell(json_ ? shown_json(page) : table);
   }
 
  private:

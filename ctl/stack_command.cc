@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/text.h"
+#include "common/written_json.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
 #include "ctl/stack/folded_stacks.h"
@@ -42,7 +43,7 @@ class StackCommand : public Command {
     if (code != 0) {
       say(concat("no stack of ", folded.num_missing, " of ", counted(folded.num_ranks, "rank")));
     }
-    return print_or_tell(json_ ? page : folded.text, code);
+    return print_or_tell(json_ ? shown_json(page) : folded.text, code);
   }
 
  private:

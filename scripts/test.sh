@@ -6,7 +6,7 @@
 #
 #   scripts/test.sh [--ci|--nightly] [--only PART[,PART…]] [--skip PART[,PART…]] [--jobs N] [--list]
 #     without a level: checks, and release but for what needs LibTorch or PyTorch (label torch)
-#     --ci       all parts: what a change must pass
+#     --ci       all parts: what a change must pass; in a new build folder warnings are errors
 #     --nightly  all parts with the tests labelled nightly, the slow ones under AddressSanitizer, clang-tidy
 #                over all files, scripts/soak.sh with its full counts, then wheel_check.sh, debian_packages.sh,
 #                image_check.sh and torch_versions.sh
@@ -53,6 +53,8 @@ for name in ${only//,/ } ${skip//,/ }; do
     { echo "test: no part '$name'; there are: ${parts[*]}" >&2; exit 2; }
 done
 [ -n "$only" ] || [ "$level" != default ] || only=checks,release
+werror=""  # a build folder that begins under --ci or --nightly has it (CMakeLists.txt), no user's
+[ "$level" = default ] || werror=ON
 without_torch=no
 [ "$level" != default ] || [ "$only" != checks,release ] || without_torch=yes
 slow='|slow' later=nightly
@@ -103,7 +105,7 @@ run_part() {
 # nobody's child: what it needs is told by itself, and isn't counted with the tests.
 start_behind() {
   [ $# -gt 0 ] || return 0
-  exec {behind}< <(DDPRUN_TEST_LOGIC=$logic DDPRUN_TEST_LEVEL=$level exec setsid --fork scripts/test_behind.sh "$jobs" "$@")
+  exec {behind}< <(DDPRUN_WERROR=$werror DDPRUN_TEST_LOGIC=$logic DDPRUN_TEST_LEVEL=$level exec setsid --fork scripts/test_behind.sh "$jobs" "$@")
   read -r -u "$behind" session
   trap 'kill -- "-$session" 2>/dev/null' EXIT
 }
@@ -186,7 +188,7 @@ part_demo() {
     echo "test: build/release is there: this clone isn't new"
     return 0
   fi
-  scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
+  DDPRUN_WERROR=$werror scripts/demo.sh | tee build/test-demo.log || { why+=("demo: it failed"); return 1; }
   local accuracy
   accuracy=$(sed -n 's/^demo: trained .* test accuracy //p' build/test-demo.log)
   # 0.966 on most machines. A processor that rounds otherwise may miss a few of the 297 images.

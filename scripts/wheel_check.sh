@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the wheels and tries each as a new user would, in clean roots that have Python and pip alone. It tries a job, a
 # restart, two nodes, TLS, the status page, `ddprunctl doctor`, and their removal (tests/project/wheel_test.py). ARM64
-# runs under qemu-user. PyTorch, Accelerate, Lightning and Jupyter of .venv are tried, too, in a root of the same Debian
+# runs under qemu-user. The wheels' files are looked at, too (hardening_test.py). PyTorch, Accelerate, Lightning and Jupyter of .venv are tried, too, in a root of the same Debian
 # as here (tests/python): the example, on one node and on two, `ddprun.launch()`, notebooks and the other launchers.
 #
 #   scripts/wheel_check.sh [RELEASE/ARCHITECTURE…]     default: bullseye/amd64 bookworm/amd64 trixie/amd64 trixie/arm64
@@ -46,6 +46,7 @@ for each in "$@"; do
   # Its sentence, not the file's name, which has the same words. Lines are wrapped anywhere.
   [[ $("$tools/bin/auditwheel" show "$wheel" | tr '\n' ' ') == *"platform tag: \"manylinux_2_17_$architecture\""* ]] ||
     { "$tools/bin/auditwheel" show "$wheel"; echo "wheel_check: auditwheel refuses $wheel" >&2; exit 1; }
+  python3 tests/project/hardening_test.py "$wheel"  # the clean roots have no readelf
   root=$roots/$release-${each#*/}
   venv="" more=""
   [ "$each" != "$this_release" ] || venv=$PWD/.venv more=,libdw1  # the others have no native stacks

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/serialize.hpp>
 #include <numeric>
 #include <utility>
 
 #include "common/json.h"
 #include "common/text.h"
+#include "common/written_json.h"
 #include "rendezvous/asio/waits.h"
 #include "rendezvous/messages/stacks_target.h"
 
@@ -17,7 +17,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 HttpSession::Page json_page(const boost::json::object& object) {
-  return {"application/json", boost::json::serialize(object) + "\n"};
+  return {"application/json", written_json(object) + "\n"};
 }
 
 HttpSession::Page busy_page(const std::string& why) { return {"text/plain", why + "\n", 503}; }

@@ -95,12 +95,12 @@ Mac prove_answer(const Secret& token, const HttpNonce& nonce, const Nonce& of_cl
 }  // namespace
 
 bool is_bearer(std::string_view authorization, const Secret& secret) {
-  constexpr std::string_view kScheme = "bearer ";  // in any case (RFC 9110, 11.1)
+  constexpr std::string_view kBearer = "bearer ";  // in any case (RFC 9110, 11.1)
   const auto is_same = [](char given, char wanted) {
     return (given >= 'A' && given <= 'Z' ? given - 'A' + 'a' : given) == wanted;
   };
-  if (!std::ranges::equal(authorization.substr(0, kScheme.size()), kScheme, is_same)) return false;
-  const std::string_view given = authorization.substr(kScheme.size());
+  if (!std::ranges::equal(authorization.substr(0, kBearer.size()), kBearer, is_same)) return false;
+  const std::string_view given = authorization.substr(kBearer.size());
   const std::span<const std::uint8_t> wanted = secret.bytes();
   return given.size() == wanted.size() &&
          ::CRYPTO_memcmp(given.data(), wanted.data(), wanted.size()) == 0;

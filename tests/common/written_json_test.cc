@@ -6,6 +6,7 @@
 
 #include "tests/support/catch.h"
 
+using ddprun::shown_json;
 using ddprun::written_json;
 namespace json = boost::json;
 
@@ -20,4 +21,17 @@ TEST_CASE("written_json: numbers as people write them, and texts untouched") {
   CHECK(json::parse(text) == value);
   CHECK(written_json(0.5) == "0.5");
   CHECK(written_json("E") == "\"E\"");
+}
+
+TEST_CASE("written_json: characters that hide or turn text are written out, others stay") {
+  const json::value value = {{"\u202Ekey", "a\u009B2J\u2066b\u200F\u061C\x7F"},
+                             {"é", "€ 😀 \u00A0"}};
+  const std::string text = written_json(value);
+  CHECK(text == R"({"\u202ekey":"a\u009b2J\u2066b\u200f\u061c\u007f","é":"€ 😀 )"
+                "\u00A0\"}");
+  CHECK(json::parse(text) == value);
+}
+
+TEST_CASE("shown_json: bytes that are no UTF-8 stay as they are") {
+  CHECK(shown_json("\"\xFF\xE2\u202A\x80\"") == "\"\xFF\xE2\\u202a\x80\"");
 }

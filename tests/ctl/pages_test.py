@@ -223,6 +223,14 @@ class Pages(harness.Case):
         busy = self.serving(lambda path: (503, {}, f"{why}\nand a second line".encode()))
         self.refused(self.ddprunctl("jobs", f"--rdzv-endpoint={busy}"), 2, f"{busy} can't answer now: {why}\n")
 
+    def test_characters_that_turn_text_are_written_out_whoever_sent_them(self):
+        _, endpoint = self.ddprund()
+        for command in ("jobs", "status"):
+            page = json.dumps({**self.shown(command, endpoint, "--json"), "more": "\u202ea\u009b2J"}, ensure_ascii=False).encode()
+            older = self.serving(lambda path, page=page: (200, {}, page))
+            done = self.ddprunctl(command, f"--rdzv-endpoint={older}", "--json")
+            self.assertIn(r'"\u202ea\u009b2J"', done.stdout, done.text)
+
     def test_a_foreign_page_is_never_printed(self):
         for body in (b"<html>\x1b[2Jhello</html>", b"{}", b"[]", b"", b'{"jobs":7}'):
             endpoint = self.serving(lambda path, body=body: (200, {}, body))

@@ -111,6 +111,13 @@ class Stacks(harness.Case):
         self.assertRegex(shown, r"^ranks 0–2 .*\n    .*pause")
         self.assertIn("py-spy: Error: this Python is too new", shown)
 
+    def test_characters_that_turn_text_are_written_out_in_json(self):
+        _, endpoint = self.ddprund()
+        self.job(endpoint, nodes=1, num_there=2, spy=SPY + "echo '    \u202eevil\u0085 (train.py:1)'\n")
+        shown = self.stack(endpoint, "job", "--json")
+        self.assertIn(r"\u202eevil\u0085 (train.py:1)", shown)
+        self.assertNotIn("\u202e", shown)
+
     def test_ranks_without_a_stack_have_a_reason_and_an_exit_code(self):
         _, endpoint = self.ddprund()
         nodes = self.job(endpoint, ENDS="1", num_there=3)

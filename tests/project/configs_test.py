@@ -209,11 +209,11 @@ class SystemdUnit(Scratch):
 
     def test_units_ask_for_what_the_page_says(self):
         """Units without these lines verify. Only jobs would miss them: no leaves for workers, no memory for RDMA, no
-        watchdog."""
+        watchdog. A client could fill the machine's memory."""
         for name, wanted in (
                 ("ddprund.service", {"Type": "notify", "WatchdogSec": "30s", "DynamicUser": "yes",
                                      "ExecReload": "/bin/kill -HUP $MAINPID", "LimitNOFILE": "1048576",
-                                     "StateDirectory": "ddprun"}),
+                                     "StateDirectory": "ddprun", "MemoryMax": "50%"}),
                 ("ddprun-agent@.service", {"Type": "notify", "WatchdogSec": "30s", "User": "%i", "Delegate": "yes",
                                            "ExecReload": "/bin/kill -HUP $MAINPID", "LimitMEMLOCK": "infinity",
                                            "LimitNOFILE": "1048576", "TasksMax": "infinity",

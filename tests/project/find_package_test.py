@@ -168,6 +168,7 @@ class FindPackage(unittest.TestCase):
         output = self.build_and_run("sum")
         for rank in (0, 1):
             self.assertIn(f"rank {rank}: the sum is 3", output)
+        self.assertEqual(run([os.path.join(self.directory, "build/parts")]), "4 samples, 12 operations\n")
 
     def test_programs_build_with_libtorch(self):
         if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
@@ -199,15 +200,26 @@ class FindPackage(unittest.TestCase):
         for rank in (0, 1):
             self.assertRegex(output, rf"rank {rank}: loss \d\.\d\d")
 
-    def test_a_program_of_yours_that_is_gone(self):
+    def configure_tree(self, *options, status=0):
+        """This tree in a build folder of the test's own."""
         if not os.path.exists(os.path.join(BUILD, "worker_sdk/torch/libddprun_torch.a")):
             self.skipTest("built without LibTorch")
         with open(os.path.join(BUILD, "CMakeCache.txt"), encoding="utf-8") as f:
             root = re.search(r"^DDPRUN_TORCH_ROOT:\w+=(.+)$", f.read(), re.M)
-        options = [f"-DDDPRUN_TORCH_ROOT={root[1]}"] if root else []
-        said = run(["cmake", "-S", SOURCE, "-B", os.path.join(self.directory, "gone"), "-G", "Ninja",
-                    "-DDDPRUN_BUILD_TESTS=OFF", "-DDDPRUN_BUILD_BENCH=OFF", "-DDDPRUN_PROGRAM=gone.cc", *options], 1)
-        self.assertRegex(" ".join(said.split()), r"DDPRUN_PROGRAM: \S*/gone.cc isn't there; without it: -DDDPRUN_PROGRAM=")
+        said = run(["cmake", "-S", SOURCE, "-B", os.path.join(self.directory, "tree"), "-G", "Ninja", "-DDDPRUN_BUILD_TESTS=OFF",
+                    "-DDDPRUN_BUILD_BENCH=OFF", *([f"-DDDPRUN_TORCH_ROOT={root[1]}"] if root else []), *options], status)
+        return " ".join(said.split())
+
+    def test_a_program_of_yours_that_never_was_there_is_refused(self):
+        said = self.configure_tree("-DDDPRUN_PROGRAM=gone.cc", status=1)
+        self.assertRegex(said, r"DDPRUN_PROGRAM: \S*/gone.cc isn't there; without it: -DDDPRUN_PROGRAM=")
+
+    def test_a_program_of_yours_that_is_removed_is_left_out(self):
+        program = shutil.copy(os.path.join(self.source, "loop.cc"), self.directory)
+        self.configure_tree(f"-DDDPRUN_PROGRAM={program}")
+        os.remove(program)
+        self.assertIn(f"DDPRUN_PROGRAM: {program} is gone, and is left out from now on", self.configure_tree())
+        self.assertNotIn("DDPRUN_PROGRAM", self.configure_tree())
 
 
 if __name__ == "__main__":

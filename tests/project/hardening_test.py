@@ -1,15 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shipped programs are hardened. Their ELF files show the options that the linker and the compiler were given."""
+"""The shipped programs and the library for C are hardened. Their ELF files show the options that the linker and the
+compiler were given.
+
+    hardening_test.py [WHEEL]      a wheel's files in place of a build's (scripts/wheel_check.sh)
+"""
 import os
 import re
 import subprocess
 import sys
 import unittest
+import zipfile
 
-BIN = os.environ["DDPRUN_BIN_DIR"]
+BIN = os.environ.get("DDPRUN_BIN_DIR", "")
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+import files  # noqa: E402
 import runner  # noqa: E402
+
+WHEEL = sys.argv.pop() if sys.argv[-1].endswith(".whl") else None
+LIBRARY = "libddprun_c.so"
 PROGRAMS = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-check", "ddprun-gpus", "ddprun-stacks", "train")
 WARDEN = "ddprun-warden"  # it is linked statically, so it has no dynamic symbols
 
@@ -18,24 +27,46 @@ def read(*arguments):
     return subprocess.run(["readelf", "-W", *arguments], capture_output=True, text=True, check=True).stdout
 
 
+def elf_files(folder):
+    """Name → path."""
+    for path in files.below(folder):
+        path = os.path.join(folder, path)
+        if os.path.isfile(path) and not os.path.islink(path):
+            with open(path, "rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    yield os.path.basename(path), path
+
+
 class Hardening(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        if not WHEEL:
+            cls.paths = {name: os.path.join(BIN, name) for name in (*PROGRAMS, WARDEN, LIBRARY)}
+            if not os.path.exists(cls.paths["train"]):  # a build without LibTorch has none
+                del cls.paths["train"]
+            return
+        folder = files.scratch_of_class(cls)
+        with zipfile.ZipFile(WHEEL) as wheel:
+            wheel.extractall(folder)
+        cls.paths = dict(elf_files(folder))
+
     def check_file(self, path):
         self.assertRegex(read("-h", path), r"Type:\s+DYN", "its addresses aren't random: -pie")
         dynamic = read("-d", path)
         self.assertRegex(dynamic, r"FLAGS_1\).*\bNOW\b", "its table of functions can be written: -z now")
-        self.assertRegex(dynamic, r"FLAGS_1\).*\bPIE\b")
+        if not path.endswith(".so"):
+            self.assertRegex(dynamic, r"FLAGS_1\).*\bPIE\b")
         segments = read("-l", path)
         self.assertIn("GNU_RELRO", segments, "-z relro")
         stack = re.search(r"GNU_STACK.*", segments).group()
         self.assertNotIn("E", stack.split()[-2], "its stack can be executed")
         self.assertNotIn("RWE", segments)
 
-    def test_each_program_has_random_addresses_and_no_table_that_can_be_written(self):
-        for name in (*PROGRAMS, WARDEN):
-            path = os.path.join(BIN, name)
-            if os.path.exists(path) or name != "train":  # a build without LibTorch has no train
-                with self.subTest(program=name):
-                    self.check_file(path)
+    def test_each_file_has_random_addresses_and_no_table_that_can_be_written(self):
+        self.assertLessEqual({*PROGRAMS[:4], WARDEN, LIBRARY}, set(self.paths))
+        for name, path in self.paths.items():
+            with self.subTest(name):
+                self.check_file(path)
 
     @staticmethod
     def is_debug():
@@ -43,14 +74,15 @@ class Hardening(unittest.TestCase):
             return "CMAKE_BUILD_TYPE:STRING=Debug\n" in cache.read()
 
     def test_stacks_and_buffers_are_checked(self):
-        for name in PROGRAMS[:4]:
-            with self.subTest(program=name):
-                symbols = read("--dyn-syms", os.path.join(BIN, name))
+        # A wheel's `ddprun` is all programs in one, which the others only start.
+        for name in ("ddprun", LIBRARY) if WHEEL else (*PROGRAMS[:4], LIBRARY):
+            with self.subTest(name):
+                symbols = read("--dyn-syms", self.paths[name])
                 self.assertIn("__stack_chk_fail", symbols, "-fstack-protector-strong")
-                if not self.is_debug():  # this one needs optimisation
-                    self.assertRegex(symbols, r"__\w+_chk@", "_FORTIFY_SOURCE")
-        with self.subTest(program=WARDEN):
-            self.assertIn("__stack_chk_fail", read("-s", os.path.join(BIN, WARDEN)))
+                if WHEEL or not self.is_debug():  # this one needs optimisation
+                    self.assertRegex(symbols, r"__\w+_chk\b", "_FORTIFY_SOURCE")
+        if not WHEEL:  # its warden has no symbols
+            self.assertIn("__stack_chk_fail", read("-s", self.paths[WARDEN]))
 
 
 if __name__ == "__main__":

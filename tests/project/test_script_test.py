@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """scripts/test.sh installs only what its parts need. Fakes replace the setup and the runs here."""
+import json
 import os
 import re
 import select
@@ -135,6 +136,37 @@ echo 'demo: trained on the digits with 2 processes: test accuracy {accuracy}'
                 done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level], text=True, timeout=120,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=tools)
                 self.assertRegex(done.stdout, rf"ctest .*/?build/release .*-LE {re.escape(left_out)}\n")
+
+    def test_warnings_are_errors_in_folders_that_begin_under_ci_and_in_no_user_s(self):
+        tools = self.with_tools(cmake='echo "warnings as errors: $DDPRUN_WERROR."', ctest="exit 0")
+        log = os.path.join(self.scripts, "../build/test-release.log")
+        for level, said in (([], ""), (["--ci"], "ON"), (["--nightly"], "ON")):
+            with self.subTest(level):
+                subprocess.run([os.path.join(self.scripts, "test.sh"), *level, "--only=release"], timeout=120, env=tools,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+                with open(log, encoding="utf-8") as f:
+                    self.assertEqual(set(f.read().splitlines()), {f"warnings as errors: {said}."})
+
+    def test_the_demo_of_ci_has_warnings_as_errors_since_its_folder_is_tested_later(self):
+        with open(os.path.join(self.scripts, "demo.sh"), "w", encoding="utf-8") as f:
+            f.write('#!/bin/sh\necho "warnings as errors: $DDPRUN_WERROR."\n')
+        os.chmod(f.name, 0o755)
+        for level, said in (([], ""), (["--ci"], "ON")):
+            with self.subTest(level):
+                done = subprocess.run([os.path.join(self.scripts, "test.sh"), *level, "--only=demo"], text=True, timeout=120,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.assertIn(f"\nwarnings as errors: {said}.\n", done.stdout)
+
+    def test_all_that_is_compiled_has_warnings_as_errors_where_the_variable_says_so(self):
+        build = os.path.join(self.scripts, "build")
+        done = subprocess.run(["cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+                               "-DDDPRUN_WITH_TORCH=OFF"], text=True, timeout=200, env={**os.environ, "DDPRUN_WERROR": "ON"},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as f:
+            commands = json.load(f)
+        self.assertTrue(commands)
+        self.assertEqual([each["file"] for each in commands if " -Werror " not in each["command"]], [])
 
     def failing_at_first(self, names, preset="asan"):
         """A ctest whose first run fails these tests, and whose second run passes."""

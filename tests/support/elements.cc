@@ -18,9 +18,10 @@ double from_half(std::uint16_t bits) {
   return sign * std::ldexp(1024 + mantissa, exponent - 25);
 }
 
-// Truncates the value. Only for zero and normal numbers.
+// Truncates the value. Only for zero, normal numbers and NaN.
 std::uint16_t to_half(double value) {
   if (value == 0) return 0;
+  if (std::isnan(value)) return 0x7e00;
   int exponent = 0;
   const double mantissa = std::frexp(std::fabs(value), &exponent);  // [0.5, 1)
   const auto bits = static_cast<int>(std::ldexp(mantissa, 11)) & 1023;
@@ -127,9 +128,9 @@ double combine(ReduceOp op, double a, double b) {
     case ReduceOp::kAverage:
       return a + b;
     case ReduceOp::kMin:
-      return std::min(a, b);
+      return std::fmin(a, b);
     case ReduceOp::kMax:
-      return std::max(a, b);
+      return std::fmax(a, b);
     case ReduceOp::kProduct:
       return a * b;
   }

@@ -13,7 +13,8 @@ namespace ddprun::test {
 double load_element(const void* data, std::size_t index, DType dtype);
 void store_element(void* data, std::size_t index, DType dtype, double value);
 
-// One step of a reduction. kAverage only adds; the caller divides at the end.
+// One step of a reduction. kAverage only adds; the caller divides at the end. As NCCL's, kMin and
+// kMax pass NaN over if there is a number.
 double combine(ReduceOp op, double a, double b);
 
 }  // namespace ddprun::test

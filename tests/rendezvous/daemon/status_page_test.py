@@ -96,6 +96,18 @@ class StatusPage(harness.Case):
         for connection in idle:
             connection.close()
 
+    def test_ddprunctl_open_gives_a_cookie_that_neither_scripts_nor_other_sites_have(self):
+        port = harness.free_port()
+        self.ddprund(f"--listen=127.0.0.1:{port}")
+        opened = self.start("open", f"--rdzv-endpoint=127.0.0.1:{port}", program=harness.DDPRUNCTL)
+        host, path = re.search(r"http://([0-9.:]+)(/\S*)", opened.stdout.readline()).groups()
+        connection = http.client.HTTPConnection(host, timeout=harness.TIMEOUT)
+        self.addCleanup(connection.close)
+        connection.request("GET", path)
+        cookie, *attributes = connection.getresponse().getheader("Set-Cookie").split("; ")
+        self.assertRegex(cookie, "^ddprun=[0-9a-f]{32}$")
+        self.assertEqual(sorted(attributes), ["HttpOnly", "Path=/", "SameSite=Strict"])
+
     def test_a_job_of_two_nodes_that_loses_a_worker(self):
         port = harness.free_port()
         daemon, _ = self.ddprund(f"--listen=127.0.0.1:{port}")

@@ -505,6 +505,15 @@ void check_changed_buffers(Communicator& communicator) {
   }
 }
 
+// These counts are more than 32 bits or a double hold.
+void check_whole_numbers(Communicator& communicator) {
+  const std::int64_t large = (std::int64_t{1} << 55) + 1, size = communicator.size();
+  torch::Tensor counts = torch::tensor({large, -large}, torch::kLong);
+  communicator.all_reduce(torch_adapter::view_of(counts, "counts"), ReduceOp::kSum);
+  expect(counts.equal(torch::tensor({size * large, -size * large}, torch::kLong)),
+         "int64 is summed");
+}
+
 void check_layouts_and_dtypes(Communicator& communicator) {
   torch::nn::Sequential net(torch::nn::Conv2d(3, 8, 3), torch::nn::Conv2d(8, 2, 1));
   net->to(torch::kDouble);
@@ -663,6 +672,7 @@ int program(int argc, char** argv) {
       check_buffers(communicator);
       check_changed_buffers(communicator);
       check_layouts_and_dtypes(communicator);
+      check_whole_numbers(communicator);
     } else if (mode == "nan") {
       run_nan(communicator, !arguments.empty());
     } else if (mode == "cast") {

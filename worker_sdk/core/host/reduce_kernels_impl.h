@@ -47,7 +47,10 @@ bool is_nan(T value) {
   return value != value;
 }
 
-// The loops may see destination == a: ivdep tells the compiler that this is no dependency.
+// The loops may see destination == a: ivdep tells GCC that this is no dependency. clang doesn't
+// know it, and compares the addresses.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
 template <typename T>
 void combine_typed(void* destination, const void* left, const void* right, size_t count,
                    ReduceOp op) {
@@ -79,6 +82,7 @@ void combine_typed(void* destination, const void* left, const void* right, size_
       return;
   }
 }
+#pragma GCC diagnostic pop
 
 // Calls `visit` with a zero of that type; not for floats of 8 and 16 bits, which are widened
 // before.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Debug mode over the nccl communicator, as one of its two ranks sees it: with ranks that are
-// threads (checked_calls_test.cc) and processes (nccl_pair_worker.cc).
+// Debug mode over the nccl communicator, and NaN, as one of its two ranks sees it: with ranks that
+// are threads (checked_calls_test.cc, nccl_communicator_test.cc) and processes
+// (nccl_pair_worker.cc).
 #pragma once
 
+#include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +48,23 @@ inline void expect_alike(Rig& rig, Communicator& world, Stream stream, int devic
   world.broadcast(array.view(), 1);
   expect(array.read() == std::vector<double>(count, 5.0), "rank 1's values");
   world.barrier();
+}
+
+// The rule of ReduceOp, which the host communicator has taken from NCCL: whichever rank has the
+// NaN.
+inline void expect_nan_passed_over(Rig& rig, Communicator& world, Stream stream, int device) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      DeviceArray array(rig, stream, device, dtype, 3);
+      array.write(world.rank() == 0 ? std::vector{1.0, nan, nan} : std::vector{nan, 1.0, nan});
+      world.all_reduce(array.view(), op);
+      const std::vector<double> result = array.read();
+      const std::string what = std::string(to_string(dtype)) + " " + to_string(op);
+      expect(result[0] == 1 && result[1] == 1, what + ": the number");
+      expect(std::isnan(result[2]), what + ": NaN where no rank has a number");
+    }
+  }
 }
 
 constexpr int kNumDifferences = 4;

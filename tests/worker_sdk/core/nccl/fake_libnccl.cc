@@ -68,7 +68,7 @@ ncclResult_t end(ncclComm_t comm) {
 
 extern "C" {
 
-ddprun::test::FakeLibncclCalls& fake_libnccl_calls() { return calls; }
+ddprun::test::FakeLibncclCalls* fake_libnccl_calls() { return &calls; }
 
 ncclResult_t ncclGetVersion(int* version) {
   const char* const wanted = std::getenv("FAKE_NCCL_VERSION");

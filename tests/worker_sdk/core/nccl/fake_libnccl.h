@@ -15,6 +15,6 @@ struct FakeLibncclCalls {
 };
 
 // The function "fake_libnccl_calls" of the library.
-using FakeLibncclCallsFunction = FakeLibncclCalls&();
+using FakeLibncclCallsFunction = FakeLibncclCalls*();
 
 }  // namespace ddprun::test

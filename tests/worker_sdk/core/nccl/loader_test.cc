@@ -151,7 +151,7 @@ FakeLibncclCalls& calls_of(const char* file) {
   void* library = ::dlopen(file, RTLD_NOW | RTLD_NOLOAD);
   REQUIRE(library != nullptr);
   void* const function = ::dlsym(library, "fake_libnccl_calls");
-  return reinterpret_cast<FakeLibncclCallsFunction*>(function)();
+  return *reinterpret_cast<FakeLibncclCallsFunction*>(function)();
 }
 
 TEST_CASE("load_nccl: communicators are blocking, whatever the environment says") {

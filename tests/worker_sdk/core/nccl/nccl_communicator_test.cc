@@ -11,6 +11,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/worker_sdk/core/exchange_checks.h"
+#include "tests/worker_sdk/core/nccl/checked_calls.h"
 #include "tests/worker_sdk/core/nccl/rig.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/worker_progress.h"
@@ -101,6 +102,14 @@ TEST_CASE("NcclCommunicator: all_reduce of every dtype and reduction, 1 to 4 ran
       }
     });
   }
+}
+
+TEST_CASE("NcclCommunicator: a minimum and a maximum pass NaN over, as on the host") {
+  Rig rig;
+  SKIP_WITHOUT_RANKS(rig, 2);
+  rig.run_communicators(2, [&](NcclCommunicator& comm, Stream stream) {
+    expect_nan_passed_over(rig, comm, stream, device_of(comm, rig));
+  });
 }
 
 TEST_CASE("NcclCommunicator: broadcast from each root") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of two ranks, started by ddprun, that may share a GPU. With host ids of their own an older
-// NCCL takes the processes for two machines. It tests streams and debug mode over real NCCL.
+// NCCL takes the processes for two machines. It tests streams, debug mode and NaN over real NCCL.
 // Without a GPU it prints SKIPPED and the reason, and exits with 77.
 #include <cstdlib>
 #include <exception>
@@ -33,6 +33,7 @@ void run(Rig& rig) {
     const auto world = join_checked(rig, options, session->store());
     world->follow_stream([stream](int) -> void* { return stream; });
     if (what < 0) expect_alike(rig, *world, stream, options.device);
+    if (what < 0) expect_nan_passed_over(rig, *world, stream, options.device);
     if (what >= 0) expect_named(rig, *world, stream, options.device, what);
   }
   rig.cuda->stream_destroy(stream);
