@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import urllib.request
 
 import harness
@@ -345,6 +346,18 @@ class Warm(harness.Case):
             for name in os.listdir(cache):
                 spoil(os.path.join(cache, name))
             self.assertIn("there 0 False", self.run_warm(LEARNT, f"--preload-cache={cache}", module="auto").stdout)
+
+    def test_a_restart_while_the_helper_imports_is_cold_which_info_alone_says(self):
+        """The list is of modules in Python's own folders. A user's is one of them."""
+        base, pipe = self.scratch(), os.path.join(self.folder, "pipe")
+        os.mkfifo(pipe)
+        self.write(sysconfig.get_path("purelib", "posix_user", {"userbase": base}), "slow.py",
+                   f"import os\nif 'RANK' not in os.environ:  # in the helper\n    open({pipe!r}).close()\n")
+        done = self.run_warm("import os, sys, slow\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '2')\n", "--max-restarts=2",
+                             "--max-restart-delay=0", module="auto", PYTHONUSERBASE=base, LOGLEVEL="INFO")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("workers of round 3 run; 0 of 1 began warm, the others not: the helper still imports what the workers had\n", done.stderr)
+        self.assertNotIn("--preload", done.stderr)
 
     def test_restarts_are_right_and_leave_nothing_behind(self):
         n, pipe, told = 30, *(os.path.join(self.folder, name) for name in ("pipe", "told"))
