@@ -41,7 +41,7 @@ AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP, FRESH = 2, 3, 5, 6, 7  # protocol.h's
 OTHER_CPUS, OTHER_PYTHON_VARIABLES, OTHER_VARIABLES, NO_SOURCE = 1, 2, 3, 4  # protocol.h's Fresh
 PDEATHSIG, SET_NAME, SET_PTRACER, SET_MM, SET_MM_ARG_END = 1, 15, 0x59616D61, 35, 9  # prctl(2)
 libc = ctypes.CDLL(None, use_errno=True)
-agent_pid = os.getppid()
+agent_pid, helper_pid = os.getppid(), os.getpid()
 
 
 class Cold(Exception):
@@ -145,10 +145,18 @@ def check(before, copies):
 # ---- The helper. ----
 
 
+def import_one(name):
+    try:
+        importlib.import_module(name)
+    finally:
+        if os.getpid() != helper_pid:
+            os._exit(0)  # the module has forked it: as the helper it would answer ddprun, too
+
+
 def import_all(names):
     for name in names:
         try:
-            importlib.import_module(name)
+            import_one(name)
         except BaseException as error:  # also SystemExit
             words = str(error).split("\n")[0][:300]
             raise Cold(f"{name} can't be imported: {type(error).__name__}{': ' + words if words else ''}") from None
@@ -162,11 +170,21 @@ def import_what_is_there(names, in_a_hurry):
     for name in names:
         begun = time.monotonic()
         try:
-            importlib.import_module(name)
+            import_one(name)
         except BaseException:  # also SystemExit
             pass
         if not in_a_hurry:
             time.sleep(2 * (time.monotonic() - begun))
+
+
+def write_out():
+    """Else each worker writes once more what modules have written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass  # a module has replaced or closed it
+    libc.fflush(None)
 
 
 def installed_modules():
@@ -227,15 +245,20 @@ class Notes:
             os.replace(new, self.file)
             return ""
         except OSError as error:
+            self.remove(new)
             return f"{error.filename or new}: {error.strerror}"
 
     def forget(self):
         """The list can't be used."""
         if self.is_kept:
-            try:
-                os.remove(self.file)
-            except OSError:
-                pass
+            self.remove(self.file)
+
+    @staticmethod
+    def remove(path):
+        try:
+            os.remove(path)
+        except OSError:
+            pass
 
     def receive(self):
         """None: there is nothing new."""
@@ -344,6 +367,7 @@ class Helper:
             if self.names:
                 self.notes.forget()
             raise
+        write_out()
         self.changed = {name: os.environ.get(name) for name in {*self.began_with, *os.environ}
                         if self.began_with.get(name) != os.environ.get(name)}
         gc.collect()
@@ -717,7 +741,6 @@ def run(arguments, source, told):
 def helped():
     agent = socket.socket(fileno=AGENT)
     agent.set_inheritable(False)
-    helper_pid = os.getpid()
     try:
         worker = Helper(agent).serve()
     except Exception as why:

@@ -171,6 +171,30 @@ class Elastic(harness.HostsCase):
                       "node's ddprun and is gone with it, and no standby was named (several ddprund outlive each "
                       "other: --rdzv-endpoint=a,b, docs/ha.md); can't reach the rendezvous at ", done.stderr)
 
+    def signalled(self, index):
+        """One of two nodes gets SIGTERM, and one would be enough. Returns how they end. The first one serves the rendezvous."""
+        flags = ["--nnodes=1:2", "sh", "-c", ONE_ROUND]
+        nodes = [self.agent(0, *flags), self.agent(1, *flags)]
+        for node in nodes:
+            self.await_line(node, "world=2", stream="stdout")
+        nodes[index].send_signal(signal.SIGTERM)
+        done = self.finish_all(*nodes)
+        self.transcript = "\n".join(node.read["stdout"] + each.text for node, each in zip(nodes, done))
+        return done
+
+    def test_a_signal_at_a_node_ends_that_node_alone_if_the_others_are_enough(self):
+        done = self.signalled(1)
+        self.assertEqual([each.returncode for each in done], [0, 128 + signal.SIGTERM], self.transcript)
+        self.assertEqual([(w["round"], w["world"]) for w in harness.parse_shown(done[0].stdout)], [("2", "1")], self.transcript)
+        self.assertRegex(done[0].stderr, r"round 1 is over: node 1 \(node1, \S+\) left: received SIGTERM")
+        self.assertEqual(done[1].stdout, "", self.transcript)
+
+    def test_a_signal_at_the_node_that_serves_the_rendezvous_ends_the_job(self):
+        done = self.signalled(0)
+        self.assertEqual([each.returncode for each in done], [128 + signal.SIGTERM] * 2, self.transcript)
+        self.assertRegex(done[1].stderr, r"(?m)^ddprun: node 0 \(node0, \S+\) left: received SIGTERM$")
+        self.assertEqual([each.stdout for each in done], ["", ""], self.transcript)
+
     def test_a_late_node_starts_a_new_round_if_asked_to(self):
         flags = ["--nnodes=1:2", "--rdzv-conf=last_call_timeout=0.2", "--on-join=restart", "sh", "-c",
                  harness.SHOW + '; [ "$WORLD_SIZE" != 1 ] || exec sleep 600']

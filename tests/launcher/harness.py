@@ -158,6 +158,14 @@ class Case(unittest.TestCase):
         self.transcript = "\n".join(each.text for each in done)
         return done
 
+    def in_small_disk(self, command, size="256k", **more):
+        """Runs a shell command in a mount namespace of its own, with $DISK a small tmpfs. `more`: environment variables."""
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+            self.skipTest("no mount namespaces here: needs root or user namespaces")
+        disk = self.scratch()
+        return subprocess.run(["unshare", "-m", "sh", "-c", f"mount -t tmpfs -o size={size} none $DISK && {{ {command}; }}"], text=True,
+                              env=environment(DISK=disk, DDPRUN=DDPRUN, **more), capture_output=True, timeout=TIMEOUT)
+
     def scratch(self):
         return files.scratch(self)
 

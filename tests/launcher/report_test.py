@@ -157,14 +157,8 @@ class Report(harness.Case):
         self.assertEqual(os.listdir(self.folder), [])
 
     def test_a_disk_that_is_full_at_the_end_costs_one_line(self):
-        disk = os.path.join(self.folder, "disk")
-        os.mkdir(disk)
-        script = ('mount -t tmpfs -o size=256k none $DISK && { $DDPRUN --standalone --report=$DISK/r.json '
-                  'sh -c "head -c 1000000 /dev/zero > $DISK/x; exit 3"; echo "code $?"; ls -A $DISK; }')
-        if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
-            self.skipTest("no mount namespaces here: needs root or user namespaces")
-        done = subprocess.run(["unshare", "-m", "sh", "-c", script], text=True, capture_output=True, timeout=60,
-                              env=harness.environment(DISK=disk, DDPRUN=harness.DDPRUN))
+        done = self.in_small_disk('$DDPRUN --standalone --report=$DISK/r.json sh -c "head -c 1000000 /dev/zero > $DISK/x; exit 3"; '
+                                  'echo "code $?"; ls -A $DISK')
         self.assertEqual(done.stdout.splitlines(), ["code 3", "x"], done.stderr)
         self.assertEqual(done.stderr.count("r.json was not written: No space left on device"), 1, done.stderr)
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """One job on two hosts: ranks, addresses, failures, restarts, signals."""
+import contextlib
+import json
+import os
 import signal
 import sys
 
@@ -90,6 +93,40 @@ class TwoHosts(harness.HostsCase):
         self.assertIn("nothing was heard of the rendezvous for its keep-alive time", ends[1].stderr)
         for each in ends:
             self.assertNotRegex(each.stderr, r"(?m)^ddprun: rank")
+
+    def test_a_frozen_node_is_the_report_s_cause_and_not_the_worker_that_missed_it(self):
+        place = self.scratch()
+        nodes = [self.start(*self.flags("--rdzv-conf=keep_alive_timeout=1", f"--events={place}/events.{host.name}.jsonl",
+                                        f"--report={place}/{host.name}.json"), "sh", "-c",
+                            f"echo up; [ {host.index} = 0 ] || exec sleep 600; until [ -e {place}/missed ]; do sleep 0.01; done; exit 1",
+                            host=host) for host in self.hosts]
+        for node in nodes:
+            self.await_line(node, "up", stream="stdout")
+        with self.frozen(self.hosts[1].pids()), open(place + "/missed", "w", encoding="ascii"):
+            ends = [self.finish(nodes[0], code=75)]
+        ends.append(self.finish(nodes[1], code=75))
+        lost = r"node 1 \(node1, \S+\) was lost: nothing was heard of it for \d+ ms"
+        self.assertRegex(ends[0].stderr, rf"(?m)^ddprun: {lost}")
+        for each in ends:
+            self.assertNotIn("FAILED: the first failure", each.stderr)
+        facts = json.loads(self.ddprunctl("report", place, "--json", code=0).stdout)
+        self.assertRegex(facts["reason"], rf"^{lost}")
+        self.assertIsNone(facts["first_failure"])
+        victim = r"rank 0 \(node 0, node0, pid \d+\) failed with exit code 1"
+        self.assertRegex(facts["by_round"][0]["cause"], rf"^{lost}; then {victim}$")
+        page = self.ddprunctl("report", place, "-o", "-", code=0).stdout
+        self.assertRegex(page, rf'class="trouble">{lost}')
+
+    @contextlib.contextmanager
+    def frozen(self, pids):
+        """Their node stands still."""
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
     def test_nodes_with_different_numbers_of_workers(self):
         done = self.on_hosts(self.hosts, lambda h: [*self.flags(f"--nproc_per_node={1 + 2 * h.index}"),

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Workers that are forked from a Python which has imported their modules (docs/warm.md)."""
+import errno
 import json
 import os
 import re
 import signal
 import sys
+import sysconfig
 import urllib.request
 
 import harness
 import family
+import seccomp
 
 PYTHON = os.path.realpath(sys.executable)
+SUPPORT = os.path.dirname(family.__file__)
 
 # A process' own facts. "warm": whether it was forked.
 FACTS = r'''
@@ -85,6 +89,32 @@ if attempt == 0:
     warden, = [pid for pid, parent in found.items() if parent == between]
     os.kill(warden, signal.SIGKILL)
 sys.exit(attempt < 2)
+'''
+# The first round's worker ends, the second one's waits until the helper has imported more, the third is warm.
+LEARNT = r'''
+import os, re, sys
+warm = "json.tool" in sys.modules
+import json.tool
+round = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+print("there", round, warm, flush=True)
+def helper():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment:
+                found = re.match(r"ddprun-warm: (\d+) modules", title.read())
+                if found and os.environ["IMPORTS"] in environment.read():
+                    return found[1]
+        except OSError:
+            pass
+if round == 0:
+    with open(os.environ["IMPORTS"], "w") as file:
+        file.write(helper())
+if round == 1:
+    with open(os.environ["IMPORTS"]) as file:
+        before = file.read()
+    while not warm and helper() == before:
+        pass
+sys.exit(round != 2)
 '''
 PROBE = "import os\nwith open(os.environ['IMPORTS'], 'a') as file:\n    file.write(f'{os.getpid()}\\n')\n"
 
@@ -164,6 +194,7 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_exit.py", "raise SystemExit(3)\n")
         self.write(self.folder, "bad_thread.py", "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n")
         self.write(self.folder, "bad_fork.py", "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n")
+        self.write(self.folder, "bad_clone.py", "import os\nos.fork()\n")
         self.write(self.folder, "bad_socket.py", "import socket\npair = socket.socketpair()\n")
         self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
         self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
@@ -178,6 +209,7 @@ class Warm(harness.Case):
                              ("bad_tensorflow", "tensorflow was imported: TensorFlow has threads"),
                              ("bad_debugger", "a debugger, profiler or coverage follows this Python"), ("bad_exit", "bad_exit can't be imported: SystemExit: 3"),
                              ("bad_thread", "an imported module has threads (1)"), ("bad_fork", "an imported module started a process"),
+                             ("bad_clone", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
                              ("bad_fork_time", "the helper does not answer")):
@@ -187,6 +219,65 @@ class Warm(harness.Case):
                 self.assertEqual(done.stderr.count("--preload: "), 1, done.text)
                 self.assertIn(says, done.stderr)
                 self.assertIn("; the workers start as ever", done.stderr)
+
+    def test_a_process_that_a_module_forks_ends_with_the_imports(self):
+        """As the helper it would fork workers, too."""
+        self.write(self.folder, "forks.py", "import os\nchild = os.fork()\nif child:\n    os.waitpid(child, 0)\n")
+        done = self.run_warm("import sys\nprint('child' if sys.modules['forks'].child == 0 else 'parent')\n", module="forks")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "parent\n", ""), done.text)
+
+    def test_a_module_s_output_at_its_import_is_shown_once_on_standard_error(self):
+        """Also what was in a buffer of Python or the C library when the workers were forked."""
+        self.write(self.folder, "prints.py", "import ctypes, sys\nprint('by print')\nprint('by stderr', file=sys.stderr)\n"
+                                             "ctypes.CDLL(None).puts(b'by puts')\n")
+        path = self.write(self.folder, "script.py", "import os, sys\nprint('prints' in sys.modules)\n"
+                                                    "sys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
+        for flag in ("-u", "-E"):  # with -E Python doesn't see that ddprun wants no buffers
+            with self.subTest(flag):
+                done = self.ddprun("--standalone", "--max-restarts=1", "--preload=prints", "--no-python", PYTHON, flag, path, code=0)
+                self.assertEqual(done.stdout, "True\nTrue\n", done.text)
+                self.assertEqual([done.stderr.count(words) for words in ("by print", "by stderr", "by puts")], [1, 1, 1], done.text)
+
+    def test_variables_that_an_import_sets_or_takes_are_so_in_workers(self):
+        self.write(self.folder, "sets.py", "import os\nos.environ['SET'] = 'by an import'\ndel os.environ['TAKEN']\n")
+        done = self.run_warm("import os, sys\nprint('sets' in sys.modules, os.environ['SET'], os.environ.get('TAKEN'))\n", module="sets",
+                             TAKEN="1")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "True by an import None\n", ""), done.text)
+
+    def test_a_filter_of_system_calls_that_a_module_sets_is_one_line(self):
+        seccomp.require()
+        self.write(self.folder, "confined.py", "import errno, seccomp\nseccomp.forbid('clone', 'clone3', error=errno.EPERM)\n")
+        done = self.run_warm("print('it ran')\n", module="confined", PYTHONPATH=f"{self.folder}:{SUPPORT}")
+        self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
+        self.assertEqual(done.stderr, "[ddprun] warning: --preload: no further processes could be started; the workers start as ever\n")
+
+    def test_a_container_that_refuses_namespaces_and_clone3_has_warm_workers(self):
+        seccomp.require()
+        path = self.write(self.folder, "script.py", "import sys\nprint('warm_probe' in sys.modules)\n")
+        done = self.ddprun("--standalone", "--preload=warm_probe", "--no-python", PYTHON, path, PYTHONPATH=self.folder,
+                           IMPORTS=self.imports, preexec_fn=lambda: seccomp.forbid("clone3", "unshare", error=errno.EPERM))
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "True\n", ""), done.text)
+
+    def on_spoilt_disks(self, script, flags, variables=""):
+        """[(what a write fails with, what ddprun did)], where $DISK, a disk, is full, and where it can only be read."""
+        path = self.write(self.folder, "script.py", script)
+        command = f"{variables} $DDPRUN --standalone {flags} --no-python {PYTHON} -u {path}; echo exit $?; rm -f $DISK/fill; ls -A $DISK"
+        return [(fails_with, self.in_small_disk(f"{spoil}; {command}", PYTHONPATH=self.folder, IMPORTS=self.imports))
+                for spoil, fails_with in (("head -c 1000000 /dev/zero >$DISK/fill 2>/dev/null", "is full|No space left on device"),
+                                          ("mount -o remount,ro $DISK", "Read-only file system"))]
+
+    def test_a_temporary_folder_that_takes_no_file_costs_no_warmth(self):
+        script = "import sys\nprint('warm_probe' in sys.modules)\n"
+        for fails_with, done in self.on_spoilt_disks(script, "--preload=warm_probe", "TMPDIR=$DISK"):
+            self.assertEqual(done.stdout, "True\nexit 0\n", done.stderr)
+            self.assertRegex(done.stderr, rf"\A\[ddprun\] preflight: directory: .*({fails_with})")
+            self.assertNotIn("--preload", done.stderr)
+
+    def test_a_list_that_can_not_be_kept_is_one_line_and_leaves_nothing(self):
+        for fails_with, done in self.on_spoilt_disks(LEARNT, "--max-restarts=2 --preload=auto --preload-cache=$DISK"):
+            self.assertRegex(done.stdout, r"\A(there \d \w+\n)*there 2 True\nexit 0\n\Z", done.stderr)
+            self.assertRegex(done.stderr, rf"(?m)^\[ddprun\] warning: --preload-cache: .*({fails_with})$")
+            self.assertEqual(done.stderr.count("--preload"), 1, done.stderr)
 
     def test_an_interpreter_that_is_not_cpython_is_one_line(self):
         self.write(self.folder, "sitecustomize.py", "import sys\nsys.implementation.name = 'pypy'\n")
@@ -245,49 +336,34 @@ class Warm(harness.Case):
         self.assertEqual(self.num_imports(), 2)
 
     def test_auto_imports_what_the_workers_had_and_keeps_the_list(self):
-        """The first round's worker ends, the second one's waits until the helper has imported more, the third is warm."""
-        script = r'''
-import os, re, sys
-warm = "json.tool" in sys.modules
-import json.tool
-round = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-print("there", round, warm, flush=True)
-def helper():
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline") as title, open(f"/proc/{pid}/environ") as environment:
-                found = re.match(r"ddprun-warm: (\d+) modules", title.read())
-                if found and os.environ["IMPORTS"] in environment.read():
-                    return found[1]
-        except OSError:
-            pass
-if round == 0:
-    with open(os.environ["IMPORTS"], "w") as file:
-        file.write(helper())
-if round == 1:
-    with open(os.environ["IMPORTS"]) as file:
-        before = file.read()
-    while not warm and helper() == before:
-        pass
-sys.exit(round != 2)
-'''
         cache = self.scratch()
         for first in ("False", "True"):
-            done = self.run_warm(script, "--max-restarts=2", f"--preload-cache={cache}", module="auto")
+            done = self.run_warm(LEARNT, "--max-restarts=2", f"--preload-cache={cache}", module="auto")
             self.assertEqual(done.returncode, 0, done.text)
             shown = dict(line.split()[1:3] for line in done.stdout.splitlines())
             self.assertEqual((shown["0"], shown["2"]), (first, "True"), done.text)
         for spoil in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
             for name in os.listdir(cache):
                 spoil(os.path.join(cache, name))
-            self.assertIn("there 0 False", self.run_warm(script, f"--preload-cache={cache}", module="auto").stdout)
+            self.assertIn("there 0 False", self.run_warm(LEARNT, f"--preload-cache={cache}", module="auto").stdout)
+
+    def test_a_restart_while_the_helper_imports_is_cold_which_info_alone_says(self):
+        """The list is of modules in Python's own folders. A user's is one of them."""
+        base, pipe = self.scratch(), os.path.join(self.folder, "pipe")
+        os.mkfifo(pipe)
+        self.write(sysconfig.get_path("purelib", "posix_user", {"userbase": base}), "slow.py",
+                   f"import os\nif 'RANK' not in os.environ:  # in the helper\n    open({pipe!r}).close()\n")
+        done = self.run_warm("import os, sys, slow\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] != '2')\n", "--max-restarts=2",
+                             "--max-restart-delay=0", module="auto", PYTHONUSERBASE=base, LOGLEVEL="INFO")
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertIn("workers of round 3 run; 0 of 1 began warm, the others not: the helper still imports what the workers had\n", done.stderr)
+        self.assertNotIn("--preload", done.stderr)
 
     def test_restarts_are_right_and_leave_nothing_behind(self):
         n, pipe, told = 30, *(os.path.join(self.folder, name) for name in ("pipe", "told"))
         os.mkfifo(pipe)
-        path = os.pathsep.join((self.folder, os.path.dirname(family.__file__)))
         done = self.run_warm(RESTARTED, "--nproc-per-node=2", f"--max-restarts={n}", "--max-restart-delay=0",
-                             arguments=(pipe, told, str(n)), PYTHONPATH=path)
+                             arguments=(pipe, told, str(n)), PYTHONPATH=f"{self.folder}:{SUPPORT}")
         self.assertEqual(done.returncode, 0, done.text)
         with open(told, encoding="utf-8") as file:
             rounds = [json.loads(line) for line in file]

@@ -147,12 +147,17 @@ class Batch(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here: scripts/setup.sh full")
     def test_jax_finds_its_processes_within_a_step(self):
-        done = self.slurm.run("srun", "-N2", "--ntasks-per-node=1", "env", "JAX_PLATFORMS=cpu",
-                              f"PYTHONPATH={os.path.join(SOURCE, 'python')}", os.path.join(BIN, "ddprun"), "--nproc_per_node=1",
-                              "--no-python", sys.executable, os.path.join(SOURCE, "tests/python/jax_worker.py"))
-        self.assertEqual(done.returncode, 0, done.stdout + self.slurm.logs())
-        for rank in (0, 1):
-            self.assertIn(f"process {rank} of 2: [0.0, 1.0]", done.stdout)
+        """JAX itself would take the step's tasks, one on each node, for its processes."""
+        for per_node in (1, 2):
+            with self.subTest(per_node=per_node):
+                done = self.slurm.run("srun", "-N2", "--ntasks-per-node=1", "env", "JAX_PLATFORMS=cpu",
+                                      f"PYTHONPATH={os.path.join(SOURCE, 'python')}", os.path.join(BIN, "ddprun"),
+                                      f"--nproc_per_node={per_node}", "--no-python", sys.executable,
+                                      os.path.join(SOURCE, "tests/python/jax_worker.py"), timeout=100)
+                self.assertEqual(done.returncode, 0, done.stdout + self.slurm.logs())
+                ranks = [float(rank) for rank in range(2 * per_node)]
+                for rank in range(2 * per_node):
+                    self.assertIn(f"process {rank} of {2 * per_node}: {ranks}", done.stdout)
 
     def test_a_batch_script_without_srun_is_told_what_starts_on_all_nodes(self):
         output = os.path.join(self.directory, "job.log")

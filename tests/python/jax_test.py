@@ -19,7 +19,8 @@ import skips  # noqa: E402
 class Jax(unittest.TestCase):
     def test_two_processes_find_each_other_whatever_slurm_says(self):
         # The variables of a step with one process per node. Without the module JAX would follow them.
-        slurm = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+        slurm = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0",
+                 "SLURM_STEP_NODELIST": "localhost"}
         environment = {**os.environ, **slurm, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.path.join(SOURCE, "python")}
         done = subprocess.run([os.path.join(BIN, "ddprun"), "--standalone", "--nproc_per_node=2", "--no-python", sys.executable,
                                os.path.join(HERE, "jax_worker.py")], env=environment, text=True, timeout=100,
