@@ -78,6 +78,10 @@ void tell_idle_keys(LaunchConfig& config) {
 // apply_rdzv_conf's and validate()'s affair.
 std::string set_rdzv_conf(const std::string& value, LaunchConfig& config) {
   std::string_view rest = trimmed(value);
+  // Programs that start torchrun without a shell write --rdzv-conf='…', quotes included.
+  const bool is_quoted = rest.size() > 1 && rest.front() == rest.back() &&
+                         (rest.front() == '\'' || rest.front() == '"');
+  if (is_quoted) rest = rest.substr(1, rest.size() - 2);
   for (bool more = !rest.empty(); more;) {
     const std::size_t comma = rest.find(',');
     const std::string_view item = rest.substr(0, comma);
