@@ -27,6 +27,7 @@ void WorkerTalk::begin(std::uint64_t round, int first_global_rank) {
   round_ = round;
   ranks_ = {first_global_rank};
   first_steps_.clear();
+  frameworks_.clear();
   close();
 }
 
@@ -125,6 +126,9 @@ void WorkerTalk::heard(int local_rank, const WorkerLine& line) {
       details_.recorded(local_rank, recorded->file);
     }
     if (variants::holds_alternative<AsksToRecover>(line)) recovery_asked_();
+    if (const auto* hello = variants::get_if<Hello>(&line)) {
+      frameworks_[local_rank] = hello->framework;
+    }
     return;
   }
   say_(event::WorkerAsks{std::move(request)});
@@ -163,6 +167,11 @@ std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   if (!told->steps) told->steps = seen->steps;
   if (told->phase == WorkPhase::kStartUp) told->phase = seen->phase;
   return told;
+}
+
+std::string WorkerTalk::framework(int local_rank) const {
+  const auto found = frameworks_.find(local_rank);
+  return found == frameworks_.end() ? "" : found->second;
 }
 
 std::vector<CommunicatorState> WorkerTalk::communicators(int local_rank) const {

@@ -106,6 +106,17 @@ class _Steps:
         self.is_off = True
 
 
+def _framework():
+    """As "PyTorch 2.15.0, gloo, 2 ranks"."""
+    text, distributed = "PyTorch %s, " % sys.modules["torch"].__version__, sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return text + "no process group"
+    backend, ranks = distributed.get_backend(), distributed.get_world_size()
+    if backend == "undefined":  # one for each kind of device
+        backend = distributed.get_backend_config()
+    return text + "%s, %d rank%s" % (backend, ranks, "" if ranks == 1 else "s")
+
+
 class _Agent:
     """The agent, as the environment names it at the program's start."""
 
@@ -129,7 +140,7 @@ class _Agent:
             agent.settimeout(1)
             agent.connect(self.path)
             hello = {"type": "hello", "version": 1, "round": int(round_number), "local_rank": int(self.local_rank),
-                     "observes": True}
+                     "observes": True, "framework": _framework()}
             agent.sendall(json.dumps(hello).encode() + b"\n")
             answer, pages, _, _ = socket.recv_fds(agent, 4096, 1)
             if not pages:

@@ -107,6 +107,7 @@ void put_job(const Record& record, Facts& facts) {
   for (const auto& [number, round] : record.rounds) {
     facts.num_nodes = round.num_nodes;
     facts.world_size = round.world_size;
+    if (!round.frameworks.empty()) facts.framework = listed(round.frameworks, "; ");
   }
 }
 
@@ -302,6 +303,7 @@ std::string facts_json(const Record& record, const Facts& facts) {
                    {"reason", text_or_null(facts.reason)},
                    {"first_failure", text_or_null(facts.first_failure)},
                    {"program", text_or_null(facts.program)},
+                   {"framework", text_or_null(facts.framework)},
                    {"began_at", text_or_null(facts.began)},
                    {"ended_at", text_or_null(facts.ended)},
                    {"seconds", facts.seconds},

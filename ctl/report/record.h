@@ -90,6 +90,7 @@ struct RoundFacts {
   std::set<std::int64_t> nodes;               // node ranks that told of it
   std::map<std::string, std::int64_t> exits;  // by kind
   std::string cause;                          // why it ended before the job did
+  std::set<std::string> frameworks;           // of its ranks' programs, the first ones
   // From the ledger:
   std::optional<PhaseSeconds> seconds;
   std::int64_t first_step = 0, last_step = 0, steps_redone = 0;

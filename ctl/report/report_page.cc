@@ -212,6 +212,7 @@ class Page {
     add("nodes", has_round ? whole_text(facts_.num_nodes) : "");
     add("ranks", has_round ? whole_text(facts_.world_size) : "");
     add("rounds", facts_.num_rounds > 0 ? whole_text(facts_.num_rounds) : "");
+    add("framework", facts_.framework);
     add("slowest rank", facts_.slow_ranks.empty()
                             ? ""
                             : concat(facts_.slow_ranks.front().rank, ": ×",

@@ -52,12 +52,13 @@ void put_step_times(json::object& out, const StepSums& before, const StepSums& n
   put("loader_seconds", &StepSums::loader);
 }
 
-json::object rank_object(int global_rank, const agent::ProgressWords& before,
-                         const agent::ProgressWords& now) {
+json::object rank_object(const agent::RankProgress& said, const agent::RankProgress& rank) {
+  const agent::ProgressWords &before = said.words, &now = rank.words;
   const bool has_told = now.num_reports > 0;
   const auto loss = std::bit_cast<double>(now.loss_bits);
   json::object out;
-  out["rank"] = global_rank;
+  out["rank"] = rank.global_rank;
+  if (rank.framework != said.framework) out["framework"] = line_of(rank.framework);
   out["step"] = now.step;
   out["loss"] = has_told && std::isfinite(loss) ? json::value(loss) : json::value(nullptr);
   out["samples"] = has_told ? json::value(now.samples) : json::value(nullptr);
@@ -189,16 +190,16 @@ std::string EventLines::progressed(const std::vector<agent::RankProgress>& ranks
   json::array shown;
   bool is_news = false;
   for (const agent::RankProgress& rank : ranks) {
-    const agent::ProgressWords& before = said_[rank.global_rank];
-    is_news |= differs(before, rank.words);
-    shown.push_back(rank_object(rank.global_rank, before, rank.words));
+    const agent::RankProgress& before = said_[rank.global_rank];
+    is_news |= differs(before.words, rank.words);
+    shown.push_back(rank_object(before, rank));
   }
   if (!is_news) return {};
   for (const agent::RankProgress& rank : ranks) {
-    agent::ProgressWords& said = said_[rank.global_rank];
-    const auto steps = rank.words.steps ? rank.words.steps : said.steps;
-    said = rank.words;
-    said.steps = steps;
+    agent::RankProgress& said = said_[rank.global_rank];
+    const auto steps = rank.words.steps ? rank.words.steps : said.words.steps;
+    said = rank;
+    said.words.steps = steps;
   }
   return Line("progress", *this, now).put("ranks", std::move(shown)).text();
 }

@@ -46,7 +46,8 @@ json::object training_object(const membership::TrainingStatus& status) {
           {"loss", loss},
           {"nan_ranks", status.num_nan},
           {"samples_per_second", samples_per_second},
-          {"step_parts", step_parts_value(status.steps)}};
+          {"step_parts", step_parts_value(status.steps)},
+          {"framework", status.framework.empty() ? json::value() : json::value(status.framework)}};
 }
 
 json::object monitor_object(const membership::SeenNodeReport& seen, const Moment& now) {

@@ -233,6 +233,7 @@ std::optional<TrainingStatus> HangInquiry::training() const {
     all->num_nan += each.num_nan;
     all->samples_per_second += each.samples_per_second;
     add(all->steps, each.steps);
+    add_framework(all->framework, each.framework);
   }
   return all;
 }

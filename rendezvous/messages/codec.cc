@@ -194,6 +194,9 @@ void each_json(Self& status, Fields& fields) {
   if (fields.wants("step_parts", status.steps.num_ranks > 0)) {
     fields.object("step_parts", status.steps);
   }
+  if (fields.wants("framework", !status.framework.empty())) {
+    fields.line("framework", status.framework, kMaxFrameworkBytes);
+  }
 }
 
 // ---- what an agent says ----

@@ -48,7 +48,7 @@ for x in DataLoader(Data()):
     if over:
         break
 said = {"steps": len(ended_at), "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
-        "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
+        "torch": torch.__version__, "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
         "path": [entry for entry in sys.path if "observe" in entry]}
 with open(f"{folder}/said{rank}", "w") as file:
     json.dump(said, file)
@@ -85,14 +85,21 @@ class Observe(harness.Case):
             self.assertEqual((said[-1]["site"], said[-1]["path"]), ("imported", []))
         return said, done.stderr
 
+    def first_progress(self):
+        """The ranks of that event."""
+        with open(f"{self.folder}/events") as file:
+            return next(event["ranks"] for event in map(json.loads, file) if event["event"] == "progress")
+
     def check_seen(self, *flags, loss=None, **more):
-        process = self.begin(*flags, **more)
+        process = self.begin(f"--events={self.folder}/events", *flags, **more)
         harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
                            self.training()["step"] > 50, "both ranks' steps are seen", 60)
         seen = self.training()
         said, _ = self.end(process)
         self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
+        self.assertEqual(seen["framework"], f"PyTorch {said[0]['torch']}, gloo, 2 ranks")
+        self.assertEqual({rank.get("framework") for rank in self.first_progress()}, {seen["framework"]})
         parts = seen["step_parts"]
         self.assertAlmostEqual(parts["step_seconds"]["mean"] / said[0]["mean"], 1, delta=0.2)
         self.assertEqual(parts["loader_seconds"]["worst_rank"], 1)

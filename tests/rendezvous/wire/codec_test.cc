@@ -157,6 +157,14 @@ TEST_CASE("Codec: parts of steps arrive, an older agent, which doesn't say them,
   CHECK_THAT(error_of(bad), Contains("\"forward\""));
 }
 
+TEST_CASE("Codec: the framework of a job's programs arrives, and an older agent says none") {
+  StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
+  CHECK(encode(AgentEnvelope{0, 0, times}).find("framework") == std::string::npos);
+  times.training->framework = "PyTorch 2.15.0, gloo, 2 ranks";
+  const AgentEnvelope back = decode_agent_message(encode(AgentEnvelope{0, 0, times}));
+  CHECK(variants::get<StepTimes>(back.message).training->framework == times.training->framework);
+}
+
 TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {
   JobEnd end;
   end.exit_code = 139;
