@@ -115,11 +115,13 @@ struct ProgressPage {
   Word step_bytes;
 
   // Written by the observer of a program that knows nothing of this page (docs/observe.md): steps
-  // seen, then StepSums of two parts with the same protocol.
+  // seen, then StepSums with the same protocol.
   Word seen_step;
   Word seen_begun;
   Word seen_timed;
   Word seen_step_ns, seen_loader_ns;
+  Word seen_forward_ns, seen_backward_ns, seen_communication_ns, seen_exposed_ns;
+  Word seen_step_bytes;
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
@@ -131,6 +133,7 @@ static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop
               offsetof(ProgressPage, num_reports) == 768 &&
               offsetof(ProgressPage, steps_begun) == 792 &&
               offsetof(ProgressPage, step_bytes) == 856 &&
-              offsetof(ProgressPage, seen_step) == 864);
+              offsetof(ProgressPage, seen_step) == 864 &&
+              offsetof(ProgressPage, seen_step_bytes) == 936);
 
 }  // namespace ddprun

@@ -196,6 +196,7 @@ HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options
       options_(std::move(options)),
       events_(std::move(events)),
       detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
+      seen_times_(options_.ranks),
       training_(options_.ranks),
       processes_(static_cast<std::size_t>(options_.num_workers)),
       outside_(io_, options_.gpus_program, static_cast<std::size_t>(options_.num_workers)),
@@ -257,10 +258,13 @@ void HangMonitor::look() {
   std::vector<membership::RankStepTime> times;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const auto view = detector_.view(i);
-    if (!view || !view->step_time || !view->own_step_time) continue;
-    times.push_back({options_.ranks.of(static_cast<int>(i)),
-                     duration_cast<microseconds>(*view->step_time),
-                     duration_cast<microseconds>(*view->own_step_time)});
+    if (view && view->step_time && view->own_step_time) {
+      times.push_back({options_.ranks.of(static_cast<int>(i)),
+                       duration_cast<microseconds>(*view->step_time),
+                       duration_cast<microseconds>(*view->own_step_time)});
+    } else if (pages[i] && pages[i]->steps) {
+      if (const auto seen = seen_times_.look(i, *pages[i]->steps)) times.push_back(*seen);
+    }
   }
   const HangMonitorEvents events = events_;  // one of them may destroy us
   const std::weak_ptr alive(alive_);

@@ -32,10 +32,14 @@ dist.init_process_group("gloo")
 os.environ["LOCAL_RANK"] = "0"  # as some do beside CUDA_VISIBLE_DEVICES
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-ended_at = []
+ended_at, in_backward = [], 0
 for x in DataLoader(Data()):
     optimizer.zero_grad()
-    model(x).square().mean().backward()
+    for _ in range(int(os.environ.get("BACKWARDS", 1))):
+        loss = model(x).square().mean()
+        begin = time.monotonic()
+        loss.backward()
+        in_backward += time.monotonic() - begin
     optimizer.step()
     if os.environ.get("TELLS_LOSS"):
         import ddprun
@@ -48,7 +52,7 @@ for x in DataLoader(Data()):
     if over:
         break
 said = {"steps": len(ended_at), "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
-        "torch": torch.__version__, "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
+        "backward": in_backward / len(ended_at), "torch": torch.__version__, "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
         "path": [entry for entry in sys.path if "observe" in entry]}
 with open(f"{folder}/said{rank}", "w") as file:
     json.dump(said, file)
@@ -63,12 +67,15 @@ class Observe(harness.Case):
         self.script = self.write(self.folder, "train.py", SCRIPT)
         self.write(self.folder, "sitecustomize.py", "import sys\nsys.users_site = 'imported'\n")
 
-    def training(self):
+    def job(self):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=5) as answer:
-                return json.load(answer)["jobs"][0].get("training") or {}
+                return json.load(answer)["jobs"][0]
         except (OSError, IndexError):
             return {}
+
+    def training(self):
+        return self.job().get("training") or {}
 
     def begin(self, *flags, **more):
         return self.start("--nnodes=1", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}", *flags,
@@ -109,6 +116,28 @@ class Observe(harness.Case):
 
     def test_steps_their_time_and_the_wait_for_data_of_each_rank_are_seen(self):
         self.check_seen()
+
+    # Rank 0 waits in backward() for rank 1, whose data come late.
+    def check_parts(self, backwards):
+        process = self.begin(BACKWARDS=str(backwards))
+        harness.wait_until(lambda: self.job().get("stragglers") and self.training()["step"] > 150, "the straggler is named", 60)
+        job = self.job()
+        said, _ = self.end(process)
+        self.assertRegex(" ".join(job["stragglers"]), r"^rank 1 \(node 0, \S+\): \d+\.\d ms of its own per step, the median of 2 ranks is ")
+        parts = job["training"]["step_parts"]
+        for name in ("exposed_seconds", "communication_seconds"):
+            self.assertEqual(parts[name]["worst_rank"], 0, name)
+            self.assertAlmostEqual(parts[name]["worst"] / said[0]["backward"], 1, delta=0.25, msg=name)
+        for name in ("forward_seconds", "backward_seconds"):
+            self.assertGreater(parts[name]["mean"], 0, name)
+            self.assertLess(parts[name]["worst"], parts["exposed_seconds"]["worst"], name)
+        self.assertEqual(parts["bytes_per_step"], 20 * backwards)  # five numbers
+
+    def test_the_wait_in_collectives_tells_which_rank_the_others_wait_for(self):
+        self.check_parts(1)
+
+    def test_the_parts_of_all_backwards_of_a_step_count(self):
+        self.check_parts(2)
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
         self.check_seen("--preload=torch")
