@@ -111,6 +111,8 @@ std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
   words.phase = ProgressPhase::kTrain;
   words.step = words.steps_done = load(page.seen_step);
   if (words.step == 0) return std::nullopt;
+  words.gpu_peak_bytes = load(page.seen_gpu_peak_bytes);
+  words.skipped_steps = load(page.seen_skipped);
   StepSums sums;
   sums.num_steps = load(page.seen_timed);
   sums.step = load(page.seen_step_ns);

@@ -158,9 +158,11 @@ std::optional<ProgressWords> WorkerTalk::read_page(int local_rank) const {
 std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
   auto told = read_page(local_rank);
-  if (told && told->step > 0) return told;
   const auto seen = pages_.read_seen(local_rank);
   if (!told || !seen) return seen ? seen : told;
+  told->gpu_peak_bytes = seen->gpu_peak_bytes;
+  told->skipped_steps = seen->skipped_steps;
+  if (told->step > 0) return told;
   // It tells its losses, perhaps, or its phase.
   told->step = seen->step;
   told->steps_done = seen->steps_done;

@@ -133,6 +133,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
   for (const auto& page : pages) {
     if (!page) continue;
     if (least == nullptr || page->step < least->step) least = &*page;
+    status.skipped_steps = std::max(status.skipped_steps, page->skipped_steps);
     if (page->num_reports == 0) continue;
     reports += page->num_reports;
     samples += page->samples;

@@ -30,6 +30,9 @@ struct ProgressWords {
   std::uint64_t loss_bits = 0;    // of a double: as a number it might not be equal to itself
   std::uint64_t samples = 0;
   std::optional<StepSums> steps;  // nullopt: it told none, or is writing them now
+  // As its observer has seen them (docs/observe.md); 0: it saw none.
+  std::uint64_t gpu_peak_bytes = 0;
+  std::uint64_t skipped_steps = 0;
 
   bool in_collective() const { return collectives_begun > collectives_done; }
   friend bool operator==(const ProgressWords&, const ProgressWords&) = default;

@@ -11,6 +11,7 @@ _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
 # Words of the agent's page (common/progress_page.h): steps seen, those whose time is or was added, the sums in ns.
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
 _PARTS = range(113, 118)  # forward, backward, communication, exposed in ns, then bytes
+_GPU_PEAK, _SKIPPED = 118, 119
 _PAUSE = 8  # an interval of more mean steps is no step: an evaluation, a checkpoint
 _REST = 64  # the counted optimizer is used no more if another one has stepped so often meanwhile
 _TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
@@ -19,6 +20,7 @@ _LOOK, _LONG_NS = 10, 10**9  # what costs more than a step's end may is looked a
 # and the last backward of a step in turn.
 _CPU_RATE, _RATE = 7, 101
 _SAMPLES = 8  # the mean of so many is shown
+_GPU_AFTER_NS = 2 * 10**9
 
 
 def _say(what, error):
@@ -65,13 +67,16 @@ class _Steps:
         self.ended_at = None
         self.loader_ns = 0  # since the last step
         self.mean_ns = 0.0
-        self.looks = {"parts of steps": self._look_at_models}
+        self.looks = {"parts of steps": self._look_at_models, "use of GPU memory": self._look_at_gpu}
+        self.next_gpu_look = 0
+        self.calls, self.skipped = 0, 0  # of any optimizer's step; steps
         self.models, self.parts = [], []
         self.without_parts = 0  # of the last steps
 
     def after_step(self, optimizer, _args, _kwargs):
         if self.is_off:
             return
+        self.calls += 1
         try:
             self._after_step(id(optimizer))
         except Exception as error:  # never the program's
@@ -124,11 +129,18 @@ class _Steps:
         models, self.parts = [model.parts(self.words[_STEP]) for model in self.models], []
         self.parts = [sum(each) for each in zip(*filter(None, models))]
 
+    def _look_at_gpu(self, now):
+        cuda = sys.modules.get("torch.cuda")
+        if now >= self.next_gpu_look and cuda is not None and cuda.is_initialized():
+            self.next_gpu_look = now + _GPU_AFTER_NS
+            self.words[_GPU_PEAK] = max(self.words[_GPU_PEAK], cuda.max_memory_allocated())
+
     def _meet_agent(self, now):
         if now < self.next_try:
             return False
         try:
             self.words = self.agent()
+            self.words[_SKIPPED] = self.skipped
             return True
         except OSError as error:  # it stands still, perhaps
             self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
@@ -167,6 +179,16 @@ class _Steps:
             self.models.append(_Model(weakref.ref(model), self.words[_STEP] if self.words else 0))
 
         self.call_after(module.DistributedDataParallel, "__init__", "parts of steps", is_made)
+
+    def watch_scalers(self, module):
+        def has_stepped(calls, *_args, **_kwargs):
+            if self.calls == calls:
+                self.skipped += 1
+                self.ended_at = None  # the next step's time would be that of two
+                if self.words is not None:
+                    self.words[_SKIPPED] = self.skipped
+
+        self.call_after(module.GradScaler, "_maybe_opt_step", "skipped steps", has_stepped, lambda: self.calls)
 
     def call_after(self, owner, name, what, then, before=lambda: None):
         """Has then(before(), arguments) called after each call of a method. Its failure is one line, and costs `what`."""
@@ -298,7 +320,8 @@ def _begin():
         return
     steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
-                "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps")}
+                "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),
+                "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps")}
     for name in [name for name in watchers if name in sys.modules]:  # of --preload
         try:
             watchers.pop(name)(sys.modules[name])

@@ -155,9 +155,16 @@ void RecordReader::rank(const json::value& entry, double at, std::int64_t round)
   if (!goes_on) rank.has_loss = false;
   const auto of_round = record_.rounds.find(round);
   const std::string framework = text_at(entry, "framework", kMostFrameworkBytes);
-  if (!framework.empty() && of_round != record_.rounds.end() &&
-      of_round->second.frameworks.size() < kMostFrameworks) {
-    of_round->second.frameworks.insert(framework);
+  if (of_round != record_.rounds.end()) {
+    RoundFacts& facts = of_round->second;
+    if (!framework.empty() && facts.frameworks.size() < kMostFrameworks) {
+      facts.frameworks.insert(framework);
+    }
+    facts.steps_skipped =
+        std::max(facts.steps_skipped, count_at(entry, "skipped_steps").value_or(0));
+  }
+  if (const auto peak = number_at(entry, "gpu_memory_peak_bytes"); peak && *peak >= 0) {
+    put_in(readings_.gpu_peak, rank.gpu_peak, *peak);
   }
   if (const auto loss = number_at(entry, "loss")) {
     put_in(readings_.loss, rank.loss, *loss);

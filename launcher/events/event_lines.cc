@@ -62,6 +62,8 @@ json::object rank_object(const agent::RankProgress& said, const agent::RankProgr
   out["step"] = now.step;
   out["loss"] = has_told && std::isfinite(loss) ? json::value(loss) : json::value(nullptr);
   out["samples"] = has_told ? json::value(now.samples) : json::value(nullptr);
+  if (now.gpu_peak_bytes > 0) out["gpu_memory_peak_bytes"] = now.gpu_peak_bytes;
+  if (now.skipped_steps > 0) out["skipped_steps"] = now.skipped_steps;
   const StepSums nothing_new = before.steps.value_or(StepSums());
   put_step_times(out, nothing_new, now.steps.value_or(nothing_new));
   return out;
@@ -73,7 +75,7 @@ bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now
     return words.steps ? words.steps->num_steps : 0;
   };
   return now.step != before.step || now.num_reports != before.num_reports ||
-         num_timed(now) > num_timed(before);
+         now.skipped_steps != before.skipped_steps || num_timed(now) > num_timed(before);
 }
 
 // The ledger that the rendezvous sent; null: the text is none.

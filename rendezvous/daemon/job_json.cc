@@ -46,6 +46,7 @@ json::object training_object(const membership::TrainingStatus& status) {
           {"loss", loss},
           {"nan_ranks", status.num_nan},
           {"samples_per_second", samples_per_second},
+          {"skipped_steps", status.skipped_steps},
           {"step_parts", step_parts_value(status.steps)},
           {"framework", status.framework.empty() ? json::value() : json::value(status.framework)}};
 }

@@ -197,6 +197,9 @@ void each_json(Self& status, Fields& fields) {
   if (fields.wants("framework", !status.framework.empty())) {
     fields.line("framework", status.framework, kMaxFrameworkBytes);
   }
+  if (fields.wants("skipped_steps", status.skipped_steps > 0)) {
+    fields.counter("skipped_steps", status.skipped_steps);
+  }
 }
 
 // ---- what an agent says ----

@@ -162,6 +162,7 @@ struct TrainingStatus {
   StepSummary steps;              // since it was said last
   int num_nan = 0;                // ranks that said a loss which is no number (NaN, infinity)
   std::string framework = {};  // of their programs: "PyTorch 2.15.0, gloo, 2 ranks"; empty: untold
+  std::uint64_t skipped_steps = 0;  // by the gradient scaler of the rank that skipped the most
 };
 inline constexpr std::size_t kMaxFrameworkBytes = 256;
 

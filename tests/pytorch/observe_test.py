@@ -32,15 +32,26 @@ dist.init_process_group("gloo")
 os.environ["LOCAL_RANK"] = "0"  # as some do beside CUDA_VISIBLE_DEVICES
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-ended_at, in_backward = [], 0
+ended_at, in_backward, skipped = [], 0, 0
+scaler = torch.amp.GradScaler("cpu", growth_interval=4) if os.environ.get("SCALES") else None
+if os.environ.get("HAS_GPU"):
+    torch.cuda.is_initialized, torch.cuda.max_memory_allocated = lambda: True, lambda: (1 + rank) << 30
 for x in DataLoader(Data()):
     optimizer.zero_grad()
     for _ in range(int(os.environ.get("BACKWARDS", 1))):
         loss = model(x).square().mean()
         begin = time.monotonic()
+        if scaler:
+            loss = scaler.scale(loss) * (1 if len(ended_at) % 5 else float("inf"))
         loss.backward()
         in_backward += time.monotonic() - begin
-    optimizer.step()
+    if scaler:
+        scale = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < scale
+    else:
+        optimizer.step()
     if os.environ.get("TELLS_LOSS"):
         import ddprun
         ddprun.report(2.5, 1)
@@ -51,7 +62,7 @@ for x in DataLoader(Data()):
     dist.all_reduce(over)
     if over:
         break
-said = {"steps": len(ended_at), "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
+said = {"steps": len(ended_at) - skipped, "skipped": skipped, "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
         "backward": in_backward / len(ended_at), "torch": torch.__version__, "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
         "path": [entry for entry in sys.path if "observe" in entry]}
 with open(f"{folder}/said{rank}", "w") as file:
@@ -92,10 +103,10 @@ class Observe(harness.Case):
             self.assertEqual((said[-1]["site"], said[-1]["path"]), ("imported", []))
         return said, done.stderr
 
-    def first_progress(self):
-        """The ranks of that event."""
+    def progress(self):
+        """The ranks of each such event."""
         with open(f"{self.folder}/events") as file:
-            return next(event["ranks"] for event in map(json.loads, file) if event["event"] == "progress")
+            return [event["ranks"] for event in map(json.loads, file) if event["event"] == "progress"]
 
     def check_seen(self, *flags, loss=None, **more):
         process = self.begin(f"--events={self.folder}/events", *flags, **more)
@@ -106,13 +117,14 @@ class Observe(harness.Case):
         self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
         self.assertEqual(seen["framework"], f"PyTorch {said[0]['torch']}, gloo, 2 ranks")
-        self.assertEqual({rank.get("framework") for rank in self.first_progress()}, {seen["framework"]})
+        self.assertEqual({rank.get("framework") for rank in self.progress()[0]}, {seen["framework"]})
         parts = seen["step_parts"]
         self.assertAlmostEqual(parts["step_seconds"]["mean"] / said[0]["mean"], 1, delta=0.2)
         self.assertEqual(parts["loader_seconds"]["worst_rank"], 1)
         self.assertGreater(parts["loader_seconds"]["worst"], 0.03)
         self.assertLess(parts["loader_seconds"]["mean"], 0.75 * parts["loader_seconds"]["worst"])
         self.assertEqual({each["PYTHONPATH"] for each in said}, {more.get("PYTHONPATH", self.folder)})
+        return said
 
     def test_steps_their_time_and_the_wait_for_data_of_each_rank_are_seen(self):
         self.check_seen()
@@ -138,6 +150,17 @@ class Observe(harness.Case):
 
     def test_the_parts_of_all_backwards_of_a_step_count(self):
         self.check_parts(2)
+
+    def test_steps_that_a_gradient_scaler_skips_are_counted_and_are_no_steps(self):
+        said = self.check_seen(SCALES="1")
+        self.assertGreater(said[0]["skipped"], 10)
+        last = self.progress()[-1]
+        self.assertEqual([rank["skipped_steps"] for rank in last], [each["skipped"] for each in said])
+        self.assertEqual([rank["step"] for rank in last], [each["steps"] for each in said])
+
+    def test_the_gpu_memory_that_each_rank_had_at_most_is_seen(self):
+        self.check_seen(HAS_GPU="1")
+        self.assertEqual([rank["gpu_memory_peak_bytes"] for rank in self.progress()[-1]], [1 << 30, 2 << 30])
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
         self.check_seen("--preload=torch")

@@ -231,6 +231,25 @@ TEST_CASE("figures: the framework is that of the last round that told one") {
   CHECK(value.at("framework").as_string() == "PyTorch 2.15.0; b; <i>");
 }
 
+TEST_CASE(
+    "figures: GPU memory of each rank, and the steps that the rank with most of them skipped") {
+  const Record record = record_of(
+      event_text("round", 1),
+      event_text(
+          "progress", 5,
+          R"("ranks":[{"rank":0,"skipped_steps":3},{"rank":1,"gpu_memory_peak_bytes":4096}])"),
+      event_text(
+          "progress", 10,
+          R"("ranks":[{"rank":0,"skipped_steps":2},{"rank":1,"gpu_memory_peak_bytes":8192}])"));
+  const auto value = boost::json::parse(facts_json(record, facts_of(record)));
+  CHECK(value.at("by_round").at(0).at("steps_skipped").as_int64() == 3);
+  const auto& ranks = value.at("ranks").at("gpu_memory_peak_bytes").as_object();
+  CHECK(ranks.size() == 1);
+  CHECK(ranks.at("1").at("most").to_number<double>() == 8192);
+  CHECK_THAT(page_of(record), Contains("3 steps skipped by the gradient scaler") &&
+                                  Contains("id=\"chart-gpu_peak\""));
+}
+
 TEST_CASE("figures: an unknown one is null in JSON") {
   const Record record = whole_record();
   const auto value = boost::json::parse(facts_json(record, facts_of(record)));

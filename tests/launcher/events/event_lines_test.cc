@@ -194,6 +194,20 @@ TEST_CASE("events: progress is said when it changes, with the means since the la
   CHECK(out.at("ranks").at(0).at("step_seconds").as_double() == Approx(0.5));
 }
 
+TEST_CASE("events: GPU memory and skipped steps are said where there are any, a skip is news") {
+  EventLines events = lines();
+  events.round_began(round_number(1), after(seconds(1)));
+  agent::RankProgress progress = at_step(4, 1);
+  auto rank = parsed(events.progressed({progress}, after(seconds(5)))).at("ranks").at(0);
+  CHECK_FALSE(rank.as_object().contains("gpu_memory_peak_bytes"));
+  CHECK_FALSE(rank.as_object().contains("skipped_steps"));
+  progress.words.gpu_peak_bytes = 4096;
+  progress.words.skipped_steps = 3;
+  rank = parsed(events.progressed({progress}, after(seconds(10)))).at("ranks").at(0);
+  CHECK(rank.at("gpu_memory_peak_bytes") == 4096);
+  CHECK(rank.at("skipped_steps") == 3);
+}
+
 TEST_CASE("events: the framework of a rank is said once in a round") {
   EventLines events = lines();
   const auto said = [&](std::uint64_t step) {

@@ -157,12 +157,20 @@ TEST_CASE("Codec: parts of steps arrive, an older agent, which doesn't say them,
   CHECK_THAT(error_of(bad), Contains("\"forward\""));
 }
 
-TEST_CASE("Codec: the framework of a job's programs arrives, and an older agent says none") {
+TEST_CASE("Codec: words of observed programs arrive, and an older agent says none") {
   StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
-  CHECK(encode(AgentEnvelope{0, 0, times}).find("framework") == std::string::npos);
+  const auto back = [&] {
+    const std::string text = encode(AgentEnvelope{0, 0, times});
+    return *variants::get<StepTimes>(decode_agent_message(text).message).training;
+  };
+  const std::string old_text = encode(AgentEnvelope{0, 0, times});
+  CHECK(old_text.find("framework") == std::string::npos);
+  CHECK(old_text.find("skipped_steps") == std::string::npos);
+  CHECK(back().framework.empty());
   times.training->framework = "PyTorch 2.15.0, gloo, 2 ranks";
-  const AgentEnvelope back = decode_agent_message(encode(AgentEnvelope{0, 0, times}));
-  CHECK(variants::get<StepTimes>(back.message).training->framework == times.training->framework);
+  times.training->skipped_steps = 7;
+  CHECK(back().framework == "PyTorch 2.15.0, gloo, 2 ranks");
+  CHECK(back().skipped_steps == 7);
 }
 
 TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {
