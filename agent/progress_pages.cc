@@ -113,6 +113,8 @@ std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
   if (words.step == 0) return std::nullopt;
   words.gpu_peak_bytes = load(page.seen_gpu_peak_bytes);
   words.skipped_steps = load(page.seen_skipped);
+  words.num_reports = load(page.seen_reports);
+  words.loss_bits = load(page.seen_loss);
   StepSums sums;
   sums.num_steps = load(page.seen_timed);
   sums.step = load(page.seen_step_ns);

@@ -124,6 +124,8 @@ struct ProgressPage {
   Word seen_step_bytes;
   Word seen_gpu_peak_bytes;  // memory that it had at most; 0: it uses no GPU
   Word seen_skipped;         // steps that its gradient scaler skipped
+  Word seen_reports;         // losses that it logged
+  Word seen_loss;            // the bits of a double: the last one
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
@@ -134,6 +136,6 @@ static_assert(
     offsetof(ProgressPage, peer_lost) == 144 && offsetof(ProgressPage, operations) == 256 &&
     offsetof(ProgressPage, num_reports) == 768 && offsetof(ProgressPage, steps_begun) == 792 &&
     offsetof(ProgressPage, step_bytes) == 856 && offsetof(ProgressPage, seen_step) == 864 &&
-    offsetof(ProgressPage, seen_step_bytes) == 936 && offsetof(ProgressPage, seen_skipped) == 952);
+    offsetof(ProgressPage, seen_step_bytes) == 936 && offsetof(ProgressPage, seen_loss) == 968);
 
 }  // namespace ddprun

@@ -163,6 +163,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
     counted_ = samples;
   }
   status.samples_per_second = rate_;
+  status.has_samples = samples > 0;
   status.steps = summarize(pages);
   said_at_ = now;
   said_phase_ = status.phase;

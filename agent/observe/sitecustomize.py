@@ -11,7 +11,7 @@ _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
 # Words of the agent's page (common/progress_page.h): steps seen, those whose time is or was added, the sums in ns.
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
 _PARTS = range(113, 118)  # forward, backward, communication, exposed in ns, then bytes
-_GPU_PEAK, _SKIPPED = 118, 119
+_GPU_PEAK, _SKIPPED, _REPORTS, _LOSS = range(118, 122)
 _PAUSE = 8  # an interval of more mean steps is no step: an evaluation, a checkpoint
 _REST = 64  # the counted optimizer is used no more if another one has stepped so often meanwhile
 _TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
@@ -25,6 +25,16 @@ _GPU_AFTER_NS = 2 * 10**9
 
 def _say(what, error):
     print("ddprun: this worker's %s are not observed: %s: %s" % (what, type(error).__name__, error), file=sys.stderr)
+
+
+def _loss_of(metrics):
+    """That of the training; None: it isn't among them."""
+    names = [name for name in metrics if isinstance(name, str) and "loss" in name.lower() and
+             not any(other in name.lower() for other in ("val", "test"))]
+    if not names:
+        return None
+    name = min(names, key=lambda name: (name != "loss", "train" not in name, len(name), name))
+    return float(metrics[name]) if hasattr(metrics[name], "__float__") else None
 
 
 class _Model:
@@ -67,7 +77,7 @@ class _Steps:
         self.ended_at = None
         self.loader_ns = 0  # since the last step
         self.mean_ns = 0.0
-        self.looks = {"parts of steps": self._look_at_models, "use of GPU memory": self._look_at_gpu}
+        self.looks = {"parts of steps": self._look_at_models, "readings of GPU memory": self._look_at_gpu}
         self.next_gpu_look = 0
         self.calls, self.skipped = 0, 0  # of any optimizer's step; steps
         self.models, self.parts = [], []
@@ -189,6 +199,23 @@ class _Steps:
                     self.words[_SKIPPED] = self.skipped
 
         self.call_after(module.GradScaler, "_maybe_opt_step", "skipped steps", has_stepped, lambda: self.calls)
+
+    def watch_lightning(self, module):
+        self.call_after(module._LoggerConnector, "log_metrics", "losses",
+                        lambda _before, _connector, metrics, *_args, **_kwargs: self._log(metrics))
+
+    def watch_transformers(self, module):
+        def has_logged(_before, _handler, _arguments, _state, _control, logs, *_args, **_kwargs):
+            self._log({name: logs[name] for name in logs if name == "loss"})
+
+        self.call_after(module.CallbackHandler, "on_log", "losses", has_logged)
+
+    def _log(self, metrics):
+        import struct
+        loss = _loss_of(metrics)
+        if loss is not None and self.words is not None:
+            self.words[_LOSS], = struct.unpack("Q", struct.pack("d", loss))
+            self.words[_REPORTS] += 1
 
     def call_after(self, owner, name, what, then, before=lambda: None):
         """Has then(before(), arguments) called after each call of a method. Its failure is one line, and costs `what`."""
@@ -321,7 +348,11 @@ def _begin():
     steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
                 "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),
-                "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps")}
+                "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps"),
+                "transformers.trainer_callback": steps.try_to(steps.watch_transformers, "losses")}
+    for lightning in ("lightning.pytorch", "pytorch_lightning"):
+        name = lightning + ".trainer.connectors.logger_connector.logger_connector"
+        watchers[name] = steps.try_to(steps.watch_lightning, "losses")
     for name in [name for name in watchers if name in sys.modules]:  # of --preload
         try:
             watchers.pop(name)(sys.modules[name])

@@ -61,7 +61,7 @@ json::object rank_object(const agent::RankProgress& said, const agent::RankProgr
   if (rank.framework != said.framework) out["framework"] = line_of(rank.framework);
   out["step"] = now.step;
   out["loss"] = has_told && std::isfinite(loss) ? json::value(loss) : json::value(nullptr);
-  out["samples"] = has_told ? json::value(now.samples) : json::value(nullptr);
+  out["samples"] = now.samples > 0 ? json::value(now.samples) : json::value(nullptr);
   if (now.gpu_peak_bytes > 0) out["gpu_memory_peak_bytes"] = now.gpu_peak_bytes;
   if (now.skipped_steps > 0) out["skipped_steps"] = now.skipped_steps;
   const StepSums nothing_new = before.steps.value_or(StepSums());

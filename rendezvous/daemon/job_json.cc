@@ -40,7 +40,8 @@ json::value step_parts_value(const membership::StepSummary& steps) {
 json::object training_object(const membership::TrainingStatus& status) {
   json::value loss, samples_per_second;
   if (status.num_ranks > 0) loss = status.loss;
-  if (status.num_ranks > 0 || status.num_nan > 0) samples_per_second = status.samples_per_second;
+  const bool has_loss = status.num_ranks > 0 || status.num_nan > 0;
+  if (has_loss && status.has_samples) samples_per_second = status.samples_per_second;
   return {{"phase", status.phase},
           {"step", status.step},
           {"loss", loss},

@@ -200,6 +200,9 @@ void each_json(Self& status, Fields& fields) {
   if (fields.wants("skipped_steps", status.skipped_steps > 0)) {
     fields.counter("skipped_steps", status.skipped_steps);
   }
+  if (fields.wants("has_samples", !status.has_samples)) {
+    fields.boolean("has_samples", status.has_samples);
+  }
 }
 
 // ---- what an agent says ----

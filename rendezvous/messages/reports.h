@@ -163,6 +163,7 @@ struct TrainingStatus {
   int num_nan = 0;                // ranks that said a loss which is no number (NaN, infinity)
   std::string framework = {};  // of their programs: "PyTorch 2.15.0, gloo, 2 ranks"; empty: untold
   std::uint64_t skipped_steps = 0;  // by the gradient scaler of the rank that skipped the most
+  bool has_samples = true;          // false: samples_per_second is not known
 };
 inline constexpr std::size_t kMaxFrameworkBytes = 256;
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A plain PyTorch program is seen while it runs, and sees nothing of it (docs/observe.md)."""
+import contextlib
 import glob
 import importlib.util
+import io
 import json
 import os
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
@@ -71,11 +75,63 @@ dist.destroy_process_group()
 '''
 
 
-@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
-class Observe(harness.Case):
+# Frameworks that log. The loss is a number until a file is there. They end once another one is.
+LIGHTNING = r'''
+import os
+import torch
+import lightning.pytorch as pl
+folder = os.path.dirname(os.path.abspath(__file__))
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, _):
+        self.log_dict({"train_loss": torch.tensor(float("nan") if os.path.exists(folder + "/nan") else 2.5), "val_loss": 1.0, "rate": 3.0})
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-4)
+    def on_train_batch_end(self, *_):
+        self.trainer.should_stop = self.trainer.strategy.reduce_boolean_decision(os.path.exists(folder + "/over"))
+
+trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=-1, log_every_n_steps=1, logger=False, enable_checkpointing=False,
+                     enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(1 << 20, 4), batch_size=2))
+torch.distributed.destroy_process_group()
+'''
+TRAINER = r'''
+import os
+import torch, transformers
+folder = os.path.dirname(os.path.abspath(__file__))
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return {"loss": 0 * self.layer(x).mean() + (float("nan") if os.path.exists(folder + "/nan") else 2.5)}
+
+class Ends(transformers.TrainerCallback):
+    def on_step_end(self, arguments, state, control, **_):
+        over = torch.tensor(int(os.path.exists(folder + "/over")))
+        torch.distributed.all_reduce(over)
+        control.should_training_stop = bool(over)
+
+arguments = transformers.TrainingArguments(folder, max_steps=10**6, per_device_train_batch_size=4, use_cpu=True, ddp_backend="gloo", report_to="none",
+                                           save_strategy="no", disable_tqdm=True, logging_steps=1, logging_nan_inf_filter=False)
+trainer = transformers.Trainer(Model(), arguments, train_dataset=[{"x": torch.randn(4)} for _ in range(64)], callbacks=[Ends()])
+trainer.remove_callback(transformers.PrinterCallback)
+trainer.train()
+torch.distributed.destroy_process_group()
+'''
+
+
+class Observed(harness.Case):
+    SCRIPT = SCRIPT
+
     def setUp(self):
         self.port, self.folder = harness.free_port(), self.scratch()
-        self.script = self.write(self.folder, "train.py", SCRIPT)
+        self.script = self.write(self.folder, "train.py", self.SCRIPT)
         self.write(self.folder, "sitecustomize.py", "import sys\nsys.users_site = 'imported'\n")
 
     def job(self):
@@ -92,6 +148,9 @@ class Observe(harness.Case):
         return self.start("--nnodes=1", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}", *flags,
                           sys.executable, self.script, OMP_NUM_THREADS="1", **{"PYTHONPATH": self.folder, **more})
 
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Observe(Observed):
     def end(self, process):
         """The ranks' words, and the job's stderr."""
         self.write(self.folder, "over", "")
@@ -205,6 +264,28 @@ class Observe(harness.Case):
         self.assertEqual(stderr.count("steps are not observed"), 2, stderr)
 
 
+class Logs:
+    def test_the_loss_that_a_framework_logs_is_seen_and_where_it_is_no_number(self):
+        process = self.begin(HF_HUB_OFFLINE="1")
+        harness.wait_until(lambda: self.training().get("loss") == 2.5, "the loss is shown", 120)
+        seen = self.training()
+        self.assertEqual((seen["nan_ranks"], seen["samples_per_second"]), (0, None))
+        self.write(self.folder, "nan", "")
+        harness.wait_until(lambda: self.training().get("nan_ranks") == 2, "it is said that there is no loss", 30)
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+
+
+@unittest.skipIf(importlib.util.find_spec("lightning") is None, "no Lightning: scripts/setup.sh full")
+class Lightning(Logs, Observed):
+    SCRIPT = LIGHTNING
+
+
+@unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers: scripts/setup.sh full")
+class Trainer(Logs, Observed):
+    SCRIPT = TRAINER
+
+
 # The observer's rules, at a clock of the test's own.
 class Steps(unittest.TestCase):
     def setUp(self):
@@ -297,6 +378,48 @@ class Steps(unittest.TestCase):
         self.assertEqual((watched, failed, watched_module.is_there), ([watched_module], [], True))
         self.assertIsInstance(watched_module.__loader__, Own)
         self.assertIsInstance(watched_module.__spec__.loader, Own)
+
+    def test_the_training_s_loss_is_chosen_among_what_is_logged(self):
+        for metrics, loss in (({"val_loss": 1, "Train/Loss": 2}, 2), ({"aux_loss": 1, "train_loss": 2, "loss": 3}, 3), ({"test_loss": 1, "rate": 2}, None),
+                              ({"aux_loss": 1, "train_loss_step": 2}, 2), ({"loss": {"a": 1}}, None), ({7: 1}, None)):
+            self.assertEqual(self.observer._loss_of(metrics), loss, metrics)
+
+    def test_a_part_that_fails_is_one_line_and_the_others_go_on(self):
+        class Watched:
+            def method(self):
+                return 7
+
+        seen = []
+
+        def then(*_):
+            seen.append(1)
+            raise ValueError("unknown")
+
+        def fails(_now):
+            raise KeyError("gone")
+
+        self.steps.call_after(Watched, "method", "losses", then)
+        self.steps.looks["readings of GPU memory"] = fails
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual((Watched().method(), Watched().method()), (7, 7))
+            self.steps.try_to(fails, "skipped steps")(None)
+            for _ in range(30):
+                self.step(100)
+        self.assertEqual(said.getvalue(), "ddprun: this worker's losses are not observed: ValueError: unknown\n"
+                         "ddprun: this worker's skipped steps are not observed: KeyError: 'gone'\n"
+                         "ddprun: this worker's readings of GPU memory are not observed: KeyError: 'gone'\n")
+        self.assertEqual((seen, self.seen()[0]), ([1], 30))
+
+    def test_a_gpu_that_the_program_has_not_initialised_is_not_asked(self):
+        cuda = types.SimpleNamespace(is_initialized=lambda: False, max_memory_allocated=lambda: self.fail("it was asked"))
+        with unittest.mock.patch.dict(sys.modules, {"torch.cuda": cuda}):
+            for _ in range(10):
+                self.step(100)
+            self.assertIn("readings of GPU memory", self.steps.looks)
+            cuda.is_initialized, cuda.max_memory_allocated = lambda: True, lambda: 4096
+            for _ in range(10):
+                self.step(100)
+        self.assertEqual(self.steps.words[self.observer._GPU_PEAK], 4096)
 
     def test_a_child_of_the_worker_is_not_seen(self):
         self.step(100)

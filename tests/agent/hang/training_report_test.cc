@@ -96,6 +96,16 @@ TEST_CASE(
   CHECK(said->samples_per_second == 300);
 }
 
+TEST_CASE("TrainingReport: a loss without samples has no samples per second") {
+  TrainingReport report;
+  auto said = report.look({page(3, 1, 0.5)}, Clock::time_point{100s});
+  REQUIRE(said);
+  CHECK_FALSE(said->has_samples);
+  said = report.look({page(4, 2, 0.5, 32)}, Clock::time_point{106s});
+  REQUIRE(said);
+  CHECK(said->has_samples);
+}
+
 TEST_CASE("TrainingReport: the skipped steps are those of the rank that skipped the most") {
   auto few = page(3), many = page(3);
   few->skipped_steps = 2;

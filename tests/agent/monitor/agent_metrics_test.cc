@@ -53,7 +53,9 @@ TEST_CASE("agent metrics: ranks, node and GPUs, as far as they are known") {
   told.gpu_peak_bytes = 1 << 20;
   told.skipped_steps = 3;
   untold.step = 40;
-  all.pages = {told, std::nullopt, untold};
+  ProgressWords logged = untold;
+  logged.num_reports = 1;
+  all.pages = {told, std::nullopt, untold, logged};
   all.node.counters.num_cpus = 8;
   all.node.counters.interfaces = {{"eth0", 10, 20}};
   all.node.gpus[5].watts = 512.5;
@@ -80,6 +82,7 @@ TEST_CASE("agent metrics: ranks, node and GPUs, as far as they are known") {
   }
   for (const char* absent :
        {"ddprun_worker_tcp_connections{local_rank=\"2\"}", "ddprun_worker_loss{local_rank=\"2\"}",
+        "ddprun_worker_samples_total{local_rank=\"3\"}",
         "ddprun_worker_gpu_memory_peak_bytes{local_rank=\"2\"}",
         "ddprun_worker_skipped_steps_total{local_rank=\"2\"}", "local_rank=\"1\"",
         "ddprun_node_gpu_use_ratio", "ddprun_node_memory_bytes"}) {

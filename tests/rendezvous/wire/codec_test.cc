@@ -168,6 +168,9 @@ TEST_CASE("Codec: words of observed programs arrive, and an older agent says non
   CHECK(old_text.find("skipped_steps") == std::string::npos);
   CHECK(back().framework.empty());
   times.training->framework = "PyTorch 2.15.0, gloo, 2 ranks";
+  CHECK(back().has_samples);
+  times.training->has_samples = false;
+  CHECK_FALSE(back().has_samples);
   times.training->skipped_steps = 7;
   CHECK(back().framework == "PyTorch 2.15.0, gloo, 2 ranks");
   CHECK(back().skipped_steps == 7);
