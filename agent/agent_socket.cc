@@ -382,6 +382,7 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     connection->round = hello.round;
     connection->hello_timer.cancel();
     if (!hello.observes) pages_.set_connected(hello.local_rank);
+    if (hello.observes) events_.said(hello.local_rank, hello);
     return true;
   }
 

@@ -19,8 +19,8 @@ namespace ddprun::agent {
 
 // Called from the io context.
 struct AgentSocketEvents {
-  // FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed, Recorded or AsksToRecover, of
-  // the worker `local_rank`.
+  // Hello of an observer, FirstStep, ExcludeNode, StopJob, WaitForPlace, OperationFailed, Recorded
+  // or AsksToRecover, of the worker `local_rank`.
   std::function<void(int local_rank, const WorkerLine&)> said;
   std::function<void(LogLevel, const std::string&)> tell;  // one line for the user
 };

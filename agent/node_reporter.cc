@@ -101,7 +101,12 @@ void NodeReporter::watch(std::uint64_t round) {
   events.steps_timed = [this, round](std::vector<membership::RankStepTime> ranks,
                                      std::optional<membership::TrainingStatus> training) {
     event::StepsTimed timed{round, std::move(ranks), std::move(training)};
-    if (timed.training) timed.monitor = take_node_report();
+    if (timed.training) {
+      timed.monitor = take_node_report();
+      for (int i = 0; i < talk_.pages().num_workers(); ++i) {
+        membership::add_framework(timed.training->framework, talk_.framework(i));
+      }
+    }
     say_(timed);
   };
   monitor_ = std::make_unique<HangMonitor>(io_, std::move(options), std::move(events));
@@ -134,7 +139,9 @@ void NodeReporter::tell_progress() const {
   if (!news_.progressed) return;
   std::vector<RankProgress> ranks;
   for (int i = 0; i < talk_.pages().num_workers(); ++i) {
-    if (const auto words = talk_.read_progress(i)) ranks.push_back({talk_.ranks().of(i), *words});
+    if (const auto words = talk_.read_progress(i)) {
+      ranks.push_back({talk_.ranks().of(i), *words, talk_.framework(i)});
+    }
   }
   if (!ranks.empty()) news_.progressed(ranks);
 }

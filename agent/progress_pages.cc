@@ -111,10 +111,19 @@ std::optional<ProgressWords> ProgressPages::read_seen(int local_rank) const {
   words.phase = ProgressPhase::kTrain;
   words.step = words.steps_done = load(page.seen_step);
   if (words.step == 0) return std::nullopt;
+  words.gpu_peak_bytes = load(page.seen_gpu_peak_bytes);
+  words.skipped_steps = load(page.seen_skipped);
+  words.num_reports = load(page.seen_reports);
+  words.loss_bits = load(page.seen_loss);
   StepSums sums;
   sums.num_steps = load(page.seen_timed);
   sums.step = load(page.seen_step_ns);
   sums.loader = load(page.seen_loader_ns);
+  sums.forward = load(page.seen_forward_ns);
+  sums.backward = load(page.seen_backward_ns);
+  sums.communication = load(page.seen_communication_ns);
+  sums.exposed = load(page.seen_exposed_ns);
+  sums.bytes = load(page.seen_step_bytes);
   // It writes them now: the next look has them.
   if (sums.num_steps > 0 && load(page.seen_begun) == sums.num_steps) words.steps = sums;
   return words;

@@ -9,6 +9,7 @@
 #include "common/progress_page.h"
 #include "common/text.h"
 #include "rendezvous/messages/json_fields.h"
+#include "rendezvous/messages/reports.h"
 
 namespace ddprun::agent {
 namespace {
@@ -60,7 +61,10 @@ WorkerLine parse_worker_line(std::string_view line) {
   if (type == "hello") {
     return Hello{fields.small("version", 0, 1 << 30), fields.counter("round"),
                  fields.small("local_rank", 0, kMaxWorkers),
-                 fields.has("observes") && fields.boolean("observes")};
+                 fields.has("observes") && fields.boolean("observes"),
+                 fields.has("framework")
+                     ? line_of(fields, "framework", membership::kMaxFrameworkBytes)
+                     : ""};
   }
   if (type == "wait_for_place") return WaitForPlace{};
   if (type == "first_step") {

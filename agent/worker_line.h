@@ -19,6 +19,7 @@ struct Hello {
   std::uint64_t round = 0;
   int local_rank = 0;
   bool observes = false;  // it writes what is seen of a program that knows nothing of the page
+  std::string framework;  // "PyTorch 2.15.0, gloo, 2 ranks"; valid UTF-8 of one line; empty: untold
 };
 // The worker came before its node had a place (hello with round 0), and has nothing more to do.
 struct WaitForPlace {};

@@ -27,6 +27,7 @@ void WorkerTalk::begin(std::uint64_t round, int first_global_rank) {
   round_ = round;
   ranks_ = {first_global_rank};
   first_steps_.clear();
+  frameworks_.clear();
   close();
 }
 
@@ -125,6 +126,9 @@ void WorkerTalk::heard(int local_rank, const WorkerLine& line) {
       details_.recorded(local_rank, recorded->file);
     }
     if (variants::holds_alternative<AsksToRecover>(line)) recovery_asked_();
+    if (const auto* hello = variants::get_if<Hello>(&line)) {
+      frameworks_[local_rank] = hello->framework;
+    }
     return;
   }
   say_(event::WorkerAsks{std::move(request)});
@@ -154,15 +158,26 @@ std::optional<ProgressWords> WorkerTalk::read_page(int local_rank) const {
 std::optional<ProgressWords> WorkerTalk::read_progress(int local_rank) const {
   if (!socket_ || local_rank >= pages_.num_workers()) return std::nullopt;
   auto told = read_page(local_rank);
-  if (told && told->step > 0) return told;
   const auto seen = pages_.read_seen(local_rank);
   if (!told || !seen) return seen ? seen : told;
+  told->gpu_peak_bytes = seen->gpu_peak_bytes;
+  told->skipped_steps = seen->skipped_steps;
+  if (told->step > 0) return told;
   // It tells its losses, perhaps, or its phase.
   told->step = seen->step;
   told->steps_done = seen->steps_done;
   if (!told->steps) told->steps = seen->steps;
+  if (told->num_reports == 0) {
+    told->num_reports = seen->num_reports;
+    told->loss_bits = seen->loss_bits;
+  }
   if (told->phase == WorkPhase::kStartUp) told->phase = seen->phase;
   return told;
+}
+
+std::string WorkerTalk::framework(int local_rank) const {
+  const auto found = frameworks_.find(local_rank);
+  return found == frameworks_.end() ? "" : found->second;
 }
 
 std::vector<CommunicatorState> WorkerTalk::communicators(int local_rank) const {

@@ -81,6 +81,8 @@ class WorkerTalk {
   std::optional<ProgressWords> read_page(int local_rank) const;
   // How far it is: as its page says, else as its observer has seen (docs/observe.md).
   std::optional<ProgressWords> read_progress(int local_rank) const;
+  // The framework of its program, as its observer has told it; empty: untold.
+  std::string framework(int local_rank) const;
   std::vector<CommunicatorState> communicators(int local_rank) const;
   // Hears all that has arrived: a worker's last words come before the news of its end.
   void read_pending();
@@ -108,7 +110,8 @@ class WorkerTalk {
 
   std::uint64_t round_ = 0;
   RankNumbers ranks_;
-  std::map<int, FirstStep> first_steps_;  // by local rank, as they are said
+  std::map<int, FirstStep> first_steps_;   // by local rank, as they are said
+  std::map<int, std::string> frameworks_;  // likewise
   FailureDetails details_;
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;

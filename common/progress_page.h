@@ -115,22 +115,27 @@ struct ProgressPage {
   Word step_bytes;
 
   // Written by the observer of a program that knows nothing of this page (docs/observe.md): steps
-  // seen, then StepSums of two parts with the same protocol.
+  // seen, then StepSums with the same protocol.
   Word seen_step;
   Word seen_begun;
   Word seen_timed;
   Word seen_step_ns, seen_loader_ns;
+  Word seen_forward_ns, seen_backward_ns, seen_communication_ns, seen_exposed_ns;
+  Word seen_step_bytes;
+  Word seen_gpu_peak_bytes;  // memory that it had at most; 0: it uses no GPU
+  Word seen_skipped;         // steps that its gradient scaler skipped
+  Word seen_reports;         // losses that it logged
+  Word seen_loss;            // the bits of a double: the last one
 };
 static_assert(std::endian::native == std::endian::little, "the page's words are little-endian");
 static_assert(ProgressPage::Word::is_always_lock_free && sizeof(ProgressPage::Word) == 8);
 static_assert(std::is_standard_layout_v<ProgressPage> &&
               sizeof(ProgressPage) <= kProgressPageBytes);
-static_assert(offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128 &&
-              offsetof(ProgressPage, peer_lost) == 144 &&
-              offsetof(ProgressPage, operations) == 256 &&
-              offsetof(ProgressPage, num_reports) == 768 &&
-              offsetof(ProgressPage, steps_begun) == 792 &&
-              offsetof(ProgressPage, step_bytes) == 856 &&
-              offsetof(ProgressPage, seen_step) == 864);
+static_assert(
+    offsetof(ProgressPage, phase) == 64 && offsetof(ProgressPage, stop_request) == 128 &&
+    offsetof(ProgressPage, peer_lost) == 144 && offsetof(ProgressPage, operations) == 256 &&
+    offsetof(ProgressPage, num_reports) == 768 && offsetof(ProgressPage, steps_begun) == 792 &&
+    offsetof(ProgressPage, step_bytes) == 856 && offsetof(ProgressPage, seen_step) == 864 &&
+    offsetof(ProgressPage, seen_step_bytes) == 936 && offsetof(ProgressPage, seen_loss) == 968);
 
 }  // namespace ddprun

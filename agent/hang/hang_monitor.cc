@@ -133,6 +133,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
   for (const auto& page : pages) {
     if (!page) continue;
     if (least == nullptr || page->step < least->step) least = &*page;
+    status.skipped_steps = std::max(status.skipped_steps, page->skipped_steps);
     if (page->num_reports == 0) continue;
     reports += page->num_reports;
     samples += page->samples;
@@ -162,6 +163,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
     counted_ = samples;
   }
   status.samples_per_second = rate_;
+  status.has_samples = samples > 0;
   status.steps = summarize(pages);
   said_at_ = now;
   said_phase_ = status.phase;
@@ -196,6 +198,7 @@ HangMonitor::HangMonitor(boost::asio::io_context& io, HangMonitorOptions options
       options_(std::move(options)),
       events_(std::move(events)),
       detector_(options_.limits, static_cast<std::size_t>(options_.num_workers)),
+      seen_times_(options_.ranks),
       training_(options_.ranks),
       processes_(static_cast<std::size_t>(options_.num_workers)),
       outside_(io_, options_.gpus_program, static_cast<std::size_t>(options_.num_workers)),
@@ -257,10 +260,13 @@ void HangMonitor::look() {
   std::vector<membership::RankStepTime> times;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     const auto view = detector_.view(i);
-    if (!view || !view->step_time || !view->own_step_time) continue;
-    times.push_back({options_.ranks.of(static_cast<int>(i)),
-                     duration_cast<microseconds>(*view->step_time),
-                     duration_cast<microseconds>(*view->own_step_time)});
+    if (view && view->step_time && view->own_step_time) {
+      times.push_back({options_.ranks.of(static_cast<int>(i)),
+                       duration_cast<microseconds>(*view->step_time),
+                       duration_cast<microseconds>(*view->own_step_time)});
+    } else if (pages[i] && pages[i]->steps) {
+      if (const auto seen = seen_times_.look(i, *pages[i]->steps)) times.push_back(*seen);
+    }
   }
   const HangMonitorEvents events = events_;  // one of them may destroy us
   const std::weak_ptr alive(alive_);

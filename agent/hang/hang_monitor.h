@@ -20,6 +20,7 @@
 #include "agent/hang/outside_work.h"
 #include "agent/hang/process_sampler.h"
 #include "agent/hang/rank_sample.h"
+#include "agent/hang/seen_step_times.h"
 #include "agent/hang/stack_process.h"
 #include "agent/hang/stall_detector.h"
 #include "common/clock.h"
@@ -139,6 +140,7 @@ class HangMonitor {
   const HangMonitorEvents events_;
 
   StallDetector detector_;
+  SeenStepTimes seen_times_;  // of ranks that the detector has no times of
   StepTimeReport step_times_;
   TrainingReport training_;
   std::vector<std::optional<ProcessSampler>> processes_;  // by local rank

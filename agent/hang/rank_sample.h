@@ -28,8 +28,11 @@ struct ProgressWords {
   CollectiveKind last_collective = CollectiveKind::kNone;  // likewise
   std::uint64_t num_reports = 0;  // how often the loop told its loss; 0: the next two are none
   std::uint64_t loss_bits = 0;    // of a double: as a number it might not be equal to itself
-  std::uint64_t samples = 0;
+  std::uint64_t samples = 0;      // 0: it told none
   std::optional<StepSums> steps;  // nullopt: it told none, or is writing them now
+  // As its observer has seen them (docs/observe.md); 0: it saw none.
+  std::uint64_t gpu_peak_bytes = 0;
+  std::uint64_t skipped_steps = 0;
 
   bool in_collective() const { return collectives_begun > collectives_done; }
   friend bool operator==(const ProgressWords&, const ProgressWords&) = default;

@@ -100,15 +100,25 @@ void write_uses(TextWriter& out, const std::vector<std::optional<WorkerUse>>& us
 void write_pages(TextWriter& out, const std::vector<std::optional<ProgressWords>>& pages) {
   of_each_rank(out, "ddprun_worker_step", Type::kGauge, "The last step that a worker began.", pages,
                &ProgressWords::step);
-  const auto told = [](const ProgressWords& page, auto value) {
-    return page.num_reports > 0 ? std::optional(value) : std::nullopt;
+  const auto seen = [](std::uint64_t ProgressWords::*word) {
+    return [word](const ProgressWords& page) {
+      return page.*word > 0 ? std::optional(page.*word) : std::nullopt;
+    };
   };
-  of_each_rank(
-      out, "ddprun_worker_loss", Type::kGauge, "The loss that a worker told last.", pages,
-      [&](const ProgressWords& page) { return told(page, std::bit_cast<double>(page.loss_bits)); });
+  of_each_rank(out, "ddprun_worker_gpu_memory_peak_bytes", Type::kGauge,
+               "GPU memory that a worker's tensors had at most.", pages,
+               seen(&ProgressWords::gpu_peak_bytes));
+  of_each_rank(out, "ddprun_worker_skipped_steps_total", Type::kCounter,
+               "Steps that a worker's gradient scaler has skipped in its round.", pages,
+               seen(&ProgressWords::skipped_steps));
+  of_each_rank(out, "ddprun_worker_loss", Type::kGauge, "The loss that a worker told last.", pages,
+               [](const ProgressWords& page) {
+                 const auto loss = std::bit_cast<double>(page.loss_bits);
+                 return page.num_reports > 0 ? std::optional(loss) : std::nullopt;
+               });
   of_each_rank(out, "ddprun_worker_samples_total", Type::kCounter,
                "Samples that a worker has trained on in its round.", pages,
-               [&](const ProgressWords& page) { return told(page, page.samples); });
+               seen(&ProgressWords::samples));
 }
 
 void write_counters(TextWriter& out, const NodeCounters& node) {

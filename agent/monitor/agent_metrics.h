@@ -116,6 +116,7 @@ struct WorkerExit {
 struct RankProgress {
   int global_rank = 0;
   ProgressWords words;
+  std::string framework = {};  // of its program; empty: untold
 };
 
 }  // namespace ddprun::agent

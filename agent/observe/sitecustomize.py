@@ -10,9 +10,55 @@ import sys
 _PAGE_BYTES, _MAGIC = 4096, b"DDPRUNPG"
 # Words of the agent's page (common/progress_page.h): steps seen, those whose time is or was added, the sums in ns.
 _STEP, _BEGUN, _TIMED, _STEP_NS, _LOADER_NS = range(108, 113)
+_PARTS = range(113, 118)  # forward, backward, communication, exposed in ns, then bytes
+_GPU_PEAK, _SKIPPED, _REPORTS, _LOSS = range(118, 122)
 _PAUSE = 8  # an interval of more mean steps is no step: an evaluation, a checkpoint
 _REST = 64  # the counted optimizer is used no more if another one has stepped so often meanwhile
 _TRIES, _TRY_AFTER_NS = 3, 60 * 10**9
+_LOOK, _LONG_NS = 10, 10**9  # what costs more than a step's end may is looked at after each tenth step, or long one
+# Iterations of which PyTorch takes the times: one in so many. Its own rate is 100. A prime number meets the first
+# and the last backward of a step in turn.
+_CPU_RATE, _RATE = 7, 101
+_SAMPLES = 8  # the mean of so many is shown
+_GPU_AFTER_NS = 2 * 10**9
+
+
+def _say(what, error):
+    print("ddprun: this worker's %s are not observed: %s: %s" % (what, type(error).__name__, error), file=sys.stderr)
+
+
+def _loss_of(metrics):
+    """That of the training; None: it isn't among them."""
+    names = [name for name in metrics if isinstance(name, str) and "loss" in name.lower() and
+             not any(other in name.lower() for other in ("val", "test"))]
+    if not names:
+        return None
+    name = min(names, key=lambda name: (name != "loss", "train" not in name, len(name), name))
+    return float(metrics[name]) if hasattr(metrics[name], "__float__") else None
+
+
+class _Model:
+    """A DistributedDataParallel, which takes the times of some of its iterations."""
+
+    def __init__(self, module, step):
+        self.module, self.since = module, step  # a weak reference
+        self.iteration, self.samples = 0, []
+
+    def parts(self, step):
+        """Those of _PARTS for a step: means of the last samples. Empty: there is none yet, or the model has gone."""
+        module = self.module()
+        if module is None:
+            return []
+        said = module.logger._get_ddp_logging_data().ints_map
+        iteration, communication = said.get("iteration", 0), said.get("backward_comm_time", 0)
+        if iteration > self.iteration and communication > 0:
+            self.iteration = iteration
+            exposed = max(communication - said["backward_compute_comm_overlap_time"], 0)
+            self.samples = self.samples[1 - _SAMPLES:] + [
+                (said["forward_compute_time"], said["backward_compute_time"], communication, exposed,
+                 said["total_parameter_size_bytes"])]
+        repeats = max(1, round(self.iteration / max(1, step - self.since)))  # gradients are accumulated
+        return [repeats * sum(each) // len(self.samples) for each in zip(*self.samples)]
 
 
 class _Steps:
@@ -31,10 +77,16 @@ class _Steps:
         self.ended_at = None
         self.loader_ns = 0  # since the last step
         self.mean_ns = 0.0
+        self.looks = {"parts of steps": self._look_at_models, "readings of GPU memory": self._look_at_gpu}
+        self.next_gpu_look = 0
+        self.calls, self.skipped = 0, 0  # of any optimizer's step; steps
+        self.models, self.parts = [], []
+        self.without_parts = 0  # of the last steps
 
     def after_step(self, optimizer, _args, _kwargs):
         if self.is_off:
             return
+        self.calls += 1
         try:
             self._after_step(id(optimizer))
         except Exception as error:  # never the program's
@@ -55,6 +107,8 @@ class _Steps:
         words = self.words
         words[_STEP] += self.unsaid
         self.unsaid = 0
+        if words[_STEP] % _LOOK == 0 or (before and now - before > _LONG_NS):
+            self._look(now)
         if before is None:
             return
         step_ns = now - before
@@ -66,13 +120,37 @@ class _Steps:
         words[_BEGUN] += 1
         words[_STEP_NS] += step_ns
         words[_LOADER_NS] += min(loader_ns, step_ns)
+        self.without_parts = min(self.without_parts + 1, _LOOK)
+        if self.parts:
+            for word, part in zip(_PARTS, self.parts):
+                words[word] += self.without_parts * (min(part, step_ns) if word != _PARTS[-1] else part)
+            self.without_parts = 0
         words[_TIMED] = words[_BEGUN]
+
+    def _look(self, now):
+        for what, look in list(self.looks.items()):
+            try:
+                look(now)
+            except Exception as error:
+                del self.looks[what]
+                _say(what, error)
+
+    def _look_at_models(self, _now):
+        models, self.parts = [model.parts(self.words[_STEP]) for model in self.models], []
+        self.parts = [sum(each) for each in zip(*filter(None, models))]
+
+    def _look_at_gpu(self, now):
+        cuda = sys.modules.get("torch.cuda")
+        if now >= self.next_gpu_look and cuda is not None and cuda.is_initialized():
+            self.next_gpu_look = now + _GPU_AFTER_NS
+            self.words[_GPU_PEAK] = max(self.words[_GPU_PEAK], cuda.max_memory_allocated())
 
     def _meet_agent(self, now):
         if now < self.next_try:
             return False
         try:
             self.words = self.agent()
+            self.words[_SKIPPED] = self.skipped
             return True
         except OSError as error:  # it stands still, perhaps
             self.tries, self.next_try = self.tries + 1, now + _TRY_AFTER_NS
@@ -100,10 +178,89 @@ class _Steps:
 
         module._BaseDataLoaderIter.__next__ = __next__
 
+    def watch_models(self, module):
+        import weakref
+
+        def is_made(_before, model, *_args, **_kwargs):
+            if model.logger is None:  # it has a reducer in Python, which takes no times
+                return
+            model._set_ddp_runtime_logging_sample_rate(_CPU_RATE if model.device_type == "cpu" else _RATE)
+            self.models = [known for known in self.models if known.module() is not None]
+            self.models.append(_Model(weakref.ref(model), self.words[_STEP] if self.words else 0))
+
+        self.call_after(module.DistributedDataParallel, "__init__", "parts of steps", is_made)
+
+    def watch_scalers(self, module):
+        def has_stepped(calls, *_args, **_kwargs):
+            if self.calls == calls:
+                self.skipped += 1
+                self.ended_at = None  # the next step's time would be that of two
+                if self.words is not None:
+                    self.words[_SKIPPED] = self.skipped
+
+        self.call_after(module.GradScaler, "_maybe_opt_step", "skipped steps", has_stepped, lambda: self.calls)
+
+    def watch_lightning(self, module):
+        self.call_after(module._LoggerConnector, "log_metrics", "losses",
+                        lambda _before, _connector, metrics, *_args, **_kwargs: self._log(metrics))
+
+    def watch_transformers(self, module):
+        def has_logged(_before, _handler, _arguments, _state, _control, logs, *_args, **_kwargs):
+            self._log({name: logs[name] for name in logs if name == "loss"})
+
+        self.call_after(module.CallbackHandler, "on_log", "losses", has_logged)
+
+    def _log(self, metrics):
+        import struct
+        loss = _loss_of(metrics)
+        if loss is not None and self.words is not None:
+            self.words[_LOSS], = struct.unpack("Q", struct.pack("d", loss))
+            self.words[_REPORTS] += 1
+
+    def call_after(self, owner, name, what, then, before=lambda: None):
+        """Has then(before(), arguments) called after each call of a method. Its failure is one line, and costs `what`."""
+        import functools
+        plain, is_off = getattr(owner, name), False
+
+        @functools.wraps(plain)
+        def call(*args, **kwargs):
+            nonlocal is_off
+            known = before()
+            result = plain(*args, **kwargs)
+            if not is_off and not self.is_off:
+                try:
+                    then(known, *args, **kwargs)
+                except Exception as error:
+                    is_off = True
+                    _say(what, error)
+            return result
+
+        setattr(owner, name, call)
+
+    def try_to(self, watch, what):
+        """As `watch`, but its failure costs `what` alone."""
+        def watch_it(module):
+            try:
+                watch(module)
+            except Exception as error:
+                _say(what, error)
+        return watch_it
+
     def turn_off(self, error=None):
         if error is not None and not self.is_off:
-            print("ddprun: this worker's steps are not observed: %s: %s" % (type(error).__name__, error), file=sys.stderr)
+            _say("steps", error)
         self.is_off = True
+
+
+def _framework():
+    """As "PyTorch 2.15.0, gloo, 2 ranks"."""
+    text, distributed = "PyTorch %s, " % sys.modules["torch"].__version__, sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return text + "no process group"
+    backend, ranks = distributed.get_backend(), distributed.get_world_size()
+    if backend == "undefined":  # one for each kind of device
+        backend = distributed.get_backend_config()
+    return text + "%s, %d rank%s" % (backend, ranks, "" if ranks == 1 else "s")
 
 
 class _Agent:
@@ -129,7 +286,7 @@ class _Agent:
             agent.settimeout(1)
             agent.connect(self.path)
             hello = {"type": "hello", "version": 1, "round": int(round_number), "local_rank": int(self.local_rank),
-                     "observes": True}
+                     "observes": True, "framework": _framework()}
             agent.sendall(json.dumps(hello).encode() + b"\n")
             answer, pages, _, _ = socket.recv_fds(agent, 4096, 1)
             if not pages:
@@ -189,7 +346,13 @@ def _begin():
     if not agent.is_there():
         return
     steps = _Steps(monotonic_ns, agent.words)
-    watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders}
+    watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
+                "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),
+                "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps"),
+                "transformers.trainer_callback": steps.try_to(steps.watch_transformers, "losses")}
+    for lightning in ("lightning.pytorch", "pytorch_lightning"):
+        name = lightning + ".trainer.connectors.logger_connector.logger_connector"
+        watchers[name] = steps.try_to(steps.watch_lightning, "losses")
     for name in [name for name in watchers if name in sys.modules]:  # of --preload
         try:
             watchers.pop(name)(sys.modules[name])

@@ -293,6 +293,10 @@ class Maker {
     add(readings_.gpu_use, use);
     GridChart memory = of_gpus("gpu_memory", "GPUs: memory in use", kBytes);
     add(readings_.gpu_memory, memory);
+    GridChart peak = wanted("gpu_peak", Section::kGpus,
+                            "GPUs: memory that a rank's tensors had at most", kBytes);
+    peak.most_lines = kFewRanks;
+    add(readings_.gpu_peak, peak);
     add(readings_.gpu_watts, of_gpus("gpu_power", "GPUs: power", kWatts));
     GridChart celsius = of_gpus("gpu_temperature", "GPUs: temperature", kCelsius);
     celsius.from_zero = false;

@@ -107,6 +107,7 @@ void put_job(const Record& record, Facts& facts) {
   for (const auto& [number, round] : record.rounds) {
     facts.num_nodes = round.num_nodes;
     facts.world_size = round.world_size;
+    if (!round.frameworks.empty()) facts.framework = listed(round.frameworks, "; ");
   }
 }
 
@@ -245,6 +246,7 @@ json::object round_of(const RoundSpan& span) {
           {"first_step", round.first_step},
           {"last_step", round.last_step},
           {"steps_redone", round.steps_redone},
+          {"steps_skipped", round.steps_skipped},
           {"exits", counts_of(round.exits)}};
 }
 
@@ -302,6 +304,7 @@ std::string facts_json(const Record& record, const Facts& facts) {
                    {"reason", text_or_null(facts.reason)},
                    {"first_failure", text_or_null(facts.first_failure)},
                    {"program", text_or_null(facts.program)},
+                   {"framework", text_or_null(facts.framework)},
                    {"began_at", text_or_null(facts.began)},
                    {"ended_at", text_or_null(facts.ended)},
                    {"seconds", facts.seconds},
@@ -329,7 +332,8 @@ std::string facts_json(const Record& record, const Facts& facts) {
   all["ranks"] = json::object{{"loss", rows_of(readings.loss)},
                               {"samples_per_second", rows_of(readings.samples)},
                               {"step_seconds", rows_of(readings.step)},
-                              {"own_seconds", rows_of(readings.own)}};
+                              {"own_seconds", rows_of(readings.own)},
+                              {"gpu_memory_peak_bytes", rows_of(readings.gpu_peak)}};
   all["machines"] = json::object{{"cpu", rows_of(readings.cpu)},
                                  {"memory_used_bytes", rows_of(readings.memory)},
                                  {"received_bytes_per_second", rows_of(readings.received)},

@@ -30,6 +30,7 @@ struct Facts {
   std::string state, reason, first_failure;
   std::optional<std::int64_t> exit_code;
   std::string program, began, ended;  // UTC
+  std::string framework;              // of the last round that told any
   double seconds = 0;                 // of the job
   std::int64_t num_nodes = 0, world_size = 0, num_rounds = 0;
   std::optional<double> ettr;

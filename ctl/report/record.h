@@ -90,6 +90,8 @@ struct RoundFacts {
   std::set<std::int64_t> nodes;               // node ranks that told of it
   std::map<std::string, std::int64_t> exits;  // by kind
   std::string cause;                          // why it ended before the job did
+  std::set<std::string> frameworks;           // of its ranks' programs, the first ones
+  std::int64_t steps_skipped = 0;             // by the gradient scaler of one rank, the most
   // From the ledger:
   std::optional<PhaseSeconds> seconds;
   std::int64_t first_step = 0, last_step = 0, steps_redone = 0;
@@ -165,6 +167,7 @@ struct Readings {
   TimeGrid loss, samples, step, own;  // samples: per second; own: a step without waits for others
   TimeGrid cpu, memory, received, sent, retransmits;
   TimeGrid gpu_use, gpu_memory, gpu_watts, gpu_celsius;
+  TimeGrid gpu_peak;              // of ranks: the memory that their tensors had at most
   std::optional<NoLoss> no_loss;  // the first one
   bool has_progress = false;      // some rank wrote its progress page
 };

@@ -49,7 +49,8 @@ void put(TimeGrid& grid, const std::string& row, double begin, double at,
 }
 
 constexpr std::size_t kMostRounds = 10'000, kMostNodes = 100'000, kMostFailures = 1000,
-                      kMostJobs = 1000, kMostNames = 16, kMostRankHosts = 100'000;
+                      kMostJobs = 1000, kMostNames = 16, kMostRankHosts = 100'000,
+                      kMostFrameworks = 4, kMostFrameworkBytes = 256;
 constexpr double kLongestJob = 400 * 86'400.0;  // a clock that is further off is none
 constexpr int kMostDepth = 16;
 
@@ -152,6 +153,19 @@ void RecordReader::rank(const json::value& entry, double at, std::int64_t round)
   };
   readings_.has_progress = true;
   if (!goes_on) rank.has_loss = false;
+  const auto of_round = record_.rounds.find(round);
+  const std::string framework = text_at(entry, "framework", kMostFrameworkBytes);
+  if (of_round != record_.rounds.end()) {
+    RoundFacts& facts = of_round->second;
+    if (!framework.empty() && facts.frameworks.size() < kMostFrameworks) {
+      facts.frameworks.insert(framework);
+    }
+    facts.steps_skipped =
+        std::max(facts.steps_skipped, count_at(entry, "skipped_steps").value_or(0));
+  }
+  if (const auto peak = number_at(entry, "gpu_memory_peak_bytes"); peak && *peak >= 0) {
+    put_in(readings_.gpu_peak, rank.gpu_peak, *peak);
+  }
   if (const auto loss = number_at(entry, "loss")) {
     put_in(readings_.loss, rank.loss, *loss);
     rank.has_loss = true;

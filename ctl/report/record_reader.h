@@ -55,8 +55,8 @@ class RecordReader {
     std::int64_t round = -1;
     double at = 0;  // of the last line
     std::optional<double> samples;
-    bool has_loss = false;                                    // in this round
-    std::optional<std::size_t> loss, sample_rate, step, own;  // rows
+    bool has_loss = false;                                              // in this round
+    std::optional<std::size_t> loss, sample_rate, step, own, gpu_peak;  // rows
   };
 
   void unreadable(const char* why);

@@ -212,6 +212,7 @@ class Page {
     add("nodes", has_round ? whole_text(facts_.num_nodes) : "");
     add("ranks", has_round ? whole_text(facts_.world_size) : "");
     add("rounds", facts_.num_rounds > 0 ? whole_text(facts_.num_rounds) : "");
+    add("framework", facts_.framework);
     add("slowest rank", facts_.slow_ranks.empty()
                             ? ""
                             : concat(facts_.slow_ranks.front().rank, ": ×",
@@ -255,6 +256,10 @@ class Page {
         why += concat("; went: ", round.went.front(), round.went.size() > 1 ? " …" : "");
       if (round.steps_redone > 0)
         why += concat("; ", count_text(round.steps_redone, "step"), " done again");
+      if (round.steps_skipped > 0) {
+        why += concat("; ", count_text(round.steps_skipped, "step"),
+                      " skipped by the gradient scaler");
+      }
       if (round.num_warm > 0 || !round.cold.empty()) {
         why += concat("; ", whole_text(round.num_warm), " ranks began warm");
       }

@@ -52,15 +52,18 @@ void put_step_times(json::object& out, const StepSums& before, const StepSums& n
   put("loader_seconds", &StepSums::loader);
 }
 
-json::object rank_object(int global_rank, const agent::ProgressWords& before,
-                         const agent::ProgressWords& now) {
+json::object rank_object(const agent::RankProgress& said, const agent::RankProgress& rank) {
+  const agent::ProgressWords &before = said.words, &now = rank.words;
   const bool has_told = now.num_reports > 0;
   const auto loss = std::bit_cast<double>(now.loss_bits);
   json::object out;
-  out["rank"] = global_rank;
+  out["rank"] = rank.global_rank;
+  if (rank.framework != said.framework) out["framework"] = line_of(rank.framework);
   out["step"] = now.step;
   out["loss"] = has_told && std::isfinite(loss) ? json::value(loss) : json::value(nullptr);
-  out["samples"] = has_told ? json::value(now.samples) : json::value(nullptr);
+  out["samples"] = now.samples > 0 ? json::value(now.samples) : json::value(nullptr);
+  if (now.gpu_peak_bytes > 0) out["gpu_memory_peak_bytes"] = now.gpu_peak_bytes;
+  if (now.skipped_steps > 0) out["skipped_steps"] = now.skipped_steps;
   const StepSums nothing_new = before.steps.value_or(StepSums());
   put_step_times(out, nothing_new, now.steps.value_or(nothing_new));
   return out;
@@ -72,7 +75,7 @@ bool differs(const agent::ProgressWords& before, const agent::ProgressWords& now
     return words.steps ? words.steps->num_steps : 0;
   };
   return now.step != before.step || now.num_reports != before.num_reports ||
-         num_timed(now) > num_timed(before);
+         now.skipped_steps != before.skipped_steps || num_timed(now) > num_timed(before);
 }
 
 // The ledger that the rendezvous sent; null: the text is none.
@@ -189,16 +192,16 @@ std::string EventLines::progressed(const std::vector<agent::RankProgress>& ranks
   json::array shown;
   bool is_news = false;
   for (const agent::RankProgress& rank : ranks) {
-    const agent::ProgressWords& before = said_[rank.global_rank];
-    is_news |= differs(before, rank.words);
-    shown.push_back(rank_object(rank.global_rank, before, rank.words));
+    const agent::RankProgress& before = said_[rank.global_rank];
+    is_news |= differs(before.words, rank.words);
+    shown.push_back(rank_object(before, rank));
   }
   if (!is_news) return {};
   for (const agent::RankProgress& rank : ranks) {
-    agent::ProgressWords& said = said_[rank.global_rank];
-    const auto steps = rank.words.steps ? rank.words.steps : said.steps;
-    said = rank.words;
-    said.steps = steps;
+    agent::RankProgress& said = said_[rank.global_rank];
+    const auto steps = rank.words.steps ? rank.words.steps : said.words.steps;
+    said = rank;
+    said.words.steps = steps;
   }
   return Line("progress", *this, now).put("ranks", std::move(shown)).text();
 }

@@ -51,7 +51,7 @@ class EventLines {
   std::optional<membership::StartRound> round_;   // the live or last one
   std::optional<Clock::time_point> waits_since_;  // nullopt: since the begin
   std::optional<bool> over_in_place_;             // set: what round_over() has said of round_
-  std::map<int, agent::ProgressWords> said_;      // by global rank, of round_
+  std::map<int, agent::RankProgress> said_;       // by global rank, of round_
 };
 
 struct EventLogOptions {

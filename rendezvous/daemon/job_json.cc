@@ -40,13 +40,16 @@ json::value step_parts_value(const membership::StepSummary& steps) {
 json::object training_object(const membership::TrainingStatus& status) {
   json::value loss, samples_per_second;
   if (status.num_ranks > 0) loss = status.loss;
-  if (status.num_ranks > 0 || status.num_nan > 0) samples_per_second = status.samples_per_second;
+  const bool has_loss = status.num_ranks > 0 || status.num_nan > 0;
+  if (has_loss && status.has_samples) samples_per_second = status.samples_per_second;
   return {{"phase", status.phase},
           {"step", status.step},
           {"loss", loss},
           {"nan_ranks", status.num_nan},
           {"samples_per_second", samples_per_second},
-          {"step_parts", step_parts_value(status.steps)}};
+          {"skipped_steps", status.skipped_steps},
+          {"step_parts", step_parts_value(status.steps)},
+          {"framework", status.framework.empty() ? json::value() : json::value(status.framework)}};
 }
 
 json::object monitor_object(const membership::SeenNodeReport& seen, const Moment& now) {

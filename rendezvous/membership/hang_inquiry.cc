@@ -233,6 +233,9 @@ std::optional<TrainingStatus> HangInquiry::training() const {
     all->num_nan += each.num_nan;
     all->samples_per_second += each.samples_per_second;
     add(all->steps, each.steps);
+    add_framework(all->framework, each.framework);
+    all->has_samples |= each.has_samples;
+    all->skipped_steps = std::max(all->skipped_steps, each.skipped_steps);
   }
   return all;
 }

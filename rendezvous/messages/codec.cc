@@ -194,6 +194,15 @@ void each_json(Self& status, Fields& fields) {
   if (fields.wants("step_parts", status.steps.num_ranks > 0)) {
     fields.object("step_parts", status.steps);
   }
+  if (fields.wants("framework", !status.framework.empty())) {
+    fields.line("framework", status.framework, kMaxFrameworkBytes);
+  }
+  if (fields.wants("skipped_steps", status.skipped_steps > 0)) {
+    fields.counter("skipped_steps", status.skipped_steps);
+  }
+  if (fields.wants("has_samples", !status.has_samples)) {
+    fields.boolean("has_samples", status.has_samples);
+  }
 }
 
 // ---- what an agent says ----

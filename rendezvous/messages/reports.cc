@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <string_view>
 
 namespace ddprun::membership {
 
@@ -126,6 +127,14 @@ void each_json(Self& spread, Fields& fields) {
 
 void each_json(const StepSummary& summary, JsonWriter& fields) { each_of_summary(summary, fields); }
 void each_json(StepSummary& summary, JsonReader& fields) { each_of_summary(summary, fields); }
+
+void add_framework(std::string& all, const std::string& more) {
+  constexpr std::string_view kBetween = "; ";
+  if (all.find(more) != std::string::npos) return;
+  if (all.size() + kBetween.size() + more.size() > kMaxFrameworkBytes) return;
+  if (!all.empty()) all += kBetween;
+  all += more;
+}
 
 double StepSummary::overlap() const { return hidden(exposed.mean, communication.mean); }
 

@@ -161,6 +161,14 @@ struct TrainingStatus {
   double samples_per_second = 0;  // of all that said a loss, number or not
   StepSummary steps;              // since it was said last
   int num_nan = 0;                // ranks that said a loss which is no number (NaN, infinity)
+  std::string framework = {};  // of their programs: "PyTorch 2.15.0, gloo, 2 ranks"; empty: untold
+  std::uint64_t skipped_steps = 0;  // by the gradient scaler of the rank that skipped the most
+  bool has_samples = true;          // false: samples_per_second is not known
 };
+inline constexpr std::size_t kMaxFrameworkBytes = 256;
+
+// `all` gets what it lacks: "PyTorch 2.15.0, gloo, 2 ranks; PyTorch 2.14.0, gloo, 2 ranks". A text
+// for which there is no room is left out.
+void add_framework(std::string& all, const std::string& more);
 
 }  // namespace ddprun::membership

@@ -102,11 +102,14 @@ TEST_CASE("progress pages: an observer's words, beside which the worker's own st
   REQUIRE(pages.read_seen(0).has_value());
   CHECK_FALSE(pages.read_seen(0)->steps.has_value());  // it is writing its first sums
   worker.set(896, 21);
+  for (std::size_t i = 0; i < 9; ++i) worker.set(904 + 8 * i, 22 + i);
   worker.set(880, 11);
   const ProgressWords seen = pages.read_seen(0).value();
   CHECK(seen.phase == ProgressPhase::kTrain);
   CHECK((seen.step == 12 && seen.steps_done == 12));
-  CHECK(seen.steps == StepSums{.num_steps = 11, .step = 20, .loader = 21});
+  CHECK(seen.steps == StepSums{11, 20, 22, 23, 24, 25, 21, 26});
+  CHECK((seen.gpu_peak_bytes == 27 && seen.skipped_steps == 28));
+  CHECK((seen.num_reports == 29 && seen.loss_bits == 30));
   CHECK(pages.read(0) == ProgressSample{});
 }
 

@@ -13,6 +13,10 @@ TEST_CASE("worker's line: each type with its fields, unknown fields are ignored"
   CHECK(hello.version == 1);
   CHECK(hello.round == 7);
   CHECK(hello.local_rank == 3);
+  CHECK(variants::get<Hello>(
+            parse_worker_line(
+                R"({"type":"hello","version":1,"round":7,"local_rank":3,"framework":"a\nb"})"))
+            .framework == "a\\nb");
   const auto first = variants::get<FirstStep>(
       parse_worker_line(R"({"type":"first_step","step":41,"connecting_us":2500})"));
   CHECK(first.step == 41);

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A plain PyTorch program is seen while it runs, and sees nothing of it (docs/observe.md)."""
+import contextlib
 import glob
 import importlib.util
+import io
 import json
 import os
 import subprocess
 import sys
+import types
 import unittest
+import unittest.mock
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launcher"))
@@ -32,11 +36,26 @@ dist.init_process_group("gloo")
 os.environ["LOCAL_RANK"] = "0"  # as some do beside CUDA_VISIBLE_DEVICES
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-ended_at = []
+ended_at, in_backward, skipped = [], 0, 0
+scaler = torch.amp.GradScaler("cpu", growth_interval=4) if os.environ.get("SCALES") else None
+if os.environ.get("HAS_GPU"):
+    torch.cuda.is_initialized, torch.cuda.max_memory_allocated = lambda: True, lambda: (1 + rank) << 30
 for x in DataLoader(Data()):
     optimizer.zero_grad()
-    model(x).square().mean().backward()
-    optimizer.step()
+    for _ in range(int(os.environ.get("BACKWARDS", 1))):
+        loss = model(x).square().mean()
+        begin = time.monotonic()
+        if scaler:
+            loss = scaler.scale(loss) * (1 if len(ended_at) % 5 else float("inf"))
+        loss.backward()
+        in_backward += time.monotonic() - begin
+    if scaler:
+        scale = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped += scaler.get_scale() < scale
+    else:
+        optimizer.step()
     if os.environ.get("TELLS_LOSS"):
         import ddprun
         ddprun.report(2.5, 1)
@@ -47,8 +66,8 @@ for x in DataLoader(Data()):
     dist.all_reduce(over)
     if over:
         break
-said = {"steps": len(ended_at), "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
-        "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
+said = {"steps": len(ended_at) - skipped, "skipped": skipped, "mean": (ended_at[-1] - ended_at[0]) / (len(ended_at) - 1),
+        "backward": in_backward / len(ended_at), "torch": torch.__version__, "PYTHONPATH": os.environ.get("PYTHONPATH"), "site": getattr(sys, "users_site", None),
         "path": [entry for entry in sys.path if "observe" in entry]}
 with open(f"{folder}/said{rank}", "w") as file:
     json.dump(said, file)
@@ -56,24 +75,82 @@ dist.destroy_process_group()
 '''
 
 
-@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
-class Observe(harness.Case):
+# Frameworks that log. The loss is a number until a file is there. They end once another one is.
+LIGHTNING = r'''
+import os
+import torch
+import lightning.pytorch as pl
+folder = os.path.dirname(os.path.abspath(__file__))
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch, _):
+        self.log_dict({"train_loss": torch.tensor(float("nan") if os.path.exists(folder + "/nan") else 2.5), "val_loss": 1.0, "rate": 3.0})
+        return self.layer(batch).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=1e-4)
+    def on_train_batch_end(self, *_):
+        self.trainer.should_stop = self.trainer.strategy.reduce_boolean_decision(os.path.exists(folder + "/over"))
+
+trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=-1, log_every_n_steps=1, logger=False, enable_checkpointing=False,
+                     enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(1 << 20, 4), batch_size=2))
+torch.distributed.destroy_process_group()
+'''
+TRAINER = r'''
+import os
+import torch, transformers
+folder = os.path.dirname(os.path.abspath(__file__))
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x):
+        return {"loss": 0 * self.layer(x).mean() + (float("nan") if os.path.exists(folder + "/nan") else 2.5)}
+
+class Ends(transformers.TrainerCallback):
+    def on_step_end(self, arguments, state, control, **_):
+        over = torch.tensor(int(os.path.exists(folder + "/over")))
+        torch.distributed.all_reduce(over)
+        control.should_training_stop = bool(over)
+
+arguments = transformers.TrainingArguments(folder, max_steps=10**6, per_device_train_batch_size=4, use_cpu=True, ddp_backend="gloo", report_to="none",
+                                           save_strategy="no", disable_tqdm=True, logging_steps=1, logging_nan_inf_filter=False)
+trainer = transformers.Trainer(Model(), arguments, train_dataset=[{"x": torch.randn(4)} for _ in range(64)], callbacks=[Ends()])
+trainer.remove_callback(transformers.PrinterCallback)
+trainer.train()
+torch.distributed.destroy_process_group()
+'''
+
+
+class Observed(harness.Case):
+    SCRIPT = SCRIPT
+
     def setUp(self):
         self.port, self.folder = harness.free_port(), self.scratch()
-        self.script = self.write(self.folder, "train.py", SCRIPT)
+        self.script = self.write(self.folder, "train.py", self.SCRIPT)
         self.write(self.folder, "sitecustomize.py", "import sys\nsys.users_site = 'imported'\n")
 
-    def training(self):
+    def job(self):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/jobs", timeout=5) as answer:
-                return json.load(answer)["jobs"][0].get("training") or {}
+                return json.load(answer)["jobs"][0]
         except (OSError, IndexError):
             return {}
+
+    def training(self):
+        return self.job().get("training") or {}
 
     def begin(self, *flags, **more):
         return self.start("--nnodes=1", "--nproc-per-node=2", f"--rdzv-endpoint=127.0.0.1:{self.port}", *flags,
                           sys.executable, self.script, OMP_NUM_THREADS="1", **{"PYTHONPATH": self.folder, **more})
 
+
+@unittest.skipIf(importlib.util.find_spec("torch") is None, "no PyTorch: scripts/setup.sh full")
+class Observe(Observed):
     def end(self, process):
         """The ranks' words, and the job's stderr."""
         self.write(self.folder, "over", "")
@@ -85,23 +162,64 @@ class Observe(harness.Case):
             self.assertEqual((said[-1]["site"], said[-1]["path"]), ("imported", []))
         return said, done.stderr
 
+    def progress(self):
+        """The ranks of each such event."""
+        with open(f"{self.folder}/events") as file:
+            return [event["ranks"] for event in map(json.loads, file) if event["event"] == "progress"]
+
     def check_seen(self, *flags, loss=None, **more):
-        process = self.begin(*flags, **more)
+        process = self.begin(f"--events={self.folder}/events", *flags, **more)
         harness.wait_until(lambda: (self.training().get("step_parts") or {}).get("ranks") == 2 and
                            self.training()["step"] > 50, "both ranks' steps are seen", 60)
         seen = self.training()
         said, _ = self.end(process)
         self.assertEqual((seen["phase"], seen["loss"]), ("train", loss))
         self.assertLessEqual(seen["step"], said[0]["steps"])
+        self.assertEqual(seen["framework"], f"PyTorch {said[0]['torch']}, gloo, 2 ranks")
+        self.assertEqual({rank.get("framework") for rank in self.progress()[0]}, {seen["framework"]})
         parts = seen["step_parts"]
         self.assertAlmostEqual(parts["step_seconds"]["mean"] / said[0]["mean"], 1, delta=0.2)
         self.assertEqual(parts["loader_seconds"]["worst_rank"], 1)
         self.assertGreater(parts["loader_seconds"]["worst"], 0.03)
         self.assertLess(parts["loader_seconds"]["mean"], 0.75 * parts["loader_seconds"]["worst"])
         self.assertEqual({each["PYTHONPATH"] for each in said}, {more.get("PYTHONPATH", self.folder)})
+        return said
 
     def test_steps_their_time_and_the_wait_for_data_of_each_rank_are_seen(self):
         self.check_seen()
+
+    # Rank 0 waits in backward() for rank 1, whose data come late.
+    def check_parts(self, backwards):
+        process = self.begin(BACKWARDS=str(backwards))
+        harness.wait_until(lambda: self.job().get("stragglers") and self.training()["step"] > 150, "the straggler is named", 60)
+        job = self.job()
+        said, _ = self.end(process)
+        self.assertRegex(" ".join(job["stragglers"]), r"^rank 1 \(node 0, \S+\): \d+\.\d ms of its own per step, the median of 2 ranks is ")
+        parts = job["training"]["step_parts"]
+        for name in ("exposed_seconds", "communication_seconds"):
+            self.assertEqual(parts[name]["worst_rank"], 0, name)
+            self.assertAlmostEqual(parts[name]["worst"] / said[0]["backward"], 1, delta=0.25, msg=name)
+        for name in ("forward_seconds", "backward_seconds"):
+            self.assertGreater(parts[name]["mean"], 0, name)
+            self.assertLess(parts[name]["worst"], parts["exposed_seconds"]["worst"], name)
+        self.assertEqual(parts["bytes_per_step"], 20 * backwards)  # five numbers
+
+    def test_the_wait_in_collectives_tells_which_rank_the_others_wait_for(self):
+        self.check_parts(1)
+
+    def test_the_parts_of_all_backwards_of_a_step_count(self):
+        self.check_parts(2)
+
+    def test_steps_that_a_gradient_scaler_skips_are_counted_and_are_no_steps(self):
+        said = self.check_seen(SCALES="1")
+        self.assertGreater(said[0]["skipped"], 10)
+        last = self.progress()[-1]
+        self.assertEqual([rank["skipped_steps"] for rank in last], [each["skipped"] for each in said])
+        self.assertEqual([rank["step"] for rank in last], [each["steps"] for each in said])
+
+    def test_the_gpu_memory_that_each_rank_had_at_most_is_seen(self):
+        self.check_seen(HAS_GPU="1")
+        self.assertEqual([rank["gpu_memory_peak_bytes"] for rank in self.progress()[-1]], [1 << 30, 2 << 30])
 
     def test_workers_that_begin_with_their_imports_done_are_seen_too(self):
         self.check_seen("--preload=torch")
@@ -144,6 +262,28 @@ class Observe(harness.Case):
         harness.wait_until(lambda: os.path.exists(f"{self.folder}/hundred"), "100 steps are done", 60)
         _, stderr = self.end(process)
         self.assertEqual(stderr.count("steps are not observed"), 2, stderr)
+
+
+class Logs:
+    def test_the_loss_that_a_framework_logs_is_seen_and_where_it_is_no_number(self):
+        process = self.begin(HF_HUB_OFFLINE="1")
+        harness.wait_until(lambda: self.training().get("loss") == 2.5, "the loss is shown", 120)
+        seen = self.training()
+        self.assertEqual((seen["nan_ranks"], seen["samples_per_second"]), (0, None))
+        self.write(self.folder, "nan", "")
+        harness.wait_until(lambda: self.training().get("nan_ranks") == 2, "it is said that there is no loss", 30)
+        self.write(self.folder, "over", "")
+        self.finish(process, timeout=60, code=0)
+
+
+@unittest.skipIf(importlib.util.find_spec("lightning") is None, "no Lightning: scripts/setup.sh full")
+class Lightning(Logs, Observed):
+    SCRIPT = LIGHTNING
+
+
+@unittest.skipIf(importlib.util.find_spec("transformers") is None, "no Transformers: scripts/setup.sh full")
+class Trainer(Logs, Observed):
+    SCRIPT = TRAINER
 
 
 # The observer's rules, at a clock of the test's own.
@@ -238,6 +378,48 @@ class Steps(unittest.TestCase):
         self.assertEqual((watched, failed, watched_module.is_there), ([watched_module], [], True))
         self.assertIsInstance(watched_module.__loader__, Own)
         self.assertIsInstance(watched_module.__spec__.loader, Own)
+
+    def test_the_training_s_loss_is_chosen_among_what_is_logged(self):
+        for metrics, loss in (({"val_loss": 1, "Train/Loss": 2}, 2), ({"aux_loss": 1, "train_loss": 2, "loss": 3}, 3), ({"test_loss": 1, "rate": 2}, None),
+                              ({"aux_loss": 1, "train_loss_step": 2}, 2), ({"loss": {"a": 1}}, None), ({7: 1}, None)):
+            self.assertEqual(self.observer._loss_of(metrics), loss, metrics)
+
+    def test_a_part_that_fails_is_one_line_and_the_others_go_on(self):
+        class Watched:
+            def method(self):
+                return 7
+
+        seen = []
+
+        def then(*_):
+            seen.append(1)
+            raise ValueError("unknown")
+
+        def fails(_now):
+            raise KeyError("gone")
+
+        self.steps.call_after(Watched, "method", "losses", then)
+        self.steps.looks["readings of GPU memory"] = fails
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual((Watched().method(), Watched().method()), (7, 7))
+            self.steps.try_to(fails, "skipped steps")(None)
+            for _ in range(30):
+                self.step(100)
+        self.assertEqual(said.getvalue(), "ddprun: this worker's losses are not observed: ValueError: unknown\n"
+                         "ddprun: this worker's skipped steps are not observed: KeyError: 'gone'\n"
+                         "ddprun: this worker's readings of GPU memory are not observed: KeyError: 'gone'\n")
+        self.assertEqual((seen, self.seen()[0]), ([1], 30))
+
+    def test_a_gpu_that_the_program_has_not_initialised_is_not_asked(self):
+        cuda = types.SimpleNamespace(is_initialized=lambda: False, max_memory_allocated=lambda: self.fail("it was asked"))
+        with unittest.mock.patch.dict(sys.modules, {"torch.cuda": cuda}):
+            for _ in range(10):
+                self.step(100)
+            self.assertIn("readings of GPU memory", self.steps.looks)
+            cuda.is_initialized, cuda.max_memory_allocated = lambda: True, lambda: 4096
+            for _ in range(10):
+                self.step(100)
+        self.assertEqual(self.steps.words[self.observer._GPU_PEAK], 4096)
 
     def test_a_child_of_the_worker_is_not_seen(self):
         self.step(100)

@@ -84,6 +84,8 @@ class JobView {
     if (job.ettr !== undefined) figures.push(["time in training", percent_text(job.ettr)]);
     if (job.training) {
       figures.push(["step", `${whole.format(job.training.step)} (${job.training.phase})`]);
+      if (job.training.framework) figures.push(["framework", job.training.framework]);
+      if (job.training.skipped_steps > 0) figures.push(["skipped steps", whole.format(job.training.skipped_steps)]);
       const loss = loss_text(job.training);
       if (loss !== "") figures.push(["loss", loss]);
     }

@@ -96,6 +96,26 @@ TEST_CASE(
   CHECK(said->samples_per_second == 300);
 }
 
+TEST_CASE("TrainingReport: a loss without samples has no samples per second") {
+  TrainingReport report;
+  auto said = report.look({page(3, 1, 0.5)}, Clock::time_point{100s});
+  REQUIRE(said);
+  CHECK_FALSE(said->has_samples);
+  said = report.look({page(4, 2, 0.5, 32)}, Clock::time_point{106s});
+  REQUIRE(said);
+  CHECK(said->has_samples);
+}
+
+TEST_CASE("TrainingReport: the skipped steps are those of the rank that skipped the most") {
+  auto few = page(3), many = page(3);
+  few->skipped_steps = 2;
+  many->skipped_steps = 7;
+  TrainingReport report;
+  const auto said = report.look({few, many, page(3)}, Clock::time_point{100s});
+  REQUIRE(said);
+  CHECK(said->skipped_steps == 7);
+}
+
 TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep their numbers") {
   TrainingReport report(RankNumbers{4});
   CHECK_FALSE(report.look({std::nullopt, std::nullopt}, Clock::time_point{100s}));

@@ -50,8 +50,12 @@ TEST_CASE("agent metrics: ranks, node and GPUs, as far as they are known") {
   told.num_reports = 2;
   told.loss_bits = std::bit_cast<std::uint64_t>(0.25);
   told.samples = 640;
+  told.gpu_peak_bytes = 1 << 20;
+  told.skipped_steps = 3;
   untold.step = 40;
-  all.pages = {told, std::nullopt, untold};
+  ProgressWords logged = untold;
+  logged.num_reports = 1;
+  all.pages = {told, std::nullopt, untold, logged};
   all.node.counters.num_cpus = 8;
   all.node.counters.interfaces = {{"eth0", 10, 20}};
   all.node.gpus[5].watts = 512.5;
@@ -68,7 +72,9 @@ TEST_CASE("agent metrics: ranks, node and GPUs, as far as they are known") {
         "ddprun_worker_resident_memory_bytes{local_rank=\"2\"} 8192",
         "ddprun_worker_tcp_connections{local_rank=\"0\"} 2",
         "ddprun_worker_step{local_rank=\"2\"} 40", "ddprun_worker_loss{local_rank=\"0\"} 0.25",
-        "ddprun_worker_samples_total{local_rank=\"0\"} 640", "ddprun_node_cpus 8",
+        "ddprun_worker_samples_total{local_rank=\"0\"} 640",
+        "ddprun_worker_gpu_memory_peak_bytes{local_rank=\"0\"} 1048576",
+        "ddprun_worker_skipped_steps_total{local_rank=\"0\"} 3", "ddprun_node_cpus 8",
         "ddprun_node_network_sent_bytes_total{interface=\"eth0\"} 20",
         "ddprun_node_gpu_power_watts{gpu=\"5\"} 512.5"}) {
     CAPTURE(line);
@@ -76,7 +82,10 @@ TEST_CASE("agent metrics: ranks, node and GPUs, as far as they are known") {
   }
   for (const char* absent :
        {"ddprun_worker_tcp_connections{local_rank=\"2\"}", "ddprun_worker_loss{local_rank=\"2\"}",
-        "local_rank=\"1\"", "ddprun_node_gpu_use_ratio", "ddprun_node_memory_bytes"}) {
+        "ddprun_worker_samples_total{local_rank=\"3\"}",
+        "ddprun_worker_gpu_memory_peak_bytes{local_rank=\"2\"}",
+        "ddprun_worker_skipped_steps_total{local_rank=\"2\"}", "local_rank=\"1\"",
+        "ddprun_node_gpu_use_ratio", "ddprun_node_memory_bytes"}) {
     CAPTURE(absent);
     CHECK_THAT(text, !Contains(absent));
   }

@@ -216,12 +216,47 @@ TEST_CASE("page: a job of many rounds shows the last ones, and says so") {
   CHECK_THAT(page, !Contains("why 100<"));
 }
 
+TEST_CASE("figures: the framework is that of the last round that told one") {
+  const auto line = [](int round, const std::string& framework) {
+    return event_text("progress", 5 * round,
+                      R"("ranks":[{"rank":0,"framework":")" + framework + R"("},{"rank":1}])", "n0",
+                      round);
+  };
+  const auto began = [](int round) { return event_text("round", 5 * round, "", "n0", round); };
+  const Record record = record_of(began(1), line(1, "PyTorch 2.9.0"), began(2), line(2, "b; <i>"),
+                                  line(2, "PyTorch 2.15.0"), began(3));
+  CHECK(facts_of(record).framework == "PyTorch 2.15.0; b; <i>");
+  CHECK_THAT(page_of(record), Contains("PyTorch 2.15.0; b; &lt;i&gt;"));
+  const auto value = boost::json::parse(facts_json(record, facts_of(record)));
+  CHECK(value.at("framework").as_string() == "PyTorch 2.15.0; b; <i>");
+}
+
+TEST_CASE(
+    "figures: GPU memory of each rank, and the steps that the rank with most of them skipped") {
+  const Record record = record_of(
+      event_text("round", 1),
+      event_text(
+          "progress", 5,
+          R"("ranks":[{"rank":0,"skipped_steps":3},{"rank":1,"gpu_memory_peak_bytes":4096}])"),
+      event_text(
+          "progress", 10,
+          R"("ranks":[{"rank":0,"skipped_steps":2},{"rank":1,"gpu_memory_peak_bytes":8192}])"));
+  const auto value = boost::json::parse(facts_json(record, facts_of(record)));
+  CHECK(value.at("by_round").at(0).at("steps_skipped").as_int64() == 3);
+  const auto& ranks = value.at("ranks").at("gpu_memory_peak_bytes").as_object();
+  CHECK(ranks.size() == 1);
+  CHECK(ranks.at("1").at("most").to_number<double>() == 8192);
+  CHECK_THAT(page_of(record), Contains("3 steps skipped by the gradient scaler") &&
+                                  Contains("id=\"chart-gpu_peak\""));
+}
+
 TEST_CASE("figures: an unknown one is null in JSON") {
   const Record record = whole_record();
   const auto value = boost::json::parse(facts_json(record, facts_of(record)));
   CHECK(value.at("exit_code").as_int64() == 9);
   CHECK(value.at("ettr").is_null());
   CHECK(value.at("epochs").is_null());
+  CHECK(value.at("framework").is_null());
   CHECK(value.at("is_ledger").as_bool() == false);
   CHECK(value.at("time").at("running").to_number<double>() == 11);
   CHECK(value.at("by_round").at(0).at("exits").at("error").as_int64() == 1);

@@ -194,6 +194,36 @@ TEST_CASE("events: progress is said when it changes, with the means since the la
   CHECK(out.at("ranks").at(0).at("step_seconds").as_double() == Approx(0.5));
 }
 
+TEST_CASE("events: GPU memory and skipped steps are said where there are any, a skip is news") {
+  EventLines events = lines();
+  events.round_began(round_number(1), after(seconds(1)));
+  agent::RankProgress progress = at_step(4, 1);
+  auto rank = parsed(events.progressed({progress}, after(seconds(5)))).at("ranks").at(0);
+  CHECK_FALSE(rank.as_object().contains("gpu_memory_peak_bytes"));
+  CHECK_FALSE(rank.as_object().contains("skipped_steps"));
+  progress.words.gpu_peak_bytes = 4096;
+  progress.words.skipped_steps = 3;
+  rank = parsed(events.progressed({progress}, after(seconds(10)))).at("ranks").at(0);
+  CHECK(rank.at("gpu_memory_peak_bytes") == 4096);
+  CHECK(rank.at("skipped_steps") == 3);
+}
+
+TEST_CASE("events: the framework of a rank is said once in a round") {
+  EventLines events = lines();
+  const auto said = [&](std::uint64_t step) {
+    agent::RankProgress progress = at_step(4, step);
+    progress.framework = "PyTorch 2.15.0, gloo, 2 ranks";
+    const auto rank =
+        parsed(events.progressed({progress}, after(seconds(5)))).at("ranks").at(0).as_object();
+    return rank.contains("framework") ? std::string(rank.at("framework").as_string()) : "";
+  };
+  events.round_began(round_number(1), after(seconds(1)));
+  CHECK(said(1) == "PyTorch 2.15.0, gloo, 2 ranks");
+  CHECK(said(2).empty());
+  events.round_began(round_number(2), after(seconds(1)));
+  CHECK(said(3) == "PyTorch 2.15.0, gloo, 2 ranks");
+}
+
 TEST_CASE("events: the node's readings, null for what is not known") {
   membership::NodeReport report;
   report.num_cpus = 4;

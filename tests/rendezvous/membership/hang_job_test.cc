@@ -379,6 +379,24 @@ TEST_CASE("Training: the step of the node that is the least far, the mean loss, 
   CHECK_FALSE(j.table.status().front().training.has_value());
 }
 
+TEST_CASE("Training: a framework that differs is named beside the others', the most skips count") {
+  HangScript j;
+  TrainingStatus status{"train", 41, 0, 0, 0, {}};
+  status.framework = "PyTorch 2.15.0, gloo, 8 ranks";
+  j.mentions("1", StepTimes{1, {}, status});
+  status.skipped_steps = 7;
+  j.mentions("2", StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->framework == status.framework);
+  CHECK(j.table.status().front().training->skipped_steps == 7);
+  status.framework = "PyTorch 2.9.0, gloo, 8 ranks";
+  j.mentions("2", StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->framework ==
+        "PyTorch 2.15.0, gloo, 8 ranks; PyTorch 2.9.0, gloo, 8 ranks");
+  status.framework = std::string(kMaxFrameworkBytes, 'x');
+  j.mentions("2", StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->framework == "PyTorch 2.15.0, gloo, 8 ranks");
+}
+
 TEST_CASE("Training: parts of steps are averaged over the ranks of all nodes") {
   HangScript j;
   TrainingStatus status{"train", 41, 1, 1.0, 100, {}};

@@ -157,6 +157,25 @@ TEST_CASE("Codec: parts of steps arrive, an older agent, which doesn't say them,
   CHECK_THAT(error_of(bad), Contains("\"forward\""));
 }
 
+TEST_CASE("Codec: words of observed programs arrive, and an older agent says none") {
+  StepTimes times{4, {}, TrainingStatus{"train", 41, 2, 0.25, 1234.5, {}}};
+  const auto back = [&] {
+    const std::string text = encode(AgentEnvelope{0, 0, times});
+    return *variants::get<StepTimes>(decode_agent_message(text).message).training;
+  };
+  const std::string old_text = encode(AgentEnvelope{0, 0, times});
+  CHECK(old_text.find("framework") == std::string::npos);
+  CHECK(old_text.find("skipped_steps") == std::string::npos);
+  CHECK(back().framework.empty());
+  times.training->framework = "PyTorch 2.15.0, gloo, 2 ranks";
+  CHECK(back().has_samples);
+  times.training->has_samples = false;
+  CHECK_FALSE(back().has_samples);
+  times.training->skipped_steps = 7;
+  CHECK(back().framework == "PyTorch 2.15.0, gloo, 2 ranks");
+  CHECK(back().skipped_steps == 7);
+}
+
 TEST_CASE("Codec: every message of the rendezvous survives the way there and back") {
   JobEnd end;
   end.exit_code = 139;
