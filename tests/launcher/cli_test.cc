@@ -130,7 +130,8 @@ TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
   CHECK_THAT(line.config.notes[0], Contains("unknown key \"exit_barier_timeout\"") &&
                                        Contains("did you mean exit_barrier_timeout"));
   CHECK_THAT(line.config.notes[1], Contains("\"rank\" means nothing here"));
-  CHECK(parse({"--rdzv-conf='join_timeout=5,last_call_timeout=1'", "x"}).config.timeouts.join == 5s);
+  CHECK(parse({"--rdzv-conf='join_timeout=5,last_call_timeout=1'", "x"}).config.timeouts.join ==
+        5s);
   CHECK(parse({"--rdzv-conf=", "x"}).problems == Args{});
   CHECK_THAT(only_problem({"--rdzv-conf=join_timeout=", "x"}), Contains("has no value"));
   CHECK_THAT(only_problem({"--rdzv-conf=join_timeout", "x"}), Contains("has no value"));
