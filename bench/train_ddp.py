@@ -128,6 +128,7 @@ def main():
         if args.json:
             with open(args.json, "w") as f:
                 f.write(summary + "\n")
+    dist.barrier()  # else gloo's threads may abort the exit
     dist.destroy_process_group()
 
 

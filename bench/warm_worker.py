@@ -36,6 +36,7 @@ def main():
     model(torch.randn(4, 16)).sum().backward()
     optimizer.step()
     first_step_done(*sys.argv[1:])
+    dist.barrier()  # else gloo's threads may abort the exit
     dist.destroy_process_group()
 
 

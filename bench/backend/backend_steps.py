@@ -63,6 +63,7 @@ def main():
              "ddp_ms": step(nn.parallel.DistributedDataParallel, 60) * 1e3, "fsdp_ms": step(fully_shard, 60) * 1e3}
     if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)
+    dist.barrier()  # else gloo's threads may abort the exit
     dist.destroy_process_group()
 
 

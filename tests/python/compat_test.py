@@ -25,12 +25,14 @@ ACCELERATE = SUM + """
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
 total(lambda one: accelerator.reduce(one, "sum"))
-torch.distributed.destroy_process_group()  # gloo's threads may abort a program that ends with them
+torch.distributed.barrier()  # else gloo's threads may abort the exit
+torch.distributed.destroy_process_group()
 """
 FABRIC = SUM + """
 from lightning.fabric import Fabric
 fabric = Fabric()  # `fabric run` has said how many, and where
 total(lambda one: fabric.all_reduce(one, reduce_op="sum"))
+torch.distributed.barrier()
 torch.distributed.destroy_process_group()
 """
 NOTEBOOK_LAUNCHER = """

@@ -61,6 +61,7 @@ if __name__ == "__main__":
     for part in sys.argv[2].split(","):
         name, *arguments = part.split(":")
         print("part", was_there, part, globals()[name](*arguments), flush=True)
+    dist.barrier()  # else gloo's threads may abort the exit
     dist.destroy_process_group()
 '''
 
