@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ddprunctl debug`: Python's debugger for one rank of a running job (docs/debug.md).
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +20,7 @@
 #include "common/json.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
+#include "common/shell_words.h"
 #include "common/socket.h"
 #include "common/text.h"
 #include "ctl/commands.h"
@@ -29,8 +32,11 @@
 namespace ddprun::ctl {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr char kAddress[] = "127.0.0.1";
 constexpr std::size_t kMostReasonBytes = 200;
+constexpr std::chrono::minutes kAttachLimit{5};  // gdb reads the symbols of all that PyTorch loads
 
 struct Worker {
   std::string host;
@@ -57,11 +63,13 @@ Worker read_worker(const std::string& page) {
   }
   Worker worker;
   std::string note;
+  bool has_lines = false;
   for (const JsonFields& rank : fields.objects("ranks", 1)) {
     worker.host = rank.clipped("host", kMaxShownBytes);
     note = one_line(rank.clipped("note", kMaxShownBytes));
     for (const std::string& each :
-         rank.texts("lines", membership::kMaxTailLines, membership::kMaxTailBytes)) {
+         rank.texts("lines", membership::kMaxTailLines, membership::kMaxLineBytes)) {
+      has_lines = true;
       std::string_view line = each;
       if (!line.starts_with(membership::kProcessLine)) continue;
       line.remove_prefix(std::string_view(membership::kProcessLine).size());
@@ -69,9 +77,10 @@ Worker read_worker(const std::string& page) {
     }
   }
   if (worker.pid <= 0) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        note.empty() ? "the ddprun on " + one_line(worker.host) + " is of an older version" : note);
+    throw Error(ErrorCode::kInvalidArgument,
+                has_lines || note.empty()
+                    ? "the ddprun on " + one_line(worker.host) + " is of an older version"
+                    : note);
   }
   return worker;
 }
@@ -86,25 +95,27 @@ std::vector<std::string> texts_of(const std::string& path) {
   return texts;
 }
 
-// The Python that the worker runs, as it was started: that one knows its virtual environment's
-// modules. nullopt: it runs no Python.
+// The Python that the worker runs, under the name by which it was started: a link of that name
+// knows its virtual environment's modules. nullopt: it runs no Python.
 std::optional<std::string> python_of(pid_t pid) {
   std::error_code error;
-  const std::string file = std::filesystem::read_symlink(proc_path(pid, "exe"), error).filename();
+  const std::string exe = proc_path(pid, "exe");
+  const std::string file = fs::read_symlink(exe, error).filename();
   const std::vector<std::string> argv = texts_of(proc_path(pid, "cmdline"));
   if (error || argv.empty() || !file.starts_with("python")) return std::nullopt;
+  std::vector<fs::path> folders;
   if (argv.front().find('/') != std::string::npos) {
-    const auto directory = std::filesystem::read_symlink(proc_path(pid, "cwd"), error);
-    return error ? argv.front() : (directory / argv.front()).string();
+    folders.push_back(fs::read_symlink(proc_path(pid, "cwd"), error));
+  } else {
+    std::istringstream path(
+        find_variable(from_strings(texts_of(proc_path(pid, "environ"))), "PATH").value_or(""));
+    for (std::string folder; std::getline(path, folder, ':');) folders.emplace_back(folder);
   }
-  const auto path =
-      find_variable(from_strings(texts_of(proc_path(pid, "environ"))), "PATH").value_or("");
-  std::istringstream folders(path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string program = concat(folder, "/", argv.front());
-    if (::access(program.c_str(), X_OK) == 0) return program;
+  // A program may have changed its name (setproctitle).
+  for (const fs::path& folder : folders) {
+    if (fs::equivalent(folder / argv.front(), exe, error)) return folder / argv.front();
   }
-  return proc_path(pid, "exe");
+  return exe;
 }
 
 // Words of gdb or the shell, else the last ones. Behind them debugpy prints gdb's whole command.
@@ -120,7 +131,8 @@ bool is_free(std::uint16_t port) {
   for (SocketAddress address : resolve({kAddress, port})) {
     try {
       listen_on(address);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnavailable) throw;  // no right to that port
       return false;
     }
   }
@@ -154,8 +166,10 @@ class DebugCommand : public Command {
                     " of another container on this machine, or it has ended: run "
                     "ddprunctl debug where its ddprun runs"));
     }
-    if (::access(proc_path(worker.pid, "cwd").c_str(), X_OK) != 0) {
-      refuse(concat(its_process, ", of another user: that one and root may debug it"));
+    // Not by root for another user either: the program that is run below is the worker's choice.
+    struct stat info {};
+    if (::stat(concat("/proc/", worker.pid).c_str(), &info) != 0 || info.st_uid != ::geteuid()) {
+      refuse(concat(its_process, ", of another user: run ddprunctl debug as that one"));
     }
     const auto python = python_of(worker.pid);
     if (!python) {
@@ -163,7 +177,7 @@ class DebugCommand : public Command {
     }
     if (!is_free(port_)) refuse(concat("port ", port_, " is in use: --port gives another"));
     attach(worker.pid, *python, its_process);
-    say("while it listens, every user of this machine can run code in that process");
+    say("while the debugger listens, every user of this machine can run code in that process");
     return print_or_tell(concat(its_process, ": debugpy listens on ", kAddress, ":", port_, "\n"));
   }
 
@@ -187,6 +201,7 @@ class DebugCommand : public Command {
   // debugpy goes into the process by gdb, or by Python itself from 3.14 on.
   void attach(pid_t pid, const std::string& python, const std::string& its_process) const {
     submit::ProgramCall call;
+    call.limit = kAttachLimit;
     call.argv = {python,
                  "-m",
                  "debugpy",
@@ -194,9 +209,17 @@ class DebugCommand : public Command {
                  concat(kAddress, ":", port_),
                  "--pid",
                  std::to_string(pid)};
-    const submit::ProgramEnd end = submit::run_program(call);
+    submit::ProgramEnd end;
+    try {
+      end = submit::run_program(call);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kTimeout) throw;
+      throw Error(error.code(), concat(its_process, ": ", error.what(),
+                                       "; debugpy may still come up, open to every user of this "
+                                       "machine"));
+    }
     if (end.err.find("No module named debugpy") != std::string::npos) {
-      refuse(concat(its_process, ": ", python, " has no debugpy: ", python,
+      refuse(concat(its_process, ": ", one_line(python), " has no debugpy: ", shell_quoted(python),
                     " -m pip install debugpy"));
     }
     // It ends with 0, too, where gdb is missing or may not trace.

@@ -153,8 +153,9 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
     counted_at_ = now;
     counted_ = samples;
   }
-  const bool changed = status.step > 0 && (status.phase != said_phase_ ||
-                                           status.step != said_step_ || reports != said_reports_);
+  const bool changed =
+      status.step > 0 && (status.phase != said_phase_ || status.step != said_step_ ||
+                          reports != said_reports_ || status.skipped_steps != said_skipped_);
   if (!changed || (said_at_ && now < *said_at_ + kInterval)) return std::nullopt;
   if (counted_at_ && now > *counted_at_) {
     const double seconds = std::chrono::duration<double>(now - *counted_at_).count();
@@ -169,6 +170,7 @@ std::optional<membership::TrainingStatus> TrainingReport::look(
   said_phase_ = status.phase;
   said_step_ = status.step;
   said_reports_ = reports;
+  said_skipped_ = status.skipped_steps;
   return status;
 }
 

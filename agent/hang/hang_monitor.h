@@ -57,6 +57,7 @@ class TrainingReport {
   std::optional<Clock::time_point> said_at_;
   std::string said_phase_;
   std::uint64_t said_step_ = 0;
+  std::uint64_t said_skipped_ = 0;
   std::uint64_t said_reports_ = 0;
   // When and how many samples had been told at the first report since the last message.
   std::optional<Clock::time_point> counted_at_;

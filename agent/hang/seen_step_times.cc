@@ -10,9 +10,10 @@ std::optional<membership::RankStepTime> SeenStepTimes::look(std::size_t local_ra
                                                             const StepSums& now) {
   if (local_rank >= ranks_.size()) ranks_.resize(local_rank + 1);
   Rank& rank = ranks_[local_rank];
-  if (now.num_steps < rank.from.num_steps + kSteps) return rank.time;
+  // A worker may write what it likes: the count, and sums below, may have gone back.
+  if (now.num_steps < rank.from.num_steps) rank = {now, {}};
+  if (now.num_steps - rank.from.num_steps < kSteps) return rank.time;
   const StepSums from = std::exchange(rank.from, now);
-  // A worker may write what it likes: sums may have gone back.
   const auto mean = [&](std::uint64_t StepSums::*sum) {
     const std::uint64_t all = now.*sum > from.*sum ? now.*sum - from.*sum : 0;
     const std::chrono::nanoseconds each(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the steps of ranks are that don't say when they are in a collective, but how long they
-// were (docs/observe.md). Pure.
+// Step times of ranks that tell sums of their times, but not when they are in a collective
+// (docs/observe.md). Pure.
 #pragma once
 
 #include <cstddef>

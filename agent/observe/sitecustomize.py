@@ -263,6 +263,15 @@ def _framework():
     return text + "%s, %d rank%s" % (backend, ranks, "" if ranks == 1 else "s")
 
 
+def _framework_or_none():
+    """For the hello. A failure is one line, and costs the framework alone."""
+    try:
+        return {"framework": _framework()}
+    except Exception as error:
+        _say("names of framework and backend", error)
+        return {}
+
+
 class _Agent:
     """The agent, as the environment names it at the program's start."""
 
@@ -286,7 +295,7 @@ class _Agent:
             agent.settimeout(1)
             agent.connect(self.path)
             hello = {"type": "hello", "version": 1, "round": int(round_number), "local_rank": int(self.local_rank),
-                     "observes": True, "framework": _framework()}
+                     "observes": True, **_framework_or_none()}
             agent.sendall(json.dumps(hello).encode() + b"\n")
             answer, pages, _, _ = socket.recv_fds(agent, 4096, 1)
             if not pages:

@@ -296,9 +296,9 @@ inline constexpr std::size_t kMaxTailBytes = 16 << 10;  // of all lines together
 // The question about a rank: the last lines that it wrote, or where its main thread is.
 enum class TailKind { kOutput, kStack };
 
-// The beginnings of the lines of TailKind::kStack. One says what the thread does. One has its
-// process and start_ticks() of that, which tell it from every other: "process 4242 881234". Then
-// come its frames, innermost first, Python's before the native ones.
+// Lines of TailKind::kStack begin so. `state`: what the thread does. `process`: its pid and
+// start_ticks(), which no other process has ("process 4242 881234"). Then come its frames,
+// innermost first, Python's before the native ones.
 inline constexpr char kStateLine[] = "state ", kProcessLine[] = "process ",
                       kPythonLine[] = "python ", kNativeLine[] = "native ";
 

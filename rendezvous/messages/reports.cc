@@ -130,10 +130,15 @@ void each_json(StepSummary& summary, JsonReader& fields) { each_of_summary(summa
 
 void add_framework(std::string& all, const std::string& more) {
   constexpr std::string_view kBetween = "; ";
-  if (all.find(more) != std::string::npos) return;
-  if (all.size() + kBetween.size() + more.size() > kMaxFrameworkBytes) return;
-  if (!all.empty()) all += kBetween;
-  all += more;
+  for (std::string_view rest = more; !rest.empty();) {
+    const auto end = std::min(rest.find(kBetween), rest.size());
+    const std::string_view each = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + kBetween.size(), rest.size()));
+    if (all.find(each) != std::string::npos) continue;
+    if (all.size() + kBetween.size() + each.size() > kMaxFrameworkBytes) continue;
+    if (!all.empty()) all += kBetween;
+    all += each;
+  }
 }
 
 double StepSummary::overlap() const { return hidden(exposed.mean, communication.mean); }

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`ddprunctl debug`: debugpy in one rank of a real job, spoken to as an editor does."""
+import importlib.util
 import json
 import os
+import shutil
 import socket
 import sys
+import sysconfig
+import unittest
 import venv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -77,14 +81,14 @@ class Editor:
 
 
 class Debug(harness.Case):
-    def job(self, *command, endpoint=None):
+    def job(self, *command, endpoint=None, **more):
         """Starts two workers. Returns the job when both are there, its rendezvous, and the file that ends them."""
         home = self.scratch()
         endpoint = endpoint or f"127.0.0.1:{free_port()}"
         end = os.path.join(home, "end")
         program = files.write(home, "train.py", WORKER)
         job = self.start("--nproc_per_node=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job",
-                         *(command or (sys.executable, program, end)))
+                         *(command or (sys.executable, program, end)), **more)
         for _ in range(2):
             self.await_line(job, "is there", stream="stdout")
         return job, endpoint, program, end
@@ -92,6 +96,7 @@ class Debug(harness.Case):
     def debug(self, endpoint, *args, **more):
         return self.ddprunctl("debug", f"--rdzv-endpoint={endpoint}", *args, **more)
 
+    @unittest.skipUnless(shutil.which("gdb") and importlib.util.find_spec("debugpy"), "no gdb or debugpy: scripts/setup.sh full")
     def test_an_editor_stops_one_rank_reads_its_variables_and_lets_it_go(self):
         job, endpoint, program, end = self.job()
         port = free_port()
@@ -114,9 +119,26 @@ class Debug(harness.Case):
         editor.answer(editor.send("disconnect"))
         files.write(os.path.dirname(end), "end", "")
         self.assertIn("rank 1 has ended by itself", self.finish(job, code=0).text)
+        harness.wait_until(lambda: self.is_free(port), "the debugger has ended with the job")
+
+    @staticmethod
+    def is_free(port):
         with socket.socket() as other:
-            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            other.bind(("127.0.0.1", port))  # the debugger has ended with the job
+            return other.connect_ex(("127.0.0.1", port)) != 0
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root, for another user")
+    def test_another_users_rank_is_refused_to_root_too(self):
+        python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+        _, endpoint, *_ = self.job("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python, "-c",
+                                   "import time; print('is there', flush=True); time.sleep(600)")
+        self.check_one_line(self.debug(endpoint, "job", "0"), "of another user")
+
+    @unittest.skipUnless(shutil.which("gdb") and importlib.util.find_spec("debugpy"), "no gdb or debugpy: scripts/setup.sh full")
+    def test_a_program_that_changed_its_name_is_debugged(self):
+        code = ("import ctypes, time; at = int(open('/proc/self/stat').read().rsplit(') ', 1)[1].split()[45]);"
+                " ctypes.memmove(at, b'train: 3/100\\0', 13); print('is there', flush=True); time.sleep(600)")
+        _, endpoint, *_ = self.job(sys.executable, "-c", code, PYTHONPATH=sysconfig.get_path("purelib"))
+        self.debug(endpoint, "job", "0", f"--port={free_port()}", code=0, PYTHONPATH=sysconfig.get_path("purelib"))
 
     def test_one_line_says_why_a_rank_can_not_be_debugged(self):
         _, endpoint, *_ = self.job()
@@ -133,7 +155,7 @@ class Debug(harness.Case):
         _, endpoint, *_ = self.job(python, "-c", "import time; print('is there', flush=True); time.sleep(600)")
         self.check_one_line(self.debug(endpoint, "job", "0"), "has no debugpy", f"{python} -m pip install debugpy")
 
-    def test_a_program_that_is_no_python_is_never_started_again(self):
+    def test_a_program_that_is_no_python_is_refused(self):
         _, endpoint, *_ = self.job("sh", "-c", "echo is there; exec sleep 600")
         done = self.debug(endpoint, "job", "0")
         self.check_one_line(done, "runs no Python", "gdb -p")

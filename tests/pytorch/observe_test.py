@@ -201,7 +201,8 @@ class Observe(Observed):
         parts = job["training"]["step_parts"]
         for name in ("exposed_seconds", "communication_seconds"):
             self.assertEqual(parts[name]["worst_rank"], 0, name)
-            self.assertAlmostEqual(parts[name]["worst"] / said[0]["backward"], 1, delta=0.25, msg=name)
+            self.assertGreater(parts[name]["worst"], 0.02, name)  # rank 1's data take 30 ms
+            self.assertLess(parts[name]["worst"], 3 * said[0]["backward"], name)
         for name in ("forward_seconds", "backward_seconds"):
             self.assertGreater(parts[name]["mean"], 0, name)
             self.assertLess(parts[name]["worst"], parts["exposed_seconds"]["worst"], name)
@@ -412,6 +413,12 @@ class Steps(unittest.TestCase):
                          "ddprun: this worker's skipped steps are not observed: KeyError: 'gone'\n"
                          "ddprun: this worker's readings of GPU memory are not observed: KeyError: 'gone'\n")
         self.assertEqual((seen, self.seen()[0]), ([1], 30))
+
+    def test_a_framework_that_can_not_be_told_costs_that_alone(self):
+        with unittest.mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch")}), \
+                contextlib.redirect_stderr(io.StringIO()) as said:
+            self.assertEqual(self.observer._framework_or_none(), {})
+        self.assertRegex(said.getvalue(), r"^ddprun: this worker's names of framework and backend are not observed: AttributeError: [^\n]*\n$")
 
     def test_a_gpu_that_the_program_has_not_initialised_is_not_asked(self):
         cuda = types.SimpleNamespace(is_initialized=lambda: False, max_memory_allocated=lambda: self.fail("it was asked"))

@@ -45,3 +45,13 @@ TEST_CASE(
   back.step = 0;
   CHECK(times.look(1, back)->step == 0ms);
 }
+
+TEST_CASE("SeenStepTimes: a count of steps that goes back begins anew") {
+  SeenStepTimes times;
+  CHECK(times.look(0, sums(40, 3)));
+  StepSums most = sums(40, 3);
+  most.num_steps = ~std::uint64_t{0};
+  CHECK_FALSE(times.look(0, most));  // sums as before: no communication
+  CHECK_FALSE(times.look(0, sums(64, 3)));
+  CHECK(times.look(0, sums(96, 3))->own == 7ms);
+}

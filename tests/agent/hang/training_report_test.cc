@@ -116,6 +116,17 @@ TEST_CASE("TrainingReport: the skipped steps are those of the rank that skipped 
   CHECK(said->skipped_steps == 7);
 }
 
+TEST_CASE("TrainingReport: a skipped step is news though no other step was made") {
+  auto rank = page(3);
+  TrainingReport report;
+  REQUIRE(report.look({rank}, Clock::time_point{100s}));
+  CHECK_FALSE(report.look({rank}, Clock::time_point{110s}));
+  ++rank->skipped_steps;
+  const auto said = report.look({rank}, Clock::time_point{120s});
+  REQUIRE(said);
+  CHECK(said->skipped_steps == 1);
+}
+
 TEST_CASE("TrainingReport: a page that isn't there is no rank, the others keep their numbers") {
   TrainingReport report(RankNumbers{4});
   CHECK_FALSE(report.look({std::nullopt, std::nullopt}, Clock::time_point{100s}));

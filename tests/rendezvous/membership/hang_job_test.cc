@@ -392,6 +392,10 @@ TEST_CASE("Training: a framework that differs is named beside the others', the m
   j.mentions("2", StepTimes{1, {}, status});
   CHECK(j.table.status().front().training->framework ==
         "PyTorch 2.15.0, gloo, 8 ranks; PyTorch 2.9.0, gloo, 8 ranks");
+  status.framework = "PyTorch 2.9.0, gloo, 8 ranks; PyTorch 2.15.0, gloo, 8 ranks";
+  j.mentions("2", StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->framework ==
+        "PyTorch 2.15.0, gloo, 8 ranks; PyTorch 2.9.0, gloo, 8 ranks");
   status.framework = std::string(kMaxFrameworkBytes, 'x');
   j.mentions("2", StepTimes{1, {}, status});
   CHECK(j.table.status().front().training->framework == "PyTorch 2.15.0, gloo, 8 ranks");
