@@ -29,8 +29,7 @@ class StoppedAgent(fault_case.FaultCase):
         before = self.last_round()
         begin = time.monotonic()
         first.send_signal(signal.SIGSTOP)
-        wait_until(lambda: not self.named(1, "steady_worker"), "the stopped agent's workers are gone",
-                   KEEP_ALIVE + 1 + 1)
+        wait_until(lambda: not self.named(1, "steady_worker"), "the stopped agent's workers are gone", KEEP_ALIVE + PATIENCE)
         self.await_round(after=before, world=2, seconds=KEEP_ALIVE + 2 + PATIENCE)
         self.assertGreater(time.monotonic() - begin, KEEP_ALIVE)
         self.check_one_rank_0()

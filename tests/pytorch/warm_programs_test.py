@@ -61,8 +61,8 @@ if __name__ == "__main__":
     for part in sys.argv[2].split(","):
         name, *arguments = part.split(":")
         print("part", was_there, part, globals()[name](*arguments), flush=True)
-    dist.barrier()  # else gloo's threads may abort the exit
     dist.destroy_process_group()
+    os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 
 

@@ -38,8 +38,8 @@ for step in range(first, 6):
             os._exit(3)
         dist.barrier()
 print("weights", was_there, torch.get_num_threads(), [round(w, 5) for w in model.module.weight[0].tolist()], flush=True)
-dist.barrier()  # else gloo's threads may abort the exit
 dist.destroy_process_group()
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 
 
