@@ -74,9 +74,6 @@ GIVEN = {
                 "torch::Tensor labels, "
                 "ddprun::DistributedDataParallel<torch::nn::LinearImpl>& ddp, ddprun::FlatOptimizer& optimizer",
     ("inplace", 0): "int snapshot, void train(ddprun::Session&, ddprun::Communicator&, int)",
-    ("train", 0): "ddprun::Session* session, std::uint64_t saved_step, std::uint64_t last_step, "
-                  "ddprun::Checkpoint& checkpoint, ddprun::Metadata metadata, "
-                  "std::vector<ddprun::NamedTensor> tensors()",
     ("compression", 0): "torch::nn::Linear net, ddprun::Communicator* communicator",
 }
 # torch.comm_hook runs the first one; no user needs the second one.
