@@ -39,12 +39,16 @@ def use():
 
 
 def growth(uses):
-    """How the last of these has more than an early one, one line for each; empty: nothing grows. `uses`: one a round."""
-    early, last = uses[len(uses) // 4], uses[-1]
+    """How each of the last of these has more than an early one, one line for each; empty: nothing grows. `uses`: one a
+    round. A single one may have what is only just closed."""
+    early, last = uses[len(uses) // 4], uses[-3:]
+    least_of = lambda value_of: min(value_of(each) for each in last)  # noqa: E731
     slack_kb = float("inf") if os.environ.get("DDPRUN_SANITIZE") else SLACK_KB  # a sanitizer keeps what is freed
-    grown = [f"{last['zombies']} zombies"] if last["zombies"] > early["zombies"] else []
+    zombies = least_of(lambda each: each["zombies"])
+    grown = [f"{zombies} zombies"] if zombies > early["zombies"] else []
     for name in ("ddprun", "warm helper", "warden"):
         for what, slack in (("kB", slack_kb), ("descriptors", 0), ("threads", 0)):
-            if last[name][what] > early[name][what] + slack:
-                grown.append(f"{name}: {what} {early[name][what]} -> {last[name][what]}")
+            now = least_of(lambda each: each[name][what])  # noqa: B023
+            if now > early[name][what] + slack:
+                grown.append(f"{name}: {what} {early[name][what]} -> {now}")
     return grown
