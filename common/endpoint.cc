@@ -2,6 +2,7 @@
 #include "common/endpoint.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <cctype>
@@ -20,6 +21,22 @@ std::optional<in6_addr> ipv6_of(const std::string& text) {
 }
 
 }  // namespace
+
+bool names_loopback(std::string_view host) {
+  constexpr std::string_view kName = "localhost";
+  const auto is_same = [](char a, char b) {
+    return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b;
+  };
+  if (std::ranges::equal(host, kName, is_same)) return true;
+  const std::string text(host);
+  in_addr address{};
+  if (::inet_aton(text.c_str(), &address) != 0)
+    return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
+  const auto bytes = ipv6_of(text);
+  if (!bytes) return false;
+  return IN6_IS_ADDR_LOOPBACK(&*bytes) ||
+         (IN6_IS_ADDR_V4MAPPED(&*bytes) && bytes->s6_addr[12] == IN_LOOPBACKNET);
+}
 
 std::string network_of(const std::string& address) {
   // Any program of this machine can come from each of the 16 million.

@@ -31,10 +31,9 @@ bool is_host(std::string_view text);
 // port ("::1") is taken whole. nullopt: empty, a port that is no number in 0…65535, no host.
 std::optional<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
-// Loopback as somebody wrote it, as against a name that merely resolves to it.
-inline bool names_loopback(std::string_view host) {
-  return host == "localhost" || host.starts_with("127.") || host == "::1";
-}
+// Loopback as somebody wrote it, as against a name that merely resolves to it: "localhost" in any
+// case, or an address in any of its notations ("127.1", "2130706433", "::ffff:127.0.0.1").
+bool names_loopback(std::string_view host);
 
 // The owner of a numeric address. IPv6: its network of 64 bits, "2001:db8::/64", since who has one
 // address has all of it. IPv4: the address itself, but "127.0.0.0/8" for all of loopback beyond

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/membership/blame.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/log_level.h"
@@ -8,6 +9,12 @@
 #include "rendezvous/membership/verdicts.h"
 
 namespace ddprun::membership {
+namespace {
+
+constexpr std::size_t kMostExcluded = 1024;
+constexpr char kUnfit[] = "its preflight failed: ";
+
+}  // namespace
 
 void Blame::round_begins(TimePoint now) {
   mine_.round_failures.begin(now);
@@ -99,7 +106,13 @@ void Blame::exclude(Node& node, const std::string& reason, Actions& out) {
 
 void Blame::keep_out(const Join& join, const ConnectionFacts& facts, Actions& out) {
   const std::string key = node_key(join, facts);
-  mine_.excluded[key] = "its preflight failed: " + join.unfit;
+  // A client may come under ever new names. One that is forgotten here tells of its preflight anew.
+  if (mine_.excluded.size() >= kMostExcluded && !mine_.excluded.contains(key)) {
+    const auto forgotten = std::ranges::find_if(
+        mine_.excluded, [](const auto& each) { return each.second.starts_with(kUnfit); });
+    if (forgotten != mine_.excluded.end()) mine_.excluded.erase(forgotten);
+  }
+  mine_.excluded[key] = kUnfit + join.unfit;
   log(out, job_, LogLevel::kWarning,
       concat(key, " is kept out: its preflight failed: ", join.unfit));
 }

@@ -11,6 +11,9 @@
 namespace ddprun::membership {
 namespace {
 
+// Of counts that agents tell, neither below 0: they may say what they like.
+int bounded_sum(int a, int b) { return a > kMaxInt - b ? kMaxInt : a + b; }
+
 // No worker of it runs: nothing of this node can hang.
 bool has_finished(const Node& node) {
   return node.gone || node.emptied || node.phase == NodePhase::kIdle ||
@@ -224,13 +227,13 @@ std::optional<TrainingStatus> HangInquiry::training() const {
       all->step = each.step;
       all->phase = each.phase;
     }
-    const int num_ranks = all->num_ranks + each.num_ranks;
+    const int num_ranks = bounded_sum(all->num_ranks, each.num_ranks);
     if (num_ranks > 0) {
       all->loss = all->loss * (1.0 * all->num_ranks / num_ranks) +
                   each.loss * (1.0 * each.num_ranks / num_ranks);
     }
     all->num_ranks = num_ranks;
-    all->num_nan += each.num_nan;
+    all->num_nan = bounded_sum(all->num_nan, each.num_nan);
     all->samples_per_second += each.samples_per_second;
     add(all->steps, each.steps);
     add_framework(all->framework, each.framework);

@@ -17,6 +17,20 @@ TEST_CASE("Endpoint: every spelling that users type") {
   CHECK(parse_endpoint(":77", 29400) == Endpoint{"", 77});
 }
 
+TEST_CASE("Endpoint: names_loopback() knows loopback in any notation") {
+  for (const char* text :
+       {"localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "127.1", "2130706433", "0x7f000001",
+        "017700000001", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1"}) {
+    CAPTURE(text);
+    CHECK(ddprun::names_loopback(text));
+  }
+  for (const char* text : {"", "node0", "localhost.evil.test", "10.0.0.1", "::", "::2", "0.0.0.0",
+                           "::ffff:10.0.0.1"}) {
+    CAPTURE(text);
+    CHECK_FALSE(ddprun::names_loopback(text));
+  }
+}
+
 TEST_CASE("Endpoint: an invalid endpoint is refused") {
   for (const char* text :
        {"", "a:", "a:x", "a:65536", "a:-1", "a:1x", "[::1", "[]:1", "[::1]1", "a b", "http://a",

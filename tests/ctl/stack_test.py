@@ -162,6 +162,7 @@ class Stacks(harness.Case):
         self.assertEqual(self.asked(endpoint, "/v1/stacks?job=job", bearer), 401)
         _, open_to_all = self.ddprund()
         self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {"Origin": "http://evil.example"}), 403)
+        self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {"Host": "evil.test"}), 403)  # its name leads here
         self.assertEqual(self.asked(open_to_all, "/v1/stacks?job=job", {}), 200)
 
     def test_bad_input_is_one_line(self):

@@ -35,6 +35,7 @@ struct Asking {
     };
     options.num_ranks = [](const std::string& run_id) -> std::optional<int> {
       if (run_id == "waits") return 0;
+      if (run_id == "huge") return 6'553'600;
       return run_id == "job" || run_id == "other" ? std::optional(4) : std::nullopt;
     };
     options.limit = limit;
@@ -84,6 +85,15 @@ TEST_CASE("StackPages: all ranks are asked, and the answer comes when all have a
   CHECK(said.at("ranks").at(2).at("lines").at(0) == "two");
   CHECK(said.at("ranks").at(3) ==
         boost::json::parse(R"({"rank":3,"host":"gpu1","lines":[],"note":"its node is away"})"));
+}
+
+TEST_CASE("StackPages: of a job with very many ranks some are to be asked") {
+  Asking f;
+  for (const char* ranks : {"", "&ranks=0-16384"}) {
+    f.ask(concat("?job=huge", ranks));
+    CHECK_THAT(std::string(f.answer().at("problem").as_string()),
+               Contains("at most 16384 of its 6553600 ranks"));
+  }
 }
 
 TEST_CASE("StackPages: some ranks") {

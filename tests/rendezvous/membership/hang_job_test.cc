@@ -401,6 +401,15 @@ TEST_CASE("Training: a framework that differs is named beside the others', the m
   CHECK(j.table.status().front().training->framework == "PyTorch 2.15.0, gloo, 8 ranks");
 }
 
+TEST_CASE("Training: numbers of ranks that lying agents tell have a largest sum") {
+  HangScript j;
+  TrainingStatus status{"train", 41, 0, 0, 0, {}};
+  status.num_ranks = status.num_nan = kMaxInt;
+  for (const char* node : {"1", "2"}) j.mentions(node, StepTimes{1, {}, status});
+  CHECK(j.table.status().front().training->num_nan == kMaxInt);
+  CHECK(j.table.status().front().training->num_ranks == kMaxInt);
+}
+
 TEST_CASE("Training: parts of steps are averaged over the ranks of all nodes") {
   HangScript j;
   TrainingStatus status{"train", 41, 1, 1.0, 100, {}};

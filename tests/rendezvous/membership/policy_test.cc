@@ -385,6 +385,18 @@ TEST_CASE("Policy: a node that comes unfit is kept out at no cost, and all hear 
              Contains("its preflight failed: doctor: open_files"));
 }
 
+TEST_CASE("Policy: of nodes that come unfit under ever new names 1024 are noted down") {
+  Script j(2, 0);
+  Join unfit = j.make_join("1");
+  unfit.unfit = "no room";
+  for (int i = 0; i < 1030; ++i) {
+    unfit.host = concat("node", i);
+    j.join(concat("n", i), unfit);
+    CHECK(j.got<Refused>(concat("n", i)).exit_code == 75);
+  }
+  CHECK(j.table.status().front().excluded.size() == 1024);
+}
+
 TEST_CASE("Policy: a job of which only unfit nodes were heard is forgotten when its time is over") {
   Script j(2, 0);
   Join unfit = j.make_join("1");
