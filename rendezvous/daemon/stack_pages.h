@@ -35,7 +35,7 @@ class StackPages : public std::enable_shared_from_this<StackPages> {
     // All lines that one question is told; the stacks of further ranks are left out.
     std::size_t text_bytes = std::size_t{24} << 20;
   };
-  // Of one question: an agent may say that it has any number of workers.
+  // Ranks of one question, at most: an agent may say that it has any number of workers.
   static constexpr int kMostRanks = 16'384;
 
   StackPages(boost::asio::io_context& io, Options options);

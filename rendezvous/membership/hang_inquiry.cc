@@ -11,7 +11,7 @@
 namespace ddprun::membership {
 namespace {
 
-// Of counts that agents tell, neither below 0: they may say what they like.
+// Both are counts that agents tell, not below 0: they may say what they like.
 int bounded_sum(int a, int b) { return a > kMaxInt - b ? kMaxInt : a + b; }
 
 // No worker of it runs: nothing of this node can hang.

@@ -87,7 +87,7 @@ TEST_CASE("StackPages: all ranks are asked, and the answer comes when all have a
         boost::json::parse(R"({"rank":3,"host":"gpu1","lines":[],"note":"its node is away"})"));
 }
 
-TEST_CASE("StackPages: of a job with very many ranks some are to be asked") {
+TEST_CASE("StackPages: a job with very many ranks is asked for some of them") {
   Asking f;
   for (const char* ranks : {"", "&ranks=0-16384"}) {
     f.ask(concat("?job=huge", ranks));

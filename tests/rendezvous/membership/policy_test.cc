@@ -385,7 +385,7 @@ TEST_CASE("Policy: a node that comes unfit is kept out at no cost, and all hear 
              Contains("its preflight failed: doctor: open_files"));
 }
 
-TEST_CASE("Policy: of nodes that come unfit under ever new names 1024 are noted down") {
+TEST_CASE("Policy: nodes that come unfit under ever new names are noted down, 1024 at most") {
   Script j(2, 0);
   Join unfit = j.make_join("1");
   unfit.unfit = "no room";
