@@ -26,14 +26,14 @@ from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
 total(lambda one: accelerator.reduce(one, "sum"))
 torch.distributed.destroy_process_group()
-import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 """
 FABRIC = SUM + """
 from lightning.fabric import Fabric
 fabric = Fabric()  # `fabric run` has said how many, and where
 total(lambda one: fabric.all_reduce(one, reduce_op="sum"))
 torch.distributed.destroy_process_group()
-import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 """
 NOTEBOOK_LAUNCHER = """
 from ddprun import compat
