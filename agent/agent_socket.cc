@@ -381,8 +381,11 @@ class AgentSocket::Impl : public std::enable_shared_from_this<AgentSocket::Impl>
     connection->has_no_place = hello.round == 0;
     connection->round = hello.round;
     connection->hello_timer.cancel();
-    if (!hello.observes) pages_.set_connected(hello.local_rank);
-    if (hello.observes) events_.said(hello.local_rank, hello);
+    if (hello.observes) {
+      events_.said(hello.local_rank, hello);
+    } else {
+      pages_.set_connected(hello.local_rank);
+    }
     return true;
   }
 

@@ -8,6 +8,7 @@
 #include <cctype>
 #include <cstring>
 
+#include "common/ascii.h"
 #include "common/parsed_number.h"
 
 namespace ddprun {
@@ -23,11 +24,7 @@ std::optional<in6_addr> ipv6_of(const std::string& text) {
 }  // namespace
 
 bool names_loopback(std::string_view host) {
-  constexpr std::string_view kName = "localhost";
-  const auto is_same = [](char a, char b) {
-    return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b;
-  };
-  if (std::ranges::equal(host, kName, is_same)) return true;
+  if (equals_ignoring_case(host, "localhost")) return true;
   const std::string text(host);
   in_addr address{};
   if (::inet_aton(text.c_str(), &address) != 0)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/ascii.h"
 #include "common/text.h"
 
 namespace ddprun {
@@ -12,12 +13,7 @@ namespace {
 constexpr char kForm[] = "HOST or HOST:PORT (IPv6: [ADDR]:PORT)";
 
 bool is_same(const Endpoint& one, const Endpoint& other) {
-  const auto lower = [](char letter) {
-    return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-  };
-  return one.port == other.port &&
-         std::equal(one.host.begin(), one.host.end(), other.host.begin(), other.host.end(),
-                    [&](char a, char b) { return lower(a) == lower(b); });
+  return one.port == other.port && equals_ignoring_case(one.host, other.host);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <numeric>
 
+#include "common/ascii.h"
 #include "common/text.h"
 
 namespace ddprun {
@@ -13,8 +14,7 @@ namespace {
 std::string normalised(std::string_view word) {
   std::string text(word.substr(std::min(word.find_first_not_of('-'), word.size())));
   for (char& letter : text) {
-    if (letter == '_') letter = '-';
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+    letter = letter == '_' ? '-' : ascii_lower(letter);
   }
   return text;
 }

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -25,6 +24,7 @@
 #include "common/text.h"
 #include "ctl/commands.h"
 #include "ctl/endpoint_flags.h"
+#include "ctl/stack/folded_stacks.h"
 #include "ctl/submit/run_program.h"
 #include "rendezvous/messages/messages.h"
 #include "rendezvous/messages/stacks_target.h"
@@ -55,12 +55,8 @@ void read_process(std::string_view text, Worker& worker) {
 // From the page of one rank's stack. Throws Error(kInvalidArgument): its agent tells no process,
 // and why. Throws Error(kProtocol): it is another page.
 Worker read_worker(const std::string& page) {
-  const auto all = parse_object(page);
-  if (!all) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-  const JsonFields fields(*all, "the page");
-  if (fields.has("problem")) {
-    throw Error(ErrorCode::kInvalidArgument, one_line(fields.text("problem")));
-  }
+  const auto all = parse_stacks(page);
+  const JsonFields fields(all, "the page");
   Worker worker;
   std::string note;
   bool has_lines = false;

@@ -19,6 +19,8 @@
 namespace ddprun::ctl {
 namespace {
 
+constexpr char kPage[] = "the page";
+
 using Lines = std::vector<std::string>;
 
 constexpr std::size_t kMostParts = 32;  // of an entry's ranks, "0–3, 7"
@@ -94,13 +96,19 @@ std::string no_stack_text(const std::string& note, const std::string& state) {
 
 }  // namespace
 
-FoldedStacks fold_stacks(const std::string& page, bool has_native) {
-  const auto all = parse_object(page);
+boost::json::object parse_stacks(const std::string& page) {
+  auto all = parse_object(page);
   if (!all) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-  const JsonFields fields(*all, "the page");
+  const JsonFields fields(*all, kPage);
   if (fields.has("problem")) {
     throw Error(ErrorCode::kInvalidArgument, one_line(fields.text("problem")));
   }
+  return std::move(*all);
+}
+
+FoldedStacks fold_stacks(const std::string& page, bool has_native) {
+  const auto all = parse_stacks(page);
+  const JsonFields fields(all, kPage);
   FoldedStacks folded;
   std::map<Lines, Entry> entries, missing;
   for (const JsonFields& rank : fields.objects("ranks", membership::kMaxInt)) {

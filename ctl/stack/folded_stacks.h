@@ -3,10 +3,15 @@
 // one entry. Pure.
 #pragma once
 
+#include <boost/json/object.hpp>
 #include <cstddef>
 #include <string>
 
 namespace ddprun::ctl {
+
+// The page's object. Throws Error(kInvalidArgument) with the page's own words where it says why it
+// has no stacks, and Error(kProtocol) where it is another page.
+boost::json::object parse_stacks(const std::string& page);
 
 struct FoldedStacks {
   std::string text;             // entries of most ranks first, then those without a stack
@@ -15,8 +20,7 @@ struct FoldedStacks {
 };
 
 // Ranks with Python's frames are folded by those, the others by their native ones. `has_native`: by
-// both, and both are shown. Throws Error(kInvalidArgument) with the page's own words where it says
-// why it has no stacks, and Error(kProtocol) where it is another page.
+// both, and both are shown. Throws as parse_stacks().
 FoldedStacks fold_stacks(const std::string& page, bool has_native);
 
 }  // namespace ddprun::ctl

@@ -8,6 +8,7 @@
 #include <ctime>
 #include <set>
 
+#include "common/ascii.h"
 #include "common/endpoint.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
@@ -252,11 +253,8 @@ bool is_plain(std::string_view text) {
   if (text.empty() || text.find_first_not_of(kOthers) != std::string_view::npos) return false;
   const char first = text.front();
   if (!((first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z'))) return false;
-  std::string small(text);
-  for (char& letter : small) {
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  }
-  return std::find(std::begin(kMeant), std::end(kMeant), small) == std::end(kMeant);
+  return std::ranges::none_of(
+      kMeant, [text](std::string_view meant) { return equals_ignoring_case(meant, text); });
 }
 
 std::string scalar(const json::value& value) {

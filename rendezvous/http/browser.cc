@@ -6,20 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "common/ascii.h"
 #include "common/error.h"
 #include "common/socket.h"
 #include "common/text.h"
 
 namespace ddprun::http {
 namespace {
-
-bool is_same_name(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char p, unsigned char q) {
-    return std::tolower(p) == std::tolower(q);
-  });
-}
 
 bool is_numeric(const std::string& host) {
   in6_addr address;
@@ -65,16 +59,18 @@ bool is_same_origin(const Request& request) {
 bool is_of_form(const Request& request) {
   const std::string_view field = request.fields["Content-Type"];
   const std::string_view type = field.substr(0, field.find_first_of("; \t"));
-  return is_same_name(type, "text/plain") || is_same_name(type, "multipart/form-data") ||
-         is_same_name(type, "application/x-www-form-urlencoded");
+  return equals_ignoring_case(type, "text/plain") ||
+         equals_ignoring_case(type, "multipart/form-data") ||
+         equals_ignoring_case(type, "application/x-www-form-urlencoded");
 }
 
 bool names_this_machine(const Request& request, std::string_view own_name) {
   if (!request.fields.has("Host")) return true;
   const std::string_view name = without_port(request.fields["Host"]);
-  if (is_numeric(std::string(name)) || is_same_name(name, "localhost")) return true;
+  if (is_numeric(std::string(name)) || equals_ignoring_case(name, "localhost")) return true;
   const std::string_view first = own_name.substr(0, own_name.find('.'));
-  return !name.empty() && (is_same_name(name, own_name) || is_same_name(name, first));
+  return !name.empty() &&
+         (equals_ignoring_case(name, own_name) || equals_ignoring_case(name, first));
 }
 
 bool names_this_machine(const Request& request) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "common/ascii.h"
 #include "common/byte_text.h"
 #include "common/check.h"
 #include "common/error.h"
@@ -96,10 +97,7 @@ Mac prove_answer(const Secret& token, const HttpNonce& nonce, const Nonce& of_cl
 
 bool is_bearer(std::string_view authorization, const Secret& secret) {
   constexpr std::string_view kBearer = "bearer ";  // in any case (RFC 9110, 11.1)
-  const auto is_same = [](char given, char wanted) {
-    return (given >= 'A' && given <= 'Z' ? given - 'A' + 'a' : given) == wanted;
-  };
-  if (!std::ranges::equal(authorization.substr(0, kBearer.size()), kBearer, is_same)) return false;
+  if (!equals_ignoring_case(authorization.substr(0, kBearer.size()), kBearer)) return false;
   const std::string_view given = authorization.substr(kBearer.size());
   const std::span<const std::uint8_t> wanted = secret.bytes();
   return given.size() == wanted.size() &&
