@@ -17,9 +17,10 @@ constexpr std::size_t kMaxValueBytes = RequestLimits{}.max_value_bytes;
 constexpr std::size_t kMaxListBytes = std::size_t{4} << 20;
 
 // Work, in look-ups of a key. Measured.
-constexpr std::size_t kBytesALookUp = 2048;    // written or compared
-constexpr std::size_t kLookUpsAWaitedKey = 3;  // it has a place in two lists
-constexpr std::size_t kLookUpsAListedKey = 2;  // it is sorted
+constexpr std::size_t kBytesALookUp = 2048;       // written or compared
+constexpr std::size_t kLookUpsAWaitedKey = 3;     // it has a place in two lists
+constexpr std::size_t kLookUpsAListedKey = 2;     // it is sorted
+constexpr std::size_t kListedBytesALookUp = 256;  // compared many times, and copied
 
 // std::stoll's rules: blanks and one sign in front, anything behind the digits. But for texts whose
 // number is not over after so many bytes: a reader would pass along 64 MiB of blanks.
@@ -165,12 +166,35 @@ std::size_t StoreState::work_of(ConnectionId from, const Request& request) const
       break;
     }
     case Opcode::kListKeys:
-      if (list_bytes() <= kMaxListBytes) work += kLookUpsAListedKey * num_keys();
+      if (list_bytes() <= kMaxListBytes) {
+        work += kLookUpsAListedKey * num_keys() + list_bytes() / kListedBytesALookUp;
+      }
       break;
     default:
       break;
   }
   return work;
+}
+
+std::size_t StoreState::num_waits_for(const Request& request) const {
+  switch (request.opcode) {
+    case Opcode::kGet:
+    case Opcode::kMultiGet:
+    case Opcode::kCheck:
+    case Opcode::kWait:
+    case Opcode::kQueueLen:
+      return 0;
+    default:
+      break;
+  }
+  std::size_t num_waits = 0;
+  const auto count = [&](std::string_view key) {
+    if (const auto* const found = watchers_.find(key)) num_waits += found->value.size();
+    if (const auto* const found = barriers_.find(key)) num_waits += found->value.size();
+  };
+  count(request.key);
+  for (const std::string_view key : request.keys) count(key);
+  return num_waits;
 }
 
 const Outcome& StoreState::disconnect(ConnectionId connection) {

@@ -86,8 +86,12 @@ class StoreState {
   const Outcome& step(ConnectionId from, const Request& request,
                       std::string_view growth_refusal = {});
 
-  // About what step() will take, as Outcome::work counts it. Costs little itself.
+  // About what step() will take, as Outcome::work counts it, but for num_waits_for(). Costs little
+  // itself.
   std::size_t work_of(ConnectionId from, const Request& request) const;
+
+  // The waits for keys that it may write or delete: step() looks at each of them.
+  std::size_t num_waits_for(const Request& request) const;
 
   // Forgets the connection's waits. The values that it stored stay. The replies are for others: a
   // queue's element that had ended its WAIT and was not taken ends the next one's.

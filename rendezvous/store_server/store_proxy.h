@@ -93,6 +93,7 @@ class StoreProxy final : Backend {
   const Outcome& step(ConnectionId from, const Request& request, std::string_view bytes) override;
   const Outcome& disconnect(ConnectionId connection) override;
   std::size_t work_of(ConnectionId, const Request&) const override { return 0; }
+  std::size_t work_for_waits_of(const Request&) const override { return 0; }
   bool has_room() const override { return end_.has_room(); }
   std::size_t num_keys() const override { return 0; }
   std::size_t content_bytes() const override { return 0; }

@@ -69,6 +69,9 @@ class LocalBackend final : public Backend {
   std::size_t work_of(ConnectionId from, const Request& request) const override {
     return state_->work_of(from, request);
   }
+  std::size_t work_for_waits_of(const Request& request) const override {
+    return state_->num_waits() < kTurnWork ? 0 : state_->num_waits_for(request);
+  }
   const Outcome& disconnect(ConnectionId connection) override {
     return state_->disconnect(connection);
   }
@@ -121,32 +124,44 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
                       });
   }
 
+  // Events that are left are taken first by the next wake-up, so that each client has its turn.
   void take_events() {
-    epoll_event events[kEventsPerCall];
-    for (int call = 0; call < kCallsPerWakeUp; ++call) {
-      const int count = ::epoll_wait(epoll_.native_handle(), events, kEventsPerCall, 0);
-      if (count <= 0) return;
-      for (int i = 0; i < count; ++i) {
-        const auto generation = static_cast<std::uint32_t>(events[i].data.u64 >> 32);
-        const auto number = static_cast<std::uint32_t>(events[i].data.u64);
-        if (generation == 0) {
-          on_listener(number);
-          continue;
+    wake_up_work_ = 0;
+    for (int call = 0; call < kCallsPerWakeUp;) {
+      if (next_event_ == num_events_) {
+        next_event_ = 0;
+        num_events_ = ::epoll_wait(epoll_.native_handle(), events_, kEventsPerCall, 0);
+        if (num_events_ <= 0) {
+          num_events_ = 0;
+          return;
         }
-        Connection* connection = find(static_cast<int>(number), generation);
-        if (!connection) continue;  // Closed by an earlier event of this batch.
-        if (events[i].events & EPOLLOUT) on_writable(*connection);
-        if (events[i].events & EPOLLIN) {
-          if (!connection->closing) on_readable(*connection);
-        } else if (events[i].events & EPOLLRDHUP && wants_no_answer(*connection)) {
-          connection->is_large = false;  // it is carried out all the same
-          update_interest(*connection);
-        } else if (events[i].events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
-          close_later(*connection, "");
-        }
-        if (!marked_.empty()) close_marked();
+        ++call;
+      }
+      while (next_event_ < num_events_) {
+        if (wake_up_work_ >= kWakeUpWork) return;
+        take_event(events_[next_event_++]);
       }
     }
+  }
+
+  void take_event(const epoll_event& event) {
+    const auto generation = static_cast<std::uint32_t>(event.data.u64 >> 32);
+    const auto number = static_cast<std::uint32_t>(event.data.u64);
+    if (generation == 0) return on_listener(number);
+    Connection* connection = find(static_cast<int>(number), generation);
+    if (!connection) return;  // It was closed since.
+    // Nor is it asked for any more where the connection has been held or blocked since.
+    const std::uint32_t events = event.events & (connection->interest | EPOLLERR | EPOLLHUP);
+    if (events & EPOLLOUT) on_writable(*connection);
+    if (events & EPOLLIN) {
+      if (!connection->closing) on_readable(*connection);
+    } else if (events & EPOLLRDHUP && wants_no_answer(*connection)) {
+      connection->is_large = false;  // it is carried out all the same
+      update_interest(*connection);
+    } else if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
+      close_later(*connection, "");
+    }
+    if (!marked_.empty()) close_marked();
   }
 
   // Its next request, which is here.
@@ -286,6 +301,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       if (outcome.work >= kLargeWork) large_rate_.spend(outcome.work, Clock::now());
       deliver(outcome, nullptr);
     }
+    wake_up_work_ += work;
     if (!marked_.empty()) go_on_later();
     if (listeners_.is_paused()) resume_accepting();
     say_if_unused();
@@ -340,7 +356,7 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     if (!connection || connection->closing) return;
     connection->held = connection->is_large = false;
     if (!connection->blocked()) {
-      connection->consume_input(consume(*connection, connection->input()));
+      connection->consume_input(consume(*connection, connection->input(), true));
     }
     account(*connection);
     update_interest(*connection);
@@ -414,7 +430,9 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   // ---- requests and replies ----
 
   // Carries out the complete requests in `bytes` while the client takes the replies; bytes used.
-  std::size_t consume(Connection& connection, std::string_view bytes) {
+  // `has_waited`: the first one may take a whole turn. Others of that kind wait for those of all
+  // clients, so that short requests never wait for more than one of them.
+  std::size_t consume(Connection& connection, std::string_view bytes, bool has_waited = false) {
     std::size_t used = 0, work = 0;
     connection.begin_turn();
     while (used < bytes.size() && !connection.closing && !connection.blocked()) {
@@ -441,11 +459,17 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
       const auto id = static_cast<ConnectionId>(connection.fd());
       const std::size_t asked = backend_.work_of(id, request_);
       if (asked >= kLargeWork && wait_if_large(connection)) break;
+      if (!has_waited && asked + backend_.work_for_waits_of(request_) >= kTurnWork) {
+        rest(connection);
+        break;
+      }
+      has_waited = false;
       const std::string_view request = bytes.substr(used, connection.parser().request_bytes());
       used += request.size();
       ++num_requests_;
       const Outcome& outcome = backend_.step(id, request_, request);
       work += outcome.work;
+      wake_up_work_ += outcome.work;
       if (asked >= kLargeWork)
         large_rate_.spend(asked, Clock::now());  // not what others waited for
       deliver(outcome, &connection);
@@ -582,8 +606,12 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
   std::deque<Handle> large_;         // Their next request is large, the longest wait first.
   std::vector<Handle> stalled_;      // Were blocked; some read again or have gone.
   Rate large_rate_{kLargeWorkPerSecond};
-  bool waits_for_large_ = false;  // on large_timer_
-  bool will_go_on_ = false;       // with those that are resting
+  bool waits_for_large_ = false;        // on large_timer_
+  bool will_go_on_ = false;             // with those that are resting
+  epoll_event events_[kEventsPerCall];  // those from next_event_ on are still to be taken
+  int next_event_ = 0;
+  int num_events_ = 0;
+  std::size_t wake_up_work_ = 0;  // of the requests that the last wake-up carried out
   std::vector<char> buffer_;      // For recv().
   std::string scratch_;           // Replies to the connection that is being served.
   Request request_;

@@ -24,8 +24,10 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // About what step() will take, as Outcome::work counts it; 0: it takes it elsewhere.
+  // About what step() will take, as Outcome::work counts it; 0: it takes it elsewhere. The second
+  // one is what it takes because others wait for its keys.
   virtual std::size_t work_of(ConnectionId from, const Request& request) const = 0;
+  virtual std::size_t work_for_waits_of(const Request& request) const = 0;
 
   // `bytes`: the request as it came. Replies may come later (reply()). The reference
   // holds until the next call.

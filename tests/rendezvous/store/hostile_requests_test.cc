@@ -5,6 +5,7 @@
 
 #include "bench/store/colliding_keys.h"
 #include "common/keyed_hash.h"
+#include "rendezvous/store/rate.h"
 #include "rendezvous/store/store_state.h"
 #include "tests/rendezvous/store/all_requests.h"
 #include "tests/support/catch.h"
@@ -142,6 +143,15 @@ TEST_CASE("hostile requests: LIST_KEYS answers at most 4 MiB") {
   CHECK(state.work_of(1, request_of(Opcode::kListKeys)) == 1);  // the request is refused at once
 }
 
+TEST_CASE("hostile requests: LIST_KEYS of long keys is a large request") {
+  StoreState state;
+  const std::string long_name(470, 'x');
+  for (int i = 0; i < 8'000; ++i) {
+    state.step(1, request_of(Opcode::kSet, long_name + std::to_string(i)));
+  }
+  CHECK(state.work_of(1, request_of(Opcode::kListKeys)) > kLargeWork);
+}
+
 TEST_CASE("hostile requests: the work of a request is known before it is done") {
   StoreState state;
   const std::vector<std::string> keys = numbered_keys(1000);
@@ -158,6 +168,12 @@ TEST_CASE("hostile requests: the work of a request is known before it is done") 
   CHECK(work(request_of(Opcode::kCancelWait)) > 1000);
   CHECK(work(request_of(Opcode::kSet, "/large", large)) > 1000);
   CHECK(work(compare_set_request("/large", large, "")) > 1000);
+  for (int i = 2; i < 12; ++i) state.step(i, request_of_keys(Opcode::kWait, {"/k", "/never"}));
+  for (const Opcode writes : {Opcode::kSet, Opcode::kDeleteKey}) {
+    const Request request = request_of(writes, "/k");
+    CHECK(state.num_waits_for(request) == 10);
+    CHECK(state.step(1, request).work > 10);
+  }
   Request all = about(Opcode::kMultiSet, keys);
   all.values.assign(keys.size(), "v");
   CHECK(work(all) > 1000);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +49,10 @@ class RawClient {
       return error.code() == ErrorCode::kConnectionLost;
     }
   }
+  bool has_answer() const {
+    char byte;
+    return ::recv(fd_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 1;
+  }
   void shut_down_sending() { ::shutdown(fd_.get(), SHUT_WR); }
   void shrink_receive_buffer() {
     const int size = 64 << 10;
@@ -58,6 +63,20 @@ class RawClient {
  private:
   static Deadline deadline() { return Deadline::after(10s); }
   UniqueFd fd_;
+};
+
+// A server that does nothing until the test runs its io.
+struct ServerHere {
+  ServerHere() {
+    UniqueFd listener = listen_on(resolve({"127.0.0.1", 0}).front());
+    port = local_address(listener.get()).port();
+    server.listen(std::move(listener));
+  }
+  Endpoint endpoint() const { return {"127.0.0.1", port}; }
+
+  boost::asio::io_context io;
+  StoreServer server{io, {}};
+  std::uint16_t port = 0;
 };
 
 std::string length(std::uint64_t value) {
@@ -191,6 +210,52 @@ TEST_CASE("StoreServer: one client's requests that are here take turns with the 
   }
   CHECK(least < 100);  // 900 requests are read at once
   CHECK(store.add("done", 0) < 10'000);
+}
+
+TEST_CASE("StoreServer: a short request waits for one longer one, however many clients send them",
+          "[net]") {
+  ServerHere server;
+  const std::vector<std::string> names(2'000, "/key");
+  Request longer = request_of_keys(Opcode::kCheck, {names.begin(), names.end()});
+  std::vector<RawClient> waiting;
+  SECTION("for its own keys") {}
+  SECTION("for those who wait for its key") {
+    longer = request_of(Opcode::kSet, "/key");
+    std::vector<Request> requests(17, request_of_keys(Opcode::kWait, {"/key", "/never"}));
+    requests.front() = validate_request();
+    for (int i = 0; i < 64; ++i) {
+      waiting.emplace_back(server.endpoint());
+      waiting.back().say(requests);
+    }
+    server.io.poll();
+  }
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 50; ++i) {
+    clients.emplace_back(server.endpoint());
+    clients.back().say({validate_request(), longer, ping_request(1)});
+  }
+  RawClient asks(server.endpoint());
+  asks.say({validate_request(), ping_request(2)});
+  while (!asks.has_answer()) server.io.run_one();
+  CHECK(std::ranges::count_if(clients, &RawClient::has_answer) <= 1);
+  server.io.poll();
+  CHECK(std::ranges::count_if(clients, &RawClient::has_answer) == 50);
+}
+
+TEST_CASE("StoreServer: others on its io thread have their turn between many short requests",
+          "[net]") {
+  ServerHere server;
+  const std::vector<std::string> names(1'000, "/key");
+  const Request short_one = request_of_keys(Opcode::kCheck, {names.begin(), names.end()});
+  std::vector<RawClient> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.emplace_back(server.endpoint());
+    clients.back().say({validate_request(), short_one});
+  }
+  while (std::ranges::none_of(clients, &RawClient::has_answer)) server.io.run_one();
+  CHECK(std::ranges::count_if(clients, &RawClient::has_answer) < 20);
+  server.io.poll();
+  CHECK(std::ranges::count_if(clients, &RawClient::has_answer) == 100);
 }
 
 TEST_CASE("StoreServer: large requests wait, and nobody else does", "[net]") {
