@@ -3,7 +3,10 @@
 """dist.init_process_group("ddprun"): what it computes, and what is built on it, beside gloo (docs/torch-backend.md)."""
 import os
 import re
+import subprocess
+import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import harness
 
@@ -62,6 +65,20 @@ class Backend(Installed):
         for seconds, text in told:
             self.assertIn("rank 1 was lost", text)
             self.assertLess(float(seconds), 1)
+
+    def test_a_replica_of_torchft_that_is_killed_comes_back_to_the_same_weights(self):
+        lighthouse = subprocess.Popen([sys.executable, harness.job("lighthouse")], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(lighthouse.communicate)  # it ends at the end of its input
+        address = lighthouse.stdout.readline().strip()
+        with ThreadPoolExecutor() as threads:
+            jobs = [threads.submit(self.run_ranks, "backend_torchft", 1, "--max-restarts=1", REPLICA=str(replica),
+                                   TORCHFT_LIGHTHOUSE=address) for replica in (0, 1)]
+        for each in jobs:
+            self.assertEqual(each.result().returncode, 0, each.result().stderr[-8000:])
+        told = [re.search(r"replica \d: (\d+) steps alone, parameters (\w+)", each.result().stdout) for each in jobs]
+        self.assertGreater(int(told[0][1]), 0)
+        self.assertEqual(told[0][2], told[1][2])
 
 
 if __name__ == "__main__":
