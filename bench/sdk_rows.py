@@ -157,11 +157,11 @@ LINE_MS = 2 * (NUM_HOSTS - 1) / NUM_HOSTS * 6_550_878 * 4 * 8 / (RATE_MBIT * 1e6
 SHARE = "the cable's own time ÷ step"
 
 
-def _on_shaped_hosts(command_of, **more):
-    """The JSON line of `command_of(host)` run on every host at once."""
+def on_shaped_hosts(command_of, num_hosts=NUM_HOSTS, **more):
+    """The JSON line of `command_of(host)` run on every host at once. Each has a cable of RATE_MBIT."""
     import netns
     try:
-        hosts = netns.Hosts(NUM_HOSTS)
+        hosts = netns.Hosts(num_hosts)
     except netns.Unavailable as reason:
         raise measure.Missing(str(reason)) from None
     with hosts:
@@ -181,7 +181,7 @@ def _shaped(compression):
     endpoint = f"10.77.0.1:{PORT}"
 
     def ours():
-        found = _on_shaped_hosts(lambda host: [
+        found = on_shaped_hosts(lambda host: [
             measure.program("ddprun"), f"--nnodes={NUM_HOSTS}", f"--rdzv-endpoint={endpoint}", "--rdzv-id=shaped",
             "--log-line-prefix-template=", *_step_bench("mlp", "15", compression)])
         metrics = {STEP_MS: found["step_ms"]}
@@ -190,7 +190,7 @@ def _shaped(compression):
         return metrics
 
     def theirs():
-        found = _on_shaped_hosts(lambda host: measure.torchrun() + [
+        found = on_shaped_hosts(lambda host: measure.torchrun() + [
             f"--nnodes={NUM_HOSTS}", f"--node-rank={host.index}", "--master-addr=10.77.0.1", f"--master-port={PORT}",
             *_twin("mlp", "15", compression)], GLOO_SOCKET_IFNAME="eth0")
         return {STEP_MS: found["step_ms"]}

@@ -3,6 +3,7 @@
 import os
 
 import measure
+import sdk_rows
 from row import OURS, Goal, Row
 
 GLOO = "torch gloo"
@@ -21,8 +22,36 @@ def _side(backend):
     return once
 
 
+def _one_machine_row():
+    return Row("torch-backend", "torch.distributed on 2 ranks of one machine, `init_process_group(\"ddprun\")` beside gloo",
+               {OURS: _side("ddprun"), GLOO: _side("gloo")},
+               [Goal(NAMES[key], limit, GLOO) for key, limit in LIMITS.items()],
+               note="Ranks have one thread each; medians of rank 0")
+
+
+# Two ranks send the whole tensor once: half of it twice.
+LINE_MS = (25 << 20) * 8 / (sdk_rows.RATE_MBIT * 1e6) * 1000
+
+
+def _side_on_hosts(backend):
+    def once():
+        program = measure.program("ddprun")
+        found = sdk_rows.on_shaped_hosts(
+            lambda host: [program, "--nnodes=2", "--nproc_per_node=1", f"--node-rank={host.index}",
+                          "--master-addr=10.77.0.1", "--master-port=29500", "--log-line-prefix-template=",
+                          os.path.join(measure.HERE, "backend/backend_steps.py"), backend],
+            2, DDPRUN_PROGRAM=program, GLOO_SOCKET_IFNAME="eth0")
+        return {name: found[key] for key, name in NAMES.items()}
+    return once
+
+
+def _hosts_row():
+    return Row("torch-backend-hosts", "torch.distributed on 2 hosts (namespaces), 1 Gb/s each, `init_process_group(\"ddprun\")` beside gloo",
+               {OURS: _side_on_hosts("ddprun"), GLOO: _side_on_hosts("gloo")},
+               [*(Goal(name, 1.0, GLOO) for name in NAMES.values()), Goal(NAMES["large_ms"], LINE_MS / 0.9)], repeats=3,
+               note=f"25 MiB take {LINE_MS:.0f} ms on a full cable, {LINE_MS / 0.9:.0f} ms at 0.9 of its rate. Headers of "
+                    "Ethernet, IP and TCP are 4 % of that")
+
+
 def rows():
-    return [Row("torch-backend", "torch.distributed on 2 ranks of one machine, `init_process_group(\"ddprun\")` beside gloo",
-                {OURS: _side("ddprun"), GLOO: _side("gloo")},
-                [Goal(NAMES[key], limit, GLOO) for key, limit in LIMITS.items()],
-                note="Ranks have one thread each; medians of rank 0")]
+    return [_one_machine_row(), _hosts_row()]
