@@ -21,20 +21,18 @@ _LOOK, _LONG_NS = 10, 10**9  # what costs more than a step's end may is looked a
 _CPU_RATE, _RATE = 7, 101
 _SAMPLES = 8  # the mean of so many is shown
 _GPU_AFTER_NS = 2 * 10**9
+_LIGHTNING = ".trainer.connectors.logger_connector.logger_connector"
 
 
 def _say(what, error):
     print("ddprun: this worker's %s are not observed: %s: %s" % (what, type(error).__name__, error), file=sys.stderr)
 
 
-def _loss_of(metrics):
-    """That of the training; None: it isn't among them."""
-    names = [name for name in metrics if isinstance(name, str) and "loss" in name.lower() and
+def _loss_name(names):
+    """The name of the training's loss; None: it isn't among them."""
+    names = [name for name in names if isinstance(name, str) and "loss" in name.lower() and
              not any(other in name.lower() for other in ("val", "test"))]
-    if not names:
-        return None
-    name = min(names, key=lambda name: (name != "loss", "train" not in name, len(name), name))
-    return float(metrics[name]) if hasattr(metrics[name], "__float__") else None
+    return min(names, key=lambda name: (name != "loss", "train" not in name.lower(), len(name), name), default=None)
 
 
 class _Model:
@@ -80,6 +78,7 @@ class _Steps:
         self.looks = {"parts of steps": self._look_at_models, "readings of GPU memory": self._look_at_gpu}
         self.next_gpu_look = 0
         self.calls, self.skipped = 0, 0  # of any optimizer's step; steps
+        self.framework_logs, self.board_name = False, None  # the name under which a board has the loss
         self.models, self.parts = [], []
         self.without_parts = 0  # of the last steps
 
@@ -202,19 +201,38 @@ class _Steps:
 
     def watch_lightning(self, module):
         self.call_after(module._LoggerConnector, "log_metrics", "losses",
-                        lambda _before, _connector, metrics, *_args, **_kwargs: self._log(metrics))
+                        lambda _before, _connector, metrics, *_args, **_kwargs: self._framework_has_logged(metrics))
 
     def watch_transformers(self, module):
         def has_logged(_before, _handler, _arguments, _state, _control, logs, *_args, **_kwargs):
-            self._log({name: logs[name] for name in logs if name == "loss"})
+            self._framework_has_logged({name: logs[name] for name in logs if name == "loss"})
 
         self.call_after(module.CallbackHandler, "on_log", "losses", has_logged)
 
-    def _log(self, metrics):
+    def watch_tensorboard(self, module):
+        def has_logged(_before, _writer, tag, scalar_value, *_args, **_kwargs):
+            self._board_has_logged({tag: scalar_value})
+
+        self.call_after(module.SummaryWriter, "add_scalar", "losses", has_logged)
+
+    def watch_wandb(self, module):
+        self.call_after(module.Run, "log", "losses",
+                        lambda _before, _run, data, *_args, **_kwargs: self._board_has_logged(data))
+
+    def _framework_has_logged(self, metrics):
+        self.framework_logs = True
+        self._log(metrics, _loss_name(metrics))
+
+    def _board_has_logged(self, metrics):
+        """Calls may have a name each, so the best one of all so far counts. A framework's own loggers call this, too."""
+        if not self.framework_logs:
+            name = self.board_name = _loss_name([*metrics, self.board_name])
+            self._log(metrics, name if name in metrics else None)
+
+    def _log(self, metrics, name):
         import struct
-        loss = _loss_of(metrics)
-        if loss is not None and self.words is not None:
-            self.words[_LOSS], = struct.unpack("Q", struct.pack("d", loss))
+        if name is not None and hasattr(metrics[name], "__float__") and self.words is not None:
+            self.words[_LOSS], = struct.unpack("Q", struct.pack("d", float(metrics[name])))
             self.words[_REPORTS] += 1
 
     def call_after(self, owner, name, what, then, before=lambda: None):
@@ -357,11 +375,13 @@ def _begin():
     steps = _Steps(monotonic_ns, agent.words)
     watchers = {"torch.optim.optimizer": steps.watch_optimizers, "torch.utils.data.dataloader": steps.watch_loaders,
                 "torch.nn.parallel.distributed": steps.try_to(steps.watch_models, "parts of steps"),
-                "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps"),
-                "transformers.trainer_callback": steps.try_to(steps.watch_transformers, "losses")}
-    for lightning in ("lightning.pytorch", "pytorch_lightning"):
-        name = lightning + ".trainer.connectors.logger_connector.logger_connector"
-        watchers[name] = steps.try_to(steps.watch_lightning, "losses")
+                "torch.amp.grad_scaler": steps.try_to(steps.watch_scalers, "skipped steps")}
+    for name, watch in (("transformers.trainer_callback", steps.watch_transformers),
+                        ("lightning.pytorch" + _LIGHTNING, steps.watch_lightning),
+                        ("pytorch_lightning" + _LIGHTNING, steps.watch_lightning),
+                        ("torch.utils.tensorboard.writer", steps.watch_tensorboard),
+                        ("tensorboardX.writer", steps.watch_tensorboard), ("wandb.sdk.wandb_run", steps.watch_wandb)):
+        watchers[name] = steps.try_to(watch, "losses")
     for name in [name for name in watchers if name in sys.modules]:  # of --preload
         try:
             watchers.pop(name)(sys.modules[name])

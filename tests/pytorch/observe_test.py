@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import types
@@ -126,6 +127,38 @@ trainer.remove_callback(transformers.PrinterCallback)
 trainer.train()
 torch.distributed.destroy_process_group()
 import os; os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
+'''
+# Rank 0 logs to TensorBoard, rank 1 to Weights & Biases.
+BOARDS = r'''
+import os
+import torch, torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+folder, rank = os.path.dirname(os.path.abspath(__file__)), int(os.environ["RANK"])
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+if rank == 0:
+    board = SummaryWriter(folder + "/board")
+else:
+    import wandb
+    run = wandb.init(mode="offline", dir=folder)
+over, step = torch.tensor(0), 0
+while not over:
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+    loss, step = torch.tensor(float("nan") if os.path.exists(folder + "/nan") else 2.5), step + 1
+    if rank == 0:
+        board.add_scalar("Loss/train", loss, step)
+        board.add_scalar("Loss/val", 1.0, step)
+    else:
+        wandb.log({"train/loss": loss, "val/loss": 1.0})
+    over.fill_(os.path.exists(folder + "/over"))
+    dist.all_reduce(over)
+if rank == 1:
+    run.finish()
+dist.barrier()
+os._exit(0)  # PyTorch 2.15 aborts an exit in which one of gloo's threads drops a tensor
 '''
 
 
@@ -282,6 +315,11 @@ class Logs:
         self.finish(process, timeout=60, code=0)
 
 
+@unittest.skipIf(importlib.util.find_spec("wandb") is None, "no Weights & Biases: scripts/setup.sh full")
+class Boards(Logs, Observed):
+    SCRIPT = BOARDS
+
+
 @unittest.skipIf(importlib.util.find_spec("lightning") is None, "no Lightning: scripts/setup.sh full")
 class Lightning(Logs, Observed):
     SCRIPT = LIGHTNING
@@ -309,6 +347,9 @@ class Steps(unittest.TestCase):
         self.now += ns
         self.steps.loader_ns += loader_ns
         self.steps._after_step(optimizer)
+
+    def loss(self):
+        return struct.unpack("d", struct.pack("Q", self.steps.words[self.observer._LOSS]))[0]
 
     def seen(self):
         """Steps, timed ones, their time, the loader's."""
@@ -386,9 +427,19 @@ class Steps(unittest.TestCase):
         self.assertIsInstance(watched_module.__spec__.loader, Own)
 
     def test_the_training_s_loss_is_chosen_among_what_is_logged(self):
-        for metrics, loss in (({"val_loss": 1, "Train/Loss": 2}, 2), ({"aux_loss": 1, "train_loss": 2, "loss": 3}, 3), ({"test_loss": 1, "rate": 2}, None),
-                              ({"aux_loss": 1, "train_loss_step": 2}, 2), ({"loss": {"a": 1}}, None), ({7: 1}, None)):
-            self.assertEqual(self.observer._loss_of(metrics), loss, metrics)
+        for names, loss in ((["val_loss", "Train/Loss"], "Train/Loss"), (["aux_loss", "train_loss", "loss"], "loss"), (["test_loss", "rate"], None),
+                            (["aux_loss", "train_loss_step"], "train_loss_step"), ([7], None)):
+            self.assertEqual(self.observer._loss_name(names), loss, names)
+
+    def test_a_board_s_loss_is_the_best_named_one_and_a_framework_s_comes_before(self):
+        self.step(100)
+        for metrics, loss in (({"loss_aux": 1}, 1), ({"loss_aux": 2, "rate": 3}, 2), ({"loss/train": 4}, 4), ({"loss_aux": 5}, 4), ({"loss/val": 6}, 4),
+                              ({"loss/train": {"a": 7}}, 4)):
+            self.steps._board_has_logged(metrics)
+            self.assertEqual(self.loss(), loss, metrics)
+        self.steps._framework_has_logged({"rate": 1})
+        self.steps._board_has_logged({"loss/train": 8})
+        self.assertEqual(self.loss(), 4)
 
     def test_a_part_that_fails_is_one_line_and_the_others_go_on(self):
         class Watched:
