@@ -57,6 +57,13 @@ class Backend(Installed):
         self.assertEqual(done.returncode, 0, self.transcript)
         self.assertEqual(done.stdout.count("equal:"), 7, self.transcript)
 
+    def test_a_pytorch_without_backends_in_python_is_refused_by_name(self):
+        text = ("import torch, torch.distributed as dist\ndel torch._C._distributed_c10d.Backend.all_gather_single\n"
+                "dist.init_process_group('ddprun', store=dist.HashStore(), rank=0, world_size=1)")
+        done = subprocess.run([sys.executable, "-c", text], env=harness.environment(**self.variables), text=True,
+                              stderr=subprocess.PIPE, timeout=100)
+        self.assertRegex(done.stderr, r'RuntimeError: the backend "ddprun" needs PyTorch 2.14 or newer, and this is 2\.')
+
     def test_a_killed_rank_is_named_on_every_rank_within_a_second(self):
         with harness.scratch() as folder:
             done = self.run_ranks("backend_death", 3, "--shutdown-timeout=10", DEATH=os.path.join(folder, "died"))

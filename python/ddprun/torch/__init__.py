@@ -12,6 +12,9 @@ import torch.distributed as _dist
 
 
 def _make(store: Any, rank: int, size: int, timeout: Any) -> Any:
+    import torch
+    if not hasattr(torch._C._distributed_c10d.Backend, "all_gather_single"):
+        raise RuntimeError('the backend "ddprun" needs PyTorch 2.14 or newer, and this is %s' % torch.__version__)
     from .backend import Backend
     return Backend(store, rank, size, timeout)
 
