@@ -35,7 +35,8 @@ bool is_hidden(char32_t code) {
     char32_t first, last;
   };
   constexpr Range kHidden[] = {{0x80, 0x9F},     {0x61C, 0x61C},   {0x200B, 0x200F},
-                               {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}};
+                               {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF},
+                               {0xFFFE, 0xFFFF}};
   return std::ranges::any_of(
       kHidden, [code](const Range& each) { return code >= each.first && code <= each.last; });
 }

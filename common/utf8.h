@@ -19,7 +19,7 @@ std::size_t utf8_length(std::string_view text);
 char32_t utf8_code(std::string_view text);
 
 // It is not to be seen, and hides or turns the text around it. Such are C1, marks of direction,
-// characters of no width, ends of lines and paragraphs.
+// characters of no width, ends of lines and paragraphs, and U+FFFE and U+FFFF, which are none.
 bool is_hidden(char32_t code);
 
 // "\u202e", for a code point up to U+FFFF.

@@ -15,6 +15,7 @@
 #include "common/json.h"
 #include "common/json_at.h"
 #include "common/text.h"
+#include "common/written_json.h"
 #include "ctl/submit/ddprun_command.h"
 
 namespace ddprun::submit {
@@ -261,7 +262,9 @@ std::string scalar(const json::value& value) {
   if (const json::string* text = value.if_string()) {
     if (is_plain({text->data(), text->size()})) return std::string(*text);
   }
-  return json::serialize(value);  // also {} and []
+  // Also {} and []. YAML refuses some of the characters that shown_json() writes out, and takes
+  // others for ends of lines.
+  return shown_json(json::serialize(value));
 }
 
 bool is_block(const json::value& value) {

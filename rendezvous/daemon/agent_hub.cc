@@ -243,7 +243,8 @@ bool AgentHub::forget_some() {
 void AgentHub::drop(ConnectionId id, const std::string& reason) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
-  log_warning("closed the connection of agent ", found->second.peer, ": ", reason);
+  log_about_peer(LogLevel::kWarning, "closed the connection of agent ", found->second.peer, ": ",
+                 reason);
   found->second.frames->close_when_sent(kFlushLimit);
   forget(found);
   feed(membership::event::Closed{id});

@@ -115,7 +115,8 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
     const auto dropped = waiting_.extract(number);
     if (dropped.empty()) return;
     const Waiting& waiting = dropped.mapped();
-    log_warning("closed the connection of agent ", waiting.peer, ": ", reason);
+    log_about_peer(LogLevel::kWarning, "closed the connection of agent ", waiting.peer, ": ",
+                   reason);
     if (!reply.empty()) waiting.frames->send(reply);
     waiting.frames->close_when_sent(kFlushLimit);
   }

@@ -160,7 +160,8 @@ void GangHub::ended(ConnectionId id, const std::string& reason) {
 void GangHub::drop(ConnectionId id, const std::string& reason) {
   const auto found = agents_.find(id);
   if (found == agents_.end()) return;
-  log_warning("closed the connection of standing agent ", found->second.peer, ": ", reason);
+  log_about_peer(LogLevel::kWarning, "closed the connection of standing agent ", found->second.peer,
+                 ": ", reason);
   found->second.frames->close_when_sent(kFlushLimit);
   forget(id);
 }

@@ -47,7 +47,8 @@ void HttpSession::start() {
         if (trouble.empty()) trouble = membership::describe_end(error);
         const bool is_cut = error == boost::asio::error::operation_aborted;
         if (!is_cut) {
-          log_warning("closed the connection of ", self->peer_, ": no TLS (", trouble, ")");
+          log_about_peer(LogLevel::kWarning, "closed the connection of ", self->peer_, ": no TLS (",
+                         trouble, ")");
         }
         self->finish();
       });
@@ -63,8 +64,8 @@ void HttpSession::stop() {
 void HttpSession::arm_timer(const char* awaited) {
   awaited_ = awaited;
   run_after(timer_, options_.timeout, [self = shared_from_this()] {
-    log_warning("closed the connection of ", self->peer_, ": waited ",
-                self->options_.timeout.count(), " ms for ", self->awaited_);
+    log_about_peer(LogLevel::kWarning, "closed the connection of ", self->peer_, ": waited ",
+                   self->options_.timeout.count(), " ms for ", self->awaited_);
     self->finish();
   });
 }
@@ -78,8 +79,8 @@ void HttpSession::read() {
 
 void HttpSession::broke(const boost::system::error_code& error) {
   if (error != boost::asio::error::eof && error != boost::asio::error::operation_aborted) {
-    log_warning("closed the connection of ", peer_, ": not a valid HTTP request (", error.message(),
-                ")");
+    log_about_peer(LogLevel::kWarning, "closed the connection of ", peer_,
+                   ": not a valid HTTP request (", error.message(), ")");
   }
   finish();
 }
@@ -113,7 +114,8 @@ void HttpSession::answer() {
   std::optional<std::string> leader;  // set: it is asked instead
   if (options_.stands_by && !is_own_page) leader = options_.stands_by();
   if (options_.tls && !options_.is_tls && !is_probe(path)) {
-    log_warning("refused a request of ", peer_, ": it speaks no TLS (--tls-ca)");
+    log_about_peer(LogLevel::kWarning, "refused a request of ", peer_,
+                   ": it speaks no TLS (--tls-ca)");
     fields_.add(security::kTlsHeader, "1");
     respond(http::kUpgradeRequired, {"text/plain", "this rendezvous speaks TLS alone\n"});
   } else if (leader) {
@@ -122,11 +124,11 @@ void HttpSession::answer() {
             {"text/plain", concat("this ddprund stands by",
                                   leader->empty() ? "" : concat("; ", *leader, " leads"), "\n")});
   } else if (const std::string stranger = refusal_of_user(path); !stranger.empty()) {
-    log_warning("refused a request of ", peer_, ": ", stranger);
+    log_about_peer(LogLevel::kWarning, "refused a request of ", peer_, ": ", stranger);
     fields_.add(security::kOtherUserHeader, "1");
     respond(http::kForbidden, {"text/plain", concat(stranger, "\n")});
   } else if (const char* why = refusal_of_browser(peer)) {
-    log_warning("refused a request of ", peer_, ": ", why);
+    log_about_peer(LogLevel::kWarning, "refused a request of ", peer_, ": ", why);
     respond(http::kForbidden, {"text/plain", concat(why, "\n")});
   } else if (peer == Peer::kWatcher) {
     answer_watcher();
@@ -201,7 +203,7 @@ bool HttpSession::is_admitted(std::string_view target) {
   }
   if (admission_.admitted) return true;
   if (!admission_.reason.empty()) {
-    log_warning("refused a request of ", peer_, ": ", admission_.reason);
+    log_about_peer(LogLevel::kWarning, "refused a request of ", peer_, ": ", admission_.reason);
   }
   fields_.add("WWW-Authenticate", options_.door->challenge(Clock::now()));
   std::string why = admission_.reason;
@@ -277,7 +279,8 @@ void HttpSession::upgrade(Peer peer) {
         self->timer_.cancel();
         if (self->frames_ == nullptr) return;  // stopped or timed out
         if (error) {
-          log_warning("closed the connection of ", self->peer_, ": ", error.message());
+          log_about_peer(LogLevel::kWarning, "closed the connection of ", self->peer_, ": ",
+                         error.message());
           self->finish();
           return;
         }

@@ -206,7 +206,8 @@ class DaemonVariant {
     };
     handlers.stands_by = [this, own = leadership.name](const std::string& leader) {
       daemon_->stand_by(leader == own ? "" : leader);
-      log_info("stands by: ", leader, leader == own ? ", this one a moment ago, led" : " leads");
+      log_info("stands by: ", leader.empty() ? "one without a usable name" : leader,
+               leader == own ? ", this one a moment ago, led" : " leads");
     };
     leadership_ = std::make_unique<ha::Leadership>(io, std::move(leadership), std::move(handlers));
   }

@@ -238,8 +238,12 @@ const TlsAdmission::UnderWay& TlsAdmission::first_to_go() const {
 }
 
 Clock::time_point TlsAdmission::time_to_go(const UnderWay& first) const {
-  const bool is_brief = !fresh_.empty() && addresses_.at(first.address).num_under_way > 1;
-  return first.since + (is_brief ? std::min(options_.brief_turn, options_.turn) : options_.turn);
+  const Address& address = addresses_.at(first.address);
+  const std::chrono::milliseconds brief = std::min(options_.brief_turn, options_.turn);
+  if (!fresh_.empty() && address.num_under_way > 1) return first.since + brief;
+  const auto num_rounds =
+      static_cast<std::int64_t>(address.waiting.size() / options_.max_per_address + 1);
+  return first.since + std::clamp(options_.all_turns / num_rounds, brief, options_.turn);
 }
 
 // A connection that says nothing would keep others out.
@@ -253,8 +257,8 @@ void TlsAdmission::make_way() {
     if (self->under_way_.empty()) return;
     const UnderWay first = self->first_to_go();
     if (self->time_to_go(first) <= Clock::now()) {
-      log_warning("closed a connection of ", first.address,
-                  ": over TLS it did not say who it is in its turn, and others wait");
+      log_about_peer(LogLevel::kWarning, "closed a connection of ", first.address,
+                     ": over TLS it did not say who it is in its turn, and others wait");
       self->newcomers_->end(first.newcomer, "others wait for their turn");
     }
     self->make_way();

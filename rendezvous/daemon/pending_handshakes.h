@@ -122,6 +122,9 @@ class TlsAdmission : public std::enable_shared_from_this<TlsAdmission> {
     // after brief_turn one of an address that has several, for an address that has none.
     std::chrono::milliseconds turn{2'000};
     std::chrono::milliseconds brief_turn{250};
+    // One of an address for which many others wait has a shorter turn, so that all of these have
+    // theirs in this time. It is less than they may wait at all.
+    std::chrono::milliseconds all_turns{10'000};
     // Begins a TLS session; its turn is over when the newcomer has left its place.
     std::function<void(UniqueFd connection, Newcomer newcomer)> begin;
   };

@@ -121,8 +121,9 @@ void PortListener::accepted(UniqueFd connection, Newcomer newcomer) {
       });
   run_after(silent->timer, options_.first_byte_timeout, [self = shared_from_this(), silent] {
     if (silent->settled) return;
-    log_info("closed the connection of ", peer_text(silent->connection.native_handle()),
-             ": it sent nothing for ", self->options_.first_byte_timeout.count(), " ms");
+    log_about_peer(LogLevel::kInfo, "closed the connection of ",
+                   peer_text(silent->connection.native_handle()), ": it sent nothing for ",
+                   self->options_.first_byte_timeout.count(), " ms");
     self->settle(*silent);
   });
   when_readable(silent->connection, [self = shared_from_this(), silent] {
@@ -151,15 +152,17 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
   Newcomer newcomer = std::move(its_newcomer);
   if (received <= 0) return;  // it went away
   if (first == kStoreFirstByte && options_.is_closed) {
-    log_warning("closed the connection of ", peer_text(connection.get()),
-                ": a c10d store client, and where there is a token or TLS this port has no store");
+    log_about_peer(
+        LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),
+        ": a c10d store client, and where there is a token or TLS this port has no store");
   } else if (first == kStoreFirstByte && connection.get() < options_.max_store_descriptor) {
     store_(std::move(connection), std::move(newcomer));
   } else if (first == kStoreFirstByte) {
     if (std::exchange(said_no_store_descriptors_, true)) return;
-    log_error("closed the connection of ", peer_text(connection.get()),
-              ": a c10d store client, and the descriptors that are left are for agents (raise the "
-              "limit of open files: ulimit -Hn; said once)");
+    log_about_peer(
+        LogLevel::kError, "closed the connection of ", peer_text(connection.get()),
+        ": a c10d store client, and the descriptors that are left are for agents (raise the "
+        "limit of open files: ulimit -Hn; said once)");
   } else if (first == kTlsFirstByte && tls_) {
     tls_(std::move(connection), std::move(newcomer));
   } else if (is_letter(first)) {
@@ -174,7 +177,8 @@ void PortListener::dispatch(UniqueFd& waiting, Newcomer& its_newcomer) {
             ? "it speaks TLS, which is off here"
             : concat("it speaks neither HTTP nor the store's protocol (first byte ",
                      static_cast<int>(first), ")");
-    log_warning("closed the connection of ", peer_text(connection.get()), ": ", why);
+    log_about_peer(LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),
+                   ": ", why);
   }
 }
 

@@ -98,18 +98,19 @@ void RoundStores::adopt(UniqueFd connection) {
   if (const auto user = owner_ ? owner_ : only_user_) {
     const std::string why = loopback_client_problem(connection.get(), *user);
     if (!why.empty()) {
-      return log_warning("closed the connection of ", peer_text(connection.get()), ", a client of ",
-                         current_name_.value_or("the port's store"), ": ", why);
+      return log_about_peer(LogLevel::kWarning, "closed the connection of ",
+                            peer_text(connection.get()), ", a client of ",
+                            current_name_.value_or("the port's store"), ": ", why);
     }
   }
   std::unique_ptr<store::StoreServer>& server = current_name_ ? current_ : plain_;
   const StoreLimits& limits = current_name_ ? of_job_ : in_all_;
   const std::size_t num_clients = server ? server->stats().num_connections : 0;
   if (num_clients >= limits.connections) {
-    log_warning("closed the connection of ", peer_text(connection.get()), ": ",
-                current_name_.value_or("the store on this port"), " has ", num_clients,
-                " connections, the limit is ", limits.connections, " (ddprund --",
-                current_name_ ? "job-limits" : "limits", "=connections=N)");
+    log_about_peer(LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),
+                   ": ", current_name_.value_or("the store on this port"), " has ", num_clients,
+                   " connections, the limit is ", limits.connections, " (ddprund --",
+                   current_name_ ? "job-limits" : "limits", "=connections=N)");
     return;
   }
   if (!server) {
@@ -120,8 +121,8 @@ void RoundStores::adopt(UniqueFd connection) {
     try {
       server = std::make_unique<store::StoreServer>(io_, std::move(options));
     } catch (const Error& error) {
-      log_warning("closed the connection of ", peer_text(connection.get()),
-                  ": there is no room for its store: ", error.what());
+      log_about_peer(LogLevel::kWarning, "closed the connection of ", peer_text(connection.get()),
+                     ": there is no room for its store: ", error.what());
       return;
     }
   }

@@ -207,8 +207,11 @@ class EtcdConnection {
     error_code ignored;
     wire_.socket().set_option(tcp::no_delay(true), ignored);
     if (!tls) return;
+    end_means_ = " in the TLS handshake: an etcd without TLS does that";
     wait_or_fail([&](auto done) { wire_.async_connect_tls(tls, endpoint_.host, std::move(done)); },
                  deadline);
+    end_means_ =
+        " before it answered: an etcd that doesn't trust --ha-cert's certificate does that";
   }
 
   void send(const std::string& path, const std::string& body, std::size_t max_answer,
@@ -229,6 +232,7 @@ class EtcdConnection {
         wait([this](auto done) { answer_.async_read_some(wire_, std::move(done)); }, deadline);
     if (!error) return false;
     if (*error) fail(*error);
+    end_means_ = "";
     return true;
   }
 
@@ -272,7 +276,7 @@ class EtcdConnection {
                         error == asio::error::connection_reset ||
                         error == asio::error::broken_pipe ||
                         error == asio::ssl::error::stream_truncated;
-    if (is_end) throw EndpointTrouble("it ended the connection");
+    if (is_end) throw EndpointTrouble(concat("it ended the connection", end_means_));
     if (trouble == http::Trouble::kCut) {
       throw EndpointTrouble("it ended the connection inside an answer");
     }
@@ -295,6 +299,8 @@ class EtcdConnection {
   http::AnswerReader answer_;
   bool reusable_ = true;
   bool ended_unanswered_ = false;
+  // The likely reason if it ends the connection now; empty once it has answered.
+  const char* end_means_ = " before it answered: an etcd that wants TLS does that (--ha-ca)";
   std::chrono::milliseconds waited_{0};  // in vain
 };
 
@@ -403,8 +409,8 @@ class EtcdClient::Impl {
         if (watch(key, now.revision + 1, deadline)) return;
       } catch (const EndpointTrouble&) {
         leave_endpoint();
-        pause(deadline);
       }
+      pause(deadline);
     }
   }
 
@@ -435,17 +441,18 @@ class EtcdClient::Impl {
     if (!connection_->is_reusable()) connect(deadline);
     // A watch uses its connection up.
     const std::unique_ptr<EtcdConnection> connection = std::move(connection_);
-    const unsigned status =
-        connection->begin_stream("/v3/watch", erasures_request(key, from_revision), deadline);
-    if (status != 200) throw EndpointTrouble(concat("HTTP ", status));
     try {
+      const unsigned status =
+          connection->begin_stream("/v3/watch", erasures_request(key, from_revision), deadline);
+      if (status != 200) throw EndpointTrouble(concat("HTTP ", status));
       while (const auto line = connection->next_line(deadline)) {
         const WatchNews news = parse_watch(*line);
         if (news.erased) return true;
         if (news.cancelled) return false;
       }
-    } catch (const EtcdRefusal& refusal) {
-      throw EndpointTrouble(refusal.what());
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kAborted) throw;
+      throw EndpointTrouble(error.what());  // keys are asked for all the same
     }
     return false;
   }
@@ -507,8 +514,8 @@ TxnResult EtcdClient::change_if(const std::vector<Guard>& guards,
                     [&](std::string_view answer) { return parse_txn(answer, guards.size()); });
 }
 
-std::optional<KeyValue> EtcdClient::get(const std::string& key) {
-  RangeAnswer found = impl_->ask("/v3/kv/range", range_request(key), parse_range);
+std::optional<KeyValue> EtcdClient::get(const std::string& key, Deadline limit) {
+  RangeAnswer found = impl_->ask("/v3/kv/range", range_request(key), parse_range, limit);
   if (found.keys.empty()) return std::nullopt;
   return std::move(found.keys.front());
 }

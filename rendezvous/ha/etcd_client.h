@@ -50,7 +50,9 @@ class EtcdClient : public KeyStore {
   TxnResult change_if(const std::vector<Guard>& guards,
                       const std::vector<KeyChange>& changes) override;
   std::vector<KeyValue> get_prefix(const std::string& prefix) override;
-  std::optional<KeyValue> get(const std::string& key);  // as of now
+  // As of now.
+  std::optional<KeyValue> get(const std::string& key,
+                              Deadline limit = Deadline::after(std::chrono::hours(1)));
 
   // Returns when `key`, which was there at `after_revision`, has been erased since, at once where
   // it has been already; or at the deadline. Waits for etcd's word, doesn't ask again and again. A

@@ -97,6 +97,14 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
   void await_end_of(const KeyValue& leader) {
     if (leader.value != std::exchange(told_, leader.value)) {
       tell([name = checked_name(leader.value)](Handlers& handlers) { handlers.stands_by(name); });
+      if (leader.lease == 0) {
+        tell([key = key_](Handlers&) {
+          log_error("etcd's key ", key,
+                    " has no lease: no ddprund wrote it, and none can lead while it is there; "
+                    "`etcdctl del ",
+                    key, "` ends that");
+        });
+      }
     }
     // A member that is gone without a word is silent, as one that has no news.
     client_.await_erased(key_, leader.mod_revision,
@@ -162,7 +170,7 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
         wakes_.notify_all();
       }
     });
-    const std::string why = renew_until_over(won.lease);
+    const std::string why = renew_until_over(won);
     {
       const std::lock_guard lock(handed_over);
       if (!has_read) reading.cancel();
@@ -181,7 +189,8 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   // Why it is over; empty: this object is being destroyed.
-  std::string renew_until_over(Lease& lease) {
+  std::string renew_until_over(Won& won) {
+    Lease& lease = won.lease;
     Clock::time_point next = lease.end - options_.lease + options_.lease / kRenewalsPerLease;
     while (true) {
       {
@@ -203,6 +212,11 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
         return over(concat("its own event loop has not run for ", options_.lease.count(), " s"));
       }
       try {
+        // Somebody may erase the key by hand. Then another one leads while the lease lives on.
+        const std::optional<KeyValue> leader = client_.get(key_, Deadline(lease.end));
+        if (!leader || leader->create_revision != won.epoch) {
+          return over(concat("its key ", key_, " in etcd is gone"));
+        }
         if (!client_.keep_alive(lease.id, Deadline(lease.end))) {
           return over("etcd has ended its lease");
         }

@@ -68,8 +68,8 @@ int Listeners::accept(std::size_t index, const Take& take) {
 bool Listeners::is_welcome(const Listener& listener, int connection, const SocketAddress& peer) {
   if (listener.is_for_loopback && !is_local_address(peer)) {
     if (!std::exchange(said_from_elsewhere_, true)) {
-      log_warning(name_, ": refused a connection from ", peer.text(),
-                  ": all its nodes are on this machine (said once)");
+      log_about_peer(LogLevel::kWarning, name_, ": refused a connection from ", peer.text(),
+                     ": all its nodes are on this machine (said once)");
     }
     return false;
   }
@@ -78,8 +78,8 @@ bool Listeners::is_welcome(const Listener& listener, int connection, const Socke
   if (user == only_user_) return true;
   // Nobody's: it has gone already.
   if (user && refused_users_.insert(*user).second) {
-    log_warning(name_, ": refused a connection of user ", *user, ": it is for user ", *only_user_,
-                " alone (said once)");
+    log_about_peer(LogLevel::kWarning, name_, ": refused a connection of user ", *user,
+                   ": it is for user ", *only_user_, " alone (said once)");
   }
   return false;
 }

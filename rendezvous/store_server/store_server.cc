@@ -250,7 +250,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     connection->interest = EPOLLIN;
     epoll_event event = make_event(EPOLLIN, generation, static_cast<std::uint32_t>(number));
     if (::epoll_ctl(epoll_.native_handle(), EPOLL_CTL_ADD, number, &event) != 0) {
-      log_warning(options_.name, ": refused ", connection->peer_text(), ": ", errno_text(errno));
+      log_about_peer(LogLevel::kWarning, options_.name, ": refused ", connection->peer_text(), ": ",
+                     errno_text(errno));
       return;
     }
     DDPRUN_CHECK(!connections_[index]);
@@ -280,8 +281,8 @@ class StoreServer::Impl : public std::enable_shared_from_this<Impl> {
     connection.closing = true;
     marked_.push_back(connection.fd());
     if (!reason.empty()) {
-      log_warning(options_.name, ": closed the connection of ", connection.peer_text(), ": ",
-                  reason);
+      log_about_peer(LogLevel::kWarning, options_.name, ": closed the connection of ",
+                     connection.peer_text(), ": ", reason);
     }
   }
 

@@ -6,8 +6,10 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 
 using namespace ddprun;
 
@@ -60,4 +62,17 @@ TEST_CASE("concat: each part is what a stream would write") {
   check(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::denorm_min());
   check(Streamable{}, kUnscoped);
   CHECK(concat() == "");
+}
+
+TEST_CASE("log_about_peer: a stranger's lines are limited, and others are not") {
+  const test::LogLines log;
+  for (int i = 0; i < 2 * kPeerLines; ++i) log_about_peer(LogLevel::kWarning, "closed ", i);
+  log_warning("another line");
+  const std::vector<std::string> lines = log.all();
+  REQUIRE(lines.size() == kPeerLines + 2);
+  CHECK(
+      lines[kPeerLines] ==
+      "more than 300 lines a minute are about connections that were closed or refused: the others "
+      "of this minute are left out");
+  CHECK(lines.back() == "another line");
 }

@@ -47,6 +47,11 @@ TEST_CASE("YAML: blocks, and quotes around what could be taken for something els
                                     "i: null\n"));
 }
 
+TEST_CASE("YAML: characters that end its lines, or that it refuses, are written out") {
+  CHECK(to_yaml(json::value("a\u0085b\u2028\x7f\uFEFF\uFFFE\uFFFF")) ==
+        "\"a\\u0085b\\u2028\\u007f\\ufeff\\ufffe\\uffff\"\n");
+}
+
 TEST_CASE("Kubernetes: an Indexed Job whose pods find each other through a headless service") {
   const JobFile job = pods_job("", "nodes = 2\nworkers_per_node = 4");
   const json::value service = object_of(job, 0);

@@ -137,6 +137,13 @@ TEST_CASE("TlsAdmission: an address that has none need not wait long for one tha
   CHECK(t.ended_early.size() == 1);
 }
 
+TEST_CASE("TlsAdmission: the more connections of an address wait, the less time has each") {
+  Turns t(4, 1h, 2, 1ms);
+  for (int i = 0; i < 2000; ++i) t.come("10.0.0.66");
+  REQUIRE(run_until(t.io, [&] { return t.begun.size() >= 20; }));  // 10 ms each
+  CHECK(t.ended_early.size() >= 18);
+}
+
 TEST_CASE(
     "TlsAdmission: a connection that must go while it waits is closed, and its turn goes to the "
     "next one") {

@@ -2,6 +2,7 @@
 // Something that is no etcd, or a broken one, behind the endpoint.
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -31,6 +32,7 @@ class FakeServer {
   }
   Endpoint endpoint() const { return {"127.0.0.1", local_address(listener_.get()).port()}; }
   int num_requests() const { return num_requests_; }
+  bool is_watched() const { return is_watched_; }  // by the newest request
 
  private:
   void run() {
@@ -46,6 +48,7 @@ class FakeServer {
         std::string body(std::stoul(head.substr(head.find("Length: ") + 8)), ' ');
         receive_all(connection.get(), body.data(), body.size(), Deadline::after(5s));
         ++num_requests_;
+        is_watched_ = head.starts_with("POST /v3/watch");
         serve_(connection.get());
       } catch (const Error&) {
       }
@@ -56,6 +59,7 @@ class FakeServer {
   const std::function<void(int)> serve_;
   std::atomic<bool> stopped_{false};
   std::atomic<int> num_requests_{0};
+  std::atomic<bool> is_watched_{false};
   std::thread thread_;
 };
 
@@ -107,6 +111,25 @@ TEST_CASE("EtcdClient: half an answer, or none and an end, is an endpoint in tro
     FakeServer server([&](int fd) { say(fd, text); });
     EtcdClient client(hasty({server.endpoint()}));
     check_all(client, ErrorCode::kUnavailable, "etcd: " + to_string(server.endpoint()) + ": ");
+  }
+}
+
+TEST_CASE("EtcdClient: where nothing can be watched, a key is asked for again and again", "[net]") {
+  const std::string there = http_answer(R"({"header":{"revision":"5"},"kvs":[{"key":"aw==",
+      "create_revision":"1","mod_revision":"1","version":"1","value":"dg=="}],"count":"1"})");
+  for (const std::string& text : std::vector<std::string>{
+           std::string("junk\r\n"), http_answer("<html>"), http_answer("", "404 Not Found"),
+           http_answer(R"({"result":{"header":{"revision":"5"},"canceled":true}})")}) {
+    CAPTURE(text);
+    std::unique_ptr<FakeServer> server;
+    server =
+        std::make_unique<FakeServer>([&](int fd) { say(fd, server->is_watched() ? text : there); });
+    EtcdClient client(patient({server->endpoint()}));
+    const auto begun = Clock::now();
+    client.await_erased("k", 1, Deadline::after(500ms));
+    CHECK(Clock::now() - begun >= 500ms);
+    CHECK(server->num_requests() > 2);
+    CHECK(server->num_requests() <= 2 * 11);  // with a pause of 50 ms
   }
 }
 

@@ -264,7 +264,8 @@ TEST_CASE("EtcdClient: TLS, with a certificate of its own, not without, nor with
   std::string what;
   EtcdOptions others = hasty(cluster.endpoints());
   const auto refused = [&] { EtcdClient(others).get("row"); };
-  CHECK(code_of(refused, &what).has_value());  // without TLS
+  CHECK(code_of(refused, &what).has_value());
+  CHECK_THAT(what, test::Contains("an etcd that wants TLS does that (--ha-ca)"));
   others.tls = security::make_client_context({{}, {}, file("ca.crt")});
   CHECK_THAT(unavailable_of(refused, "certificate"), test::Contains("certificate"));
   others.tls = security::make_client_context({{}, {}, file("stranger.crt")});

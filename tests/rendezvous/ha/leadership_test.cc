@@ -19,6 +19,7 @@
 #include "rendezvous/ha/etcd_journal.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
 #include "tests/support/catch.h"
+#include "tests/support/log_lines.h"
 
 namespace ddprun::ha {
 namespace {
@@ -168,7 +169,8 @@ TEST_CASE("Leadership: an event loop that stands still for the lease's time lead
   CHECK(first.next() == "stands by b:1");
 }
 
-TEST_CASE("Leadership: the end of the leader's key is the end of its term", "[net][proc]") {
+TEST_CASE("Leadership: the end of the leader's key or its lease is the end of its term",
+          "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   const OneEtcd etcd;
   Member member(etcd, "a:1");
@@ -177,17 +179,29 @@ TEST_CASE("Leadership: the end of the leader's key is the end of its term", "[ne
   const auto key = hand.get(leader_key(kPrefix));
   REQUIRE(key);
   CHECK(key->value == "a:1");
-  hand.revoke(key->lease);
-  CHECK(member.next() == "over: etcd has ended its lease");
-  CHECK(member.next() == "leads");
+  const auto begun = Clock::now();
+  SECTION("its lease is revoked") { hand.revoke(key->lease); }
+  SECTION("it is erased") { hand.change_if({}, {{key->key, std::nullopt}}); }
+  SECTION("it is another's") {
+    hand.change_if({}, {{key->key, std::nullopt}});
+    hand.change_if({}, {{key->key, "b:1", hand.grant_lease(1s)}});
+  }
+  CHECK(member.next() == "over: its key /test/leader in etcd is gone");
+  CHECK(Clock::now() - begun < kLease);
+  std::string told = member.next();
+  if (told == "stands by b:1") told = member.next();
+  CHECK(told == "leads");
 }
 
-TEST_CASE("Leadership: a name that is no endpoint is told to nobody", "[net][proc]") {
+TEST_CASE("Leadership: a key that no ddprund wrote names nobody, and is said to block",
+          "[net][proc]") {
   if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
   const OneEtcd etcd;
+  test::LogLines log;
   EtcdClient(etcd.options()).change_if({}, {{leader_key(kPrefix), "a:1\r\nevil: header"}});
   Member member(etcd, "b:1");
   CHECK(member.next() == "stands by ");
+  CHECK_THAT(log.await("has no lease"), test::Contains("`etcdctl del /test/leader`"));
 }
 
 // At any moment of the stop, nothing is left for which others would have to wait.
