@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
 #include <csignal>
@@ -84,7 +83,7 @@ UniqueFd open_or_throw(const std::string& path, int flags) {
 Plan parse_dry_run(std::string_view text) {
   Plan plan;
   try {
-    const json::value all = json::parse(text);
+    const json::value all = parsed_json(text);
     for (const json::value& node : all.at("nodes").as_array()) {
       RankRow row{.node = std::string(node.at("host").as_string()),
                   .node_rank = static_cast<int>(plan.ranks.size()),
