@@ -32,6 +32,10 @@ bool is_trusted_link(const struct stat& link) {
   return link.st_uid == ::geteuid() || link.st_uid == 0 || is_outsider(link.st_uid);
 }
 
+bool is_link_of_others(const std::string& path, struct stat& info) {
+  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode) && !is_trusted_link(info);
+}
+
 // `fd`: what open(2) returned for `path`.
 RegularFile opened(UniqueFd fd, const std::string& path) {
   RegularFile file{.fd = std::move(fd)};
@@ -72,9 +76,7 @@ std::string dangling_link(const std::string& path) {
 }
 
 std::string opening_trouble(const std::string& path, int error) {
-  struct stat info {};
-  if (error == ELOOP && ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode) &&
-      !is_trusted_link(info)) {
+  if (struct stat info{}; error == ELOOP && is_link_of_others(path, info)) {
     return concat("it is a link of user ", info.st_uid, ", who could lead it anywhere");
   }
   const std::string link = error == ENOENT ? one_line(dangling_link(path)) : "";
@@ -85,6 +87,11 @@ RegularFile open_regular_file(const std::string& path) {
   RegularFile file = opened(UniqueFd(::open(path.c_str(), O_RDONLY | kNeverWaits)), path);
   if (S_ISFIFO(file.info.st_mode)) file.problem += ": write its content to one";
   return file;
+}
+
+bool is_link_of_others(const std::string& path) {
+  struct stat info {};
+  return is_link_of_others(path, info);
 }
 
 UniqueFd open_to_write(const std::string& path, int flags, mode_t mode) {

@@ -29,9 +29,12 @@ struct RegularFile {
 // waiting for ever and can be read once alone. Never blocks but for the disk.
 RegularFile open_regular_file(const std::string& path);
 
-// open(2) to write, with O_CREAT, too. A link at the end of `path` is followed if it is this user's
-// or root's. Another one could lead what is written into any file of this user. None: errno says
-// why, ELOOP of such a link.
+// Whether `path` is a link of somebody besides this user and root. To follow it could lead what is
+// written into any file of this user.
+bool is_link_of_others(const std::string& path);
+
+// open(2) to write, with O_CREAT, too. A link of others at the end of `path` is not followed. None:
+// errno says why, ELOOP of such a link.
 UniqueFd open_to_write(const std::string& path, int flags, mode_t mode);
 
 // The same to write at its end. It is made with `mode` where it is missing; `also`: O_TRUNC. Links
