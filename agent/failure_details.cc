@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
 #include <csignal>
 #include <cstdio>
 #include <ctime>

@@ -2,6 +2,7 @@
 #include "agent/round_workers.h"
 
 #include <cstddef>
+#include <filesystem>
 #include <utility>
 
 #include "agent/agent_socket.h"
@@ -15,6 +16,15 @@
 namespace ddprun::agent {
 
 namespace event = membership::agent_event;
+
+namespace {
+
+// The run's directory; empty: there is none.
+std::string run_of(const LogFolder& attempt) {
+  return std::filesystem::path(attempt.path).parent_path().string();
+}
+
+}  // namespace
 
 RoundWorkers::RoundWorkers(boost::asio::io_context& io, Console& console,
                            const NodeAgentOptions& options, WorkerTalk& talk, Say say, Tell tell)
@@ -34,15 +44,18 @@ void RoundWorkers::begin(const membership::StartRound& round) {
 }
 
 void RoundWorkers::begin_logs(const membership::StartRound& round) {
-  log_directory_.clear();
+  const std::string run = run_of(std::exchange(logs_, {}));
   if (!options_.logs) return;
   try {
-    log_directory_ =
-        begin_attempt(console_.log_writer(), options_.logs, static_cast<int>(round.restart_count),
-                      options_.environment.num_workers);
+    logs_ = begin_attempt(console_.log_writer(), options_.logs,
+                          static_cast<int>(round.restart_count), options_.environment.num_workers);
   } catch (const Error& error) {
     tell_(LogLevel::kWarning,
           concat("no log files of this round: ", error.what(), "; its output goes to the console"));
+  }
+  if (!run.empty() && !logs_.path.empty() && run_of(logs_) != run) {
+    tell_(LogLevel::kWarning,
+          concat(run, " was moved or removed: log files are in ", run_of(logs_), " from now on"));
   }
 }
 
@@ -51,7 +64,7 @@ void RoundWorkers::start(const membership::StartRound& round, WarmHelper* warm) 
   if (!options_.socket_parent.empty()) {
     options.socket_directory = AgentSocket::new_directory(options_.socket_parent);
   }
-  options.log_directory = log_directory_;
+  options.logs = logs_;
   options.warm = warm;
   options.num_warm = options_.environment.num_workers;
   std::string problem;
@@ -105,7 +118,7 @@ bool RoundWorkers::adopt(ParkedWorkers& parked, const membership::StartRound& ro
   }
   talk_.take(parked.take_socket());
   group_ = parked.take_group();
-  group_->adopt(round.node_rank, round.first_global_rank, log_directory_, events_);
+  group_->adopt(round.node_rank, round.first_global_rank, logs_, events_);
   return true;
 }
 
@@ -143,7 +156,7 @@ std::optional<membership::WorkerFailure> RoundWorkers::go_on(
 
 WorkerTalk::Places RoundWorkers::places(const std::string& socket_directory,
                                         std::shared_ptr<const RoundCgroup> cgroup) const {
-  return {socket_directory, log_directory_, std::move(cgroup), [this] { return pids(); }};
+  return {socket_directory, logs_.path, std::move(cgroup), [this] { return pids(); }};
 }
 
 std::vector<WorkerSpec> RoundWorkers::specs(const membership::StartRound& round) const {

@@ -96,7 +96,7 @@ class RoundWorkers {
   WorkerGroupEvents events_;
 
   int node_rank_ = -1;
-  std::string log_directory_;           // of the round; empty: none
+  LogFolder logs_;                      // of the round; without a path: none
   std::unique_ptr<WorkerGroup> group_;  // null: none of the round were started
   std::optional<Leave> leave_;          // set: they are to leave
   bool stopping_ = false;

@@ -141,8 +141,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   void start(std::vector<WorkerSpec> specs);
   void stop(std::chrono::milliseconds grace, int signal_number);
   void lease(std::optional<Clock::time_point> until);
-  void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
-             WorkerGroupEvents events);
+  void adopt(int node_rank, int first_global_rank, const LogFolder& logs, WorkerGroupEvents events);
   void go_on(int node_rank, int first_global_rank, WorkerGroupEvents events);
   bool any_ended_well() const { return num_ended_well_ > 0; }
   bool look(int global_rank, const std::function<void(LastOutput)>& done) const;
@@ -156,7 +155,7 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
  private:
   void spawn_more();
   void spawn(std::size_t index);
-  std::shared_ptr<RoundLogs> round_logs(const std::string& directory);
+  std::shared_ptr<RoundLogs> round_logs(const LogFolder& folder);
   bool has_stdin(const Worker& worker) const;
   std::string hint(const Worker& worker, const std::vector<std::string>& last_lines) const;
   WorkerPlace place_of(const Worker& worker) const {
@@ -243,7 +242,7 @@ void WorkerGroup::Impl::start(std::vector<WorkerSpec> specs) {
   if (kill_at_) return;  // stopped before it began
   null_fd_.reset(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd_) throw_system_error("/dev/null", errno);
-  logs_ = round_logs(options_.log_directory);
+  logs_ = round_logs(options_.logs);
   launch_warden();
   for (WorkerSpec& spec : specs) {
     DDPRUN_CHECK(!spec.argv.empty());
@@ -261,9 +260,9 @@ void WorkerGroup::Impl::spawn_more() {
   }
 }
 
-std::shared_ptr<RoundLogs> WorkerGroup::Impl::round_logs(const std::string& directory) {
-  if (directory.empty()) return nullptr;
-  return std::make_shared<RoundLogs>(console_, options_.output, directory);
+std::shared_ptr<RoundLogs> WorkerGroup::Impl::round_logs(const LogFolder& folder) {
+  if (folder.path.empty()) return nullptr;
+  return std::make_shared<RoundLogs>(console_, options_.output, folder);
 }
 
 bool WorkerGroup::Impl::has_stdin(const Worker& worker) const {
@@ -371,10 +370,10 @@ void WorkerGroup::Impl::ask_to_leave(int signal_number) {
   warden_->request(RequestType::kWarn, signal_number);
 }
 
-void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank,
-                              const std::string& log_directory, WorkerGroupEvents events) {
+void WorkerGroup::Impl::adopt(int node_rank, int first_global_rank, const LogFolder& logs,
+                              WorkerGroupEvents events) {
   node_rank_ = node_rank;
-  logs_ = round_logs(log_directory);
+  logs_ = round_logs(logs);
   events_ = std::move(events);
   events_.all_running = nullptr;
   for (Worker& worker : workers_) {
@@ -690,9 +689,9 @@ void WorkerGroup::stop(std::chrono::milliseconds grace, int signal_number) {
   impl_->stop(grace, signal_number);
 }
 void WorkerGroup::lease(std::optional<Clock::time_point> until) { impl_->lease(until); }
-void WorkerGroup::adopt(int node_rank, int first_global_rank, const std::string& log_directory,
+void WorkerGroup::adopt(int node_rank, int first_global_rank, const LogFolder& logs,
                         WorkerGroupEvents events) {
-  impl_->adopt(node_rank, first_global_rank, log_directory, std::move(events));
+  impl_->adopt(node_rank, first_global_rank, logs, std::move(events));
 }
 void WorkerGroup::go_on(int node_rank, int first_global_rank, WorkerGroupEvents events) {
   impl_->go_on(node_rank, first_global_rank, std::move(events));

@@ -17,6 +17,7 @@
 #include "agent/console.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/monitor/agent_metrics.h"
+#include "agent/output/log_queue.h"
 #include "agent/output/output_options.h"
 #include "agent/warm/warm_helper.h"
 #include "agent/worker_output.h"
@@ -39,9 +40,8 @@ struct WorkerGroupOptions {
   // each stream takes.
   OutputOptions output;
   bool several_workers = false;  // on this node
-  // The directory of the round's log files (LogTree::begin_attempt); empty: none.
-  std::string log_directory;
-  std::vector<CpuSet> cpus;  // that a worker may use, by its local rank; empty: those of ddprun
+  LogFolder logs;                // of the round (LogTree::begin_attempt); without a path: none
+  std::vector<CpuSet> cpus;      // that a worker may use, by its local rank; empty: those of ddprun
   // The path of ddprun-warden; empty: beside this program, else in ../libexec/ddprun.
   std::string warden_path;
   // The directory of the round's AgentSocket. The warden removes it when no worker is left. Empty:
@@ -125,9 +125,8 @@ class WorkerGroup {
 
   // Workers that were started with negative global ranks get their places: the ranks from
   // `first_global_rank` on, by local rank. `events` are called from now on, but not all_running.
-  // Their log files are in `log_directory` (empty: none).
-  void adopt(int node_rank, int first_global_rank, const std::string& log_directory,
-             WorkerGroupEvents events);
+  // Their log files are in `logs` (without a path: none).
+  void adopt(int node_rank, int first_global_rank, const LogFolder& logs, WorkerGroupEvents events);
 
   // Workers have failed, which was told, and all others live: those go on in the next round
   // (docs/inplace.md). Each gets a global rank, from `first_global_rank` on, by local rank.

@@ -2,7 +2,10 @@
 #include "agent/worker_line.h"
 
 #include <algorithm>
-#include <boost/json.hpp>
+#include <boost/json/array.hpp>
+#include <boost/json/object.hpp>
+#include <boost/json/serialize.hpp>
+#include <boost/json/value.hpp>
 
 #include "common/error.h"
 #include "common/json.h"

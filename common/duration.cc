@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "common/parsed_number.h"
 #include "common/text.h"
@@ -22,10 +23,12 @@ constexpr double kMaxSeconds = 86'400'000;
 
 std::optional<double> seconds_of_clock(std::string_view text) {
   double days = 0, seconds = 0;
+  bool is_first = true;
   if (const auto dash = text.find('-'); dash != std::string_view::npos) {
     const auto parsed = parse_decimal(text.substr(0, dash));
     if (!parsed) return std::nullopt;
     days = *parsed;
+    is_first = false;
     text.remove_prefix(dash + 1);
   }
   int parts = 0;
@@ -34,6 +37,8 @@ std::optional<double> seconds_of_clock(std::string_view text) {
     more = colon != std::string_view::npos;
     const auto parsed = parse_decimal(text.substr(0, colon));
     if (!parsed || parts == 3) return std::nullopt;
+    const double hours_or_60 = parts == 0 ? 24 : 60;  // behind days the first one is of hours
+    if (!std::exchange(is_first, false) && *parsed >= hours_or_60) return std::nullopt;
     seconds = seconds * 60 + *parsed;
     if (more) text.remove_prefix(colon + 1);
   }

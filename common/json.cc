@@ -4,11 +4,14 @@
 #include <cmath>
 
 #include <algorithm>
+#include <array>
 #include <boost/json/array.hpp>
-#include <boost/json/parse.hpp>
-#include <boost/json/value.hpp>
+#include <boost/json/basic_parser_impl.hpp>
+#include <boost/json/parse_options.hpp>
+#include <boost/json/value_stack.hpp>
 #include <boost/system/system_error.hpp>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "common/error.h"
@@ -20,6 +23,42 @@ namespace {
 
 constexpr std::int64_t kMaxMilliseconds = std::int64_t{1000} * 24 * 3600 * 1000;
 constexpr std::size_t kEllipsisBytes = 3;
+constexpr std::size_t kStackBytes = 4096;  // as Boost's own parser has
+
+// Builds the value, as the handler of Boost's own parser does, within max_object_size.
+struct ValueBuilder {
+  explicit ValueBuilder(std::span<unsigned char> buffer)
+      : values({}, buffer.data(), buffer.size()) {}
+
+  using Text = boost::json::string_view;
+  using Code = boost::json::error_code;
+
+  static constexpr std::size_t max_object_size = kMostJsonMembers;
+  static constexpr std::size_t max_array_size = boost::json::array::max_size();
+  static constexpr std::size_t max_key_size = boost::json::string::max_size();
+  static constexpr std::size_t max_string_size = boost::json::string::max_size();
+
+  bool on_document_begin(Code&) { return true; }
+  bool on_document_end(Code&) { return true; }
+  bool on_object_begin(Code&) { return true; }
+  bool on_object_end(std::size_t size, Code&) { return values.push_object(size), true; }
+  bool on_array_begin(Code&) { return true; }
+  bool on_array_end(std::size_t size, Code&) { return values.push_array(size), true; }
+  bool on_key_part(Text part, std::size_t, Code&) { return values.push_chars(part), true; }
+  bool on_key(Text rest, std::size_t, Code&) { return values.push_key(rest), true; }
+  bool on_string_part(Text part, std::size_t, Code&) { return values.push_chars(part), true; }
+  bool on_string(Text rest, std::size_t, Code&) { return values.push_string(rest), true; }
+  bool on_number_part(Text, Code&) { return true; }
+  bool on_int64(std::int64_t number, Text, Code&) { return values.push_int64(number), true; }
+  bool on_uint64(std::uint64_t number, Text, Code&) { return values.push_uint64(number), true; }
+  bool on_double(double number, Text, Code&) { return values.push_double(number), true; }
+  bool on_bool(bool value, Code&) { return values.push_bool(value), true; }
+  bool on_null(Code&) { return values.push_null(), true; }
+  bool on_comment_part(Text, Code&) { return true; }
+  bool on_comment(Text, Code&) { return true; }
+
+  boost::json::value_stack values;
+};
 
 // Text that the other side has cut already is not cut again.
 std::string clip(std::string text, std::size_t max_bytes) {
@@ -29,19 +68,50 @@ std::string clip(std::string text, std::size_t max_bytes) {
 
 }  // namespace
 
-std::optional<boost::json::object> parse_object(std::string_view text, std::size_t max_depth) {
+boost::json::value parsed_json(std::string_view text, boost::json::error_code& error,
+                               std::size_t max_depth, boost::json::storage_ptr memory) {
   boost::json::parse_options options;
   options.max_depth = max_depth;
+  std::array<unsigned char, kStackBytes> buffer;
+  boost::json::basic_parser<ValueBuilder> parser(options, buffer);
+  boost::json::value_stack& values = parser.handler().values;
+  values.reset(std::move(memory));
+  const std::size_t size = parser.write_some(false, text.data(), text.size(), error);
+  if (!error && size < text.size()) error = boost::json::error::extra_data;
+  if (error) return nullptr;
+  return values.release();
+}
+
+boost::json::value parsed_json(std::string_view text) {
   boost::json::error_code error;
-  boost::json::value value = boost::json::parse({text.data(), text.size()}, error, {}, options);
+  boost::json::value value = parsed_json(text, error);
+  if (error) throw Error(ErrorCode::kProtocol, "it is no such JSON: " + json_problem(error));
+  return value;
+}
+
+boost::json::object parsed_object(std::string_view text) {
+  boost::json::value value = parsed_json(text);
+  if (!value.is_object()) throw Error(ErrorCode::kProtocol, "it is no JSON object");
+  return std::move(value.get_object());
+}
+
+std::optional<boost::json::object> parse_object(std::string_view text, std::size_t max_depth) {
+  boost::json::error_code error;
+  boost::json::value value = parsed_json(text, error, max_depth);
   if (error || !value.is_object()) return std::nullopt;
   return std::move(value.get_object());
+}
+
+std::string json_problem(const boost::json::error_code& error) {
+  if (error != boost::json::error::object_too_large) return error.message();
+  return concat("an object has more than ", kMostJsonMembers, " members");
 }
 
 std::string json_trouble(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return own->what();
   const auto* of_library = dynamic_cast<const boost::system::system_error*>(&error);
-  if (of_library != nullptr) return concat("it is no such JSON: ", of_library->code().message());
+  if (of_library != nullptr)
+    return concat("it is no such JSON: ", json_problem(of_library->code()));
   return "a field is missing, or of another kind";
 }
 

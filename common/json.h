@@ -3,8 +3,11 @@
 // with json_text(). Pure.
 #pragma once
 
+#include <boost/json/error.hpp>
 #include <boost/json/object.hpp>
+#include <boost/json/storage_ptr.hpp>
 #include <boost/json/string.hpp>
+#include <boost/json/value.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +22,27 @@ namespace ddprun {
 // Limit of texts for people: all other agents get what one agent says.
 inline constexpr std::size_t kMaxShownBytes = 4096;
 
-// nullopt: it is no JSON, no object, or deeper than that.
-std::optional<boost::json::object> parse_object(std::string_view text, std::size_t max_depth = 32);
+// An object with more members is refused before it is built: the hash of Boost's objects can be
+// foreseen, so keys may be chosen that all collide. Our largest objects have a tenth of that.
+inline constexpr std::size_t kMostJsonMembers = 1000;
+inline constexpr std::size_t kMostJsonDepth = 32;
+
+// All JSON that others have written is read by these. The last one of members with one key counts.
+// `error` says that it is no JSON, is deeper than that or has too many members; then null is
+// returned. `memory` outlives the value.
+boost::json::value parsed_json(std::string_view text, boost::json::error_code& error,
+                               std::size_t max_depth = kMostJsonDepth,
+                               boost::json::storage_ptr memory = {});
+// Throws Error(kProtocol) instead, with json_problem().
+boost::json::value parsed_json(std::string_view text);
+// The same for an object alone.
+boost::json::object parsed_object(std::string_view text);
+// nullopt: it is no such JSON, or no object.
+std::optional<boost::json::object> parse_object(std::string_view text,
+                                                std::size_t max_depth = kMostJsonDepth);
+
+// Says what is wrong, without the place in the library.
+std::string json_problem(const boost::json::error_code& error);
 
 // Tells people what is wrong with JSON that somebody else wrote. An Error: its own text. An
 // exception of the JSON library: its message, without the place in the library. Anything else: a

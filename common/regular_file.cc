@@ -2,11 +2,15 @@
 #include "common/regular_file.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "common/error.h"
 #include "common/peer_user.h"
@@ -21,9 +25,20 @@ const char* kind_of(mode_t mode) {
   return "it is no regular file";
 }
 
-RegularFile opened(const std::string& path, int flags, mode_t mode) {
-  RegularFile file;
-  file.fd.reset(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode));
+constexpr int kNeverWaits = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+constexpr int kAppends = O_WRONLY | O_CREAT | O_APPEND | kNeverWaits;
+
+bool is_trusted_link(const struct stat& link) {
+  return link.st_uid == ::geteuid() || link.st_uid == 0 || is_outsider(link.st_uid);
+}
+
+bool is_link_of_others(const std::string& path, struct stat& info) {
+  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode) && !is_trusted_link(info);
+}
+
+// `fd`: what open(2) returned for `path`.
+RegularFile opened(UniqueFd fd, const std::string& path) {
+  RegularFile file{.fd = std::move(fd)};
   // A writer can't open a socket, or a pipe without a reader.
   const bool is_odd = !file.fd && errno == ENXIO && ::stat(path.c_str(), &file.info) == 0;
   if (!is_odd && (!file.fd || ::fstat(file.fd.get(), &file.info) != 0)) {
@@ -32,6 +47,12 @@ RegularFile opened(const std::string& path, int flags, mode_t mode) {
     file.problem = kind_of(file.info.st_mode);
   }
   if (!file.problem.empty()) file.fd.reset();
+  return file;
+}
+
+// Workers get it, too: to them it is like any other file.
+RegularFile as_any_other(RegularFile file) {
+  if (file.fd) ::fcntl(file.fd.get(), F_SETFL, O_APPEND);
   return file;
 }
 
@@ -55,21 +76,59 @@ std::string dangling_link(const std::string& path) {
 }
 
 std::string opening_trouble(const std::string& path, int error) {
+  if (struct stat info{}; error == ELOOP && is_link_of_others(path, info)) {
+    return concat("it is a link of user ", info.st_uid, ", who could lead it anywhere");
+  }
   const std::string link = error == ENOENT ? one_line(dangling_link(path)) : "";
   return link.empty() ? errno_text(error) : link;
 }
 
 RegularFile open_regular_file(const std::string& path) {
-  RegularFile file = opened(path, O_RDONLY, 0);
+  RegularFile file = opened(UniqueFd(::open(path.c_str(), O_RDONLY | kNeverWaits)), path);
   if (S_ISFIFO(file.info.st_mode)) file.problem += ": write its content to one";
   return file;
 }
 
+bool is_link_of_others(const std::string& path) {
+  struct stat info {};
+  return is_link_of_others(path, info);
+}
+
+UniqueFd open_to_write(const std::string& path, int flags, mode_t mode) {
+  constexpr int kMostLinks = 40;  // as the kernel's
+  std::filesystem::path at = path;
+  for (int i = 0; i < kMostLinks; ++i) {
+    UniqueFd fd(::open(at.c_str(), flags | O_NOFOLLOW, mode));
+    if (fd || errno != ELOOP) return fd;
+    // Held, so that it is looked at and followed as one.
+    const UniqueFd link(::open(at.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    struct stat info {};
+    struct statfs space {};
+    std::string target(PATH_MAX, '\0');
+    const bool is_link = link && ::fstat(link.get(), &info) == 0 && S_ISLNK(info.st_mode) &&
+                         ::fstatfs(link.get(), &space) == 0;
+    if (is_link && space.f_type == PROC_SUPER_MAGIC) {  // /dev/stdout: nobody else makes those
+      return UniqueFd(::open(at.c_str(), flags, mode));
+    }
+    const ssize_t size = is_link && is_trusted_link(info)
+                             ? ::readlinkat(link.get(), "", target.data(), target.size())
+                             : -1;
+    if (size < 0) break;
+    target.resize(static_cast<std::size_t>(size));
+    at = at.parent_path() / target;
+  }
+  errno = ELOOP;
+  return {};
+}
+
 RegularFile open_regular_file_to_append(const std::string& path, mode_t mode, int also) {
-  RegularFile file = opened(path, O_WRONLY | O_CREAT | O_APPEND | also, mode);
-  // Workers get it, too: to them it is like any other file.
-  if (file.fd) ::fcntl(file.fd.get(), F_SETFL, O_APPEND);
-  return file;
+  return as_any_other(opened(open_to_write(path, kAppends | also, mode), path));
+}
+
+RegularFile open_regular_file_to_append_in(int folder, const std::string& name,
+                                           const std::string& path, mode_t mode, int also) {
+  const int flags = kAppends | O_NOFOLLOW | also;
+  return as_any_other(opened(UniqueFd(::openat(folder, name.c_str(), flags, mode)), path));
 }
 
 std::string change_danger(const struct stat& info, Outsiders outsiders) {

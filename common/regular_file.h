@@ -15,7 +15,8 @@ namespace ddprun {
 // "/data is a link to /mnt/disk7, which does not exist". Empty: there is none.
 std::string dangling_link(const std::string& path);
 
-// Why `path` could not be opened, by its errno: one line, of a link that points nowhere that.
+// Why `path` could not be opened, by its errno: one line, of a link that points nowhere, or is
+// another user's, that.
 std::string opening_trouble(const std::string& path, int error);
 
 struct RegularFile {
@@ -28,8 +29,21 @@ struct RegularFile {
 // waiting for ever and can be read once alone. Never blocks but for the disk.
 RegularFile open_regular_file(const std::string& path);
 
-// The same to write at its end. It is made with `mode` where it is missing; `also`: O_TRUNC.
+// Whether `path` is a link of somebody besides this user and root. To follow it could lead what is
+// written into any file of this user.
+bool is_link_of_others(const std::string& path);
+
+// open(2) to write, with O_CREAT, too. A link of others at the end of `path` is not followed. None:
+// errno says why, ELOOP of such a link.
+UniqueFd open_to_write(const std::string& path, int flags, mode_t mode);
+
+// The same to write at its end. It is made with `mode` where it is missing; `also`: O_TRUNC. Links
+// are as to open_to_write().
 RegularFile open_regular_file_to_append(const std::string& path, mode_t mode, int also = 0);
+// The same of the file `name` in an open folder. No link at its end is followed. `path` is for
+// texts.
+RegularFile open_regular_file_to_append_in(int folder, const std::string& name,
+                                           const std::string& path, mode_t mode, int also = 0);
 
 // A text that names those who could change the file or directory of that stat(), besides this user
 // and root. It is "it belongs to user 7, who could change it", "everybody could change it", or for

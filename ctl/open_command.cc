@@ -2,6 +2,8 @@
 // `ddprunctl open`: the status page of a rendezvous for a browser, which can't prove a token. It is
 // served on loopback, to who opens the address that is printed, once. Then a cookie says that it is
 // the same browser. The rendezvous is asked with this side's proof (docs/security.md).
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
@@ -17,6 +19,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
+#include "common/peer_user.h"
 #include "common/random_id.h"
 #include "common/text.h"
 #include "ctl/commands.h"
@@ -109,7 +112,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
   void answer() {
     const http::Request& request = exchange_.request;
     http::Fields fields;
-    if (!door_.is_named_so(request) || request.method != "GET") {
+    if (!door_.is_named_so(request) || request.method != "GET" || is_of_another_user()) {
       return respond(http::kForbidden, std::move(fields), "this is for one browser\n");
     }
     is_let_in_ = door_.opens(request);
@@ -138,6 +141,12 @@ class Visit : public std::enable_shared_from_this<Visit> {
     } catch (const Error& error) {
       respond(http::kServiceUnavailable, std::move(fields), concat(error.what(), "\n"));
     }
+  }
+
+  // The browser shows its cookie to whoever listens on another port of the same address.
+  bool is_of_another_user() {
+    const auto user = loopback_client(exchange_.wire.socket().native_handle());
+    return user && *user != 0 && *user != ::geteuid();
   }
 
   void respond(unsigned status, http::Fields fields, std::string body) {

@@ -22,6 +22,7 @@
 #include "common/exit_codes.h"
 #include "common/fd_text.h"
 #include "common/new_file.h"
+#include "common/regular_file.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
 #include "ctl/commands.h"
@@ -61,7 +62,7 @@ int replace_file(const std::string& path, const std::string& text) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    const UniqueFd fd = open_to_write(path, O_WRONLY | O_CLOEXEC, 0);
     return fd ? write_text(fd.get(), text) : errno;
   }
   const NewFile part = make_new_file(path + ".part-", 0666);

@@ -56,6 +56,8 @@ EXTERNAL = [
                              "rendezvous/http", "rendezvous/wire", "rendezvous/ha", "rendezvous/gangs", "rendezvous/pages",
                              "rendezvous/daemon", "agent", "launcher", "ctl"],
      "the worker SDK, the store client and common/ use no Asio"),
+    (r"boost/json(\.hpp|/(basic_)?parse|/stream_parser)", ["common/json.cc", "apps/train"],
+     "JSON of others is parsed by common/json.h, which refuses objects that take long to build"),
     (r"openssl/", ["rendezvous/security"], "only rendezvous/security knows the cryptographic library"),
     (r"spdlog/", ["rendezvous/daemon", "launcher", "ctl"], "only the programs choose a log library"),
     (r"CLI/", ["rendezvous/daemon", "launcher", "ctl", "apps", "agent/standing"],
@@ -136,11 +138,11 @@ def self_test():
            ("worker_sdk/ddp/a.cc", "torch/torch.h"), ("worker_sdk/torch/a.h", "torch/torch.h"),
            ("launcher/a.cc", "worker_sdk/core/env.h"), ("worker_sdk/ddp/a.cc", "nccl.h"),
            ("ctl/a.cc", "agent/node_agent.h"), ("agent/a.cc", "tests/support/catch.h"), ("agent/a.cc", "agent2.h"),
-           ("ctl/doctor/a.cc", "curses.h"), ("rendezvous/a.cc", "common/error.h")]
+           ("ctl/doctor/a.cc", "curses.h"), ("rendezvous/a.cc", "common/error.h"), ("agent/a.cc", "boost/json/parse.hpp")]
     good = [("launcher/a.cc", "rendezvous/daemon/daemon.h"), ("agent/a.cc", "boost/asio.hpp"),
             ("worker_sdk/torch/a.cc", "torch/torch.h"), ("apps/train/a.cc", "worker_sdk/torch/ddp.h"),
             ("worker_sdk/core/nccl/a.cc", "nccl.h"), ("tests/a.cc", "launcher/cli.h"),
-            ("ctl/doctor/a.cc", "agent/gpu/gpu_helper.h"),
+            ("ctl/doctor/a.cc", "agent/gpu/gpu_helper.h"), ("common/json.cc", "boost/json/basic_parser_impl.hpp"),
             ("rendezvous/store/a.cc", "common/error.h")]
     for path, header in bad + good:
         with tempfile.TemporaryDirectory() as root:

@@ -13,13 +13,26 @@
 
 namespace ddprun::agent {
 
-RegularFile open_log_file(const std::string& path) {
+namespace {
+
+std::string name_in(const LogFolder& folder, const std::string& path) {
+  return folder.fd ? path.substr(folder.path.size() + 1) : path;
+}
+
+}  // namespace
+
+RegularFile open_log_file(const std::string& path, const LogFolder& folder) {
   // Opens the file at its end: two processes that write to one file don't overwrite each other.
-  return open_regular_file_to_append(path, 0666, O_TRUNC);
+  if (!folder.fd) return open_regular_file_to_append(path, 0666, O_TRUNC);
+  return open_regular_file_to_append_in(folder.fd->get(), name_in(folder, path), path, 0666,
+                                        O_TRUNC);
 }
 
 LogFile::LogFile(std::string path, LogFileOptions options)
-    : path_(std::move(path)), options_(std::move(options)), file_(open_log_file(path_)) {}
+    : path_(std::move(path)),
+      options_(std::move(options)),
+      name_(name_in(options_.folder, path_)),
+      file_(open_log_file(path_, options_.folder)) {}
 
 void LogFile::write(std::string_view bytes) {
   while (options_.max_bytes > 0 && size_ + bytes.size() > options_.max_bytes) {
@@ -38,7 +51,7 @@ void LogFile::write(std::string_view bytes) {
 }
 
 void LogFile::write_now(std::string_view bytes) {
-  if (!file_.fd) file_ = open_log_file(path_);
+  if (!file_.fd) file_ = open_log_file(path_, options_.folder);
   while (!bytes.empty()) {
     const ssize_t written = file_.fd ? ::write(file_.fd.get(), bytes.data(), bytes.size()) : -1;
     if (written > 0) {
@@ -54,11 +67,13 @@ void LogFile::write_now(std::string_view bytes) {
 
 // If a part can't be renamed, the file is begun anew all the same: the bound is kept.
 void LogFile::rotate() {
-  const auto part = [this](int number) { return path_ + "." + std::to_string(number); };
+  const auto part = [this](int number) { return name_ + "." + std::to_string(number); };
+  const int folder = options_.folder.fd ? options_.folder.fd->get() : AT_FDCWD;
   for (int number = options_.keep; number > 0; --number) {
-    ::rename((number == 1 ? path_ : part(number - 1)).c_str(), part(number).c_str());
+    const std::string from = number == 1 ? name_ : part(number - 1);
+    ::renameat(folder, from.c_str(), folder, part(number).c_str());
   }
-  file_ = open_log_file(path_);
+  file_ = open_log_file(path_, options_.folder);
   size_ = 0;
 }
 

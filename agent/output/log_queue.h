@@ -16,6 +16,7 @@
 
 #include "common/clock.h"
 #include "common/regular_file.h"
+#include "common/unique_fd.h"
 
 namespace ddprun::agent {
 
@@ -31,7 +32,15 @@ class LogSink {
   virtual void write(std::string_view bytes) = 0;
 };
 
+// The place of log files. If `fd` is set, they are in what is open there, whatever another user has
+// put in place of `path` since it was made.
+struct LogFolder {
+  std::string path;                    // empty: none
+  std::shared_ptr<const UniqueFd> fd;  // second owners: its files
+};
+
 struct LogFileOptions {
+  LogFolder folder = {};        // that the file's path leads into; without one the path is followed
   std::uint64_t max_bytes = 0;  // 0: no limit
   int keep = 1;                 // older parts that stay: NAME.1 is the youngest
   // Told of what could not be written, each time. May be empty.
@@ -56,13 +65,14 @@ class LogFile : public LogSink {
 
   const std::string path_;
   const LogFileOptions options_;
+  const std::string name_;  // in the folder; without one the path
   RegularFile file_;
   std::uint64_t size_ = 0;
 };
 
 // Makes the file, empty; also for a worker that writes to it itself. Whoever put something else in
 // its place holds up nobody.
-RegularFile open_log_file(const std::string& path);
+RegularFile open_log_file(const std::string& path, const LogFolder& folder);
 
 class LogQueue : public std::enable_shared_from_this<LogQueue> {
  public:

@@ -20,6 +20,7 @@
 #include "agent/console.h"
 #include "common/error.h"
 #include "common/random_id.h"
+#include "common/text.h"
 
 namespace ddprun::agent {
 namespace {
@@ -46,6 +47,36 @@ std::string absolute(const std::string& path) {
   std::error_code error;
   const fs::path whole = fs::absolute(path, error);
   return error ? path : whole.string();
+}
+
+constexpr mode_t kUsualMode = S_IRWXU | S_IRWXG | S_IRWXO;  // less the umask
+
+// Makes the directory `name` in an open one, and opens it.
+LogFolder make_folder(int parent, const std::string& name, const std::string& path, mode_t mode) {
+  if (::mkdirat(parent, name.c_str(), mode) != 0) throw_system_error("mkdir " + path, errno);
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  auto fd = std::make_shared<const UniqueFd>(::openat(parent, name.c_str(), kFlags));
+  if (!*fd) throw_system_error("open " + path, errno);
+  return {path, std::move(fd)};
+}
+
+// Whether it belongs to whom this user's files belong there. A file server may have other numbers.
+bool is_ours(const LogFolder& folder, const std::string& parent) {
+  struct stat info {};
+  struct stat of_file {};
+  if (::fstat(folder.fd->get(), &info) != 0) return false;
+  if (info.st_uid == ::geteuid()) return true;
+  std::string name = parent + "/.ddprun-XXXXXX";
+  const UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));
+  if (file) ::unlink(name.c_str());
+  return file && ::fstat(file.get(), &of_file) == 0 && info.st_uid == of_file.st_uid;
+}
+
+bool is_open_at(const LogFolder& folder) {
+  struct stat open {};
+  struct stat there {};
+  return ::fstat(folder.fd->get(), &open) == 0 && ::lstat(folder.path.c_str(), &there) == 0 &&
+         open.st_dev == there.st_dev && open.st_ino == there.st_ino;
 }
 
 const char* file_of(OutputStream stream) {
@@ -110,24 +141,33 @@ std::string LogTree::attempt_directory(const std::string& run_directory, int res
   return run_directory + "/attempt_" + std::to_string(restart_count);
 }
 
-const std::string& LogTree::begin_run() {
-  if (!run_directory_.empty()) return run_directory_;
+// Others who may write to the log directory may also move the run's directory away, and put theirs
+// in its place.
+const LogFolder& LogTree::begin_run() {
+  if (run_.fd && is_open_at(run_)) return run_;
   std::error_code error;
   fs::create_directories(log_dir_, error);
   const std::string name = run_directory(log_dir_, run_id_, random_name());
-  if (::mkdir(name.c_str(), S_IRWXU) != 0) throw_system_error("mkdir " + name, errno);
-  run_directory_ = name;
-  return run_directory_;
+  LogFolder made = make_folder(AT_FDCWD, name, name, S_IRWXU);
+  if (!is_ours(made, log_dir_)) {  // exchanged at once
+    throw Error(ErrorCode::kSystem, concat(name, " is another user's directory"));
+  }
+  run_ = std::move(made);
+  return run_;
 }
 
-std::string LogTree::begin_attempt(int restart_count, int num_workers) {
+LogFolder LogTree::begin_attempt(int restart_count, int num_workers) {
+  const LogFolder& run = begin_run();
+  const std::string path = attempt_directory(run.path, restart_count);
+  const std::string name = path.substr(run.path.size() + 1);
   std::error_code error;
-  const std::string attempt = attempt_directory(begin_run(), restart_count);
-  fs::remove_all(attempt, error);
+  fs::remove_all(concat("/proc/self/fd/", run.fd->get(), "/", name), error);
+  LogFolder attempt = make_folder(run.fd->get(), name, path, kUsualMode);
   for (int local_rank = 0; local_rank < num_workers; ++local_rank) {
-    const std::string name = attempt + "/" + std::to_string(local_rank);
-    fs::create_directories(name, error);
-    if (error) throw_system_error("mkdir " + name, error.value());
+    const std::string rank = std::to_string(local_rank);
+    if (::mkdirat(attempt.fd->get(), rank.c_str(), kUsualMode) != 0) {
+      throw_system_error(concat("mkdir ", path, "/", rank), errno);
+    }
   }
   return attempt;
 }
@@ -159,30 +199,31 @@ std::string LogTree::filtered_file(const std::string& attempt, OutputStream stre
   return attempt + "/filtered_" + file_of(stream);
 }
 
-std::string begin_attempt(LogWriter& writer, const std::shared_ptr<LogTree>& tree,
-                          int restart_count, int num_workers) {
+LogFolder begin_attempt(LogWriter& writer, const std::shared_ptr<LogTree>& tree, int restart_count,
+                        int num_workers) {
   struct Outcome {
-    std::string directory;
+    LogFolder folder;
     std::optional<Error> error;
   };
   const std::function<Outcome()> begin = [tree, restart_count, num_workers]() -> Outcome {
     try {
       return {tree->begin_attempt(restart_count, num_workers), std::nullopt};
     } catch (const Error& error) {
-      return {"", error};
+      return {{}, error};
     }
   };
-  const std::optional<Outcome> outcome = writer.call(begin);
+  std::optional<Outcome> outcome = writer.call(begin);
   if (!outcome) throw Error(ErrorCode::kSystem, "the log directory's file system doesn't answer");
   if (outcome->error) throw Error(*outcome->error);
-  return outcome->directory;
+  return std::move(outcome->folder);
 }
 
-RoundLogs::RoundLogs(Console& console, const OutputOptions& options, std::string attempt)
+RoundLogs::RoundLogs(Console& console, const OutputOptions& options, LogFolder attempt)
     : console_(console), options_(options), attempt_(std::move(attempt)) {
   const auto make = [this](OutputStream stream) -> std::unique_ptr<LogWriter::File> {
     if (options_.filters(stream).empty()) return nullptr;
-    return console_.log_writer().open(LogTree::filtered_file(attempt_, stream), file_options());
+    return console_.log_writer().open(LogTree::filtered_file(attempt_.path, stream),
+                                      file_options());
   };
   filtered_stdout_ = make(OutputStream::kStdout);
   filtered_stderr_ = make(OutputStream::kStderr);
@@ -190,13 +231,14 @@ RoundLogs::RoundLogs(Console& console, const OutputOptions& options, std::string
 
 LogFileOptions RoundLogs::file_options() const {
   LogFileOptions options;
+  options.folder = attempt_;
   options.max_bytes = options_.log_max_bytes;
   options.keep = options_.log_keep;
   return options;
 }
 
 std::string RoundLogs::path(int local_rank, OutputStream stream) const {
-  return LogTree::log_file(attempt_, local_rank, stream);
+  return LogTree::log_file(attempt_.path, local_rank, stream);
 }
 
 std::unique_ptr<LogWriter::File> RoundLogs::copied(int local_rank, OutputStream stream) const {
@@ -204,8 +246,8 @@ std::unique_ptr<LogWriter::File> RoundLogs::copied(int local_rank, OutputStream 
 }
 
 UniqueFd RoundLogs::direct(int local_rank, OutputStream stream) const {
-  const std::function<RegularFile()> open = [path = path(local_rank, stream)] {
-    return open_log_file(path);
+  const std::function<RegularFile()> open = [path = path(local_rank, stream), folder = attempt_] {
+    return open_log_file(path, folder);
   };
   std::optional<RegularFile> opened = console_.log_writer().call(open);
   if (!opened) return {};

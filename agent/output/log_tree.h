@@ -30,14 +30,15 @@ class LogTree {
   // Nothing is made yet. A relative `log_dir` is below the present working directory.
   LogTree(const std::string& log_dir, std::string run_id);
 
-  // The run's own directory, made the first time, for this user only. Throws Error(kSystem).
-  const std::string& begin_run();
+  // The run's own directory, made the first time, for this user only. It is kept open. If it is no
+  // longer where it was made, another one is. Throws Error(kSystem).
+  const LogFolder& begin_run();
 
   // The directory of attempt N, made with one below it for each worker; the first time also the
   // run's own. An attempt that was there is emptied. Throws Error(kSystem).
-  std::string begin_attempt(int restart_count, int num_workers);
+  LogFolder begin_attempt(int restart_count, int num_workers);
 
-  const std::string& run_directory() const { return run_directory_; }  // empty: not made yet
+  const std::string& run_directory() const { return run_.path; }  // empty: not made yet
 
   // The name of a run's directory; `random` tells it from those of other runs of the same id.
   static std::string run_directory(const std::string& log_dir, const std::string& run_id,
@@ -55,21 +56,21 @@ class LogTree {
  private:
   const std::string log_dir_;
   const std::string run_id_;
-  std::string run_directory_;
+  LogFolder run_;
 };
 
 class Console;
 
 // As LogTree::begin_attempt(); throws Error(kSystem), too, where the file system doesn't answer.
-std::string begin_attempt(LogWriter& writer, const std::shared_ptr<LogTree>& tree,
-                          int restart_count, int num_workers);
+LogFolder begin_attempt(LogWriter& writer, const std::shared_ptr<LogTree>& tree, int restart_count,
+                        int num_workers);
 
 // The log files of one round's workers on this node. io thread only.
 class RoundLogs {
  public:
   // `attempt` is the round's directory (LogTree::begin_attempt). `console` and `options` outlive
   // this. Makes the files of filtered lines.
-  RoundLogs(Console& console, const OutputOptions& options, std::string attempt);
+  RoundLogs(Console& console, const OutputOptions& options, LogFolder attempt);
 
   // A file that we write.
   std::unique_ptr<LogWriter::File> copied(int local_rank, OutputStream stream) const;
@@ -85,7 +86,7 @@ class RoundLogs {
 
   Console& console_;
   const OutputOptions& options_;
-  const std::string attempt_;
+  const LogFolder attempt_;
   std::unique_ptr<LogWriter::File> filtered_stdout_;
   std::unique_ptr<LogWriter::File> filtered_stderr_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/train/summary.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -11,11 +12,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/fd_text.h"
+#include "common/regular_file.h"
+#include "common/text.h"
+#include "common/unique_fd.h"
 #include "common/written_json.h"
 
 namespace ddprun::train {
@@ -168,18 +172,22 @@ std::string describe_loading(const Summary& summary, int num_threads) {
 void check_writable(const std::string& path) {
   std::error_code ignored;
   const bool was_there = std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
-  if (!std::ofstream(path, std::ios::app)) {
-    throw Error(ErrorCode::kInvalidArgument, "can't write " + path + ": " + errno_text(errno));
+  if (!open_to_write(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
+    const std::string why = opening_trouble(path, errno);
+    throw Error(ErrorCode::kInvalidArgument, concat("can't write ", path, ": ", why));
   }
   if (!was_there) std::filesystem::remove(path, ignored);
 }
 
 void write_text_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (file) return;
-  const int why = errno;
+  UniqueFd file = open_to_write(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (!file) {
+    const std::string trouble = opening_trouble(path, errno);
+    throw Error(ErrorCode::kSystem, concat("can't write ", path, ": ", trouble));
+  }
+  int why = write_text(file.get(), text);
+  if (::close(file.release()) != 0 && why == 0) why = errno;
+  if (why == 0) return;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) std::filesystem::remove(path, ignored);
   throw_system_error("can't write " + path, why);

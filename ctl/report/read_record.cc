@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include <set>
 
 #include "common/error.h"
+#include "common/json.h"
 #include "common/json_at.h"
 #include "common/text.h"
 #include "common/unique_fd.h"
@@ -246,7 +246,7 @@ std::optional<TrainSummary> train_summary_of(const json::value& object) {
 // Null: it is no JSON.
 json::value side_value(const File& file) {
   boost::system::error_code error;
-  return json::parse(beginning_of(file.path, kMostSideBytes), error);
+  return parsed_json(beginning_of(file.path, kMostSideBytes), error);
 }
 
 // Reads the files that are no events: each is one object, or none of ours.

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <boost/json/monotonic_resource.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <chrono>
 #include <cmath>
 
 #include "common/duration.h"
+#include "common/json.h"
 #include "common/json_at.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
@@ -55,11 +55,8 @@ constexpr double kLongestJob = 400 * 86'400.0;  // a clock that is further off i
 constexpr int kMostDepth = 16;
 
 json::value parsed(std::string_view text, json::monotonic_resource& memory) {
-  json::parse_options options;
-  options.max_depth = kMostDepth;
   boost::system::error_code error;
-  json::value value = json::parse(text, error, &memory, options);
-  return error ? json::value() : value;
+  return parsed_json(text, error, kMostDepth, &memory);
 }
 
 PhaseSeconds phases_of(const json::value& seconds) {

@@ -97,13 +97,12 @@ std::string no_stack_text(const std::string& note, const std::string& state) {
 }  // namespace
 
 boost::json::object parse_stacks(const std::string& page) {
-  auto all = parse_object(page);
-  if (!all) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-  const JsonFields fields(*all, kPage);
+  boost::json::object all = parsed_object(page);
+  const JsonFields fields(all, kPage);
   if (fields.has("problem")) {
     throw Error(ErrorCode::kInvalidArgument, one_line(fields.text("problem")));
   }
-  return std::move(*all);
+  return all;
 }
 
 FoldedStacks fold_stacks(const std::string& page, bool has_native) {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <boost/json/array.hpp>
 #include <boost/json/object.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <cerrno>
 #include <fstream>
@@ -18,6 +17,7 @@
 #include "common/ending.h"
 #include "common/env_names.h"
 #include "common/error.h"
+#include "common/json.h"
 #include "common/log.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
@@ -85,7 +85,7 @@ std::string to_json(const JobRecord& record) {
 }
 
 JobRecord record_in(const std::string& written) {
-  const json::value all = json::parse(written);
+  const json::value all = parsed_json(written);
   const auto text = [&all](const char* key) { return std::string(all.at(key).as_string()); };
   return {
       .id = text("id"),

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
 #include <csignal>
@@ -25,6 +24,7 @@
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
+#include "common/regular_file.h"
 #include "common/shell_words.h"
 #include "common/text.h"
 #include "ctl/submit/ddprun_command.h"
@@ -75,8 +75,8 @@ bool was_started_as(pid_t pid, const std::string& id) {
 }
 
 UniqueFd open_or_throw(const std::string& path, int flags) {
-  UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC | O_NOCTTY, S_IRUSR | S_IWUSR));
-  if (!fd) throw WriteError("can't open " + path + ": " + errno_text(errno));
+  UniqueFd fd = open_to_write(path, flags | O_CLOEXEC | O_NOCTTY, S_IRUSR | S_IWUSR);
+  if (!fd) throw WriteError("can't open " + path + ": " + opening_trouble(path, errno));
   return fd;
 }
 
@@ -84,7 +84,7 @@ UniqueFd open_or_throw(const std::string& path, int flags) {
 Plan parse_dry_run(std::string_view text) {
   Plan plan;
   try {
-    const json::value all = json::parse(text);
+    const json::value all = parsed_json(text);
     for (const json::value& node : all.at("nodes").as_array()) {
       RankRow row{.node = std::string(node.at("host").as_string()),
                   .node_rank = static_cast<int>(plan.ranks.size()),

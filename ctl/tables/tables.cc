@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/tables/tables.h"
 
-#include <boost/json/parse.hpp>
 #include <boost/json/value.hpp>
 #include <cstdint>
 #include <iomanip>
@@ -131,7 +130,7 @@ std::string journal_text(const json::value& all) {
 std::string jobs_table(const std::string& page) {
   std::ostringstream table;
   try {
-    const json::value all = json::parse(page);
+    const json::value all = parsed_json(page);
     const json::object& object = all.as_object();
     const json::array& jobs = all.at("jobs").as_array();
     const json::value* finished = object.if_contains("finished");  // an older ddprund has none
@@ -160,7 +159,7 @@ std::string status_table(const std::string& page) {
     table << std::left << std::setw(16) << name << text << '\n';
   };
   try {
-    const json::value all = json::parse(page);
+    const json::value all = parsed_json(page);
     const json::value& agents = all.at("agents");
     const json::value& handshakes = all.at("handshakes");
     const json::value& stores = all.at("stores");

@@ -2,13 +2,13 @@
 #include "ctl/top/state.h"
 
 #include <algorithm>
-#include <boost/json/parse.hpp>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "common/error.h"
+#include "common/json.h"
 #include "common/text.h"
 #include "ctl/number_texts.h"
 
@@ -140,8 +140,8 @@ std::string Job::key() const {
 
 json::value read_json(std::string_view text) {
   boost::system::error_code error;
-  json::value all = json::parse(text, error);
-  if (error) throw Error(ErrorCode::kProtocol, "it says what is no JSON: " + error.message());
+  json::value all = parsed_json(text, error);
+  if (error) throw Error(ErrorCode::kProtocol, "it says what is no JSON: " + json_problem(error));
   clean(all);
   return all;
 }

@@ -82,6 +82,12 @@ std::string set_rdzv_conf(const std::string& value, LaunchConfig& config) {
   const bool is_quoted = rest.size() > 1 && rest.front() == rest.back() &&
                          (rest.front() == '\'' || rest.front() == '"');
   if (is_quoted) rest = rest.substr(1, rest.size() - 2);
+  for (const char mark : {'\'', '"'}) {
+    const bool is_at_an_end = rest.starts_with(mark) || rest.ends_with(mark);
+    if (is_at_an_end && std::ranges::count(rest, mark) % 2 != 0) {
+      return std::string(rest) + " has a quotation mark without its other one";
+    }
+  }
   for (bool more = !rest.empty(); more;) {
     const std::size_t comma = rest.find(',');
     const std::string_view item = rest.substr(0, comma);

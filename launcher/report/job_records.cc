@@ -14,6 +14,7 @@
 #include "common/error.h"
 #include "common/parsed_number.h"
 #include "common/process_facts.h"
+#include "common/regular_file.h"
 #include "common/text.h"
 #include "launcher/terminal_text.h"
 
@@ -34,14 +35,15 @@ std::string with_lost(std::string_view line, std::uint64_t num_lost) {
 UniqueFd open_in(agent::LogTree& logs, const std::string& name, std::string& path,
                  std::string& problem) {
   try {
-    path = logs.begin_run() + "/" + name;
+    const agent::LogFolder& run = logs.begin_run();
+    path = run.path + "/" + name;
+    UniqueFd file = open_event_file(path, run);
+    if (!file) problem = errno_text(errno);
+    return file;
   } catch (const Error& error) {
     problem = error.what();
     return {};
   }
-  UniqueFd file = open_event_file(path);
-  if (!file) problem = errno_text(errno);
-  return file;
 }
 
 // Opened by the log thread: a file server may be dead. `flag` is the one that names `path`.
@@ -59,7 +61,7 @@ UniqueFd open_given(const std::string& flag, const std::string& path, agent::Log
   if (opened && opened->fd) return std::move(opened->fd);
   const std::string why = !opened                  ? "its file system doesn't answer"
                           : opened->error == ENXIO ? "nobody reads it"
-                                                   : errno_text(opened->error);
+                                                   : opening_trouble(path, opened->error);
   throw Error(ErrorCode::kInvalidArgument, concat(flag, path, " can't be opened: ", why));
 }
 
@@ -227,9 +229,11 @@ class JobEvents {
   std::unique_ptr<EventQueue> queue_;
 };
 
-UniqueFd open_event_file(const std::string& path) {
+UniqueFd open_event_file(const std::string& path, const agent::LogFolder& run) {
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  return UniqueFd(::open(path.c_str(), kFlags, 0666));
+  if (!run.fd) return open_to_write(path, kFlags, 0666);
+  const std::string name = path.substr(run.path.size() + 1);
+  return UniqueFd(::openat(run.fd->get(), name.c_str(), kFlags | O_NOFOLLOW, 0666));
 }
 
 void EventFile::write(std::string_view lines) {

@@ -25,8 +25,8 @@
 namespace ddprun::launcher {
 
 // Opens or makes it to write at its end; nobody waits for a pipe's reader. Invalid: errno says why
-// (ENXIO: nobody reads the pipe).
-UniqueFd open_event_file(const std::string& path);
+// (ENXIO: nobody reads the pipe). `path` leads into `run`, if that is open.
+UniqueFd open_event_file(const std::string& path, const agent::LogFolder& run = {});
 
 struct EventFileOptions {
   // Called again with each line while there is no file; what is wrong goes to `problem`.

@@ -17,6 +17,7 @@
 #include "common/exit_codes.h"
 #include "common/fd_text.h"
 #include "common/process_facts.h"
+#include "common/regular_file.h"
 #include "common/signal_names.h"
 #include "common/written_json.h"
 #include "launcher/failure_report.h"
@@ -94,11 +95,13 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostNameBytes = 200;  // with what is put before and behind it: a file's name
 
-// Also of a link that leads to no file yet.
+// Also of a link that leads to no file yet. A link of others is a name like any: the report will be
+// in its place.
 fs::path behind_links(fs::path path) {
   constexpr int kMostLinks = 40;  // as the kernel has it
   std::error_code error;
   for (int i = 0; i < kMostLinks && fs::is_symlink(path, error); ++i) {
+    if (is_link_of_others(path.string())) break;
     path = path.parent_path() / fs::read_symlink(path, error);
   }
   return path;
@@ -205,17 +208,18 @@ ReportFile::ReportFile(std::string path) : path_(std::move(path)) {
   std::error_code error;
   const fs::path absolute = fs::absolute(path_, error);
   struct stat facts {};
-  const bool exists = ::stat(absolute.c_str(), &facts) == 0;
+  const fs::path target = behind_links(absolute);
+  const bool exists = !is_link_of_others(target.string()) && ::stat(absolute.c_str(), &facts) == 0;
   const bool is_odd = exists && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode);
   const std::string text = absolute.string();
   is_fifo_ = exists && S_ISFIFO(facts.st_mode);
   is_direct_ = is_odd || text.starts_with("/dev/fd/") || text.starts_with("/proc/") ||
                text == "/dev/stdout" || text == "/dev/stderr";
-  path_ = is_direct_ ? text : behind_links(absolute).string();
+  path_ = (is_direct_ ? absolute : target).string();
 }
 
 UniqueFd ReportFile::open_direct() const {
-  return UniqueFd(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  return open_to_write(path_, O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
 }
 
 NewFile ReportFile::make_temporary(mode_t mode) const {

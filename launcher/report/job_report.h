@@ -93,7 +93,7 @@ class ReportFile {
 
   UniqueFd open_direct() const;
 
-  std::string path_;        // absolute, links followed; "-"
+  std::string path_;        // absolute, links followed unless they are others'; "-"
   bool is_direct_ = false;  // no regular file
   bool is_fifo_ = false;
   UniqueFd direct_;

@@ -106,12 +106,6 @@ boost::json::object node_object(const GangQueue::Node& node, std::int64_t used) 
   return object;
 }
 
-boost::json::object parsed(std::string_view body) {
-  auto object = parse_object(body);
-  if (!object) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-  return std::move(*object);
-}
-
 bool is_text(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t length = utf8_length(bytes);
@@ -242,7 +236,7 @@ std::string logs_page(const GangQueue& queue, const GangQueue::Gang& gang,
 std::string no_gang_text(std::string_view id) { return concat("there is no gang ", id); }
 
 GangNews parse_gang_page(std::string_view body) {
-  const boost::json::object page = parsed(body);
+  const boost::json::object page = parsed_object(body);
   JsonReader reader(JsonFields(page, "the gang's page"));
   GangNews news;
   reader.object("gang", news);
@@ -251,7 +245,7 @@ GangNews parse_gang_page(std::string_view body) {
 }
 
 std::vector<GangNews> parse_gangs_page(std::string_view body) {
-  const boost::json::object page = parsed(body);
+  const boost::json::object page = parsed_object(body);
   std::vector<GangNews> all;
   constexpr std::size_t kMost = 100'000;
   JsonReader(JsonFields(page, "the queue's page")).objects("gangs", all, kMost);

@@ -118,7 +118,7 @@ class RowReader {
   // `clock_shift` is added to each point in time: the clock that they were taken from may have been
   // another one.
   RowReader(std::string_view text, Clock::duration clock_shift)
-      : RowReader(parse(text), clock_shift) {}
+      : RowReader(parsed_object(text), clock_shift) {}
 
   template <typename T>
   void operator()(std::string_view name, T& field) {
@@ -136,12 +136,6 @@ class RowReader {
 
   RowReader(boost::json::object object, Clock::duration clock_shift)
       : object_(std::move(object)), clock_shift_(clock_shift) {}
-
-  static boost::json::object parse(std::string_view text) {
-    auto object = parse_object(text);
-    if (!object) throw Error(ErrorCode::kProtocol, "it is no JSON object");
-    return std::move(*object);
-  }
 
   void read(const Value& value, bool& field) { field = value.as_bool(); }
   void read(const Value& value, double& field) { field = value.to_number<double>(); }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/json/monotonic_resource.hpp>
-#include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <optional>
 #include <span>
@@ -511,14 +510,12 @@ Envelope<Message> decode_envelope(std::string_view input) {
     throw Error(ErrorCode::kProtocol, concat("a control message of ", input.size(),
                                              " bytes; the limit is ", kMaxMessageBytes));
   }
-  json::parse_options options;
-  options.max_depth = kMaxDepth;
   json::error_code error;
   // Thousands of agents say hundreds of fields a second: no allocation for each of them.
   std::array<unsigned char, kParsedBytes> buffer;
   json::monotonic_resource memory(buffer.data(), buffer.size());
-  const json::value value = json::parse(input, error, &memory, options);
-  if (error) throw Error(ErrorCode::kProtocol, "not a control message: " + error.message());
+  const json::value value = parsed_json(input, error, kMaxDepth, &memory);
+  if (error) throw Error(ErrorCode::kProtocol, "not a control message: " + json_problem(error));
   const auto* object = value.if_object();
   if (object == nullptr) throw Error(ErrorCode::kProtocol, "not a control message: no object");
 

@@ -89,7 +89,7 @@ TEST_CASE("ParkedWorkers: all that wait get their places and become a group of t
   WorkerGroupEvents events;
   events.all_succeeded = [&] { ++spare.num_all_succeeded; };
   events.all_gone = [&] { ++spare.num_all_gone; };
-  spare.group->adopt(3, 6, "", std::move(events));
+  spare.group->adopt(3, 6, {}, std::move(events));
   REQUIRE(spare.wait_for([&] { return spare.num_all_succeeded == 1; }));
   REQUIRE(spare.stop_and_wait());
   CHECK_THAT(spare.out(), Contains("[spare] warm None\n"));
@@ -114,14 +114,14 @@ TEST_CASE("ParkedWorkers: log files begin with the place, in the round's own dir
   WorkerGroupEvents events;
   events.all_succeeded = [&] { ++spare.num_all_succeeded; };
   events.all_gone = [&] { ++spare.num_all_gone; };
-  const std::string attempt = LogTree(logs.path(), "job").begin_attempt(4, 2);
+  const LogFolder attempt = LogTree(logs.path(), "job").begin_attempt(4, 2);
   spare.group->adopt(3, 6, attempt, std::move(events));
   REQUIRE(spare.wait_for([&] { return spare.num_all_succeeded == 1; }));
   REQUIRE(spare.stop_and_wait());
   REQUIRE(spare.console.finish_files(Deadline::after(kPatience)));
   for (int i = 0; i < 2; ++i) {
     const std::string line = concat("place b'RANK=", 6 + i, "\\x00'\n");
-    std::ifstream file(LogTree::log_file(attempt, i, OutputStream::kStdout));
+    std::ifstream file(LogTree::log_file(attempt.path, i, OutputStream::kStdout));
     std::ostringstream text;
     text << file.rdbuf();
     CHECK(text.str() == line);

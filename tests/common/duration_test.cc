@@ -16,8 +16,14 @@ TEST_CASE("Duration: durations as people and Slurm write them") {
   CHECK(parse_duration("05:30") == 330s);
   CHECK(parse_duration("1:30:00") == 90min);
   CHECK(parse_duration("1-02:00:00") == 26h);
-  for (const char* text : {"", "m", "-5", "1:2:3:4", "1-2", "1:", ":", "abc", "5x", "nan", "inf",
-                           "1e300", "86400001", "1001d", "1 h"}) {
+  CHECK(parse_duration("90:00") == 90min);
+  CHECK(parse_duration("100:59:59.5") == 101h - 500ms);
+  CHECK(parse_duration("9-23:59:59") == 240h - 1s);
+  for (const char* text : {"",           "m",          "-5",         "1:2:3:4",    "1-2",
+                           "1:",         ":",          "abc",        "5x",         "nan",
+                           "inf",        "1e300",      "86400001",   "1001d",      "1 h",
+                           "1-99:99:99", "1-24:00:00", "1-00:60:00", "0-00:00:60", "1:60:00",
+                           "1:00:60",    "05:60"}) {
     CAPTURE(text);
     CHECK_FALSE(parse_duration(text));
   }

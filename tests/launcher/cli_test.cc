@@ -132,6 +132,10 @@ TEST_CASE("command line: --rdzv-conf as torchrun reads it") {
   CHECK_THAT(line.config.notes[1], Contains("\"rank\" means nothing here"));
   CHECK(parse({"--rdzv-conf='join_timeout=5,last_call_timeout=1'", "x"}).config.timeouts.join ==
         5s);
+  for (const char* half : {"\"a=1", "a=1'", "'a=1\"", "\""}) {
+    CHECK_THAT(only_problem({concat("--rdzv-conf=", half), "x"}),
+               Contains("has a quotation mark without its other one"));
+  }
   CHECK(parse({"--rdzv-conf=", "x"}).problems == Args{});
   CHECK_THAT(only_problem({"--rdzv-conf=join_timeout=", "x"}), Contains("has no value"));
   CHECK_THAT(only_problem({"--rdzv-conf=join_timeout", "x"}), Contains("has no value"));

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workers' output: log tree, console, slow readers, full disks, terminals."""
 import os
+import pathlib
 import pty
 import re
 import subprocess
@@ -108,6 +109,22 @@ class Output(harness.Case):
             self.assertEqual(sorted(os.listdir(folder)), ["error.json", "stderr.log", "stdout.log"])
             with open(os.path.join(folder, "stdout.log")) as f:
                 self.assertEqual(f.read(), f"round {attempt + 1}\n")
+
+    def test_a_log_folder_that_was_moved_away_keeps_its_files_and_its_place_gets_none(self):
+        top = pathlib.Path(self.scratch())
+        logs, precious = top / "logs", top / "precious"
+        precious.write_text("precious")
+        script = ('[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] && exec echo later\n'
+                  'run=$(dirname $(dirname $(dirname "$TORCHELASTIC_ERROR_FILE")))\n'
+                  f"mv $run {top}/aside && mkdir -p $run/attempt_1/0 && ln -s {precious} $run/attempt_1/0/stdout.log\n"
+                  "echo first; exit 3\n")
+        done = self.ddprun("--standalone", "--max-restarts=1", f"--log-dir={logs}", "-t", "3", "sh", "-c", script)
+        self.assertEqual(done.returncode, 0, done.text)
+        self.assertEqual(precious.read_text(), "precious")
+        old, new = re.search(r"(\S+) was moved or removed: log files are in (\S+) from now on", done.stderr).groups()
+        self.assertNotEqual(old, new)
+        self.assertEqual((top / "aside/attempt_0/0/stdout.log").read_text(), "first\n")
+        self.assertEqual(pathlib.Path(new, "attempt_1/0/stdout.log").read_text(), "later\n")
 
     def test_redirected_output_is_kept_without_log_dir_and_said_where(self):
         temporary = self.scratch()

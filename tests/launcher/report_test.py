@@ -147,6 +147,21 @@ class Report(harness.Case):
         self.assertEqual(self.ddprun("--standalone", f"--report={link}", "true").returncode, 0)
         self.assertEqual(self.read()["state"], "succeeded")
 
+    def test_another_users_link_is_replaced_by_the_report_and_not_followed(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root gives links away")
+        for name, make in (("file", lambda path: self.write(self.folder, path, "precious")), ("pipe", os.mkfifo)):
+            with self.subTest(name):
+                target, link = os.path.join(self.folder, name), os.path.join(self.folder, f"link-{name}")
+                make(target)
+                os.symlink(target, link)
+                os.lchown(link, 12345, 12345)
+                before = os.lstat(target)
+                self.assertEqual(self.ddprun("--standalone", f"--report={link}", "true").returncode, 0)
+                self.assertEqual((before.st_ino, before.st_size), (os.lstat(target).st_ino, os.lstat(target).st_size))
+                self.assertFalse(os.path.islink(link))
+                self.assertEqual(self.read(link)["state"], "succeeded")
+
     def test_a_path_that_cannot_be_is_refused_before_the_start(self):
         ran = os.path.join(self.folder, "ran")
         for path in (self.folder, os.path.join(self.folder, "no/such/dir"), "/proc/nothing", "/dev/fd/999"):

@@ -3,6 +3,7 @@
 """Another user's program on the rendezvous' port of this machine is not obeyed, and is told nothing."""
 import json
 import os
+import re
 import subprocess
 
 import harness
@@ -66,6 +67,27 @@ class Strangers(harness.Case):
         done = self.finish(agent, timeout=20, code=2)
         self.assertIn(f"is a program of user {STRANGER}", done.stderr)
 
+    def test_the_cookie_of_ddprunctl_open_is_of_no_use_to_another_user(self):
+        """A browser shows it to all ports of an address, and anybody may listen on one of them."""
+        _, endpoint = self.served_by(STRANGER)
+        opened = self.start("open", f"--rdzv-endpoint={endpoint}", program=harness.DDPRUNCTL, cwd="/",
+                            preexec_fn=lambda: (os.setgid(STRANGER), os.setuid(STRANGER)))
+        address, port, once = re.search(r"http://([0-9.]+):(\d+)(/\S*)", opened.stdout.readline()).groups()
+
+        def asked_as(user, path, cookie=""):
+            done = subprocess.run(["/usr/bin/python3", "-c", VISIT, str(user), address, port, path, cookie], cwd="/",
+                                  capture_output=True, text=True, timeout=30)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)
+
+        self.assertEqual(asked_as(STRANGER + 1, once)[0], 403)
+        status, cookie = asked_as(STRANGER, once)
+        self.assertEqual(status, 200)
+        cookie = cookie.split(";")[0]
+        for user, expected in ((STRANGER + 1, 403), (STRANGER, 200), (0, 200)):
+            with self.subTest(user=user):
+                self.assertEqual(asked_as(user, "/", cookie)[0], expected)
+
     def test_a_submission_is_not_handed_to_another_user(self):
         """The request would carry the submitter's environment. The server takes connections and keeps all bytes."""
         heard = os.path.join(self.scratch(), "heard")
@@ -86,6 +108,17 @@ class Strangers(harness.Case):
         with open(heard, "rb") as file:
             self.assertNotIn(b"of-mine", file.read())
 
+
+# Asks argv[2]:argv[3] for argv[4] as user argv[1], with a cookie. Prints status and Set-Cookie.
+VISIT = """
+import http.client, json, os, sys
+user, host, port, path, cookie = sys.argv[1:]
+os.setgroups([]); os.setgid(int(user)); os.setuid(int(user))
+connection = http.client.HTTPConnection(host, int(port), timeout=20)
+connection.request("GET", path, headers={"Cookie": cookie})
+answer = connection.getresponse()
+print(json.dumps([answer.status, answer.getheader("Set-Cookie")]))
+"""
 
 # Asks 127.0.0.1:argv[2] as user argv[1]. Prints the status of each page, and whether the store counted.
 ASK = r"""

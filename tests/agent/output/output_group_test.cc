@@ -32,7 +32,7 @@ std::string read_file(const std::string& path) {
 struct LogFixture {
   explicit LogFixture(int num_workers, ConsoleOptions console = {-1, -1, -1})
       : run(num_workers > 1, std::move(console)) {
-    run.options.log_directory = directory.path();
+    run.options.logs.path = directory.path();
     run.options.output.log_dir = directory.path();
     for (int i = 0; i < num_workers; ++i) fs::create_directory(directory.path(std::to_string(i)));
   }

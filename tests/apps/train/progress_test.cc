@@ -2,11 +2,13 @@
 #include "apps/train/summary.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -108,6 +110,21 @@ TEST_CASE("summary: a file that can't be written whole isn't there", "[proc]") {
   std::signal(SIGXFSZ, before);
   CHECK(std::string(error.what()) == "can't write " + path + ": File too large");
   CHECK(std::filesystem::is_empty(temp.path()));
+}
+
+TEST_CASE("summary: a link of another user is not written through", "[proc]") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root gives links away");
+  const ddprun::test::TempDirectory temp;
+  const std::string path = temp.path("link"), target = temp.path("target");
+  write_text_file(target, "precious");
+  std::filesystem::create_symlink(target, path);
+  REQUIRE(::lchown(path.c_str(), 12345, 12345) == 0);
+  for (const auto& write : {std::function<void()>([&] { check_writable(path); }),
+                            std::function<void()>([&] { write_text_file(path, "x"); })}) {
+    CHECK(std::string(ddprun::test::error_of(write).what()) ==
+          "can't write " + path + ": it is a link of user 12345, who could lead it anywhere");
+  }
+  CHECK(std::filesystem::file_size(target) == 8);
 }
 
 TEST_CASE("summary: JSON has the last epoch's accuracy on top") {

@@ -132,6 +132,17 @@ TEST_CASE("event file: one that can't be opened is tried again with each line") 
   CHECK(f.read(path) == "{\"b\":2,\"lost\":1}\n");
 }
 
+TEST_CASE("event file: a link of another user is not opened") {
+  if (::geteuid() != 0) DDPRUN_SKIP("only root gives links away");
+  Fixture f;
+  const std::string path = f.directory.path("link"), target = f.directory.path("target");
+  REQUIRE(::symlink(target.c_str(), path.c_str()) == 0);
+  CHECK(open_event_file(path));
+  REQUIRE(::lchown(path.c_str(), 12345, 12345) == 0);
+  CHECK_FALSE(open_event_file(path));
+  CHECK(errno == ELOOP);
+}
+
 TEST_CASE("event file: a pipe without a reader can't be opened, one that nobody empties is full") {
   Fixture f;
   const std::string path = f.directory.path("p");

@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/socket.h"
+#include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
 #include "rendezvous/messages/codec.h"
 #include "rendezvous/store/tcp_store.h"
@@ -64,6 +65,18 @@ TEST_CASE("Daemon port: malformed input closes that connection and names the pee
   CHECK_THAT(all, Contains("127.0.0.1:") && Contains("not a valid HTTP request") &&
                       Contains("it speaks TLS") && Contains("first byte 1") &&
                       Contains("not a control message") && Contains("\"seq\" is missing"));
+}
+
+TEST_CASE("Daemon port: a gang with more members than any object has is refused unread") {
+  DaemonOptions options;
+  options.has_gangs = true;
+  ServedDaemon daemon(options);
+  std::string body = "{\"0\":0";
+  for (int i = 1; i < 65'536; ++i) body += concat(",\"", i, "\":0");
+  body += "}";
+  CHECK_THAT(daemon.exchange(concat("POST /v1/gangs HTTP/1.1\r\nHost: localhost\r\n",
+                                    "Content-Length: ", body.size(), "\r\n\r\n", body)),
+             Contains("400 Bad Request") && Contains("an object has more than 1000 members"));
 }
 
 TEST_CASE("Daemon port: silent and slow peers are closed at the deadline") {

@@ -318,6 +318,9 @@ TEST_CASE("Codec: malformed messages are refused with one clear line") {
              Contains("not a control message"));
   CHECK_THAT(error_of(std::string(2 << 20, ' ')), Contains("the limit is 1048576"));
   CHECK_THAT(error_of(std::string(1000, '[')), Contains("not a control message"));
+  std::string crowded = R"({"type":"leave")";
+  for (int i = 0; i < 1000; ++i) crowded += concat(",\"", i, "\":0");
+  CHECK(error_of(crowded + "}") == "not a control message: an object has more than 1000 members");
   CHECK_THAT(error_of(R"({"type":"leave","seq":1,"ack":0,"exit_code":0,"reason":")" +
                       std::string(100'000, 'x') + "\"}"),
              Contains("longer than"));
