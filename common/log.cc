@@ -3,13 +3,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "common/clock.h"
+#include "common/flood_limit.h"
 
 namespace ddprun {
 namespace {
@@ -27,12 +27,6 @@ void stderr_sink(LogLevel level, std::string_view message) {
 std::atomic<LogSink> g_sink{&stderr_sink};
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
 
-struct PeerLines {
-  std::mutex mutex;
-  Clock::time_point minute_began;
-  int num_said = 0;  // in it
-};
-
 }  // namespace
 
 void set_log_sink(LogSink sink) { g_sink.store(sink); }
@@ -41,20 +35,18 @@ void set_log_level(LogLevel level) { g_level.store(level); }
 bool log_enabled(LogLevel level) { return level >= g_level.load(std::memory_order_relaxed); }
 
 bool may_log_about_peer() {
-  static PeerLines lines;
-  const Clock::time_point now = Clock::now();
-  const std::lock_guard lock(lines.mutex);
-  if (now - lines.minute_began >= std::chrono::minutes(1)) {
-    lines.minute_began = now;
-    lines.num_said = 0;
+  static std::mutex mutex;
+  static FloodLimit limit{kPeerLines, kPeerLinesPerSecond};
+  static bool has_said = false;
+  const std::lock_guard lock(mutex);
+  if (limit.admit(Clock::now())) return true;
+  if (!std::exchange(has_said, true)) {
+    log_warning(
+        "lines about connections that were closed or refused are left out where they are more "
+        "than ",
+        kPeerLinesPerSecond, " a second (said once)");
   }
-  if (++lines.num_said == kPeerLines + 1) {
-    log_warning("more than ", kPeerLines,
-                " lines a minute are about connections that were closed or refused: "
-                "the others of this minute are left out");
-  }
-  lines.num_said = std::min(lines.num_said, kPeerLines + 1);
-  return lines.num_said <= kPeerLines;
+  return false;
 }
 
 void log_message(LogLevel level, std::string_view message) {

@@ -38,8 +38,7 @@ void log_error(const Parts&... parts) {
   if (log_enabled(LogLevel::kError)) log_message(LogLevel::kError, concat(parts...));
 }
 
-// True: less than kPeerLines have been said in this minute. At the end of them a warning says so.
-inline constexpr int kPeerLines = 300;
+inline constexpr int kPeerLines = 300, kPeerLinesPerSecond = 5;  // at once, and then
 bool may_log_about_peer();
 
 // About a connection of somebody who may be a stranger: he could fill the disk with such lines.

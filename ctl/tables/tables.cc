@@ -84,7 +84,9 @@ std::string role_text(const json::value& all) {
   if (role.is_null()) return "";
   if (role.as_string() == "leader") return "leader";
   const bool is_known = json_at::at(all, "leader").is_string();
-  return is_known ? "standby of " + text_at(all, "leader") : "standby; it knows no leader";
+  const std::string trouble(json_at::text(all, "etcd_trouble"));
+  return concat(is_known ? "standby of " + text_at(all, "leader") : "standby; it knows no leader",
+                trouble.empty() ? "" : "; ", one_line(trouble));
 }
 
 std::string jobs_text(const json::value& jobs) {
@@ -115,14 +117,20 @@ std::string standbys_journal_text(const json::value& journal) {
   return concat("takes no copy: ", text_at(journal, "trouble"), " (", path, ")");
 }
 
+// The effect on jobs of a journal that can't be written.
+const char* meanwhile(const json::value& journal) {
+  const json::value* waits = journal.as_object().if_contains("jobs_wait");
+  return waits != nullptr && *waits == true ? "nothing is decided" : "jobs go on in memory";
+}
+
 std::string journal_text(const json::value& all) {
   const json::value& journal = all.at("journal");
   if (stands_by(all)) return standbys_journal_text(journal);
   if (journal.is_null()) return "none (--state-dir): jobs end with this process";
   const std::string path = text_at(journal, "path");
   if (journal.at("kept").as_bool()) return "kept in " + path;
-  return concat("not kept for ", time_text(journal.at("trouble_seconds").to_number<double>()),
-                ", jobs go on in memory: ", text_at(journal, "trouble"), " (", path, ")");
+  return concat("not kept for ", time_text(journal.at("trouble_seconds").to_number<double>()), ", ",
+                meanwhile(journal), ": ", text_at(journal, "trouble"), " (", path, ")");
 }
 
 }  // namespace
@@ -136,7 +144,8 @@ std::string jobs_table(const std::string& page) {
     const json::value* finished = object.if_contains("finished");  // an older ddprund has none
     const json::value* journal = object.if_contains("journal");
     if (journal != nullptr && journal->is_object() && !journal->at("kept").as_bool()) {
-      table << "not kept now, jobs go on in memory: " << text_at(*journal, "trouble") << '\n';
+      table << "not kept now, " << meanwhile(*journal) << ": " << text_at(*journal, "trouble")
+            << '\n';
     }
     const bool any_finished = finished != nullptr && !finished->as_array().empty();
     if (jobs.empty() && !any_finished) return table.str() + "no jobs\n";

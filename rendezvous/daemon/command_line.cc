@@ -31,6 +31,15 @@ CommandLine fail(const std::string& message) {
   return ends_with(ExitCode::kUsage);
 }
 
+// Unless they were given.
+void limit_bytes_in_etcd(DaemonOptions& options) {
+  const auto limit = [](std::uint64_t& bytes, std::uint64_t by_default, std::uint64_t most) {
+    if (bytes == by_default) bytes = std::min(bytes, most);
+  };
+  limit(options.job_limits.bytes, default_job_limits().bytes, kBytesInEtcd / 2);
+  limit(options.limits.bytes, default_total_limits().bytes, kBytesInEtcd);
+}
+
 // Words for --standby and --standby-of, which made two ddprunds a pair.
 std::optional<std::string> what_of_old_flag(const std::string& problem) {
   constexpr std::string_view kUnknown = "unknown flag ";
@@ -289,6 +298,7 @@ CommandLine parse_command_line(int argc, char** argv) {
   try {
     if (texts.ha) flags.ha = ha::parse_ha_url(*texts.ha);
     flags.daemon.stands_by = texts.ha.has_value();
+    if (texts.ha) limit_bytes_in_etcd(flags.daemon);
   } catch (const Error& error) {
     return fail(concat("--ha: ", error.what()));
   }

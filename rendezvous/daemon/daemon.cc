@@ -186,6 +186,8 @@ class Daemon::Impl {
     stores_.reset();
   }
 
+  void note_etcd(const std::string& trouble) { etcd_trouble_ = trouble; }
+
   void stop() {
     newcomers_->stop();
     listener_->stop();
@@ -214,7 +216,7 @@ class Daemon::Impl {
     status.time = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::chrono::system_clock::now().time_since_epoch());
     status.embedded = options_.embedded;
-    if (options_.stands_by) status.role = RoleStatus{leads(), leader_};
+    if (options_.stands_by) status.role = RoleStatus{leads(), leader_, etcd_trouble_};
     status.addresses = addresses_;
     status.token = security_.token != nullptr;
     status.tls = security_.tls != nullptr;
@@ -437,7 +439,9 @@ class Daemon::Impl {
                                           DDPRUN_VERSION, mark, "\"}\n")});
     }
     if (path == kReadyPath) {
-      const std::string why = leads() ? jobs_->why_not_ready() : "it stands by";
+      const std::string why = leads()                 ? jobs_->why_not_ready()
+                              : etcd_trouble_.empty() ? "it stands by"
+                                                      : "it stands by, and " + etcd_trouble_;
       const unsigned status = why.empty() ? 200 : 503;
       return answer(HttpSession::Page{
           "text/plain", why.empty() ? "ok\n" : concat("not ready: ", why, "\n"), status});
@@ -506,6 +510,7 @@ class Daemon::Impl {
   std::string beyond_loopback_;  // one of them that is; empty: none
   DaemonCounts counts_;
   std::string leader_;                            // of whom this one stands by; empty: not known
+  std::string etcd_trouble_;                      // empty: etcd answers, or there is none
   std::optional<RoundStores> stores_;             // set while it leads
   std::unique_ptr<LeaderState> jobs_;             // set while it leads
   std::shared_ptr<security::HttpDoor> door_;      // second owners: the sessions; null: no token
@@ -531,6 +536,7 @@ Daemon::~Daemon() { impl_->stop(); }
 void Daemon::lead(KeptJobs kept) { impl_->lead(std::move(kept)); }
 
 void Daemon::stand_by(const std::string& leader) { impl_->stand_by(leader); }
+void Daemon::note_etcd(const std::string& trouble) { impl_->note_etcd(trouble); }
 
 bool Daemon::leads() const { return impl_->leads(); }
 

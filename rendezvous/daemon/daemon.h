@@ -115,6 +115,8 @@ class Daemon {
   // one leads. Both are for a daemon with DaemonOptions::stands_by.
   void lead(KeptJobs kept);
   void stand_by(const std::string& leader);
+  // For /readyz and /v1/status: why etcd does not answer; empty: it does.
+  void note_etcd(const std::string& trouble);
   bool leads() const;
 
   // Begins no new job from now on: its agents, and those of a job that waits for its first round,

@@ -143,6 +143,7 @@ std::string status_to_json(const DaemonStatus& status) {
   if (status.role) all["role"] = status.role->leads ? "leader" : "standby";
   all["leader"] = nullptr;
   if (status.role && !status.role->leader.empty()) all["leader"] = status.role->leader;
+  if (status.role && !status.role->trouble.empty()) all["etcd_trouble"] = status.role->trouble;
   all["addresses"] = json::array(status.addresses.begin(), status.addresses.end());
   all["token"] = status.token;
   all["tls"] = status.tls;

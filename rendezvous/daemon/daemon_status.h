@@ -31,7 +31,8 @@ struct Gauge {
 // The role of one among several rendezvous (docs/ha.md).
 struct RoleStatus {
   bool leads = false;
-  std::string leader;  // HOST:PORT of whom it stands by; empty: not known
+  std::string leader;        // HOST:PORT of whom it stands by; empty: not known
+  std::string trouble = {};  // why etcd does not answer; empty: it does
 };
 
 struct DaemonStatus {

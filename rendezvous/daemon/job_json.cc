@@ -162,6 +162,7 @@ json::object keeping_object(const KeepingStatus& keeping) {
   if (!keeping.trouble.empty()) {
     object["trouble"] = keeping.trouble;
     object["trouble_seconds"] = std::chrono::duration<double>(keeping.in_trouble).count();
+    object["jobs_wait"] = keeping.is_shared;
   }
   return object;
 }

@@ -14,8 +14,10 @@ namespace ddprun::rendezvous {
 
 // How it is with --state-dir.
 struct KeepingStatus {
-  std::string trouble;                      // why jobs go on in memory; empty: all is kept
+  // Why jobs go on in memory, or wait where the journal is shared; empty: all is kept.
+  std::string trouble;
   std::chrono::milliseconds in_trouble{0};  // for how long
+  bool is_shared = false;
 };
 
 // A job's ETTR in three digits: of one that goes on as it did it is seldom another one.

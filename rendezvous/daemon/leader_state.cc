@@ -137,7 +137,10 @@ std::string LeaderState::journal_trouble() const {
 
 std::string LeaderState::why_not_ready() const {
   if (takes_no_jobs_) return "it takes no new jobs: it ends with those that it has";
-  if (!journal_trouble().empty()) return "its journal can't be written: jobs go on in memory";
+  if (!journal_trouble().empty()) {
+    return concat("its journal can't be written: ",
+                  journal_->is_shared() ? "nothing is decided" : "jobs go on in memory");
+  }
   return {};
 }
 
@@ -235,7 +238,8 @@ std::optional<KeepingStatus> LeaderState::keeping() const {
   const auto trouble = journal_->trouble();
   if (!trouble) return KeepingStatus{};
   return KeepingStatus{trouble->what,
-                       std::chrono::duration_cast<milliseconds>(Clock::now() - trouble->since)};
+                       std::chrono::duration_cast<milliseconds>(Clock::now() - trouble->since),
+                       journal_->is_shared()};
 }
 
 }  // namespace ddprun::rendezvous

@@ -209,6 +209,7 @@ class DaemonVariant {
       log_info("stands by: ", leader.empty() ? "one without a usable name" : leader,
                leader == own ? ", this one a moment ago, led" : " leads");
     };
+    handlers.etcd_is = [this](const std::string& trouble) { daemon_->note_etcd(trouble); };
     leadership_ = std::make_unique<ha::Leadership>(io, std::move(leadership), std::move(handlers));
   }
 

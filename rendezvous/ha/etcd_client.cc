@@ -502,7 +502,7 @@ bool EtcdClient::keep_alive(std::int64_t lease, Deadline limit) {
 
 void EtcdClient::revoke(std::int64_t lease) {
   try {
-    impl_->ask("/v3/lease/revoke", lease_request(lease), parse_revoke);
+    impl_->ask("/v3/lease/revoke", lease_request(lease), parse_done);
   } catch (const EtcdRefusal& refusal) {
     if (!refusal.is_not_found()) throw;
   }
@@ -528,6 +528,14 @@ std::vector<KeyValue> EtcdClient::get_prefix(const std::string& prefix) {
     } catch (const EtcdRefusal& refusal) {
       if (!refusal.is_out_of_range() || read == kMaxReads) throw;
     }
+  }
+}
+
+void EtcdClient::compact(std::int64_t revision) {
+  try {
+    impl_->ask("/v3/kv/compaction", compaction_request(revision), parse_done);
+  } catch (const EtcdRefusal& refusal) {
+    if (!refusal.is_out_of_range()) throw;  // somebody did it
   }
 }
 

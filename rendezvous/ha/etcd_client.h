@@ -50,6 +50,7 @@ class EtcdClient : public KeyStore {
   TxnResult change_if(const std::vector<Guard>& guards,
                       const std::vector<KeyChange>& changes) override;
   std::vector<KeyValue> get_prefix(const std::string& prefix) override;
+  void compact(std::int64_t revision) override;
   // As of now.
   std::optional<KeyValue> get(const std::string& key,
                               Deadline limit = Deadline::after(std::chrono::hours(1)));

@@ -202,6 +202,10 @@ std::string lease_request(std::int64_t lease) {
   return json::serialize(json::object{{"ID", std::to_string(lease)}});
 }
 
+std::string compaction_request(std::int64_t revision) {
+  return json::serialize(json::object{{"revision", std::to_string(revision)}});
+}
+
 std::string erasures_request(std::string_view key, std::int64_t revision) {
   return json::serialize(
       json::object{{"create_request", json::object{{"key", to_base64(key)},
@@ -235,7 +239,7 @@ std::int64_t parse_grant(std::string_view answer) {
   return lease;
 }
 
-void parse_revoke(std::string_view answer) { revision_of(object_of(answer)); }
+void parse_done(std::string_view answer) { revision_of(object_of(answer)); }
 
 bool parse_keep_alive(std::string_view answer) {
   const json::object result = result_of(answer);

@@ -50,6 +50,7 @@ std::string range_request(std::string_view key, std::string_view end = {}, std::
 std::string txn_request(const std::vector<Guard>& guards, const std::vector<KeyChange>& changes);
 std::string grant_request(std::int64_t ttl_seconds);
 std::string lease_request(std::int64_t lease);  // to keep alive, to revoke
+std::string compaction_request(std::int64_t revision);
 // Asks for the erasures of `key` from `revision` on.
 std::string erasures_request(std::string_view key, std::int64_t revision);
 
@@ -58,7 +59,7 @@ std::string erasures_request(std::string_view key, std::int64_t revision);
 RangeAnswer parse_range(std::string_view answer);
 TxnResult parse_txn(std::string_view answer, std::size_t num_guards);
 std::int64_t parse_grant(std::string_view answer);
-void parse_revoke(std::string_view answer);
+void parse_done(std::string_view answer);
 bool parse_keep_alive(std::string_view answer);  // false: there is no such lease any more
 WatchNews parse_watch(std::string_view line);
 // Throws Error(kProtocol) where it is none.

@@ -207,6 +207,9 @@ void EtcdJournal::follow(const TxnResult& refused, std::int64_t first, std::int6
 void EtcdJournal::take(Step step) {
   DDPRUN_CHECK(!unsure_);
   add_rubbish(step);
+  for (const KeyChange& each : step.changes) {
+    bytes_since_compaction_ += each.key.size() + (each.value ? each.value->size() : 0);
+  }
   const std::int64_t number = ++number_;
   TxnResult result;
   try {
@@ -222,6 +225,18 @@ void EtcdJournal::take(Step step) {
     follow(result, number, number);  // an attempt whose answer was lost
   }
   if (step.taken) step.taken();
+  compact_at_times();
+}
+
+// The step has been taken, whatever becomes of this.
+void EtcdJournal::compact_at_times() {
+  if (bytes_since_compaction_ < limits_.compact_after_bytes) return;
+  bytes_since_compaction_ = 0;
+  try {
+    store_->compact(clock_revision_);
+  } catch (const Error& error) {
+    log_warning(name_, " can't be compacted now: ", error.what());
+  }
 }
 
 // Whether the step that was not answered has taken effect; if it hasn't, it can't any more.

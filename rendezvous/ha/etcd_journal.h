@@ -95,6 +95,9 @@ struct EtcdJournalLimits {
   std::size_t txn_changes = 100;
   std::size_t txn_bytes = std::size_t{1} << 20;
   std::size_t row_bytes = std::size_t{512} << 10;  // larger contents are kept apart
+  // etcd keeps what was overwritten. After so many bytes it is told to forget that. Its own
+  // compaction by the hour would be too late for a job that writes without a pause.
+  std::size_t compact_after_bytes = std::size_t{64} << 20;
 };
 
 // Every transaction is guarded twice. By the leader's key: as its lease ends, nothing that this
@@ -141,6 +144,7 @@ class EtcdJournal : public journal::BatchWriter {
 
   void check_leadership();
   void take(Step step);
+  void compact_at_times();
   void settle();
   TxnResult change(std::int64_t number, std::vector<KeyChange> changes);
   // After a refusal: takes the last transaction there was for one of ours, with a number in
@@ -169,6 +173,7 @@ class EtcdJournal : public journal::BatchWriter {
   const std::string boot_;
 
   bool loaded_ = false;
+  std::size_t bytes_since_compaction_ = 0;
   std::int64_t clock_revision_ = 0;  // of the last transaction that we know of
   std::int64_t last_taken_ = 0;      // its number
   std::int64_t number_ = 0;          // of the last one that was sent

@@ -242,12 +242,18 @@ class Leadership::Impl : public std::enable_shared_from_this<Impl> {
 
   void say_trouble(const std::string& what) {
     if (std::exchange(in_trouble_, true)) return;
-    tell([what](Handlers&) { log_warning(what, "; it is asked again and again"); });
+    tell([what](Handlers& handlers) {
+      log_warning(what, "; it is asked again and again");
+      if (handlers.etcd_is) handlers.etcd_is(what);
+    });
   }
 
   void say_well() {
     if (!std::exchange(in_trouble_, false)) return;
-    tell([](Handlers&) { log_info("etcd answers again"); });
+    tell([](Handlers& handlers) {
+      log_info("etcd answers again");
+      if (handlers.etcd_is) handlers.etcd_is("");
+    });
   }
 
   // True: this object is being destroyed.

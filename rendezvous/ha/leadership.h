@@ -39,7 +39,8 @@ class Leadership {
     std::function<void(Term)> leads;
     std::function<void(const std::string& why)> over;
     std::function<void(const std::string& leader)>
-        stands_by;  // its name; each time that it changes
+        stands_by;                                            // its name; each time that it changes
+    std::function<void(const std::string& trouble)> etcd_is;  // empty: it answers again
   };
 
   // Asks for the leadership until destroyed, with a thread of its own.

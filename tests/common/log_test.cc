@@ -69,10 +69,9 @@ TEST_CASE("log_about_peer: a stranger's lines are limited, and others are not") 
   for (int i = 0; i < 2 * kPeerLines; ++i) log_about_peer(LogLevel::kWarning, "closed ", i);
   log_warning("another line");
   const std::vector<std::string> lines = log.all();
-  REQUIRE(lines.size() == kPeerLines + 2);
-  CHECK(
-      lines[kPeerLines] ==
-      "more than 300 lines a minute are about connections that were closed or refused: the others "
-      "of this minute are left out");
+  CHECK(lines.size() >= kPeerLines + 2);
+  CHECK(lines.size() < kPeerLines + 50);
+  CHECK_THAT(lines.at(kPeerLines),
+             test::Contains("are left out where they are more than 5 a second"));
   CHECK(lines.back() == "another line");
 }

@@ -130,6 +130,8 @@ TEST_CASE("status_table: an embedded rendezvous, no journal, a disk in trouble")
   CHECK_THAT(status_table(text), Contains("4711, a ddprun, up 59 s\n") &&
                                      Contains("1 of 64 live, none kept once it is over\n") &&
                                      Contains("not kept for 2 d 7 h, jobs go on in memory: disk"));
+  put("200000,", "200000,\"jobs_wait\":true,");
+  CHECK_THAT(status_table(text), Contains("not kept for 2 d 7 h, nothing is decided: disk"));
   put(text.substr(text.find("{\"kept\""), text.size() - text.find("{\"kept\"") - 1), "null");
   CHECK_THAT(status_table(text), Contains("journal         none (--state-dir)"));
 }

@@ -252,6 +252,8 @@ class HighAvailability(SeveralDaemons):
         self.etcd.call("/v3/maintenance/alarm", action="ACTIVATE", memberID="0", alarm="NOSPACE")
         self.go()
         wait_until(lambda: "database space exceeded" in first.log(), "it says why nothing is decided")
+        self.assertEqual(first.get("/v1/status")["stores"]["proxied"]["max_bytes"], 512 << 20)
+        self.assertTrue(first.get("/v1/status")["journal"]["jobs_wait"])
         self.etcd.call("/v3/maintenance/alarm", action="DEACTIVATE", memberID="0", alarm="NOSPACE")
         self.check_end(agents, pids)
 
@@ -323,8 +325,10 @@ class HighAvailability(SeveralDaemons):
         wait_until(lambda: re.search(r"warning: .*connection refused.*asked again", lonely.log(), re.I),
                    "it says that no etcd answers")
         self.assertEqual(lonely.role(), "standby")
+        self.assertIn("onnection refused", lonely.get("/v1/status")["etcd_trouble"])
         self.etcd.start().wait()
         wait_until(lambda: lonely.role() == "leader", "it leads", 30)
+        self.assertNotIn("etcd_trouble", lonely.get("/v1/status"))
 
 
 if __name__ == "__main__":

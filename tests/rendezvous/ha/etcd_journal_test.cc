@@ -40,13 +40,14 @@ std::int64_t lead(const EtcdOptions& options, std::int64_t lease = 0) {
       .revision;
 }
 
-std::unique_ptr<EtcdJournal> journal_of(const EtcdOptions& options, std::int64_t leadership) {
+std::unique_ptr<EtcdJournal> journal_of(const EtcdOptions& options, std::int64_t leadership,
+                                        EtcdJournalLimits limits = {}) {
   return std::make_unique<EtcdJournal>(std::make_unique<EtcdClient>(options), "etcd://test",
-                                       kPrefix, leadership);
+                                       kPrefix, leadership, limits);
 }
 
-std::unique_ptr<EtcdJournal> new_leader(const EtcdOptions& options) {
-  return journal_of(options, lead(options));
+std::unique_ptr<EtcdJournal> new_leader(const EtcdOptions& options, EtcdJournalLimits limits = {}) {
+  return journal_of(options, lead(options), limits);
 }
 
 std::string random_text(std::mt19937_64& random, std::size_t size) {
@@ -226,6 +227,19 @@ TEST_CASE("EtcdJournal: an etcd that is full says so, and loses nothing", "[net]
           .rows;
   // A request that finds too little space may be carried out all the same (etcd's quotaApplierV3).
   CHECK((rows == model || rows == with_last));
+}
+
+TEST_CASE("EtcdJournal: a row that is written again and again doesn't fill etcd", "[net][proc]") {
+  if (!test::has_etcd()) DDPRUN_SKIP(test::kNoEtcd);
+  test::EtcdCluster cluster(1, {}, {"--quota-backend-bytes=33554432"});
+  const EtcdOptions options = patient(cluster.endpoints());
+  await_ready(options.endpoints);
+  EtcdJournalLimits limits;
+  limits.compact_after_bytes = 1 << 20;
+  auto leader = new_leader(options, limits);
+  leader->load();
+  const std::string content(200 << 10, 'a');
+  for (int i = 0; i < 400; ++i) leader->commit({{"a", concat(content, i)}});
 }
 
 TEST_CASE("EtcdJournal: a commit that is under way can be cancelled", "[net][proc]") {

@@ -134,6 +134,7 @@ class FaultyStore : public KeyStore {
     deliver_some();
     return keys_.with_prefix(prefix);
   }
+  void compact(std::int64_t) override {}
   void cancel() override {}
 
   std::function<void()> before_each;
