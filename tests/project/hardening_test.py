@@ -13,7 +13,8 @@ import unittest
 import zipfile
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", "")
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import files  # noqa: E402
 import runner  # noqa: E402
 
@@ -68,6 +69,12 @@ class Hardening(unittest.TestCase):
         for name, path in self.paths.items():
             with self.subTest(name):
                 self.check_file(path)
+
+    if WHEEL:
+        def test_no_file_names_the_folder_that_it_was_built_in(self):
+            for name, path in self.paths.items():
+                with self.subTest(name), open(path, "rb") as file:
+                    self.assertNotIn(SOURCE.encode(), file.read())
 
     def check_guards(self, path):
         with open(path, "rb") as file:
