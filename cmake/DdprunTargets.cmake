@@ -105,7 +105,7 @@ endfunction()
 # of addressing only, so programs have that of the libraries.
 if(DDPRUN_BUILD_ONCE)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/headers.cc CONTENT "")
-  foreach(kind fast_std std asio test_std test_asio)
+  foreach(kind fast_std small_std std small_asio asio test_std test_asio)
     set(headers ddprun_headers_${kind})
     add_library(${headers} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/headers.cc)
     ddprun_cache_headers(${headers})
@@ -119,7 +119,9 @@ if(DDPRUN_BUILD_ONCE)
     if(kind MATCHES test)
       target_precompile_headers(${headers} PRIVATE ${CMAKE_SOURCE_DIR}/tests/support/catch.h)
     endif()
-    if(NOT kind MATCHES fast)
+    if(kind MATCHES small)
+      target_compile_options(${headers} PRIVATE -Os)
+    elseif(NOT kind MATCHES fast)
       ddprun_compile_plainly(${headers})
     endif()
   endforeach()
@@ -158,6 +160,8 @@ function(ddprun_share_headers target)
     set(kind test_${kind})
   elseif(NOT DDPRUN_IN_TESTS AND CMAKE_CXX_FLAGS_RELEASE MATCHES -O3)
     set(kind fast_${kind})
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT DDPRUN_SANITIZE AND NOT DDPRUN_IN_TESTS AND CMAKE_CXX_FLAGS_RELEASE MATCHES -Os)
+    set(kind small_${kind})
   endif()
   if(TARGET ddprun_headers_${kind})
     ddprun_reuse_headers(${target} ddprun_headers_${kind})
@@ -188,7 +192,7 @@ function(ddprun_compile_together target)
 endfunction()
 
 # tests/fuzz feeds these libraries.
-set(ddprun_fuzzed common json asio http security journal store store_server ha membership gangs pages daemon launcher
+set(ddprun_fuzzed common json asio http security journal journal_file store store_server ha membership gangs pages daemon launcher
     submit doctor checkpoint)
 
 # ddprun_library(NAME SOURCES a.cc… DEPS lib…): one static library per folder, alias ddprun::NAME.
