@@ -65,6 +65,11 @@ std::optional<milliseconds> parse_duration(std::string_view text) {
   return milliseconds(static_cast<std::int64_t>(*seconds * 1000));
 }
 
+double seconds_in_tenths(std::chrono::nanoseconds time) {
+  using Tenths = std::chrono::duration<std::int64_t, std::deci>;
+  return static_cast<double>(std::chrono::round<Tenths>(time).count()) / 10;
+}
+
 std::string milliseconds_text(std::chrono::microseconds time) {
   const auto tenths = (time.count() + 50) / 100;
   return concat(tenths / 10, ".", tenths % 10, " ms");

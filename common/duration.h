@@ -17,6 +17,9 @@ std::optional<double> parse_decimal(std::string_view text);
 // is none.
 std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 
+// In seconds, rounded to tenths.
+double seconds_in_tenths(std::chrono::nanoseconds time);
+
 // 12345 µs → "12.3 ms".
 std::string milliseconds_text(std::chrono::microseconds time);
 

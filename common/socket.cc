@@ -11,13 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <future>
 #include <memory>
 #include <thread>
 #include <utility>
 
+#include "common/duration.h"
 #include "common/error.h"
 #include "common/interfaces.h"
 #include "common/quiet_thread.h"
@@ -242,8 +242,7 @@ UniqueFd connect_to(const Endpoint& endpoint, Deadline deadline) {
     std::this_thread::sleep_for(std::min<Clock::duration>(backoff, deadline.remaining()));
     backoff = std::min(backoff * 2, milliseconds{500});
   } while (!deadline.expired());
-  const double seconds =
-      std::round(std::chrono::duration<double>(Clock::now() - start).count() * 10) / 10;
+  const double seconds = seconds_in_tenths(Clock::now() - start);
   throw Error(ErrorCode::kUnavailable, concat("can't connect to ", to_string(endpoint),
                                               " (tried for ", seconds, " s): ", last_failure));
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <iterator>
 #include <memory>
 #include <set>
@@ -47,7 +46,8 @@ NumWorkers one_per_cpu(const Machine& machine) {
   const int cpus = machine.num_cpus();
   const auto quota = machine.cpu_quota();
   if (!quota || *quota >= cpus) return {.count = cpus, .problem = ""};
-  const int count = std::max(1, static_cast<int>(std::ceil(*quota)));
+  const int whole = static_cast<int>(*quota);
+  const int count = std::max(1, whole < *quota ? whole + 1 : whole);
   return {.count = count,
           .problem = "",
           .note = concat(count, count == 1 ? " worker: " : " workers: ",

@@ -26,7 +26,7 @@ make_packages() {  # RELEASE, which is the one here
   local build=build/package-$1 log=$PWD/build/package-$1.log contact=()
   [ -z "${DEBEMAIL:-}" ] || contact=(-D "CPACK_PACKAGE_CONTACT=${DEBFULLNAME:-$DEBEMAIL} <$DEBEMAIL>")
   cmake --preset release -B "$build" -DDDPRUN_BUILD_ONCE=ON -DDDPRUN_BUILD_TESTS=OFF -DDDPRUN_BUILD_BENCH=OFF \
-    -DDDPRUN_WITH_TORCH=OFF >"$log"
+    -DDDPRUN_WITH_TORCH=OFF -DCMAKE_CXX_FLAGS="-ffile-prefix-map=$PWD/=" >"$log"
   cmake --build "$build"
   rm -rf "$build/packages"
   (cd "$build" && cpack -G DEB "${contact[@]}" >>"$log")

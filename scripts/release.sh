@@ -38,7 +38,7 @@ for architecture in x86_64 aarch64; do
   stage=$PWD/build/wheel/$architecture/stage
   scripts/tarball.sh "$stage/usr" $architecture dist
   rpmbuild -bb --quiet --target $architecture packaging/ddprun.spec --define "ddprun_version $version" \
-    --define "ddprun_tree $stage" --define "_topdir $PWD/build/rpm" --define "_rpmdir $PWD/dist" \
+    --define "ddprun_tree $stage" --define "ddprun_license $PWD/LICENSE" --define "_topdir $PWD/build/rpm" --define "_rpmdir $PWD/dist" \
     --define "_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" --define "_buildhost reproducible" \
     --define "use_source_date_epoch_as_buildtime 1" --define "clamp_mtime_to_source_date_epoch 1"
 done

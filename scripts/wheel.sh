@@ -57,7 +57,8 @@ venv_done=$root/venv/$(sha256sum <scripts/wheels/wheel.lock | cut -c1-16).done
 zig=$("$root/venv/bin/python" -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
 for tool in cc c++ ar ranlib; do
   target=""
-  case $tool in cc|c++) target="-target $architecture-linux-gnu.2.17" ;; esac
+  # Names of sources are in the programs: without the folder of this checkout, two make the same bytes.
+  case $tool in cc|c++) target="-target $architecture-linux-gnu.2.17 '-ffile-prefix-map=$PWD/='" ;; esac
   printf '#!/bin/sh\nexec "%s" %s %s "$@"\n' "$zig" "$tool" "$target" >"$build/tools/zig-$tool"
   chmod +x "$build/tools/zig-$tool"
 done
@@ -91,9 +92,10 @@ build_openssl() {
                  nextprotoneg srtp tls1 tls1_1 tls1_2 rfc3779 ocb multiblock)
   ./Configure "$openssl_target" "${without[@]/#/no-}" -fPIC -Os -ffunction-sections -fdata-sections \
     -fno-asynchronous-unwind-tables \
-    --prefix="$dependencies" --libdir=lib --openssldir=/etc/ssl
+    --prefix=/usr --libdir=lib --openssldir=/etc/ssl
   make -j"$(nproc)" build_libs
-  make install_dev
+  make install_dev DESTDIR="$build/openssl/stage"
+  cp -r stage/usr/include stage/usr/lib "$dependencies"
 }
 build_sqlite() {
   rm -rf "$build/sqlite" && cp -r "$sources/sqlite3/." "$build/sqlite" && cd "$build/sqlite"

@@ -61,8 +61,9 @@ for each in "$@"; do
     mount -t proc proc proc
     mount --rbind /dev dev
     mount -t tmpfs tmp tmp
+    [ -e etc/hosts ] || echo "127.0.0.1 localhost" >etc/hosts  # as each machine has it
     mkdir tmp/source
-    cp -r "$source/tests" tmp/source
+    cp -r "$source"/{tests,python,docs} tmp/source
     cp "$source/$wheel" tmp
     wheel=/tmp/${wheel##*/}
     inside() { chroot . env -u DDPRUN_BIN_DIR DDPRUN_SOURCE_DIR=/tmp/source PYTHONDONTWRITEBYTECODE=1 "$@"; }
@@ -70,6 +71,11 @@ for each in "$@"; do
     [ -n "$venv" ] || exit 0
     mkdir -p ".$venv" tmp/upper tmp/work
     mount -t overlay -o "lowerdir=$venv,upperdir=$PWD/tmp/upper,workdir=$PWD/tmp/work" overlay ".$venv"
+    base=$("$venv/bin/python" -c "import sys; print(sys.base_prefix)")
+    if [ "$base" != /usr ]; then  # .venv was made with another Python than Debian has
+      mkdir -p ".$base"
+      mount --bind "$base" ".$base"
+    fi
     inside "$venv/bin/pip" install --quiet --no-index "$wheel"
     inside "$venv/bin/python" -m ddprun.examples.digits
     for node in 0 1; do

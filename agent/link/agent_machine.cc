@@ -2,8 +2,8 @@
 #include "agent/link/agent_machine.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "common/duration.h"
 #include "common/endpoint.h"
 #include "common/endpoint_list.h"
 #include "common/log_level.h"
@@ -458,9 +458,8 @@ void AgentMachine::hear(const JobEnd& end) {
 
 // The others' words about this node follow: its own standstill came before.
 std::string AgentMachine::after_standstill(const std::string& reason) const {
-  const double seconds = std::chrono::duration<double>(stood_still_).count();
-  if (seconds == 0) return reason;
-  return concat("this ddprun stood still for ", std::lround(seconds * 10) / 10.0,
+  if (stood_still_ == Clock::duration::zero()) return reason;
+  return concat("this ddprun stood still for ", seconds_in_tenths(stood_still_),
                 " s (stopped by a signal, or its machine was paused); then: ", reason);
 }
 

@@ -128,19 +128,6 @@ class ProofGate : public std::enable_shared_from_this<ProofGate> {
   bool is_stopped_ = false;
 };
 
-KeptJobs::KeptJobs(const std::filesystem::path& directory, journal::Durability durability) {
-  auto file = std::make_unique<journal::JournalFile>(directory, durability);
-  content = file->load();
-  writer = std::move(file);
-}
-
-KeptJobs::KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
-                   std::function<void(const std::string& why)> was_deposed)
-    : writer(std::move(shared)),
-      content(std::move(its_content)),
-      is_shared(true),
-      deposed(std::move(was_deposed)) {}
-
 // The composition of the parts; the parts call back here, and stop() cuts these calls.
 class Daemon::Impl {
  public:

@@ -8,7 +8,6 @@
 #include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,10 +18,10 @@
 #include "common/secret.h"
 #include "common/socket.h"
 #include "common/unique_fd.h"
+#include "rendezvous/daemon/kept_jobs.h"
 #include "rendezvous/daemon/round_stores.h"
 #include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/tails.h"
-#include "rendezvous/journal/journal_file.h"
 #include "rendezvous/security/tls.h"
 #include "rendezvous/store_server/store_server.h"
 #include "rendezvous/wire/frame_stream.h"
@@ -69,19 +68,6 @@ struct DaemonOptions {
   std::size_t max_jobs_per_client = 4'096;  // of one user or address (MachineOptions)
   // For stores behind proxies and on the port. `limits.connections` is the limit of agents, too.
   StoreLimits job_limits = default_job_limits(), limits = default_total_limits();
-};
-
-// The journal in which jobs outlive this process, and the jobs in it.
-struct KeptJobs {
-  // Throws Error where the directory can't be used (journal_file.h).
-  KeptJobs(const std::filesystem::path& directory, journal::Durability durability);
-  // If others may take over (Journal, "shared"). `was_deposed` is called once, on the io thread.
-  KeptJobs(std::unique_ptr<journal::BatchWriter> shared, journal::Content its_content,
-           std::function<void(const std::string& why)> was_deposed);
-  std::unique_ptr<journal::BatchWriter> writer;
-  journal::Content content;
-  bool is_shared = false;
-  std::function<void(const std::string& why)> deposed;
 };
 
 // How long Daemon::when_idle waits for the jobs.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <boost/json/array.hpp>
-#include <cmath>
 #include <utility>
 
 #include "rendezvous/membership/ledger.h"
@@ -86,7 +85,7 @@ json::value moment_value(const std::optional<Clock::time_point>& at, const Momen
 
 std::optional<double> shown_ettr(const membership::JobStatus& job, const Moment& now) {
   const auto ettr = job.ettr_at(now.at);
-  return ettr ? std::optional(std::round(*ettr * 1000) / 1000) : std::nullopt;
+  return ettr ? std::optional(static_cast<int>(*ettr * 1000 + 0.5) / 1000.0) : std::nullopt;
 }
 
 json::object job_object(const membership::JobStatus& job, const Moment& now) {

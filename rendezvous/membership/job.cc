@@ -50,8 +50,7 @@ Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, Ti
 }
 
 Job::Job(const MachineOptions& options, std::uint64_t number, JobState state, TimePoint now)
-    : options_(options),
-      number_(number),
+    : number_(number),
       state_(std::move(state)),
       roster_(options, state_, state_, now),
       blame_(state_, state_, state_.deadlines.preempt, roster_),

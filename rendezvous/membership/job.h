@@ -92,7 +92,6 @@ class Job {
   void deadline_over(JobEvent event, TimePoint now, Actions& out);
   TailRoute ask_node(const Node& node, const TailWanted& wanted, Actions& out) const;
 
-  const MachineOptions& options_;
   const std::uint64_t number_;  // in the journal
   JobState state_;
   JobRows rows_;

@@ -34,6 +34,12 @@ TEST_CASE("Duration: a point in time is told in UTC") {
   CHECK(utc_text(WallTime(1'763'781'307s)) == "2025-11-22T03:15:07Z");
 }
 
+TEST_CASE("Duration: seconds are rounded to tenths") {
+  CHECK(seconds_in_tenths(1'949ms) == 1.9);
+  CHECK(seconds_in_tenths(1'951ms) == 2);
+  CHECK(seconds_in_tenths(0ms) == 0);
+}
+
 TEST_CASE("Duration: milliseconds are shown with a tenth") {
   CHECK(milliseconds_text(12'345us) == "12.3 ms");
   CHECK(milliseconds_text(49us) == "0.0 ms");

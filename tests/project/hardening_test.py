@@ -13,12 +13,14 @@ import unittest
 import zipfile
 
 BIN = os.environ.get("DDPRUN_BIN_DIR", "")
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(SOURCE, "tests/support"))
 import files  # noqa: E402
 import runner  # noqa: E402
 
 WHEEL = sys.argv.pop() if sys.argv[-1].endswith(".whl") else None
 LIBRARY = "libddprun_c.so"
+GUARD = rb"\x64[\x48\x4c][\x8b\x33\x3b\x2b].\x25\x28\0\0\0"  # `mov %fs:40, …`, xor, cmp or sub
 PROGRAMS = ("ddprun", "ddprund", "ddprunctl", "ddprun-agent", "ddprun-check", "ddprun-gpus", "ddprun-stacks", "train")
 WARDEN = "ddprun-warden"  # it is linked statically, so it has no dynamic symbols
 
@@ -68,6 +70,19 @@ class Hardening(unittest.TestCase):
             with self.subTest(name):
                 self.check_file(path)
 
+    if WHEEL:
+        def test_no_file_names_the_folder_that_it_was_built_in(self):
+            for name, path in self.paths.items():
+                with self.subTest(name), open(path, "rb") as file:
+                    self.assertNotIn(SOURCE.encode(), file.read())
+
+    def check_guards(self, path):
+        with open(path, "rb") as file:
+            program = file.read()
+        if program[18] == 62:  # x86-64; ARM64's guard is a variable, whose reads have no bytes of their own
+            # The wheel's compiler has an own __stack_chk_fail, and names are stripped.
+            self.assertGreater(len(re.findall(GUARD, program)), 1000, "-fstack-protector-strong")
+
     @staticmethod
     def is_debug():
         with open(os.path.join(os.path.dirname(BIN), "CMakeCache.txt"), encoding="utf-8") as cache:
@@ -78,7 +93,10 @@ class Hardening(unittest.TestCase):
         for name in ("ddprun", LIBRARY) if WHEEL else (*PROGRAMS[:4], LIBRARY):
             with self.subTest(name):
                 symbols = read("--dyn-syms", self.paths[name])
-                self.assertIn("__stack_chk_fail", symbols, "-fstack-protector-strong")
+                if WHEEL:
+                    self.check_guards(self.paths[name])
+                else:
+                    self.assertIn("__stack_chk_fail", symbols, "-fstack-protector-strong")
                 if WHEEL or not self.is_debug():  # this one needs optimisation
                     self.assertRegex(symbols, r"__\w+_chk\b", "_FORTIFY_SOURCE")
         if not WHEEL:  # its warden has no symbols

@@ -38,7 +38,7 @@ class Release(unittest.TestCase):
     def build_rpm(self, version):
         self.assertEqual(self.run_command(
             "rpmbuild", "-bb", "--quiet", os.path.join(SOURCE, "packaging/ddprun.spec"), "--define", "ddprun_version " + version,
-            "--define", "ddprun_tree %s/stage" % self.folder, "--define", "_topdir %s/rpm" % self.folder,
+            "--define", "ddprun_tree %s/stage" % self.folder, "--define", "ddprun_license %s/LICENSE" % os.path.abspath(SOURCE), "--define", "_topdir %s/rpm" % self.folder,
             "--define", "_rpmdir " + self.folder, "--define", "_build_name_fmt %{VERSION}.rpm",
             "--define", "_binary_payload w1.gzdio").returncode, 0)
         return os.path.join(self.folder, version + ".rpm")
@@ -50,6 +50,7 @@ class Release(unittest.TestCase):
         rpm = ["rpm", "--root", root, "--dbpath=/database", "--nodeps", "--noscripts"]  # the root has no shell
         self.assertEqual(self.run_command(*rpm, "-i", self.build_rpm("1.0")).returncode, 0)
         self.assertEqual(self.run_command(root + "/usr/bin/ddprun", "--standalone", "sh", "-c", "echo up").returncode, 0)
+        self.assertTrue(os.path.exists(root + "/usr/share/licenses/ddprun/LICENSE"))
         configuration = root + "/etc/ddprun/ddprun.toml"
         with open(configuration, "a", encoding="utf-8") as file:
             file.write("max_restarts = 3\n")

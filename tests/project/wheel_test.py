@@ -24,6 +24,8 @@ import runner  # noqa: E402
 from ports import free_port  # noqa: E402
 
 WHEEL = sys.argv.pop() if sys.argv[-1].endswith(".whl") else None
+HELPERS = {"ddprun-warden", "ddprun-stacks", "ddprun-gpus", "ddprun-check", "libddprun_c.so"}
+PAGES = {"man1/ddprun.1", "man1/ddprunctl.1", "man5/ddprun.toml.5", "man8/ddprund.8", "man8/ddprun-agent.8"}
 PACK = os.path.join(SOURCE, "packaging/pack_wheel.py")
 
 
@@ -159,6 +161,14 @@ class Wheel(unittest.TestCase):
         with urllib.request.urlopen("https://127.0.0.1:%d/" % port, context=context, timeout=30) as page:
             self.assertIn(b"<title>ddprun", page.read())
         self.assertIn('"findings"', self.run_command(self.bin("ddprunctl"), "doctor", "--json", status=None))
+
+    def test_the_whole_package_all_helpers_and_all_pages_are_installed(self):
+        package = "lib/python%d.%d/site-packages/" % sys.version_info[:2]
+        wanted = {package + name for name in files.below(os.path.join(SOURCE, "python")) if "__pycache__" not in name}
+        wanted |= {"share/doc/ddprun/docs/" + name for name in files.below(os.path.join(SOURCE, "docs"))}
+        wanted |= {"libexec/ddprun/" + name for name in HELPERS} | {"share/man/" + name for name in PAGES}
+        self.assertGreater(len(wanted), 100)
+        self.assertEqual(wanted - files.below(self.venv), set())
 
     def test_launch_needs_no_path(self):
         self.write("launch.py", "import ddprun\n\ndef f(x):\n    return x * 2\n\n"

@@ -57,6 +57,9 @@ def _name_of(test):
 
 def main(**options):
     """unittest.main for all tests of the calling script."""
+    # A shell without job control ignores SIGINT for what runs behind it, and so would each program under test.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     result = unittest.main(testRunner=_Runner, exit=False, **{"verbosity": 2, **options}).result
     if not result.wasSuccessful():
         sys.exit(1)

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job pays for its ddprun with memory, and with the libraries that each start loads. Other builds than release are larger."""
+import os
+import re
+import subprocess
+import sys
+
+import harness
+
+# In a worker: the memory of its ddprun and warden.
+LOOK = f"""
+import sys
+sys.path.insert(0, {os.path.join(harness.HERE, "../support")!r})
+import family
+used = family.use()
+print("resident", used["ddprun"]["kB"] + used["warden"]["kB"])
+"""
+
+
+class Memory(harness.Case):
+    def test_ddprun_and_its_warden_take_less_than_9_mb(self):
+        done = self.ddprun("--standalone", "--nproc_per_node=2", "--no-python", sys.executable, "-c", LOOK, code=0)
+        found = [int(each) for each in re.findall(r"resident (\d+)", done.stdout)]
+        print(found)
+        self.assertEqual(len(found), 2, done.text)
+        self.assertLess(max(found), 9000)  # about 8,000; 9,900 with the code as large as for speed
+
+    def test_ddprun_loads_libc_and_openssl_alone(self):
+        dynamic = subprocess.run(["readelf", "-dW", harness.DDPRUN], capture_output=True, text=True, check=True).stdout
+        loaded = {name.split(".so")[0] for name in re.findall(r"NEEDED.*\[(.*)\]", dynamic)}
+        self.assertLessEqual(loaded, {"libc", "libssl", "libcrypto", "ld-linux-x86-64", "ld-linux-aarch64"})
+
+
+if __name__ == "__main__":
+    harness.main()
