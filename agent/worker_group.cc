@@ -638,7 +638,7 @@ std::string WorkerGroup::Impl::remaining() const {
     const std::string who = to_text(tree, processes_in(tree, options_.cgroup->directory()));
     return who.empty() ? "" : concat(who, " (", options_.cgroup->directory(), ")");
   }
-  const RealCgroupTree tree;
+  const CgroupTree tree;
   return warden_ ? to_text(tree, processes_below(tree, warden_->pid())) : "";
 }
 
