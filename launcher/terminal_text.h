@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "common/environment.h"
-#include "common/log.h"
 
 namespace ddprun::launcher {
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "common/error.h"
-#include "common/text.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::top {
