@@ -23,7 +23,6 @@
 #include "agent/warden/protocol.h"
 #include "common/clock.h"
 #include "common/error.h"
-#include "common/log_level.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
 #include "common/text.h"

@@ -57,7 +57,7 @@ class MemoryKills {
   std::optional<Count> count_of(const MemoryCgroup& cgroup) const;
   std::optional<std::uint64_t> limit() const;
 
-  const RealCgroupTree tree_;
+  const CgroupTree tree_;
   std::string mountinfo_;               // read once
   std::optional<MemoryCgroup> cgroup_;  // ours, or the workers'
   std::optional<Count> own_;            // nullopt: the cgroup's count can't be read

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "common/error.h"
 #include "common/exit_codes.h"
 #include "common/variant.h"
 #include "rendezvous/asio/waits.h"

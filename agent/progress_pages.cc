@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "common/check.h"
 #include "common/error.h"
 #include "common/memory.h"
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <csignal>
 #include <utility>
-#include <vector>
 
 #include "agent/preflight/node_checks.h"
 #include "common/error.h"

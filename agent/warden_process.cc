@@ -181,7 +181,7 @@ void WardenProcess::post(const warden::Request& wanted, std::vector<UniqueFd> fd
 
 void WardenProcess::request(warden::RequestType type, int signal_number) {
   post({.type = type, .signal_number = signal_number});
-  if (type != warden::RequestType::kSignal) resume();
+  resume();
 }
 
 void WardenProcess::clear(pid_t pid) {

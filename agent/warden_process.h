@@ -64,7 +64,7 @@ class WardenProcess : public std::enable_shared_from_this<WardenProcess> {
   // Throws Error when descriptors run out. The warden being gone is no error here.
   void spawn(const WardenSpawn& spawn);
   // A warden that is stopped (SIGSTOP) is continued at once: it could neither obey nor report.
-  // Every request but kSignal continues it, too, as do lease() and hang_up().
+  // Every request continues it, too, as do lease() and hang_up().
   void request(warden::RequestType type, int signal_number = 0);
 
   // If it is given no later time before `until`, the warden then kills every descendant by itself,

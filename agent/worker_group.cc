@@ -148,7 +148,6 @@ class WorkerGroup::Impl : public std::enable_shared_from_this<WorkerGroup::Impl>
   std::vector<pid_t> pids() const;
   std::vector<pid_t> started() const;
   std::vector<std::optional<std::string>> why_cold() const;
-  void signal(int signal_number);
   void ask_to_leave(int signal_number);
   void close();
 
@@ -358,10 +357,6 @@ void WorkerGroup::Impl::stop(std::chrono::milliseconds grace, int signal_number)
 
 void WorkerGroup::Impl::lease(std::optional<Clock::time_point> until) {
   if (warden_ && !warden_gone_) warden_->lease(until);
-}
-
-void WorkerGroup::Impl::signal(int signal_number) {
-  if (warden_ && !warden_gone_) warden_->request(RequestType::kSignal, signal_number);
 }
 
 // A second warning would find their handlers at work.
@@ -637,7 +632,7 @@ std::string WorkerGroup::Impl::remaining() const {
     const std::string who = to_text(tree, processes_in(tree, options_.cgroup->directory()));
     return who.empty() ? "" : concat(who, " (", options_.cgroup->directory(), ")");
   }
-  const RealCgroupTree tree;
+  const CgroupTree tree;
   return warden_ ? to_text(tree, processes_below(tree, warden_->pid())) : "";
 }
 
@@ -704,6 +699,5 @@ std::vector<pid_t> WorkerGroup::pids() const { return impl_->pids(); }
 std::vector<pid_t> WorkerGroup::started() const { return impl_->started(); }
 std::vector<std::optional<std::string>> WorkerGroup::why_cold() const { return impl_->why_cold(); }
 void WorkerGroup::ask_to_leave(int signal_number) { impl_->ask_to_leave(signal_number); }
-void WorkerGroup::signal(int signal_number) { impl_->signal(signal_number); }
 
 }  // namespace ddprun::agent

@@ -154,9 +154,6 @@ class WorkerGroup {
   // failure. The first call sends the signal to those that have a handler for it (docs/warden.md).
   void ask_to_leave(int signal_number);
 
-  // Forwards a signal to every live worker's process group.
-  void signal(int signal_number);
-
  private:
   class Impl;
   std::shared_ptr<Impl> impl_;  // second owner: handlers of the io context that are under way

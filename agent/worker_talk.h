@@ -22,7 +22,6 @@
 #include "agent/progress_pages.h"
 #include "agent/timers/timer_pipe.h"
 #include "agent/worker_environment.h"
-#include "common/clock.h"
 #include "common/operation_facts.h"
 #include "rendezvous/messages/messages.h"
 

@@ -5,8 +5,6 @@
 
 #include <boost/system/system_error.hpp>
 
-#include "common/error.h"
-#include "common/exit_codes.h"
 #include "common/text.h"
 
 namespace ddprun {

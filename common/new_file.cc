@@ -2,6 +2,7 @@
 #include "common/new_file.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "common/random_id.h"
 
@@ -12,6 +13,11 @@ NewFile make_new_file(const std::string& prefix, mode_t mode) {
   // O_EXCL follows no link, either.
   file.fd.reset(::open(file.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   return file;
+}
+
+void sync_directory(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd) ::fsync(fd.get());
 }
 
 }  // namespace ddprun

@@ -20,4 +20,8 @@ struct NewFile {
 // Error(kSystem): there is no random number.
 NewFile make_new_file(const std::string& prefix, mode_t mode);
 
+// Its new names outlast the machine from then on. File systems without that keep the order by
+// themselves.
+void sync_directory(const std::string& path);
+
 }  // namespace ddprun

@@ -8,6 +8,8 @@
 #include <string_view>
 
 #include "common/clock.h"
+#include "common/signal_names.h"
+#include "common/text.h"
 
 namespace ddprun {
 
@@ -17,10 +19,19 @@ class SignalEcho {
 
   // Call it for each signal that stops. True: it repeats the first one. It comes next after that,
   // has the same number, and is within kTime.
-  bool is_echo(int number, Clock::time_point now);
+  bool is_echo(int number, Clock::time_point now) {
+    if (++num_signals_ == 1) {
+      number_ = number;
+      at_ = now;
+      return false;
+    }
+    return num_signals_ == 2 && number == number_ && now < at_ + kTime;
+  }
 
   // "got SIGINT again at once: it counts once", with `how` behind "at once".
-  static std::string text(int number, std::string_view how = "");
+  static std::string text(int number, std::string_view how = "") {
+    return concat("got ", signal_name(number), " again at once", how, ": it counts once");
+  }
 
  private:
   int num_signals_ = 0;

@@ -263,23 +263,6 @@ std::string accept_trouble(int accept_error) {
                     : "; tries again ten times a second (said once)");
 }
 
-UniqueFd accept_from(int listener, Deadline deadline) {
-  for (;;) {
-    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      const int one = 1;
-      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-      return UniqueFd(fd);
-    }
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      throw_system_error("accept", errno);
-    }
-    if (!wait_ready(listener, POLLIN, deadline)) {
-      throw Error(ErrorCode::kTimeout, "no connection arrived before the deadline");
-    }
-  }
-}
-
 SocketStep send_step(int fd, const void* data, std::size_t size) {
   for (;;) {
     const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -64,9 +64,6 @@ int connect_once(const SocketAddress& address, Deadline deadline, UniqueFd* out)
 UniqueFd connect_to_any(const std::vector<SocketAddress>& addresses, Clock::duration patience,
                         Deadline deadline, std::string* failure);
 
-// Accepts one connection. Throws Error(kTimeout).
-UniqueFd accept_from(int listener, Deadline deadline);
-
 // True: accept(2) failed because of that one connection. It is gone, as its own end says; the next
 // one may be better. False: the cause is this process or system.
 bool is_of_one_connection(int accept_error);

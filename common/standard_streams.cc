@@ -9,11 +9,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log_level.h"
 #include "common/text.h"
 
 namespace ddprun {

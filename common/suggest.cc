@@ -2,7 +2,6 @@
 #include "common/suggest.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <numeric>
 
 #include "common/ascii.h"

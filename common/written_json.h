@@ -3,9 +3,16 @@
 #pragma once
 
 #include <boost/json/value.hpp>
+#include <optional>
 #include <string>
 
 namespace ddprun {
+
+// null: there is none.
+template <typename Value>
+boost::json::value or_null(const std::optional<Value>& value) {
+  return value ? boost::json::value(*value) : boost::json::value(nullptr);
+}
 
 // `value` as text, as boost::json::serialize() has it, but with numbers as people write them:
 // 0.001, not 1E-3. A decimal number that is whole keeps a digit after its point. As shown_json().

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>

@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -61,6 +60,10 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(seconds * 1000));
 }
 
+bool is_in(const Chosen& checks, const doctor::Check* check) {
+  return std::find(checks.begin(), checks.end(), check) != checks.end();
+}
+
 // Leaves out checks that `skip` or the file of thresholds names. `of_nodes`: takes those that
 // compare nodes, too; `of_ranks`: those of the full tier, too.
 Chosen chosen_checks(const std::string& only, const std::string& skip,
@@ -74,11 +77,9 @@ Chosen chosen_checks(const std::string& only, const std::string& skip,
   }
   Chosen result;
   for (const doctor::Check& check : doctor::check_table()) {
-    const auto is_in = [&](const Chosen& names) {
-      return std::find(names.begin(), names.end(), &check) != names.end();
-    };
     if ((check.is_of_nodes() && !of_nodes) || (check.is_of_all_ranks && !of_ranks)) continue;
-    if ((only.empty() || is_in(chosen)) && !is_in(left_out)) result.push_back(&check);
+    if ((only.empty() || is_in(chosen, &check)) && !is_in(left_out, &check))
+      result.push_back(&check);
   }
   return result;
 }
@@ -228,9 +229,8 @@ doctor::NodeSheet make_sheet(const doctor::Place& place, const doctor::Facts& fa
 }
 
 bool wants_any(const Chosen& checks, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) {
-    return std::find(checks.begin(), checks.end(), doctor::find_check(name)) != checks.end();
-  });
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return is_in(checks, doctor::find_check(name)); });
 }
 
 store::TcpStoreOptions patient_until(Deadline deadline) {
@@ -487,10 +487,7 @@ class DoctorCommand : public Command {
     options.log_dir = log_dir_;
     options.state_dir = state_dir_.empty() ? default_state_dir() : state_dir_;
     options.gpu_memory_bytes = static_cast<std::uint64_t>(thresholds.at("gpu_memory.warn"));
-    options.is_wanted = [&](const char* name) {
-      const doctor::Check* check = doctor::find_check(name);
-      return std::find(checks.begin(), checks.end(), check) != checks.end();
-    };
+    options.is_wanted = [&](const char* name) { return is_in(checks, doctor::find_check(name)); };
     options.limit = milliseconds_of(timeout_seconds_);
     // A little sooner than the limit of all, so that what is said of it arrives.
     const auto endpoint_limit = milliseconds_of(timeout_seconds_ * 0.8);

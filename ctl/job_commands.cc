@@ -4,13 +4,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <functional>
 #include <iterator>

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <filesystem>

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cerrno>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ddprunctl stack`: where the ranks of a job are (docs/stack.md).
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>

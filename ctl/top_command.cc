@@ -3,7 +3,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>

@@ -10,7 +10,6 @@
 #include "common/error.h"
 #include "common/interfaces.h"
 #include "common/process_facts.h"
-#include "common/socket.h"
 #include "common/text.h"
 #include "rendezvous/daemon/daemon.h"
 

@@ -405,7 +405,7 @@ class NodeJob {
   void make_cgroups() {
     if (!plan_.isolation.makes_cgroups) return;
     try {
-      cgroups_ = std::make_unique<agent::WorkerCgroups>(std::make_shared<agent::RealCgroupTree>(),
+      cgroups_ = std::make_unique<agent::WorkerCgroups>(std::make_shared<agent::CgroupTree>(),
                                                         plan_.isolation, ::getpid());
     } catch (const Error& error) {
       if (plan_.config.worker_limits.required) throw;

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string_view>
 
-#include "agent/binding/binding_plan.h"
 #include "common/env_names.h"
 #include "common/text.h"
 

@@ -14,12 +14,10 @@
 #include "agent/isolation/cgroup_tree.h"
 #include "agent/network_variables.h"
 #include "agent/output/log_tree.h"
-#include "agent/preflight/node_checks.h"
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/process_facts.h"
 #include "common/random_id.h"
-#include "common/secret.h"
 #include "common/text.h"
 #include "launcher/endpoint_claim.h"
 #include "launcher/num_workers.h"
@@ -175,7 +173,7 @@ void find_placement(Preparation& result) {
 void find_isolation(Preparation& result) {
   JobPlan& plan = result.plan;
   if (!plan.config.worker_limits.any()) return;
-  const agent::RealCgroupTree tree;
+  const agent::CgroupTree tree;
   const agent::IsolationRequest request{
       .limits = plan.config.worker_limits,
       .num_workers = plan.num_workers,

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/scheduler_step.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <sstream>
-#include <vector>
 
 #include "common/endpoint.h"
 #include "common/env_names.h"

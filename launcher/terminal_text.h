@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "common/environment.h"
-#include "common/log.h"
+#include "common/log_level.h"
 
 namespace ddprun::launcher {
 

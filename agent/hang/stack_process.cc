@@ -11,7 +11,6 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <charconv>
-#include <utility>
 
 #include "common/error.h"
 #include "common/socket.h"

@@ -117,16 +117,16 @@ std::string process_text(const CgroupTree& tree, pid_t pid) {
 
 }  // namespace
 
-RealCgroupTree::RealCgroupTree(std::string root) : root_(std::move(root)) {}
+CgroupTree::CgroupTree(std::string root) : root_(std::move(root)) {}
 
-std::optional<std::string> RealCgroupTree::read(const std::string& path, int* error_number) const {
+std::optional<std::string> CgroupTree::read(const std::string& path, int* error_number) const {
   const UniqueFd file(::open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC));
   ReadText read = file ? read_text(file.get(), kMostFileBytes) : ReadText{{}, errno};
   if (error_number != nullptr) *error_number = read.error;
   return read.error == 0 ? std::optional(std::move(read.text)) : std::nullopt;
 }
 
-int RealCgroupTree::write(const std::string& path, const std::string& text) {
+int CgroupTree::write(const std::string& path, const std::string& text) {
   const UniqueFd file(::open((root_ + path).c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!file) return errno;
   ssize_t size;
@@ -137,19 +137,19 @@ int RealCgroupTree::write(const std::string& path, const std::string& text) {
   return static_cast<std::size_t>(size) == text.size() ? 0 : EIO;
 }
 
-int RealCgroupTree::make(const std::string& directory) {
+int CgroupTree::make(const std::string& directory) {
   return ::mkdir((root_ + directory).c_str(), 0755) == 0 ? 0 : errno;
 }
 
-int RealCgroupTree::remove(const std::string& directory) {
+int CgroupTree::remove(const std::string& directory) {
   return ::rmdir((root_ + directory).c_str()) == 0 ? 0 : errno;
 }
 
-int RealCgroupTree::may_write(const std::string& path) const {
+int CgroupTree::may_write(const std::string& path) const {
   return ::faccessat(AT_FDCWD, (root_ + path).c_str(), W_OK, AT_EACCESS) == 0 ? 0 : errno;
 }
 
-std::vector<std::string> RealCgroupTree::children(const std::string& directory) const {
+std::vector<std::string> CgroupTree::children(const std::string& directory) const {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir((root_ + directory).c_str()),
                                                     &::closedir);
@@ -162,12 +162,12 @@ std::vector<std::string> RealCgroupTree::children(const std::string& directory) 
   return names;
 }
 
-UniqueFd RealCgroupTree::open(const std::string& path) const {
+UniqueFd CgroupTree::open(const std::string& path) const {
   return UniqueFd(::open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 // Which of the two can be read depends on who asks.
-bool RealCgroupTree::is_marked_delegated(const std::string& directory) const {
+bool CgroupTree::is_marked_delegated(const std::string& directory) const {
   for (const char* name : {"trusted.delegate", "user.delegate"}) {
     char value = 0;
     const ssize_t size = ::getxattr((root_ + directory).c_str(), name, &value, 1);
@@ -176,7 +176,7 @@ bool RealCgroupTree::is_marked_delegated(const std::string& directory) const {
   return false;
 }
 
-std::string RealCgroupTree::device_number(const std::string& path) const {
+std::string CgroupTree::device_number(const std::string& path) const {
   struct stat info {};
   if (::stat((root_ + path).c_str(), &info) != 0) return {};
   const dev_t device = S_ISBLK(info.st_mode) ? info.st_rdev : info.st_dev;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's files about cgroups and devices, behind a seam: tests play what it would answer.
+// The kernel's files about cgroups and devices.
 #pragma once
 
 #include <sys/types.h>
@@ -12,43 +12,29 @@
 
 namespace ddprun::agent {
 
+// `root` stands before each path: a test's directory. Tests play some of the kernel's answers.
 class CgroupTree {
  public:
+  explicit CgroupTree(std::string root = "");
   virtual ~CgroupTree() = default;
 
   // nullopt: it can't be read, *error_number (if given) says why.
   virtual std::optional<std::string> read(const std::string& path,
-                                          int* error_number = nullptr) const = 0;
+                                          int* error_number = nullptr) const;
   // Each returns 0 or an errno value. The file must be there.
-  virtual int write(const std::string& path, const std::string& text) = 0;
-  virtual int make(const std::string& directory) = 0;
-  virtual int remove(const std::string& directory) = 0;
+  virtual int write(const std::string& path, const std::string& text);
+  virtual int make(const std::string& directory);
+  virtual int remove(const std::string& directory);
   // Whether it could be written.
-  virtual int may_write(const std::string& path) const = 0;
+  virtual int may_write(const std::string& path) const;
   // Names of the directories in it.
-  virtual std::vector<std::string> children(const std::string& directory) const = 0;
+  std::vector<std::string> children(const std::string& directory) const;
   // Opens a directory or a file for reading. No descriptor: see errno.
-  virtual UniqueFd open(const std::string& path) const = 0;
+  virtual UniqueFd open(const std::string& path) const;
   // systemd marks what it has given away: Delegate=yes.
-  virtual bool is_marked_delegated(const std::string& directory) const = 0;
+  virtual bool is_marked_delegated(const std::string& directory) const;
   // "8:0" of a block device, or of the one below a file system; empty: there is none.
-  virtual std::string device_number(const std::string& path) const = 0;
-};
-
-// `root` stands before each path: a test's directory.
-class RealCgroupTree : public CgroupTree {
- public:
-  explicit RealCgroupTree(std::string root = "");
-
-  std::optional<std::string> read(const std::string& path, int* error_number) const override;
-  int write(const std::string& path, const std::string& text) override;
-  int make(const std::string& directory) override;
-  int remove(const std::string& directory) override;
-  int may_write(const std::string& path) const override;
-  std::vector<std::string> children(const std::string& directory) const override;
-  UniqueFd open(const std::string& path) const override;
-  bool is_marked_delegated(const std::string& directory) const override;
-  std::string device_number(const std::string& path) const override;
+  virtual std::string device_number(const std::string& path) const;
 
  private:
   const std::string root_;

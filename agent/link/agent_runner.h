@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "agent/link/agent_machine.h"
 #include "common/clock.h"
@@ -24,17 +25,41 @@ class AgentRunner {
     BindStore bind_store;
   };
 
-  AgentRunner(AgentOptions options, Hooks hooks);
+  AgentRunner(AgentOptions options, Hooks hooks)
+      : hooks_(std::move(hooks)), machine_(std::move(options), hooks_.bind_store) {}
 
   // The event, and those that its actions cause. After drop() nothing.
-  void handle(AgentEvent event);
+  void handle(AgentEvent event) {
+    if (dropped_) return;
+    waiting_.push_back(std::move(event));
+    if (handling_) return;
+    handling_ = true;
+    while (!waiting_.empty()) {
+      const AgentEvent next = std::move(waiting_.front());
+      waiting_.pop_front();
+      if (variants::holds_alternative<agent_event::Timer>(next)) wake_at_.reset();  // it has fired
+      for (const AgentAction& todo : machine_.step(next, hooks_.now())) {
+        if (!dropped_) hooks_.perform(todo);
+      }
+    }
+    handling_ = false;
+    if (!dropped_) set_timer();
+  }
   // The owner is gone: no hook is called any more.
-  void drop();
+  void drop() {
+    dropped_ = true;
+    waiting_.clear();
+  }
 
   const AgentMachine& machine() const { return machine_; }
 
  private:
-  void set_timer();
+  void set_timer() {
+    const auto deadline = machine_.next_deadline();
+    if (deadline == wake_at_) return;
+    wake_at_ = deadline;
+    hooks_.wake_at(deadline);
+  }
 
   const Hooks hooks_;
   AgentMachine machine_;

@@ -24,11 +24,28 @@ class ClockOffset {
   // `sent` and `received` by our clock; in between the rendezvous' clock showed `answered`. A
   // `received` before `sent` is ignored.
   void sample(Clock::time_point sent, std::chrono::microseconds answered,
-              Clock::time_point received);
+              Clock::time_point received) {
+    if (received < sent) return;
+    const auto half = (received - sent) / 2;
+    samples_.push_back(
+        {sent + half, answered, std::chrono::duration_cast<std::chrono::microseconds>(half)});
+    if (samples_.size() > kKept) samples_.pop_front();
+  }
 
   // Our moment `when` on the rendezvous' clock, by the sample that knows best. Its error is half
   // the round trip, and what two clocks may drift apart since (kDrift). nullopt: no sample yet.
-  std::optional<RemoteMoment> remote(Clock::time_point when) const;
+  std::optional<RemoteMoment> remote(Clock::time_point when) const {
+    using std::chrono::microseconds;
+    std::optional<RemoteMoment> best;
+    for (const Sample& sample : samples_) {
+      const auto since = std::chrono::duration_cast<microseconds>(when - sample.middle);
+      const auto drift = microseconds(static_cast<microseconds::rep>(
+          static_cast<double>(std::chrono::abs(since).count()) * kDrift));
+      const RemoteMoment moment{sample.remote + since, sample.half_round_trip + drift};
+      if (!best || moment.error < best->error) best = moment;
+    }
+    return best;
+  }
 
   // The other side may be another machine from now on.
   void reset() { samples_.clear(); }

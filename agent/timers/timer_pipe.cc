@@ -11,13 +11,11 @@
 #include <boost/json/value.hpp>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <cmath>
 
 #include "common/env_names.h"
 #include "common/error.h"
 #include "common/json.h"
-#include "common/log_level.h"
 #include "common/process_facts.h"
 #include "common/process_stat.h"
 #include "common/signal_names.h"

@@ -23,13 +23,12 @@ inline constexpr uint32_t kMaxUnanswered = 16;  // SPAWN requests under way
 enum class RequestType : uint32_t {
   // With 4 descriptors: payload (memfd), stdin, stdout, stderr; or 5: also the worker's cgroup.
   kSpawn = 1,
-  kSignal = 2,  // `signal_number` to every live worker's process group
-  kStop = 3,    // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow. A further
-                // one: the signal to those that the first one left to their parents
-  kKill = 4,    // SIGKILL to every descendant until none is left; then kEmpty is due
-  kWarn = 6,    // `signal_number` to the workers that have a handler for it; see Warden
-  kClear = 7,   // SIGKILL to what the worker that was `ended_pid` left behind in its session
-  kLease = 5,   // if nothing newer comes before lease_until_ms: kFenced, and as kKill
+  kStop = 3,   // `signal_number`, SIGCONT; then kEmpty is due. No kSpawn may follow. A further
+               // one: the signal to those that the first one left to their parents
+  kKill = 4,   // SIGKILL to every descendant until none is left; then kEmpty is due
+  kWarn = 6,   // `signal_number` to the workers that have a handler for it; see Warden
+  kClear = 7,  // SIGKILL to what the worker that was `ended_pid` left behind in its session
+  kLease = 5,  // if nothing newer comes before lease_until_ms: kFenced, and as kKill
 };
 
 inline constexpr int kCpuWords = 1024 / 64;  // CpuSet::kMostCpus
@@ -38,7 +37,7 @@ struct Request {
   uint32_t version = kVersion;
   RequestType type = RequestType::kSpawn;
   uint32_t worker = 0;         // the agent's index
-  int32_t signal_number = 0;   // kSignal, kStop, kWarn
+  int32_t signal_number = 0;   // kStop, kWarn
   uint32_t num_arguments = 0;  // kSpawn: the payload is the working directory, then the arguments,
   uint32_t num_variables = 0;  // then the environment, each ended by a zero byte
   uint64_t payload_bytes = 0;

@@ -459,9 +459,6 @@ bool Warden::handle_request() {
         spawn(request, fds, num_fds == kMostSpawnFds ? fds[kNumSpawnFds] : -1);
       }
       break;
-    case RequestType::kSignal:
-      signal_workers(request.signal_number);
-      break;
     case RequestType::kWarn:
       warn_workers(request.signal_number);
       break;

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <string_view>
 #include <system_error>
 #include <utility>
 

@@ -12,7 +12,6 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "apps/train/synchronization.h"
 #include "apps/train/trained_model.h"

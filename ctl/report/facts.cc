@@ -207,11 +207,6 @@ json::value text_or_null(const std::string& text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
 }
 
-template <typename Number>
-json::value or_null(const std::optional<Number>& number) {
-  return number ? json::value(*number) : json::value(nullptr);
-}
-
 json::array texts(const std::vector<std::string>& all) {
   return json::array(all.begin(), all.end());
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ctl/report/record.h"
 
-#include <algorithm>
-
 namespace ddprun::report {
 namespace {
 

@@ -26,11 +26,6 @@ json::value wall_time_value(const std::optional<WallTime>& at) {
   return at ? json::value(utc_text(*at)) : json::value(nullptr);
 }
 
-template <typename Number>
-json::value number_value(const std::optional<Number>& number) {
-  return number ? json::value(*number) : json::value(nullptr);
-}
-
 // "n1, n2, … (7 in all)".
 std::string nodes_line(const std::vector<std::string>& nodes, std::size_t most) {
   std::string line;
@@ -48,7 +43,7 @@ json::object to_object(const JobState& state) {
   return {{"id", state.id},
           {"name", state.name},
           {"phase", to_string(state.phase)},
-          {"exit_code", number_value(state.exit_code)},
+          {"exit_code", or_null(state.exit_code)},
           {"nodes", texts_array(state.nodes)},
           {"submitted", wall_time_value(state.submitted)},
           {"began", wall_time_value(state.began)},
@@ -193,8 +188,8 @@ std::string plan_json(const std::string& place, const Plan& plan) {
   for (const RankRow& row : plan.ranks) {
     ranks.push_back(json::object{{"node", row.node},
                                  {"node_rank", row.node_rank},
-                                 {"first_global_rank", number_value(row.first_global_rank)},
-                                 {"num_workers", number_value(row.num_workers)}});
+                                 {"first_global_rank", or_null(row.first_global_rank)},
+                                 {"num_workers", or_null(row.num_workers)}});
   }
   return written_json(json::object{{"to", place},
                                    {"how", plan.how},

@@ -11,14 +11,12 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/environment.h"
 #include "common/error.h"
 #include "common/log.h"
 #include "ctl/submit/ddprun_command.h"
 #include "ctl/submit/job_states.h"
 #include "rendezvous/gangs/gang.h"
 #include "rendezvous/gangs/gang_json.h"
-#include "rendezvous/pages/gang_client.h"
 
 namespace ddprun::submit {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "common/error.h"
 #include "common/json.h"
-#include "common/text.h"
 #include "ctl/number_texts.h"
 
 namespace ddprun::top {

@@ -21,12 +21,7 @@ json::string text(std::string_view value) {
   return json::string(membership::clean_utf8(value, std::numeric_limits<std::size_t>::max()));
 }
 
-template <typename Value>
-json::value or_null(const std::optional<Value>& value) {
-  return value ? json::value(*value) : json::value(nullptr);
-}
-
-json::value or_null(const std::string& value) {
+json::value whole_or_null(const std::string& value) {
   return value.empty() ? json::value(nullptr) : json::value(text(value));
 }
 
@@ -53,9 +48,9 @@ json::object to_object(const WorkerForecast& worker, const ForecastPlace* place)
   object["local_rank"] = worker.local_rank;
   object["global_rank"] = or_null(worker.global_rank);
   if (place != nullptr) {
-    object["cpus"] = or_null(place->cpus);
+    object["cpus"] = whole_or_null(place->cpus);
     object["is_bound"] = place->is_bound;
-    object["gpu"] = or_null(place->gpu);
+    object["gpu"] = whole_or_null(place->gpu);
   }
   object["command"] = list(worker.command);
   put(worker.environment, object);
@@ -66,7 +61,7 @@ json::object to_object(const WorkerForecast& worker, const ForecastPlace* place)
 
 json::object to_object(const NodeDryRun& node) {
   json::object object;
-  object["host"] = or_null(node.host);
+  object["host"] = whole_or_null(node.host);
   object["is_here"] = node.is_here;
   object["is_spare"] = node.is_spare;
   object["node_rank"] = or_null(node.rank);
@@ -94,7 +89,8 @@ json::object limits_object(const DryRun& run) {
   if (object.empty()) return object;
   object["required"] = run.config.worker_limits.required;
   const bool is_known = run.isolation.has_value();
-  object["cgroup"] = is_known ? or_null(run.isolation->place.directory) : json::value(nullptr);
+  object["cgroup"] =
+      is_known ? whole_or_null(run.isolation->place.directory) : json::value(nullptr);
   json::object unenforced;
   for (const auto& each :
        is_known ? run.isolation->unenforced : std::vector<agent::UnenforcedLimit>()) {
@@ -121,11 +117,11 @@ std::string to_json(const DryRun& run) {
   object["spares"] = run.config.spares;
   object["world_size"] = or_null(run.world_size);
   object["assumed"] = list(run.assumed);
-  object["preflight"] = or_null(run.config.preflight);
+  object["preflight"] = whole_or_null(run.config.preflight);
   const DoctorGate gate = run.config.preflight_doctor;
-  object["preflight_doctor"] = or_null(gate == DoctorGate::kOff    ? std::string()
-                                       : gate == DoctorGate::kFail ? "fail"
-                                                                   : "warn");
+  object["preflight_doctor"] = whole_or_null(gate == DoctorGate::kOff    ? std::string()
+                                             : gate == DoctorGate::kFail ? "fail"
+                                                                         : "warn");
   object["preload"] = run.config.preload_auto ? json::value("auto") : list(run.config.preload);
   json::object limits;
   for (const auto& [option, value, is_time] : limits_of(run.config)) {
@@ -134,7 +130,7 @@ std::string to_json(const DryRun& run) {
   }
   object["limits"] = std::move(limits);
   object["worker_limits"] = limits_object(run);
-  object["log_directory"] = or_null(run.run_directory);
+  object["log_directory"] = whole_or_null(run.run_directory);
   put(run.environment, object);
   object["not_inherited"] = list(run.removed);
   object["forwarded"] = list(run.forwarded);

@@ -8,7 +8,6 @@
 #include "agent/failure_details.h"
 #include "agent/observe/observer.h"
 #include "agent/output/log_tree.h"
-#include "agent/output/output_options.h"
 #include "common/env_names.h"
 #include "rendezvous/membership/formation.h"
 #include "rendezvous/membership/state.h"

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "common/env_names.h"
-#include "common/environment.h"
 #include "common/random_id.h"
 #include "common/text.h"
 #include "launcher/endpoint_discovery.h"

@@ -5,7 +5,6 @@
 
 #include "common/endpoint.h"
 #include "common/exit_codes.h"
-#include "common/log_level.h"
 #include "common/signal_names.h"
 #include "common/text.h"
 

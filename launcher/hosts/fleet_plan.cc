@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "common/env_names.h"
-#include "common/environment.h"
 #include "common/error.h"
 #include "common/fd_text.h"
 #include "common/process_facts.h"

@@ -107,11 +107,6 @@ fs::path behind_links(fs::path path) {
   return path;
 }
 
-void sync_directory(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd) ::fsync(fd.get());  // file systems without it keep the order by themselves
-}
-
 }  // namespace
 
 const char* state_of(const membership::JobEnd& verdict) {

@@ -7,8 +7,6 @@
 #include "common/text.h"
 #include "common/written_json.h"
 #include "rendezvous/daemon/http_session.h"
-#include "rendezvous/daemon/job_json.h"
-#include "rendezvous/membership/ledger.h"
 
 namespace ddprun::rendezvous {
 

@@ -7,7 +7,6 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "common/check.h"
 #include "common/exit_codes.h"
 #include "rendezvous/membership/state.h"
 #include "rendezvous/store_server/in_turns.h"

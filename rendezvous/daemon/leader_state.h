@@ -21,7 +21,6 @@
 #include "rendezvous/daemon/shared_page.h"
 #include "rendezvous/daemon/watchers.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/wire/frame_stream.h"
 
 namespace ddprun::rendezvous {
 

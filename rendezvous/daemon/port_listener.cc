@@ -8,7 +8,6 @@
 #include <exception>
 #include <utility>
 
-#include "common/error.h"
 #include "common/log.h"
 #include "rendezvous/asio/waits.h"
 

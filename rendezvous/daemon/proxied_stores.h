@@ -3,7 +3,6 @@
 // job's latest round. With a journal nothing is said before its cause is kept. io thread only.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/clock.h"
 #include "rendezvous/daemon/daemon_status.h"

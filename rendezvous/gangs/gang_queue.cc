@@ -9,7 +9,6 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/exit_codes.h"
-#include "common/log_level.h"
 #include "common/parsed_number.h"
 #include "common/text.h"
 #include "rendezvous/membership/row_fields.h"

@@ -85,11 +85,6 @@ void fail_to_open(const fs::path& file, int error) {
               concat("can't write to ", file.string(), ": ", errno_text(error)));
 }
 
-void sync_directory(const fs::path& directory) {
-  const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd) ::fsync(fd.get());
-}
-
 void move_file(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);

@@ -33,7 +33,6 @@ UniqueFd open_file(const std::filesystem::path& file, int flags);
 bool is_unwritable(int error);
 [[noreturn]] void fail_to_open(const std::filesystem::path& file, int error);
 
-void sync_directory(const std::filesystem::path& directory);
 void move_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace ddprun::journal

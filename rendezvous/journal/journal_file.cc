@@ -20,6 +20,7 @@
 #include "common/crc32.h"
 #include "common/error.h"
 #include "common/log.h"
+#include "common/new_file.h"
 #include "common/process_facts.h"
 #include "rendezvous/journal/guarded_files.h"
 

@@ -2,7 +2,6 @@
 #include "rendezvous/membership/blame.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "common/log_level.h"
 #include "common/text.h"

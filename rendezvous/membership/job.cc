@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "common/check.h"
 #include "common/exit_codes.h"

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "common/text.h"
+#include "common/written_json.h"
 
 namespace ddprun::membership {
 
@@ -245,7 +246,7 @@ json::object round_record_object(const RoundRecord& record) {
 std::string ledger_text(const Ledger& ledger, std::size_t max_bytes) {
   json::object object;
   const auto ettr = ledger.ettr();
-  object["ettr"] = ettr ? json::value(*ettr) : json::value(nullptr);
+  object["ettr"] = or_null(ettr);
   object["seconds"] = phase_seconds_object(ledger.total());
   object["rounds"] = json::array();
   std::size_t size = json::serialize(object).size();

@@ -2,10 +2,8 @@
 #include "rendezvous/membership/machine.h"
 
 #include <exception>
-#include <utility>
 
 #include "common/exit_codes.h"
-#include "common/log_level.h"
 #include "common/peer_user.h"
 #include "common/text.h"
 #include "rendezvous/membership/job.h"

@@ -70,6 +70,12 @@ std::span<const std::string> last_that_fit(std::span<const std::string> lines,
   return lines.last(count);
 }
 
+// A number that an older version doesn't send: left out where it is 0.
+template <typename Number, typename Fields>
+void unless_zero(const char* name, Number& number, std::int64_t most, Fields& fields) {
+  if (fields.wants(name, number > 0)) fields.number(name, number, 0, most);
+}
+
 template <typename Self>
 concept NothingButItsRound = MaybeConst<Self, WorkersSucceeded> || MaybeConst<Self, WorkersLeft> ||
     MaybeConst<Self, RecordsWanted> || MaybeConst<Self, Record>;
@@ -121,12 +127,8 @@ void each_json(Self& failure, Fields& fields) {
   fields.shown("error_file", failure.error_file);
   fields.shown("error_fields", failure.error_fields, kMaxErrorFieldsBytes);
   fields.shown("out_of_memory", failure.out_of_memory);
-  if (fields.wants("memory_peak_bytes", failure.memory_peak_bytes > 0)) {
-    fields.number("memory_peak_bytes", failure.memory_peak_bytes, 0, kMaxInt64);
-  }
-  if (fields.wants("memory_limit_bytes", failure.memory_limit_bytes > 0)) {
-    fields.number("memory_limit_bytes", failure.memory_limit_bytes, 0, kMaxInt64);
-  }
+  unless_zero("memory_peak_bytes", failure.memory_peak_bytes, kMaxInt64, fields);
+  unless_zero("memory_limit_bytes", failure.memory_limit_bytes, kMaxInt64, fields);
   if (fields.wants("operation", true)) fields.shown("operation", failure.operation, kMaxLineBytes);
   if (fields.wants("flight_recorder", true)) {
     fields.shown("flight_recorder", failure.flight_recorder);
@@ -187,9 +189,7 @@ void each_json(Self& status, Fields& fields) {
   fields.bounded("num_ranks", status.num_ranks, 0, kMaxInt);
   fields.finite("loss", status.loss);
   fields.finite("samples_per_second", status.samples_per_second);
-  if (fields.wants("num_nan", status.num_nan > 0)) {
-    fields.number("num_nan", status.num_nan, 0, kMaxInt);
-  }
+  unless_zero("num_nan", status.num_nan, kMaxInt, fields);
   if (fields.wants("step_parts", status.steps.num_ranks > 0)) {
     fields.object("step_parts", status.steps);
   }
@@ -250,12 +250,8 @@ void each_json(Self& join, Fields& fields) {
 template <MaybeConst<WorkersRunning> Self, typename Fields>
 void each_json(Self& message, Fields& fields) {
   fields.counter("round", message.round);
-  if (fields.wants("warming_us", message.warming_us > 0)) {
-    fields.number("warming_us", message.warming_us, 0, kMaxMicroseconds);
-  }
-  if (fields.wants("num_warm", message.num_warm > 0)) {
-    fields.number("num_warm", message.num_warm, 0, kMaxWorkersPerNode);
-  }
+  unless_zero("warming_us", message.warming_us, kMaxMicroseconds, fields);
+  unless_zero("num_warm", message.num_warm, kMaxWorkersPerNode, fields);
   if (fields.wants("cold", !message.cold.empty())) fields.shown("cold", message.cold);
 }
 
@@ -271,18 +267,14 @@ void each_json(Self& message, Fields& fields) {
   fields.number("store_port", message.store_port, 0, 65'535);
   fields.counter("last_step", message.last_step);
   fields.number("gone_at_us", message.gone_at_us, 0, kMaxMicroseconds);
-  if (fields.wants("kept", message.kept > 0)) {
-    fields.number("kept", message.kept, 0, kMaxWorkersPerNode);
-  }
+  unless_zero("kept", message.kept, kMaxWorkersPerNode, fields);
 }
 
 template <MaybeConst<FirstStep> Self, typename Fields>
 void each_json(Self& message, Fields& fields) {
   fields.counter("round", message.round);
   fields.counter("step", message.step);
-  if (fields.wants("connecting_us", message.connecting_us > 0)) {
-    fields.number("connecting_us", message.connecting_us, 0, kMaxMicroseconds);
-  }
+  unless_zero("connecting_us", message.connecting_us, kMaxMicroseconds, fields);
 }
 
 template <MaybeConst<WorkerRequest> Self, typename Fields>
@@ -304,12 +296,6 @@ void each_json(Self& request, Fields& fields) {
   fields.number("exit_code", request.exit_code, 1, 255);
 }
 
-template <typename Self, typename Fields>
-void each_signal(Self& message, Fields& fields) {
-  if (!fields.wants("signal", message.signal_number > 0)) return;
-  fields.number("signal", message.signal_number, 0, 127);
-}
-
 template <MaybeConst<Preempted> Self, typename Fields>
 void each_json(Self& message, Fields& fields) {
   using Kind = Preempted::Kind;
@@ -318,7 +304,7 @@ void each_json(Self& message, Fields& fields) {
   if constexpr (Fields::kReads) message.kind = is_time_limit ? Kind::kTimeLimit : Kind::kNode;
   fields.shown("reason", message.reason);
   fields.time("notice_ms", message.notice);
-  each_signal(message, fields);
+  unless_zero("signal", message.signal_number, 127, fields);
 }
 
 template <MaybeConst<Leave> Self, typename Fields>
@@ -411,7 +397,7 @@ void each_json(Self& message, Fields& fields) {
   fields.counter("round", message.round);
   fields.shown("reason", message.reason);
   fields.time("notice_ms", message.notice);
-  each_signal(message, fields);
+  unless_zero("signal", message.signal_number, 127, fields);
 }
 
 template <MaybeConst<StopRound> Self, typename Fields>

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "common/error.h"
 #include "common/text.h"

@@ -17,7 +17,6 @@
 
 #include "common/text.h"
 #include "rendezvous/asio/waits.h"
-#include "rendezvous/http/exchange.h"
 
 namespace ddprun::security {
 

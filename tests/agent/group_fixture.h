@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -103,6 +104,12 @@ class GroupFixture {
   bool stop_and_wait(std::chrono::milliseconds grace = kPatience, int signal_number = SIGTERM) {
     group->stop(grace, signal_number);
     return wait_for([this] { return num_all_gone > 0; });
+  }
+  // A signal as from outside.
+  void kill_workers() {
+    for (const pid_t pid : group->pids()) {
+      if (pid != 0) ::kill(pid, SIGKILL);
+    }
   }
 
   std::string out() const { return contents(stdout_file.get()); }

@@ -169,7 +169,7 @@ TEST_CASE("WorkerGroup: 256 workers killed at the same moment are 256 failures",
   GroupFixture run;
   run.start_shells(std::vector<std::string>(256, "exec sleep 100"));
   REQUIRE(run.wait_for([&] { return run.num_all_running > 0; }));
-  run.group->signal(SIGKILL);
+  run.kill_workers();
   REQUIRE(run.wait_for([&] { return run.failures.size() == 256; }));
   std::set<int> ranks;
   for (const auto& failure : run.failures) {

@@ -117,7 +117,7 @@ TEST_CASE("WorkerGroup: workers that fail on their own after the first are repor
   GroupFixture run;
   run.start_shells({"exit 5", "exec sleep 100"});
   REQUIRE(run.wait_for([&] { return run.failures.size() == 1; }));
-  run.group->signal(SIGKILL);  // a signal as from outside
+  run.kill_workers();
   REQUIRE(run.wait_for([&] { return run.failures.size() == 2; }));
   CHECK(run.failures[0].exit_code == 5);
   CHECK(run.failures[1].signal_number == SIGKILL);

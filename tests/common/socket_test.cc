@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

@@ -21,13 +21,13 @@
 
 namespace ddprun::test {
 
-class FakeCgroups : public agent::RealCgroupTree {
+class FakeCgroups : public agent::CgroupTree {
  public:
   static constexpr char kMount[] = "/sys/fs/cgroup";
 
   // This process is in the cgroup `own`, according to /proc/self/cgroup.
   FakeCgroups(const std::string& root, const std::string& own)
-      : agent::RealCgroupTree(root), root_(root) {
+      : agent::CgroupTree(root), root_(root) {
     put("/proc/self/cgroup", "0::" + own + "\n");
     put("/proc/self/mountinfo",
         "31 23 0:28 / " + std::string(kMount) + " rw,nosuid shared:9 - cgroup2 cgroup2 rw\n");
@@ -57,7 +57,7 @@ class FakeCgroups : public agent::RealCgroupTree {
 
   int make(const std::string& directory) override {
     const std::string parent = directory.substr(0, directory.rfind('/'));
-    if (const int error = agent::RealCgroupTree::make(directory); error != 0) return error;
+    if (const int error = agent::CgroupTree::make(directory); error != 0) return error;
     const std::string given = text(parent + "/cgroup.subtree_control");
     add(directory, given.substr(0, given.find('\n')));
     static const std::map<std::string, std::vector<std::string>> files = {
@@ -76,7 +76,7 @@ class FakeCgroups : public agent::RealCgroupTree {
   }
 
   std::optional<std::string> read(const std::string& path, int* error_number) const override {
-    auto said = agent::RealCgroupTree::read(path, error_number);
+    auto said = agent::CgroupTree::read(path, error_number);
     const bool is_events = said && path.ends_with("/cgroup.events");
     if (is_events) said = concat("populated ", is_populated(path), "\nfrozen 0\n");
     if (was_read) was_read(path);
@@ -109,7 +109,7 @@ class FakeCgroups : public agent::RealCgroupTree {
   }
 
   UniqueFd open(const std::string& path) const override {
-    UniqueFd file = agent::RealCgroupTree::open(path);
+    UniqueFd file = agent::CgroupTree::open(path);
     if (was_opened) was_opened(path);
     return file;
   }

@@ -2,17 +2,26 @@
 // The C functions over the SDK's classes. No exception leaves them.
 #include "worker_sdk/c/ddprun_c.h"
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "common/clock.h"
+#include "common/endpoint.h"
+#include "common/env_names.h"
 #include "common/error.h"
+#include "common/socket.h"
 #include "common/text.h"
+#include "common/unique_fd.h"
 #include "rendezvous/store/tcp_store.h"
-#include "worker_sdk/c/foreign_store.h"
-#include "worker_sdk/c/node_agreement.h"
 #include "worker_sdk/core/exchange.h"
 #include "worker_sdk/core/host/host_communicator.h"
 #include "worker_sdk/core/session.h"
@@ -33,6 +42,11 @@ struct ddprun_comm {
 
 struct ddprun_work {
   ddprun::WorkPtr work;
+};
+
+// Bytes that a function of ddprun_store_calls hands back.
+struct ddprun_reply {
+  std::string bytes;
 };
 
 namespace ddprun::c {
@@ -132,7 +146,185 @@ void hand_over(const std::string& bytes, char** value, size_t* size) {
   *size = bytes.size();
 }
 
-const char* own_variable(const char* name) { return std::getenv(name); }
+// A store that a C program has, as the SDK sees it. Operations that no communicator needs are
+// refused.
+class ForeignStore final : public store::Store {
+ public:
+  ForeignStore(const ddprun_store_calls& calls, void* context) : calls_(calls), context_(context) {}
+
+  std::unique_ptr<Store> clone() override {
+    auto other = std::make_unique<ForeignStore>(calls_, context_);
+    other->set_timeout(timeout_);
+    return other;
+  }
+  std::chrono::milliseconds timeout() const override { return timeout_; }
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void set(std::string_view key, std::string_view value) override {
+    call("set", key, [&](ddprun_reply* reply) {
+      return calls_.set(context_, key.data(), key.size(), value.data(), value.size(), reply);
+    });
+  }
+
+  std::string get(std::string_view key) override {
+    wait({std::string(key)});
+    return call("get", key, [&](ddprun_reply* reply) {
+      return calls_.get(context_, key.data(), key.size(), reply);
+    });
+  }
+
+  std::int64_t add(std::string_view key, std::int64_t delta) override {
+    std::int64_t sum = 0;
+    call("add", key, [&](ddprun_reply* reply) {
+      return calls_.add(context_, key.data(), key.size(), delta, &sum, reply);
+    });
+    return sum;
+  }
+
+  std::string compare_set(std::string_view key, std::string_view expected,
+                          std::string_view desired) override {
+    return call("compare_set", key, [&](ddprun_reply* reply) {
+      return calls_.compare_set(context_, key.data(), key.size(), expected.data(), expected.size(),
+                                desired.data(), desired.size(), reply);
+    });
+  }
+
+  bool check(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) {
+      int exists = 0;
+      call("check", key, [&](ddprun_reply* reply) {
+        return calls_.check(context_, key.data(), key.size(), &exists, reply);
+      });
+      if (exists == 0) return false;
+    }
+    return true;
+  }
+
+  void wait(const std::vector<std::string>& keys) override {
+    const Deadline deadline = Deadline::after(timeout_);
+    for (const std::string& key : keys) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining());
+      call("wait", key, [&](ddprun_reply* reply) {
+        return calls_.wait(context_, key.data(), key.size(), left.count(), reply);
+      });
+    }
+  }
+
+  bool delete_key(std::string_view key) override {
+    int existed = 0;
+    call("delete_key", key, [&](ddprun_reply* reply) {
+      return calls_.delete_key(context_, key.data(), key.size(), &existed, reply);
+    });
+    return existed != 0;
+  }
+
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override {
+    wait(keys);
+    std::vector<std::string> values;
+    for (const std::string& key : keys) values.push_back(get(key));
+    return values;
+  }
+
+  std::int64_t num_keys() override { refuse("num_keys"); }
+  std::vector<std::string> list_keys() override { refuse("list_keys"); }
+  void append(std::string_view, std::string_view) override { refuse("append"); }
+  void multi_set(const std::vector<std::pair<std::string, std::string>>&) override {
+    refuse("multi_set");
+  }
+  void queue_push(std::string_view, std::string_view) override { refuse("queue_push"); }
+  std::string queue_pop(std::string_view) override { refuse("queue_pop"); }
+  std::optional<std::string> try_queue_pop(std::string_view) override { refuse("queue_pop"); }
+  std::int64_t queue_len(std::string_view) override { refuse("queue_len"); }
+  void barrier(std::string_view, std::int64_t) override { refuse("barrier"); }
+
+ private:
+  [[noreturn]] static void refuse(const char* operation) {
+    throw Error(ErrorCode::kUnsupported,
+                concat(operation, ": a store of the program's own has no such call here"));
+  }
+
+  // Throws what the status says; the reply is returned.
+  std::string call(const char* operation, std::string_view key,
+                   const std::function<int(ddprun_reply*)>& make) const {
+    ddprun_reply reply;
+    const int status = make(&reply);
+    if (status == DDPRUN_OK) return std::move(reply.bytes);
+    const bool is_known = status > DDPRUN_OK && status <= DDPRUN_SYSTEM;
+    throw Error(is_known ? static_cast<ErrorCode>(status - 1) : ErrorCode::kConnectionLost,
+                concat("the program's store, ", operation, "(", key,
+                       "): ", reply.bytes.empty() ? concat("status ", status) : reply.bytes));
+  }
+
+  const ddprun_store_calls calls_;
+  void* const context_;
+  std::chrono::milliseconds timeout_{300'000};
+};
+
+std::string variable_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+std::string own_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat network {};
+  ::stat("/proc/self/ns/net", &network);
+  return concat(boot, " ", network.st_ino, " ", variable_of(env::kGroupRank));
+}
+
+// The address from which MASTER_ADDR is reached. Nothing is sent.
+std::string own_address() {
+  const std::string given = variable_of(env::kNodeAddr);
+  if (!given.empty()) return given;
+  const std::string master = variable_of(env::kMasterAddr);
+  if (master.empty()) return "";
+  try {
+    for (const SocketAddress& address : resolve({.host = master, .port = kDefaultMasterPort})) {
+      const UniqueFd fd(::socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+      const auto* peer = reinterpret_cast<const sockaddr*>(&address.storage);
+      if (fd && ::connect(fd.get(), peer, address.length) == 0) {
+        return local_address(fd.get()).host_text();
+      }
+    }
+  } catch (const Error&) {  // no such host
+  }
+  return "";
+}
+
+struct NodePlace {
+  int node_rank = 0;    // the same on ranks that can share memory
+  std::string address;  // where other nodes reach this one; empty: not known
+};
+
+// Collective over the `size` ranks that share `key_prefix`. Ranks are of one node where the boot of
+// the machine, the network namespace and GROUP_RANK (where it is set) are the same. Throws the
+// store's errors; Error(kTimeout) names ranks that did not come.
+NodePlace agree_on_nodes(store::Store& store, const std::string& key_prefix, int rank, int size) {
+  std::vector<std::string> keys;
+  for (int other = 0; other < size; ++other) keys.push_back(concat(key_prefix, "node/", other));
+  store.set(keys[static_cast<std::size_t>(rank)], own_identity());
+  std::map<std::string, int> nodes;  // numbered by their first ranks
+  NodePlace place{.node_rank = 0, .address = own_address()};
+  try {
+    const std::vector<std::string> identities = store.multi_get(keys);
+    for (int other = 0; other < size; ++other) {
+      const auto& identity = identities[static_cast<std::size_t>(other)];
+      const int node = nodes.emplace(identity, static_cast<int>(nodes.size())).first->second;
+      if (other == rank) place.node_rank = node;
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kTimeout) throw;
+    std::string missing;
+    for (int other = 0; other < size; ++other) {
+      if (store.check({keys[static_cast<std::size_t>(other)]})) continue;
+      missing += concat(missing.empty() ? "" : ", ", other);
+    }
+    throw Error(ErrorCode::kTimeout,
+                concat("the start of the communicator timed out after ", store.timeout().count(),
+                       " ms: ranks that did not come: ", missing));
+  }
+  return place;
+}
 
 }  // namespace
 }  // namespace ddprun::c
@@ -270,8 +462,7 @@ int ddprun_comm_create_over(ddprun_store* store, const ddprun_comm_options* opti
             "no key prefix, or a rank that can't be");
     store::Store& meeting = store_of(store);
     meeting.set_timeout(timeout_of(its.init_timeout_ms));
-    const NodePlace place =
-        agree_on_nodes(meeting, its.key_prefix, its.rank, its.size, own_variable);
+    const NodePlace place = agree_on_nodes(meeting, its.key_prefix, its.rank, its.size);
     auto made = std::make_unique<ddprun_comm>();
     made->communicator =
         host::make_host_communicator(meeting, {.rank = its.rank,

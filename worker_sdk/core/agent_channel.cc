@@ -15,7 +15,6 @@
 #include "common/error.h"
 #include "common/progress_page.h"
 #include "common/socket.h"
-#include "common/text.h"
 #include "common/utf8.h"
 
 namespace ddprun {

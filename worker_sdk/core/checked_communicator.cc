@@ -13,7 +13,6 @@
 #include "common/text.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/rank_group.h"
-#include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun {
 namespace {

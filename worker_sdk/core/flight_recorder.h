@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
 #include "common/operation_facts.h"
 #include "worker_sdk/core/communicator.h"
 #include "worker_sdk/core/worker_progress.h"

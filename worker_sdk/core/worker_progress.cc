@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <iterator>
 
-#include "common/error.h"
 #include "common/unique_fd.h"
 #include "worker_sdk/core/flight_recorder.h"
 

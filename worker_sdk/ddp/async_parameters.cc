@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <numeric>

@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "common/error.h"
 #include "common/text.h"

@@ -4,11 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cstring>
-#include <memory>
 #include <sstream>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "common/error.h"
 #include "common/text.h"

@@ -14,7 +14,6 @@
 #include "common/check.h"
 #include "common/error.h"
 #include "common/text.h"
-#include "worker_sdk/ddp/flat_runs.h"
 #include "worker_sdk/torch/distributed_data_parallel.h"
 #include "worker_sdk/torch/optimizer_parts.h"
 #include "worker_sdk/torch/tensor_exchange.h"

@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
-#include <map>
 
 #include "common/error.h"
 #include "common/text.h"

@@ -6,7 +6,6 @@
 
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "common/error.h"
 #include "common/text.h"

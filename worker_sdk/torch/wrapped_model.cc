@@ -6,12 +6,8 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <set>
-#include <string>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "common/error.h"
 #include "common/text.h"

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/socket.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 

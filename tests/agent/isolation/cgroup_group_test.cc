@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 // Leaves for two workers, and no controller; "" or why there can be none here.
 std::string make_cgroups(std::unique_ptr<WorkerCgroups>& cgroups) {
-  auto tree = std::make_shared<RealCgroupTree>();
+  auto tree = std::make_shared<CgroupTree>();
   IsolationPlan plan;
   plan.place = find_cgroup_place(*tree, ::getpid(), ::geteuid());
   if (!plan.place.problem.empty()) return plan.place.problem;
@@ -103,7 +103,7 @@ TEST_CASE("WorkerGroup: a process that somebody put into the workers' cgroup end
     ::execl("/bin/sleep", "sleep", "600", nullptr);
     ::_exit(127);
   }
-  REQUIRE(RealCgroupTree().write(leaf + "/cgroup.procs", std::to_string(stranger)) == 0);
+  REQUIRE(CgroupTree().write(leaf + "/cgroup.procs", std::to_string(stranger)) == 0);
   run.start_shells({"exit 0", "exit 0"});
   REQUIRE(run.wait_for([&] { return run.num_all_succeeded > 0; }));
   REQUIRE(run.stop_and_wait());
@@ -165,8 +165,8 @@ TEST_CASE(
     ::execl("/bin/sleep", "sleep", "600", nullptr);
     ::_exit(127);
   }
-  REQUIRE(RealCgroupTree().write(round->directory() + "/worker-1/cgroup.procs",
-                                 std::to_string(child)) == 0);
+  REQUIRE(CgroupTree().write(round->directory() + "/worker-1/cgroup.procs",
+                             std::to_string(child)) == 0);
   boost::asio::io_context io;
   std::vector<bool> said;
   const auto say = [&](bool is_empty) { said.push_back(is_empty); };

@@ -16,6 +16,7 @@
 #include "common/env_names.h"
 #include "common/process_facts.h"
 #include "common/socket.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_directory.h"
 

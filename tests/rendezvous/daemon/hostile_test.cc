@@ -12,6 +12,7 @@
 #include "rendezvous/store/tcp_store.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_agent.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitizers.h"
 

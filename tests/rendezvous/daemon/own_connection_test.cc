@@ -8,6 +8,7 @@
 #include "rendezvous/daemon/port_listener.h"
 #include "tests/rendezvous/daemon/served_daemon.h"
 #include "tests/rendezvous/daemon/test_certificates.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 
 namespace ddprun::rendezvous::testing {

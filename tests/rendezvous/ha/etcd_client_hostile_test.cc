@@ -9,6 +9,7 @@
 #include "common/socket.h"
 #include "common/text.h"
 #include "tests/rendezvous/ha/etcd_clients.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

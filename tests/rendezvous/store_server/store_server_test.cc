@@ -19,6 +19,7 @@
 #include "tests/rendezvous/store/all_requests.h"
 #include "tests/rendezvous/store/many_keys.h"
 #include "tests/rendezvous/store_server/server_thread.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 
 using namespace ddprun;

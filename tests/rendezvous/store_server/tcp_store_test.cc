@@ -9,6 +9,7 @@
 #include "common/error.h"
 #include "rendezvous/store/prefix_store.h"
 #include "tests/rendezvous/store_server/server_thread.h"
+#include "tests/support/accept_from.h"
 #include "tests/support/catch.h"
 #include "tests/support/errors.h"
 

@@ -17,7 +17,6 @@
 #include "common/log.h"
 #include "common/parsed_number.h"
 #include "common/regular_file.h"
-#include "worker_sdk/core/checkpoint/durable_file.h"
 
 namespace ddprun {
 namespace {

@@ -24,7 +24,6 @@
 #include "common/new_file.h"
 #include "common/quiet_thread.h"
 #include "common/text.h"
-#include "common/unique_fd.h"
 #include "worker_sdk/core/checkpoint/checkpoint_directory.h"
 #include "worker_sdk/core/checkpoint/safetensors.h"
 

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "common/byte_text.h"
-#include "common/error.h"
 #include "common/log.h"
 #include "common/random_id.h"
 #include "common/socket.h"

@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <cstring>
 
 #include "common/error.h"
 #include "common/log.h"

@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,7 +22,6 @@
 #include "worker_sdk/core/host/host_node.h"
 #include "worker_sdk/core/host/inbox.h"
 #include "worker_sdk/core/one_caller.h"
-#include "worker_sdk/core/rank_group.h"
 #include "worker_sdk/core/worker_progress.h"
 
 namespace ddprun::host {

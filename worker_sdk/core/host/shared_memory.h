@@ -4,10 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "common/unique_fd.h"

@@ -7,7 +7,6 @@
 #include <set>
 #include <sstream>
 
-#include "common/env_names.h"
 #include "common/error.h"
 #include "common/fnv1a.h"
 #include "common/process_facts.h"

@@ -9,7 +9,6 @@
 
 #include "common/byte_text.h"
 #include "common/env_names.h"
-#include "common/error.h"
 #include "worker_sdk/core/nccl/loader.h"
 
 namespace ddprun::nccl {

@@ -6,8 +6,6 @@
 
 #include "common/bounded_call.h"
 #include "common/log.h"
-#include "worker_sdk/core/nccl/errors.h"
-#include "worker_sdk/core/nccl/operation.h"
 
 namespace ddprun::nccl {
 namespace {

@@ -2,7 +2,6 @@
 #include "worker_sdk/core/nccl/nccl_communicator.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/core/nccl/operation.h"
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "common/text.h"

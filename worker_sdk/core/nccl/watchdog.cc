@@ -7,9 +7,7 @@
 #include "common/bounded_call.h"
 #include "common/log.h"
 #include "common/quiet_thread.h"
-#include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/device_identity.h"
-#include "worker_sdk/core/nccl/operation.h"
 
 namespace ddprun::nccl {
 namespace {

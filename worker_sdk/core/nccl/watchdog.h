@@ -14,7 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/store/store.h"
 #include "worker_sdk/core/flight_recorder.h"
 #include "worker_sdk/core/nccl/comm_gate.h"
 #include "worker_sdk/core/nccl/errors.h"
