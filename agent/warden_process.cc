@@ -121,7 +121,7 @@ std::shared_ptr<WardenProcess> WardenProcess::launch(boost::asio::io_context& io
   if (warm != nullptr) {
     const std::string cgroup_name = cgroup == nullptr ? "" : cgroup->name();
     child = warm->start_warden(path, {"ddprun-warden", directory, cgroup_name}, theirs.get(),
-                               cgroup == nullptr ? -1 : cgroup->fd(), num_warm);
+                               ours.get(), cgroup == nullptr ? -1 : cgroup->fd(), num_warm);
     if (!child) make_pair();  // a warden that comes too late finds its peer gone, and ends
   }
   std::shared_ptr<WardenProcess> process(new WardenProcess(io, std::move(ours), std::move(events)));

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "agent/warden/process_tree.h"
+#include "common/cgroup_limits.h"
 #include "common/error.h"
 #include "common/fd_text.h"
 #include "common/process_stat.h"
@@ -106,13 +107,32 @@ std::string command_of(const CgroupTree& tree, pid_t pid) {
   return one_line(text);
 }
 
+// Which of its cgroups is frozen: SIGKILL waits for the thaw with version 1. Empty: none.
+std::string frozen_text(const CgroupTree& tree, pid_t pid) {
+  const auto text_of = [&](const std::string& path) { return tree.read(path).value_or(""); };
+  const auto place = cgroup_place("freezer", text_of(concat("/proc/", pid, "/cgroup")),
+                                  text_of("/proc/self/mountinfo"));
+  if (!place) return {};
+  for (const std::string& directory : place->directories) {
+    // Its own state: one below it is frozen, too, and can't be thawed alone.
+    const char* own = place->is_v2 ? "/cgroup.freeze" : "/freezer.self_freezing";
+    if (!text_of(directory + own).starts_with('1')) continue;
+    const std::string shown = one_line(directory);
+    return concat(
+        ", in the frozen cgroup ", shown, " (to thaw it: echo ",
+        place->is_v2 ? concat("0 >", shown, own) : concat("THAWED >", shown, "/freezer.state"),
+        ")");
+  }
+  return {};
+}
+
 std::string process_text(const CgroupTree& tree, pid_t pid) {
   ProcessStat stat;
   read_stat(tree, pid, &stat);
   std::string text = concat("pid ", pid, " (", command_of(tree, pid), "), state ", stat.state);
   const std::string place = tree.read(concat("/proc/", pid, "/wchan")).value_or("");
   if (!place.empty() && place != "0") text += " in " + one_line(place);
-  return text;
+  return text + frozen_text(tree, pid);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,11 +17,15 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "agent/python_texts.h"
+#include "agent/warden/protocol.h"
+#include "common/child_process.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/json.h"
@@ -60,6 +66,33 @@ std::size_t num_words_of(std::string_view flag) {
     if (std::string_view("bBdEIOPqRsSuv").find(flag[i]) == std::string_view::npos) return 0;
   }
   return 1;
+}
+
+// Takes the process `pid` for the warden of which `ours` is the socket, once that has reported.
+// Returns why not. A module may have written any number, and what it did to the helper may end the
+// warden before it begins.
+std::string take_warden(std::int64_t pid, int ours, const Deadline& deadline, Child& child) {
+  const std::string who = concat("the warden that the helper names (pid ", pid, ") ");
+  const bool is_number = pid > 0 && pid <= std::numeric_limits<pid_t>::max();
+  siginfo_t ended{};
+  if (!is_number || is_helper_process(static_cast<pid_t>(pid)) ||
+      ::waitid(P_PID, static_cast<id_t>(pid), &ended, WEXITED | WNOHANG | WNOWAIT) != 0) {
+    return who + "is no new child of ddprun";
+  }
+  child.pid = static_cast<pid_t>(pid);
+  child.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  if (!child.pidfd) return concat("pidfd_open: ", errno_text(errno));
+  std::array<pollfd, 2> set{{{ours, POLLIN, 0}, {child.pidfd.get(), POLLIN, 0}}};
+  while (!deadline.expired()) {
+    // A signal ends it early.
+    if (::poll(set.data(), set.size(), deadline.poll_timeout_ms()) <= 0) continue;
+    if (set[0].revents == 0) return who + "ended before it began";
+    warden::Report report;
+    const ssize_t size = ::recv(ours, &report, sizeof report, MSG_PEEK | MSG_DONTWAIT);
+    const bool is_its_own = size == sizeof report && report.pid == child.pid;
+    return is_its_own ? "" : who + "is not the one that runs";
+  }
+  return who + "does not report";
 }
 
 }  // namespace
@@ -190,7 +223,8 @@ void WarmHelper::heard(const std::string& text) {
     if (send(R"({"import":true})", {})) state_ = State::kBusy;
     return;
   }
-  lost(message ? word_of(*message, "cold") : text);
+  const std::string why = message ? word_of(*message, "cold") : "";
+  lost(why.empty() ? "a module wrote to the helper's socket: " + text : why);
 }
 
 std::optional<std::string> WarmHelper::receive() {
@@ -236,7 +270,7 @@ bool WarmHelper::send(const std::string& order, const std::vector<int>& descript
 
 std::optional<Child> WarmHelper::start_warden(const std::string& program,
                                               const std::vector<std::string>& arguments, int socket,
-                                              int cgroup, int num_workers) {
+                                              int ours, int cgroup, int num_workers) {
   if (state_ == State::kBusy) why_cold_ = "the helper still imports what the workers had";
   if (state_ != State::kReady) return std::nullopt;
   json::array words(arguments.begin(), arguments.end());
@@ -244,8 +278,8 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
       {"program", program}, {"arguments", std::move(words)}, {"workers", num_workers}});
   std::optional<json::object> answer;
   std::string found;  // it has asked to import more: after the order
+  const Deadline deadline = Deadline::after(answer_limit_);
   if (send(order, cgroup < 0 ? std::vector{socket} : std::vector{socket, cgroup})) {
-    const Deadline deadline = Deadline::after(answer_limit_);
     while (!answer && !deadline.expired()) {
       pollfd answered{socket_.native_handle(), POLLIN, 0};
       // A signal ends it early.
@@ -266,11 +300,8 @@ std::optional<Child> WarmHelper::start_warden(const std::string& program,
     return std::nullopt;
   }
   Child child;
-  child.pid = static_cast<pid_t>(pid->as_int64());
-  try {
-    child.pidfd = open_child_pidfd(child.pid, program);
-  } catch (const Error& error) {
-    lost(error.what());
+  if (const std::string why = take_warden(pid->as_int64(), ours, deadline, child); !why.empty()) {
+    lost(why);  // what it has started is swept up when it has ended
     return std::nullopt;
   }
   why_cold_ = is_empty_ ? "what they import is not known yet" : "";

@@ -60,10 +60,11 @@ class WarmHelper : public std::enable_shared_from_this<WarmHelper> {
   void when_loaded(std::function<void()> loaded);
 
   // Starts the warden `program` with its descriptors, and below it `num_workers` children that wait
-  // to become workers (agent/warden/protocol.h). The warden is a child of this process. nullopt:
-  // the workers start without the helper, as `tell` has said. `cgroup` −1: none.
+  // to become workers (agent/warden/protocol.h). The warden is a child of this process, and its
+  // first report waits at `ours`, the other end of `socket`. nullopt: the workers start without the
+  // helper, as `tell` has said. `cgroup` −1: none.
   std::optional<Child> start_warden(const std::string& program,
-                                    const std::vector<std::string>& arguments, int socket,
+                                    const std::vector<std::string>& arguments, int socket, int ours,
                                     int cgroup, int num_workers);
   // Why the workers of the last start_warden() begin without imports; empty: they have them.
   const std::string& why_cold() const { return why_cold_; }

@@ -17,6 +17,7 @@ if HAS_FIRST_PATH:
 
 import array
 import builtins
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -33,6 +34,19 @@ import stat
 import struct
 import sysconfig
 import time
+
+
+
+class AsItWas:
+    """A module's functions before the imports: a module of the user's may replace them."""
+
+    def __init__(self, module):
+        self.__dict__.update(vars(module))
+
+
+array, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time = map(
+    AsItWas, (array, ctypes, fcntl, gc, json, os, resource, select, signal, socket, stat, struct, time))
+open = open  # pylint: disable=redefined-builtin,self-assigning-variable
 
 AGENT, FIRST_WORKER = 3, 5  # descriptors of the warden, whose cgroup is 4; 3 is the agent's here
 REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
@@ -479,10 +493,12 @@ class Copies:
         try:
             self.orders.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", numbers))])
             os.write(self.go, b"x")
-            told = self.orders.recv(4)
+            told, failed = self.orders.recv(4), self.orders.recv(4)  # the second is empty when the warden runs
         except OSError:
-            told = b""
+            told = failed = b""
         self.end()
+        if failed:
+            raise Cold(f"the warden could not be started: {os.strerror(*struct.unpack('=i', failed))}")
         return struct.unpack("=i", told)[0] if len(told) == 4 else None
 
     def end(self):
@@ -541,13 +557,17 @@ def become_warden(num_workers, orders, between):
         null = os.open("/dev/null", os.O_RDWR)
         wanted = [numbers[0], numbers[1] if len(numbers) > 1 else null, *ends]
         above = AGENT + len(wanted)  # out of the way of the warden's own
+        orders = socket.socket(fileno=fcntl.fcntl(orders.detach(), fcntl.F_DUPFD_CLOEXEC, above))
         for place, number in enumerate([fcntl.fcntl(number, fcntl.F_DUPFD, above) for number in wanted]):
             os.dup2(number, AGENT + place)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
             signal.signal(number, signal.SIG_DFL)
         warm = ",".join(f"{FIRST_WORKER + place}:{pid}" for place, pid in enumerate(pids))
         os.execv(order["program"], [*order["arguments"], warm])
-    except (OSError, ValueError):  # no order comes any more
+    except OSError as error:
+        with contextlib.suppress(OSError):  # no order comes any more
+            orders.send(struct.pack("=i", error.errno))
+    except ValueError:  # likewise
         pass
     for pid in pids:
         os.kill(pid, signal.SIGKILL)

@@ -4,10 +4,9 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/error.h"
+#include "common/named_file.h"
 #include "common/suggest.h"
 #include "common/toml.h"
-#include "ctl/doctor/readings.h"
 
 namespace ddprun::doctor {
 namespace {
@@ -121,12 +120,7 @@ Thresholds Thresholds::parse(std::string_view text, const std::string& path) {
 }
 
 Thresholds Thresholds::from_file(const std::string& path) {
-  const Reading reading = Root().read(path);
-  if (reading.error != 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "can't read " + path + ": " + errno_text(reading.error));
-  }
-  return parse(reading.text, path);
+  return parse(text_of_named_file(path), path);
 }
 
 }  // namespace ddprun::doctor

@@ -13,9 +13,8 @@
 #include "common/env_names.h"
 #include "common/environment.h"
 #include "common/error.h"
-#include "common/fd_text.h"
+#include "common/named_file.h"
 #include "common/parsed_number.h"
-#include "common/regular_file.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "common/toml.h"
@@ -371,8 +370,6 @@ std::vector<JobKey> keys_of_places() {
 
 #undef FIELD
 
-constexpr std::size_t kMostJobFileBytes = std::size_t{1} << 20;
-
 const std::vector<JobKey>& job_keys() {
   static const std::vector<JobKey> keys = [] {
     std::vector<JobKey> all = job_and_limits();
@@ -501,18 +498,6 @@ void check_whole(const JobFile& job, const toml::table& table, JobReader& reader
   }
 }
 
-std::string text_of_file(const std::string& path) {
-  const RegularFile file = open_regular_file(path);
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, "can't read " + one_line(path) + ": " + why);
-  };
-  if (!file.problem.empty()) refuse(file.problem);
-  ReadText read = read_text(file.fd.get(), kMostJobFileBytes + 1);
-  if (read.error != 0) refuse(errno_text(read.error));
-  if (read.text.size() > kMostJobFileBytes) refuse("it has more than 1 MiB");
-  return std::move(read.text);
-}
-
 }  // namespace
 
 std::vector<std::string> job_key_names() {
@@ -546,7 +531,7 @@ JobFile JobFile::from_file(const std::string& path) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the working directory is gone: start ddprunctl in one that is there");
   }
-  return parse(text_of_file(path), path, base);
+  return parse(text_of_named_file(path), path, base);
 }
 
 }  // namespace ddprun::submit

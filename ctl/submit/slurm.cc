@@ -430,8 +430,9 @@ std::string slurm_script(const JobFile& job, const std::string& ddprun) {
            << job.restarts.requeues << " ]; then\n"
            << "  scontrol requeue \"$SLURM_JOB_ID\" && exit 75\nfi\n";
   }
-  script << "printf '%s\\n' \"$code\" >\"$exit_file.part\" && mv \"$exit_file.part\" "
-            "\"$exit_file\"\nexit \"$code\"\n";
+  // Others who may write to the folder could have put a link at a name that can be guessed.
+  script << "part=$(mktemp \"$exit_file.XXXXXX\") && chmod =rw \"$part\" && printf '%s\\n' "
+            "\"$code\" >\"$part\" &&\n  mv -fT \"$part\" \"$exit_file\"\nexit \"$code\"\n";
   return script.str();
 }
 

@@ -69,6 +69,12 @@ void refuse_others(const fs::path& path, const struct stat& info) {
 
 UniqueFd open_file(const fs::path& file, int flags) {
   UniqueFd fd(::open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600));
+  if (!fd && errno == ELOOP) {
+    throw Error(ErrorCode::kInvalidArgument,
+                concat("can't take ", file.string(),
+                       ": it is a link, which ddprund does not follow; move it away, or name the "
+                       "directory that it leads to"));
+  }
   if (!fd) return fd;
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_system_error("fstat " + file.string(), errno);

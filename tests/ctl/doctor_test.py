@@ -161,6 +161,17 @@ class Doctor(harness.Case):
         self.check_refused("--rdzv-endpoint=a:b:c", says="--rdzv-endpoint=a:b:c: ")
         self.check_refused("--thresholds=/nonexistent", says="can't read /nonexistent: No such file")
 
+    def test_thresholds_are_a_regular_file_that_is_read_whole_or_refused(self):
+        path = os.path.join(self.scratch(), "doctor.toml")
+        os.mkfifo(path)
+        self.check_refused(f"--thresholds={path}", says=f"can't read {path}: it is a pipe")
+        self.check_refused("--thresholds=/dev/zero", says="can't read /dev/zero: it is no regular file")
+        os.remove(path)
+        self.write(os.path.dirname(path), "doctor.toml", "# a comment\n" * 10_000 + "mtu.wrn = 1\n")  # 120 kB
+        self.check_refused(f"--thresholds={path}", says=f"{path}:10001: unknown key mtu.wrn")
+        os.truncate(path, 2 << 20)
+        self.check_refused(f"--thresholds={path}", says=f"can't read {path}: it has more than 1 MiB")
+
     def test_thresholds_of_a_file(self):
         root = self.root(proc__sys__net__core__somaxconn="128")
         path = os.path.join(self.scratch(), "doctor.toml")

@@ -138,6 +138,22 @@ class Submit(unittest.TestCase):
         job = self.ctl("submit", self.job("exit 76"), "--to", "slurm").strip()
         self.assertEqual(self.wait_for(job, "succeeded", "failed")["exit_code"], 76)
 
+    def test_links_at_the_names_of_the_exit_code_are_not_followed(self):
+        """Others may write to a log_dir that a group shares."""
+        folder = os.path.join(self.directory, "shared")
+        os.makedirs(os.path.join(folder, "taken"))
+        path = self.job('[ "$RANK" = 0 ] || exec sleep 100; at=digits-$SLURM_JOB_ID.exit; '
+                        'ln -s victim $at.part && ln -s taken $at && exit 13',
+                        f"log_dir = {json.dumps(folder)}\ndirectory = {json.dumps(folder)}")
+        job = self.ctl("submit", path, "--to", "slurm").strip()
+        self.assertEqual(self.wait_for(job, "succeeded", "failed")["exit_code"], 13)
+        found = os.path.join(folder, f"digits-{job.split(':')[1]}.exit")
+        self.assertFalse(os.path.islink(found))
+        with open(found, encoding="ascii") as file:
+            self.assertEqual(file.read(), "13\n")
+        self.assertEqual((os.stat(found).st_mode & 0o777, os.listdir(os.path.join(folder, "taken"))), (0o644, []))
+        self.assertFalse(os.path.exists(os.path.join(folder, "victim")))
+
     def test_the_end_of_waiting_is_not_the_end_of_the_job(self):
         path = self.job("echo here; exec sleep 100")
         process = self.hosts[0].popen([CTL, "submit", path, "--to", "slurm", "--wait"], env=self.slurm.environment,

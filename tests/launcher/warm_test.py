@@ -198,6 +198,9 @@ class Warm(harness.Case):
         self.write(self.folder, "bad_socket.py", "import socket\npair = socket.socketpair()\n")
         self.write(self.folder, "bad_death.py", "import os\nos._exit(5)\n")
         self.write(self.folder, "bad_hang.py", "import threading\nthreading.Event().wait()\n")
+        self.write(self.folder, "bad_limit.py", "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))\n")
+        self.write(self.folder, "bad_words.py", "import os\nos.write(3, b'{\"ready\": 1}')\nos.write(3, b'{\"warden\": 1}')\n")
+        self.write(self.folder, "bad_json.py", "import os\nos.write(3, b'[')\n")
         self.write(self.folder, "bad_fork_time.py", "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(4))\n")
         stand_in = "import sys, types\nmodule = sys.modules[{!r}] = types.ModuleType({!r})\nmodule.{} = {}\n"
         for name, *words in (("bad_cuda", "torch.cuda", "is_initialized", "lambda: True"), ("bad_jax", "jax._src.xla_bridge", "_backends", "{'gpu': 0}"),
@@ -212,13 +215,31 @@ class Warm(harness.Case):
                              ("bad_clone", "an imported module started a process"),
                              ("bad_socket", "an imported module holds socket:"), ("bad_death", "the helper ended with status 5"),
                              ("bad_hang", "the imports had not ended after 1 s"),
-                             ("bad_fork_time", "the helper does not answer")):
+                             ("bad_limit", "the warden could not be started: Too many open files"), ("bad_words", "(pid 1) is no new child of ddprun"),
+                             ("bad_json", "a module wrote to the helper's socket"), ("bad_fork_time", "the helper does not answer")):
             done = self.run_warm("print('it ran')\n", "--preload-timeout=1" if "hang" in module else "--preload-timeout=30", module=module)
             with self.subTest(module):
                 self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
                 self.assertEqual(done.stderr.count("--preload: "), 1, done.text)
                 self.assertIn(says, done.stderr)
                 self.assertIn("; the workers start as ever", done.stderr)
+
+    def test_functions_that_a_module_replaces_are_the_helper_s_own_all_the_same(self):
+        self.write(self.folder, "replaces.py",
+                   "import builtins, json, os, select, signal\ndef refuse(*_):\n    raise OSError(1, 'replaced')\n"
+                   "os.execv = os.execve = os.fork = os.open = os.setsid = json.loads = json.dumps = refuse\n"
+                   "select.select = signal.pthread_sigmask = refuse\n")
+        script = "import os, sys\nprint('replaces' in sys.modules)\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n"
+        done = self.run_warm(script, "--max-restarts=1", module="replaces")
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("--preload")), (0, "True\nTrue\n", 0), done.text)
+
+    def test_a_warden_that_ends_before_its_first_report_costs_the_warmth_alone(self):
+        seccomp.require()
+        self.write(self.folder, "confined.py", "import errno, seccomp\nseccomp.forbid('signalfd4', error=errno.EPERM)\n")
+        done = self.run_warm("print('it ran')\n", module="confined", PYTHONPATH=f"{self.folder}:{SUPPORT}")
+        self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
+        self.assertRegex(done.stderr, r"^\[ddprun\] warning: --preload: the warden that the helper names \(pid \d+\) ended "
+                                      r"before it began; the workers start as ever\n$")
 
     def test_a_process_that_a_module_forks_ends_with_the_imports(self):
         """As the helper it would fork workers, too."""

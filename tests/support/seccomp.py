@@ -7,8 +7,8 @@ import platform
 import struct
 import unittest
 
-NUMBERS = {"x86_64": {"clone": 56, "clone3": 435, "getrandom": 318, "unshare": 272},
-           "aarch64": {"clone": 220, "clone3": 435, "getrandom": 278, "unshare": 97}}
+NUMBERS = {"x86_64": {"clone": 56, "clone3": 435, "getrandom": 318, "signalfd4": 289, "unshare": 272},
+           "aarch64": {"clone": 220, "clone3": 435, "getrandom": 278, "signalfd4": 74, "unshare": 97}}
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06  # BPF
 ALLOW, FAIL = 0x7fff0000, 0x00050000
 SET_SECCOMP, FILTER, SET_NO_NEW_PRIVILEGES = 22, 2, 38  # prctl(2)

@@ -72,6 +72,29 @@ TEST_CASE("remaining processes: are named with their commands, and what they are
   CHECK(to_text(tree, {1, 2, 3, 4, 5, 6, 7}).ends_with("; and 2 more"));
 }
 
+TEST_CASE("remaining processes: a frozen cgroup that keeps one from its end is named") {
+  const ddprun::test::TempDirectory root;
+  FakeCgroups tree(root.path(), "/");
+  tree.put("/proc/7/stat", "7 (a) D 1 0\n");
+  tree.put("/proc/7/cmdline", "a");
+  SECTION("version 1, by a cgroup above its own") {
+    tree.put("/proc/self/mountinfo", "9 1 0:9 / /freezer rw - cgroup cgroup rw,freezer\n");
+    tree.put("/proc/7/cgroup", "3:freezer:/paused/job\n0::/\n");
+    tree.put("/freezer/paused/job/freezer.self_freezing", "0\n");
+    tree.put("/freezer/paused/freezer.self_freezing", "1\n");
+    CHECK(to_text(tree, {7}) ==
+          "pid 7 (a), state D, in the frozen cgroup /freezer/paused (to thaw it: echo THAWED "
+          ">/freezer/paused/freezer.state)");
+  }
+  SECTION("version 2") {
+    tree.put("/proc/7/cgroup", "0::/job\n");
+    tree.put("/sys/fs/cgroup/job/cgroup.freeze", "1\n");
+    CHECK(to_text(tree, {7}) ==
+          "pid 7 (a), state D, in the frozen cgroup /sys/fs/cgroup/job (to thaw it: echo 0 "
+          ">/sys/fs/cgroup/job/cgroup.freeze)");
+  }
+}
+
 TEST_CASE("remaining processes: are found below an ancestor, ended ones left out") {
   const ddprun::test::TempDirectory root;
   FakeCgroups tree(root.path(), "/");

@@ -48,8 +48,9 @@ TEST_CASE("Slurm: the script of the page") {
                     "if [ \"$code\" = 75 ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt 20 ]; then\n"
                     "  scontrol requeue \"$SLURM_JOB_ID\" && exit 75\n"
                     "fi\n"
-                    "printf '%s\\n' \"$code\" >\"$exit_file.part\" && mv \"$exit_file.part\" "
-                    "\"$exit_file\"\n"
+                    "part=$(mktemp \"$exit_file.XXXXXX\") && chmod =rw \"$part\" && printf "
+                    "'%s\\n' \"$code\" >\"$part\" &&\n"
+                    "  mv -fT \"$part\" \"$exit_file\"\n"
                     "exit \"$code\"\n"));
 }
 

@@ -140,6 +140,19 @@ TEST_CASE("JournalFile: a pipe in the place of a file is refused, and holds nobo
   }
 }
 
+TEST_CASE("JournalFile: a link in the place of a file is refused as one") {
+  for (const char* name : kFiles) {
+    const TempDirectory directory;
+    std::filesystem::create_symlink(directory.path("elsewhere"), directory.path(name));
+    const Error error =
+        test::error_of([&] { JournalFile(directory.path(), Durability::kProcess); });
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    CHECK_THAT(error.what(), Catch::Contains(directory.path(name) + ": it is a link") &&
+                                 Catch::Contains("move it away"));
+    CHECK_FALSE(std::filesystem::exists(directory.path("elsewhere")));
+  }
+}
+
 TEST_CASE("JournalFile: a log that can't be read is refused, not left out") {
   const TempDirectory directory;
   JournalFile(directory.path(), Durability::kProcess).commit({{"a", "1"}});
