@@ -33,7 +33,7 @@ struct StoreLimits {
 // stores together may take 16 GiB, or half of what this process may use where that is less.
 StoreLimits default_job_limits();
 StoreLimits default_total_limits();
-// Where all of it is in an etcd, which has 2 GiB by default, also for what was overwritten.
+// Their bytes in an etcd, which has 2 GiB by default, also for what was overwritten.
 inline constexpr std::uint64_t kBytesInEtcd = std::uint64_t{512} << 20;
 
 // Changes those that `text` names ("keys=1000,bytes=2GiB"); numbers may end in k, M, G (powers of

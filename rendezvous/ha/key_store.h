@@ -60,7 +60,7 @@ class KeyStore {
   // memory at once.
   virtual std::vector<KeyValue> get_prefix(const std::string& prefix) = 0;
 
-  // What keys were before `revision` may be forgotten, and its space used again.
+  // Values from before `revision` may be forgotten, and their space used again.
   virtual void compact(std::int64_t revision) = 0;
 
   // Any thread: ends the call that is under way; all later ones throw.

@@ -115,7 +115,7 @@ TEST_CASE("EtcdClient: half an answer, or none and an end, is an endpoint in tro
   }
 }
 
-TEST_CASE("EtcdClient: where nothing can be watched, a key is asked for again and again", "[net]") {
+TEST_CASE("EtcdClient: a key that can't be watched is asked for again and again", "[net]") {
   const std::string there = http_answer(R"({"header":{"revision":"5"},"kvs":[{"key":"aw==",
       "create_revision":"1","mod_revision":"1","version":"1","value":"dg=="}],"count":"1"})");
   for (const std::string& text : std::vector<std::string>{
