@@ -36,7 +36,6 @@ import sysconfig
 import time
 
 
-
 class AsItWas:
     """A module's functions before the imports: a module of the user's may replace them."""
 
@@ -53,6 +52,7 @@ REQUEST = struct.Struct("=IIIiIIQQ16Qqq")  # agent/warden/protocol.h
 SPAWN_ERROR = struct.Struct("=iI")
 AT_DIRECTORY, AT_EXEC, AT_CPUS, AT_CGROUP, FRESH = 2, 3, 5, 6, 7  # protocol.h's Stage
 OTHER_CPUS, OTHER_PYTHON_VARIABLES, OTHER_VARIABLES, NO_SOURCE = 1, 2, 3, 4  # protocol.h's Fresh
+MOST_BYTES_KEPT = 1 << 20  # of a list of modules
 PDEATHSIG, SET_NAME, SET_PTRACER, SET_MM, SET_MM_ARG_END = 1, 15, 0x59616D61, 35, 9  # prctl(2)
 libc = ctypes.CDLL(None, use_errno=True)
 agent_pid, helper_pid = os.getppid(), os.getpid()
@@ -227,7 +227,8 @@ class Notes:
     def __init__(self, options):
         self.reader, self.writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.reader.setblocking(False)
-        program = os.fsencode("\0".join((sys.executable, sys.version, options["program"])))
+        # The user, too: several may keep their lists in one folder.
+        program = os.fsencode("\0".join((sys.executable, sys.version, options["program"], str(os.getuid()))))
         self.file = os.path.join(options["cache"], hashlib.sha256(program).hexdigest()[:32] + ".json")
         self.is_kept = bool(options["cache"])
 
@@ -241,6 +242,8 @@ class Notes:
                 status = os.fstat(number)
                 if status.st_uid != os.getuid() or status.st_mode & 0o022 or not stat.S_ISREG(status.st_mode):
                     return []  # somebody else may have written it: its modules would run here
+                if status.st_size > MOST_BYTES_KEPT:
+                    return []
                 names = json.load(file)
             return [name for name in names if isinstance(name, str)]
         except Exception:

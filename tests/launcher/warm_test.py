@@ -363,7 +363,11 @@ class Warm(harness.Case):
             self.assertEqual(done.returncode, 0, done.text)
             shown = dict(line.split()[1:3] for line in done.stdout.splitlines())
             self.assertEqual((shown["0"], shown["2"]), (first, "True"), done.text)
-        for spoil in (lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
+        def lengthen(path):
+            with open(path, "a") as file:
+                file.write(" " * (1 << 20))
+
+        for spoil in (lengthen, lambda path: os.chmod(path, 0o666), lambda path: os.chown(path, 65534, 65534)):
             for name in os.listdir(cache):
                 spoil(os.path.join(cache, name))
             self.assertIn("there 0 False", self.run_warm(LEARNT, f"--preload-cache={cache}", module="auto").stdout)
