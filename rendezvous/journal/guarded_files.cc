@@ -63,8 +63,9 @@ void refuse_others(const fs::path& path, const struct stat& info) {
   if (danger.empty()) return;
   throw Error(ErrorCode::kInvalidArgument,
               concat("won't go on with ", path.string(), ": ", danger,
-                     " and run commands as the users of jobs: give ddprund a directory of its "
-                     "own (chmod 700)"));
+                     " and run commands as the users of jobs: ",
+                     S_ISDIR(info.st_mode) ? "give ddprund a directory of its own (chmod 700)"
+                                           : "give it to ddprund's user alone (chmod 600)"));
 }
 
 UniqueFd open_file(const fs::path& file, int flags) {
