@@ -58,7 +58,7 @@ struct WorkerGroupOptions {
   // How long after SIGKILL processes that are still there are named; later they are given up. A
   // large process takes its time to die: GPU memory, and a terabyte of its own, have to be given
   // back.
-  std::chrono::milliseconds kill_notice{10'000};
+  std::chrono::milliseconds kill_notice{5'000};  // before the node leaves the job for it
   std::chrono::milliseconds kill_limit{120'000};
 };
 
