@@ -61,7 +61,7 @@ for each in "$@"; do
     mount -t proc proc proc
     mount --rbind /dev dev
     mount -t tmpfs tmp tmp
-    [ -e etc/hosts ] || echo "127.0.0.1 localhost" >etc/hosts  # as each machine has it
+    [ -e etc/hosts ] || echo "127.0.0.1 localhost $(hostname)" >etc/hosts  # as machines have it
     mkdir tmp/source
     cp -r "$source"/{tests,python,docs} tmp/source
     cp "$source/$wheel" tmp
