@@ -45,7 +45,7 @@ void parse_answer(unsigned which, std::string_view text) {
     case 1:
       return parse([&] { parse_txn(text, text.size() % 3); });
     case 2:
-      return parse([&] { parse_grant(text), parse_revoke(text); });
+      return parse([&] { parse_grant(text), parse_done(text); });
     case 3:
       return parse([&] { parse_keep_alive(text); });
     case 4:

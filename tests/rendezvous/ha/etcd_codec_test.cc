@@ -98,7 +98,7 @@ TEST_CASE("etcd's codec: an answer that etcd never gives is a protocol error") {
     refused([&] { parse_txn(text, 1); });
     refused([&] { parse_keep_alive(text); });
     refused([&] { parse_grant(text); });
-    refused([&] { parse_revoke(text); });
+    refused([&] { parse_done(text); });
   }
   const std::string header = R"({"header":{"revision":"5"},)";
   for (const char* rest :
