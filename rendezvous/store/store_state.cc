@@ -187,12 +187,13 @@ std::size_t StoreState::num_waits_for(const Request& request) const {
     default:
       break;
   }
+  const bool has_key = kRequestFields[static_cast<int>(request.opcode)][0] == 'k';
   std::size_t num_waits = 0;
   const auto count = [&](std::string_view key) {
     if (const auto* const found = watchers_.find(key)) num_waits += found->value.size();
     if (const auto* const found = barriers_.find(key)) num_waits += found->value.size();
   };
-  count(request.key);
+  if (has_key) count(request.key);
   for (const std::string_view key : request.keys) count(key);
   return num_waits;
 }

@@ -116,7 +116,7 @@ TEST_CASE("WorkerGroup: workers that fail on their own after the first are repor
           "[proc]") {
   GroupFixture run;
   run.start_shells({"exit 5", "exec sleep 100"});
-  REQUIRE(run.wait_for([&] { return run.failures.size() == 1; }));
+  REQUIRE(run.wait_for([&] { return run.failures.size() == 1 && run.group->pids().at(1) != 0; }));
   run.kill_workers();
   REQUIRE(run.wait_for([&] { return run.failures.size() == 2; }));
   CHECK(run.failures[0].exit_code == 5);

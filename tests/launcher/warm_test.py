@@ -220,7 +220,8 @@ class Warm(harness.Case):
             done = self.run_warm("print('it ran')\n", "--preload-timeout=1" if "hang" in module else "--preload-timeout=30", module=module)
             with self.subTest(module):
                 self.assertEqual((done.returncode, done.stdout), (0, "it ran\n"), done.text)
-                self.assertEqual(done.stderr.count("--preload: "), 1, done.text)
+                # The next round's helper has the same trouble, and may say so before the job's end.
+                self.assertIn(done.stderr.count("--preload: "), (1, 2), done.text)
                 self.assertIn(says, done.stderr)
                 self.assertIn("; the workers start as ever", done.stderr)
 
