@@ -239,8 +239,9 @@ TEST_CASE("Watchers: a slow reader gets the newest state, and none in between") 
   };
   REQUIRE(run_until(watching.io, has_newest, 30s));
   CHECK_THAT(slow->frames[0].substr(0, 60), Contains("\"status\":{},1 x"));
-  // The last one that was made before may come between.
-  CHECK(slow->frames.size() <= 3);
+  // The kernel may have taken two at once, and the last one that was made before may come between.
+  CHECK(slow->frames.size() <= 4);
+  CHECK(slow->frames.size() < static_cast<std::size_t>(watching.num_made));
 }
 
 TEST_CASE("Watchers: the last of too many is told so") {
