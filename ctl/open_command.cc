@@ -145,8 +145,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
 
   // The browser shows its cookie to whoever listens on another port of the same address.
   bool is_of_another_user() {
-    const auto user = loopback_client(exchange_.wire.socket().native_handle());
-    return user && *user != 0 && *user != ::geteuid();
+    return !loopback_client_problem(exchange_.wire.socket().native_handle(), ::geteuid()).empty();
   }
 
   void respond(unsigned status, http::Fields fields, std::string body) {

@@ -13,25 +13,17 @@
 
 namespace ddprun::agent {
 
-namespace {
-
-std::string name_in(const LogFolder& folder, const std::string& path) {
-  return folder.fd ? path.substr(folder.path.size() + 1) : path;
-}
-
-}  // namespace
-
 RegularFile open_log_file(const std::string& path, const LogFolder& folder) {
   // Opens the file at its end: two processes that write to one file don't overwrite each other.
   if (!folder.fd) return open_regular_file_to_append(path, 0666, O_TRUNC);
-  return open_regular_file_to_append_in(folder.fd->get(), name_in(folder, path), path, 0666,
+  return open_regular_file_to_append_in(folder.fd->get(), folder.name_of(path), path, 0666,
                                         O_TRUNC);
 }
 
 LogFile::LogFile(std::string path, LogFileOptions options)
     : path_(std::move(path)),
       options_(std::move(options)),
-      name_(name_in(options_.folder, path_)),
+      name_(options_.folder.name_of(path_)),
       file_(open_log_file(path_, options_.folder)) {}
 
 void LogFile::write(std::string_view bytes) {

@@ -35,6 +35,11 @@ class LogSink {
 // The place of log files. If `fd` is set, they are in what is open there, whatever another user has
 // put in place of `path` since it was made.
 struct LogFolder {
+  // The name in `fd` of a path that leads into it; without `fd` the path itself.
+  std::string name_of(const std::string& inner) const {
+    return fd ? inner.substr(path.size() + 1) : inner;
+  }
+
   std::string path;                    // empty: none
   std::shared_ptr<const UniqueFd> fd;  // second owners: its files
 };
@@ -44,7 +49,8 @@ struct LogFileOptions {
   std::uint64_t max_bytes = 0;  // 0: no limit
   int keep = 1;                 // older parts that stay: NAME.1 is the youngest
   // Told of what could not be written, each time. May be empty.
-  std::function<void(const std::string& path, const std::string& why, std::size_t num_bytes)> lost;
+  std::function<void(const std::string& path, const std::string& why, std::size_t num_bytes)> lost =
+      {};
 };
 
 // One log file that we write: appended to, rotated where its size is bounded. One thread at a time.

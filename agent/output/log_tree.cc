@@ -159,7 +159,7 @@ const LogFolder& LogTree::begin_run() {
 LogFolder LogTree::begin_attempt(int restart_count, int num_workers) {
   const LogFolder& run = begin_run();
   const std::string path = attempt_directory(run.path, restart_count);
-  const std::string name = path.substr(run.path.size() + 1);
+  const std::string name = run.name_of(path);
   std::error_code error;
   fs::remove_all(concat("/proc/self/fd/", run.fd->get(), "/", name), error);
   LogFolder attempt = make_folder(run.fd->get(), name, path, kUsualMode);

@@ -232,8 +232,7 @@ class JobEvents {
 UniqueFd open_event_file(const std::string& path, const agent::LogFolder& run) {
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   if (!run.fd) return open_to_write(path, kFlags, 0666);
-  const std::string name = path.substr(run.path.size() + 1);
-  return UniqueFd(::openat(run.fd->get(), name.c_str(), kFlags | O_NOFOLLOW, 0666));
+  return UniqueFd(::openat(run.fd->get(), run.name_of(path).c_str(), kFlags | O_NOFOLLOW, 0666));
 }
 
 void EventFile::write(std::string_view lines) {
