@@ -130,7 +130,7 @@ def memory_row():
 
 
 FLOODS = ("collide", "wait", "wait-reconnect", "list", "check", "get-large", "append", "add-blanks", "set-large")
-FLOOD_SECONDS = 60
+FLOOD_SECONDS = 10
 
 
 def hostile_row():
