@@ -28,6 +28,11 @@ void WorkerTalk::begin(std::uint64_t round, int first_global_rank) {
   ranks_ = {first_global_rank};
   first_steps_.clear();
   frameworks_.clear();
+  if (!gpu_errors_) {
+    gpu_errors_ = GpuErrorLog::open(
+        io_, [this](const std::string& line) { tell_(LogLevel::kWarning, line); });
+  }
+  if (gpu_errors_) gpu_errors_->begin_round();
   close();
 }
 
@@ -192,6 +197,7 @@ void WorkerTalk::read_pending() {
 void WorkerTalk::explain(membership::WorkerFailure& failure) {
   read_pending();
   if (timers_ && failure.note.empty()) failure.note = timers_->reason(failure.pid);
+  if (gpu_errors_) failure.gpu_errors = gpu_errors_->of_round();
   details_.add_to(failure, round_, communicators(failure.local_rank));
 }
 

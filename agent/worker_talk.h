@@ -16,6 +16,7 @@
 
 #include "agent/agent_socket.h"
 #include "agent/failure_details.h"
+#include "agent/gpu/gpu_error_log.h"
 #include "agent/hang/rank_sample.h"
 #include "agent/isolation/worker_cgroups.h"
 #include "agent/node_agent_options.h"
@@ -112,6 +113,7 @@ class WorkerTalk {
   std::map<int, FirstStep> first_steps_;   // by local rank, as they are said
   std::map<int, std::string> frameworks_;  // likewise
   FailureDetails details_;
+  std::shared_ptr<GpuErrorLog> gpu_errors_;  // null: none can be read. Second owner: its wait
   ProgressPages pages_;
   std::unique_ptr<AgentSocket> socket_;
   std::string observer_;               // beside the socket; empty: programs are not observed

@@ -173,6 +173,7 @@ std::string failure_report(const membership::JobEnd& verdict, const ReportContex
     if (!failure->note.empty()) line("note", failure->note);
     if (!failure->operation.empty()) line("operation", failure->operation);
     if (const std::string memory = out_of_memory(*failure); !memory.empty()) line("memory", memory);
+    if (!failure->gpu_errors.empty()) line("gpu", failure->gpu_errors);
     if (!failure->error_file.empty()) line("file", failure->error_file);
     if (!failure->traceback.empty() && !shows(failure->last_lines, failure->traceback)) {
       line("traceback", "as its error file has it:");

@@ -27,11 +27,6 @@ namespace {
 
 constexpr std::size_t kMaxAnswerBytes = 1 << 20;
 
-bool has_driver() {
-  const char* chosen = std::getenv(env::kNvmlLibrary);
-  return (chosen != nullptr && *chosen != '\0') || has_nvidia_driver();
-}
-
 // The size of the answer's lines; nullopt: the answer isn't complete yet.
 std::optional<std::size_t> end_of_lines(std::string_view text) {
   const std::string_view end(kGpuAnswerEnd);
@@ -49,11 +44,16 @@ bool is_alive(std::int64_t pid) {
 
 }  // namespace
 
+bool may_have_gpus() {
+  const char* chosen = std::getenv(env::kNvmlLibrary);
+  return (chosen != nullptr && *chosen != '\0') || has_nvidia_driver();
+}
+
 std::shared_ptr<GpuHelper> GpuHelper::start(boost::asio::io_context& io,
                                             const std::string& program) {
   int requests[2];
   // No pipe: writing to one whose reader has died is a signal.
-  if (!has_driver() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) != 0) {
+  if (!may_have_gpus() || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, requests) != 0) {
     return nullptr;
   }
   UniqueFd request_read(requests[0]), request_write(requests[1]);

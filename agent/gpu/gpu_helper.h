@@ -30,6 +30,9 @@ enum class GpuRequest : char {
 };
 inline constexpr char kGpuAnswerEnd[] = ".\n";  // a line of its own
 
+// Whether NVML can be asked here: NVIDIA's driver is loaded, or DDPRUN_NVML_LIBRARY is set.
+bool may_have_gpus();
+
 class GpuHelper : public std::enable_shared_from_this<GpuHelper> {
  public:
   // nullptr: this node has no NVIDIA driver, or the program can't be started (logged).

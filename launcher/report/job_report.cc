@@ -76,6 +76,7 @@ json::object failure_of(const membership::WorkerFailure& failure) {
   out["memory_peak_bytes"] = bytes(failure.memory_peak_bytes);
   out["memory_limit_bytes"] = bytes(failure.memory_limit_bytes);
   out["start"] = text_or_null(failure.start);
+  out["gpu_errors"] = text_or_null(failure.gpu_errors);
   out["note"] = text_or_null(failure.note);
   out["operation"] = text_or_null(failure.operation);
   out["flight_recorder"] = text_or_null(failure.flight_recorder);

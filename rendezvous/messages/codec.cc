@@ -134,6 +134,9 @@ void each_json(Self& failure, Fields& fields) {
     fields.shown("flight_recorder", failure.flight_recorder);
   }
   if (fields.wants("start", !failure.start.empty())) fields.shown("start", failure.start);
+  if (fields.wants("gpu_errors", !failure.gpu_errors.empty())) {
+    fields.shown("gpu_errors", failure.gpu_errors, kMaxLineBytes);
+  }
   fields.texts("log_files", failure.log_files, kMaxLogFiles, kMaxShownBytes);
 }
 

@@ -129,6 +129,9 @@ struct WorkerFailure {
   std::uint64_t memory_limit_bytes = 0;
   // "warm", or why it began without its imports: "cold: …" (docs/warm.md); empty: nobody asked.
   std::string start = {};
+  // What the driver said of the node's GPUs while it ran (agent/gpu/gpu_error_log.h); empty:
+  // nothing.
+  std::string gpu_errors = {};
 };
 
 // ---- agent → rendezvous ----

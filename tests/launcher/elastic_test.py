@@ -179,7 +179,7 @@ class Elastic(harness.HostsCase):
             self.await_line(node, "world=2", stream="stdout")
         nodes[index].send_signal(signal.SIGTERM)
         done = self.finish_all(*nodes)
-        self.transcript = "\n".join(node.read["stdout"] + each.text for node, each in zip(nodes, done))
+        self.transcript = "\n".join(node.read["stdout"] + node.read["stderr"] for node in nodes)
         return done
 
     def test_a_signal_at_a_node_ends_that_node_alone_if_the_others_are_enough(self):

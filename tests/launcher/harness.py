@@ -62,7 +62,7 @@ def wait_until(condition, what, seconds=20):
 def unread(pipe, most=16384):
     """The end of the pipe's content at this moment, for people."""
     if pipe.closed:
-        return "(read before)"
+        return ""
     os.set_blocking(pipe.fileno(), False)
     said = b""
     while True:
@@ -85,7 +85,7 @@ class Case(unittest.TestCase):
         popen = functools.partial(host.popen if host else subprocess.Popen, preexec_fn=preexec_fn, cwd=cwd)
         process = popen([program, *args], env=environment(**more), text=True,
                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        process.read = {"stdout": "", "stderr": ""}  # filled by await_line()
+        process.read = {"stdout": "", "stderr": ""}  # what await_line() and finish() have read
         self.addCleanup(self._end, process)
         return process
 
@@ -97,7 +97,7 @@ class Case(unittest.TestCase):
         if self.has_failed():
             print(f"\n-- {' '.join(map(str, process.args))}: {state}", file=sys.stderr)
             for name in ("stdout", "stderr"):
-                print(f"-- {name}\n{unread(getattr(process, name))}", file=sys.stderr)
+                print(f"-- {name}\n{process.read[name]}{unread(getattr(process, name))}", file=sys.stderr)
         process.stdout.close()
         process.stderr.close()
 
@@ -115,6 +115,8 @@ class Case(unittest.TestCase):
             process.kill()
             out, err = process.communicate()
             self.fail(f"ddprun hung:\n{out}\n{err}")
+        process.read["stdout"] += out or ""
+        process.read["stderr"] += err or ""
         done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
         done.text = f"exit {done.returncode}\n-- stdout\n{out}\n-- stderr\n{err}"
         if code is not None:

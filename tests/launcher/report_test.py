@@ -178,6 +178,22 @@ class Report(harness.Case):
         self.assertEqual(done.stderr.count("r.json was not written: No space left on device"), 1, done.stderr)
 
 
+class GpuErrors(harness.Case):
+    def test_an_error_of_a_gpu_is_told_at_once_and_stands_in_the_report(self):
+        if not os.access("/dev/kmsg", os.W_OK):
+            self.skipTest("the kernel's log can't be written to")
+        path = os.path.join(self.scratch(), "r.json")
+        xid = "NVRM: Xid (PCI:0000:3b:00): 79, pid=7, name=sh, GPU has fallen off the bus."
+        # NVML's library is named, so that this machine may have GPUs.
+        done = self.ddprun("--standalone", f"--report={path}", "sh", "-c", f"echo '<4>{xid}' >/dev/kmsg; exit 1", code=1,
+                           DDPRUN_NVML_LIBRARY="libnone.so")
+        said = r"pid=7, name=sh, GPU has fallen off the bus\. \(the GPU's fault, not the program's: .*\)"
+        self.assertRegex(done.stderr, r"warning: GPU 0000:3b:00: Xid 79: " + said)
+        self.assertRegex(done.stderr, r"\n  gpu       Xid 79 on GPU 0000:3b:00, \S+ s ago: " + said + r"\n")
+        with open(path, encoding="utf-8") as f:
+            self.assertRegex(json.load(f)["first_failure"]["gpu_errors"], "^Xid 79 on GPU 0000:3b:00, ")
+
+
 class OutOfMemory(harness.Case):
     # Writes to all memory that it takes.
     HOG = "import os\nkept = []\nwhile True: kept.append(os.urandom(1) * (1 << 20))"

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "agent/gpu/gpu_error.h"
 #include "common/text.h"
 #include "ctl/doctor/checks.h"
 #include "ctl/doctor/judge.h"
@@ -49,36 +50,18 @@ Outcome judge_gpu_devices(const Facts& facts, const Thresholds&) {
   return is_well ? outcome : warned(outcome, "nvidia-modprobe -u -c=0; in a container --gpus=all");
 }
 
-// Both are from NVIDIA's table. The first errors are the program's fault. After the second ones a
-// GPU must be reset, drained or replaced.
-bool is_programs_fault(int xid) {
-  constexpr std::array kOwn = {13, 31, 43, 45, 68};
-  return std::find(kOwn.begin(), kOwn.end(), xid) != kOwn.end();
-}
-bool is_hardware(int xid) {
-  constexpr std::array kBad = {46, 48, 62, 64, 74, 79, 95, 109, 119, 120, 140, 143, 155, 156, 158};
-  return std::find(kBad.begin(), kBad.end(), xid) != kBad.end();
-}
-
 struct XidCounts {
   std::map<int, int> by_number;
   std::string device;  // of the last one
 };
 
-// "6,1234,98765432,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=…": microseconds since the start.
 XidCounts count_xids(const std::string& log, double since_seconds) {
   XidCounts counts;
-  for (const std::string& line : lines_in(log)) {
-    const std::size_t at = line.find("NVRM: Xid (");
-    const std::size_t end = at == std::string::npos ? at : line.find("): ", at);
-    if (end == std::string::npos) continue;
-    std::string fields = line.substr(0, line.find(';'));
-    std::replace(fields.begin(), fields.end(), ',', ' ');
-    const auto numbers = numbers_in(fields);
-    if (numbers.size() < 3 || static_cast<double>(numbers[2]) / 1e6 < since_seconds) continue;
-    ++counts.by_number[std::atoi(line.c_str() + end + 3)];
-    counts.device =
-        line.substr(at + sizeof "NVRM: Xid (" - 1, end - at - (sizeof "NVRM: Xid (" - 1));
+  for (const std::string& record : lines_in(log)) {
+    const auto error = agent::parse_gpu_error(record);
+    if (!error || static_cast<double>(error->at_us) / 1e6 < since_seconds) continue;
+    ++counts.by_number[error->xid];
+    counts.device = error->device;
   }
   return counts;
 }
@@ -97,9 +80,10 @@ Outcome judge_gpu_xid(const Facts& facts, const Thresholds& limits) {
   std::vector<std::string> parts;
   for (const auto& [xid, count] : counts.by_number) {
     parts.push_back(concat(xid, count > 1 ? concat(" (", count, " times)") : ""));
-    const Verdict verdict = is_hardware(xid)         ? Verdict::kFail
-                            : is_programs_fault(xid) ? Verdict::kOk
-                                                     : Verdict::kWarn;
+    const agent::GpuFault fault = agent::fault_of(xid);
+    const Verdict verdict = fault == agent::GpuFault::kHardware  ? Verdict::kFail
+                            : fault == agent::GpuFault::kProgram ? Verdict::kOk
+                                                                 : Verdict::kWarn;
     outcome.verdict = std::max(outcome.verdict, verdict);
   }
   outcome.seen = "Xid " + list_text(parts) + ", the last one of " + one_line(counts.device);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors of this node's GPUs, told as soon as the driver has written them to the kernel's log, and
+// kept for the report of a worker that fails. io thread only.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/gpu/gpu_error.h"
+#include "common/clock.h"
+#include "common/unique_fd.h"
+
+namespace ddprun::agent {
+
+class GpuErrorLog : public std::enable_shared_from_this<GpuErrorLog> {
+ public:
+  // Calls `tell` with a line about each error from now on, a few in each round. nullptr: no NVIDIA
+  // driver is loaded, or this user may not read the kernel's log (kernel.dmesg_restrict). `file`:
+  // the log, of records as /dev/kmsg has them.
+  static std::shared_ptr<GpuErrorLog> open(boost::asio::io_context& io,
+                                           std::function<void(const std::string&)> tell,
+                                           const std::string& file = "/dev/kmsg");
+
+  // Forgets the errors of the round before.
+  void begin_round();
+
+  // The round's latest errors, also those that were written just now: "Xid 79 on GPU 0000:3b:00,
+  // 0.8 s ago: …"; empty: there was none.
+  std::string of_round();
+
+ private:
+  struct Seen {
+    GpuError error;
+    Clock::time_point at;
+  };
+
+  GpuErrorLog(boost::asio::io_context& io, UniqueFd log,
+              std::function<void(const std::string&)> tell);
+  void wait();
+  void read_new();
+
+  boost::asio::posix::stream_descriptor log_;
+  const std::function<void(const std::string&)> tell_;
+  std::deque<Seen> latest_;  // of the round, oldest first
+  int num_told_ = 0;         // in the round
+};
+
+}  // namespace ddprun::agent
